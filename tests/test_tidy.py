@@ -1,0 +1,260 @@
+"""The house rules that a machine can hold us to: who may import whom, purity, names, no residue."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "tidegate"
+
+# Which of our rooms each room may enter, besides itself. A room is a package or a module right
+# under tidegate; "a.b" lets in only that module of it. "*" is the composition root: it wires all.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "clock": set(),
+    "kernel": {"errors", "clock"},
+    "engines": {"errors", "kernel"},
+    "domain": {"errors", "kernel"},
+    "control": {"errors", "clock", "kernel", "domain"},
+    "wire": {"errors", "domain"},
+    "api": {"errors", "kernel.model", "domain", "control", "wire"},
+    "agent": {"errors", "clock", "domain.hosts", "wire"},
+    "cli": {"errors", "wire"},
+    "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
+    "main": {"*"},
+}
+# Third parties that only the named room may import; the rest is for all who need it.
+RESERVED: dict[str, set[str]] = {
+    "apsw": {"engines"},
+    "sqlite3": {"engines"},
+    "psycopg": {"engines"},
+    "psycopg_pool": {"engines"},
+    "boto3": {"engines", "control"},  # control: blobs in S3
+    "botocore": {"engines", "control"},
+    "starlette": {"api", "main"},
+    "uvicorn": {"api", "main"},
+    "jinja2": {"api"},
+    "click": {"cli", "main"},
+    "rich": {"cli", "main"},
+}
+STDLIB_ONLY = {"errors", "clock"}
+PURE = {"errors", "domain"}
+IMPURE = {
+    *("asyncio", "io", "logging", "os", "random", "secrets", "socket", "sqlite3", "subprocess"),
+    *("tempfile", "threading", "time", "uuid"),
+}
+CLOCK_READS = {"now", "utcnow", "today"}
+HOMELESS = {
+    *("utils", "util", "helpers", "helper", "common", "misc", "manager", "service", "handler"),
+    *("base", "impl", "data", "info", "stuff", "tools"),
+}
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home|Users|opt)/\w")
+REGISTRY_HOST = re.compile(
+    r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|registry\.\w+\.\w+|deb\.debian\.org"
+)
+TEXT_BYTES_MAX = 2_000_000
+
+
+def tracked() -> list[Path]:
+    """What git holds or would hold, as it lies in the tree."""
+    answer = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    paths = (ROOT / name for name in answer.stdout.split("\0") if name)
+    return sorted(path for path in paths if path.is_file())
+
+
+TRACKED = tracked()
+MODULES = [path for path in TRACKED if path.suffix == ".py"]
+SOURCES = [path for path in MODULES if path.is_relative_to(SOURCE)]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), name_of(path))
+
+
+def room(path: Path) -> str:
+    """The room that a module of ours lies in; the package's own `__init__` is in none."""
+    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every name that is imported, dotted, also inside functions and for type checking only."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield from (f"{module}.{alias.name}" for alias in node.names)
+            case ast.ImportFrom():
+                yield "." * node.level
+
+
+def import_faults(home: str, tree: ast.AST) -> list[str]:
+    """What a module of room `home` imports although the table keeps it out."""
+    faults = []
+    allowed = MAY_IMPORT.get(home, set())
+    for name in imports(tree):
+        top, _, inside = name.partition(".")
+        if not top:
+            faults.append("relative import")
+        elif top == "tidegate":
+            away = inside.partition(".")[0]
+            entered = {away, ".".join(inside.split(".")[:2])}
+            if away != home and "*" not in allowed and not entered & allowed:
+                faults.append(f"{home} must not import {name}")
+        elif home in RESERVED.get(top, {home}):
+            if home in STDLIB_ONLY and top not in sys.stdlib_module_names:
+                faults.append(f"{home} must import the standard library only, not {name}")
+            if home in PURE and top in IMPURE:
+                faults.append(f"{home} is pure and must not import {name}")
+        else:
+            faults.append(f"only {sorted(RESERVED[top])} may import {top}")
+    return faults
+
+
+def clock_reads(tree: ast.AST) -> list[str]:
+    return [
+        f"line {node.lineno}: take now as a parameter"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in CLOCK_READS
+    ]
+
+
+def test_knows_every_room() -> None:
+    assert {room(path) for path in SOURCES} - {""} <= set(MAY_IMPORT)
+
+
+def test_enters_only_the_rooms_that_the_table_opens() -> None:
+    faults = {name_of(path): import_faults(room(path), parsed(path)) for path in SOURCES}
+
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+def test_reads_no_clock_where_the_code_is_pure() -> None:
+    reads = {name_of(path): clock_reads(parsed(path)) for path in SOURCES if room(path) in PURE}
+
+    assert {name: found for name, found in reads.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    ("home", "line"),
+    [
+        ("kernel", "from tidegate.engines.memory import MemoryStore"),
+        ("kernel", "from tidegate import domain"),
+        ("kernel", "import apsw"),
+        ("engines", "from tidegate.control import runtime"),
+        ("engines", "from . import memory"),
+        ("domain", "import os.path"),
+        ("domain", "from time import monotonic"),
+        ("domain", "def f():\n    import uuid"),
+        ("errors", "import msgspec"),
+        ("api", "from tidegate.kernel.store import Store"),
+        ("agent", "from tidegate.domain.rollouts import step"),
+        ("cli", "from tidegate.control.runtime import Control"),
+        ("simulate", "import tidegate.engines.sqlite"),
+    ],
+)
+def test_sees_each_kind_of_forbidden_import(home: str, line: str) -> None:
+    assert len(import_faults(home, ast.parse(line))) == 1
+
+
+@pytest.mark.parametrize(
+    ("home", "line"),
+    [
+        ("kernel", "from tidegate.kernel.model import Event"),
+        ("engines", "from tidegate.kernel import model\nimport apsw"),
+        ("api", "from tidegate.kernel.model import Event"),
+        ("api", "from tidegate.kernel import model"),
+        ("agent", "from tidegate.domain.hosts import step"),
+        ("simulate", "from tidegate.engines.memory import MemoryStore"),
+        ("main", "from tidegate.engines.sqlite import SqliteStore"),
+    ],
+)
+def test_lets_in_what_the_table_allows(home: str, line: str) -> None:
+    assert import_faults(home, ast.parse(line)) == []
+
+
+def test_sees_a_clock_that_is_read() -> None:
+    read = ast.parse("at = datetime.now(UTC)")
+
+    assert clock_reads(read) == ["line 1: take now as a parameter"]
+
+
+def test_says_in_every_module_what_it_is_for() -> None:
+    """The first paragraph of the docstring is a whole sentence."""
+    said = {name_of(path): ast.get_docstring(parsed(path)) or "" for path in MODULES}
+
+    first = {name: text.partition("\n\n")[0] for name, text in said.items()}
+    assert [name for name, text in first.items() if not text.endswith((".", ":"))] == []
+
+
+def test_gives_every_file_a_name_that_says_something() -> None:
+    assert [name_of(path) for path in MODULES if path.stem in HOMELESS] == []
+
+
+def test_leaves_no_residue_in_tracked_files() -> None:
+    """No path of some machine, no host of a registry, no mark of unfinished work."""
+    residue = []
+    for path in TRACKED:
+        content = path.read_bytes()
+        if b"\0" in content or len(content) > TEXT_BYTES_MAX:
+            continue
+        for number, line in enumerate(content.decode().splitlines(), 1):
+            for pattern in (UNFINISHED, MACHINE_PATH, REGISTRY_HOST):
+                if path != Path(__file__) and (found := pattern.search(line)):
+                    residue.append(f"{name_of(path)}:{number}: {found[0]}")
+
+    assert residue == []
+
+
+def test_numbers_the_decisions_without_gaps() -> None:
+    names = [path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")]
+
+    numbers = sorted(int(name.partition("-")[0]) for name in names)
+
+    assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", name) for name in names)
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_says_one_version_in_package_and_changelog() -> None:
+    version = re.search(r'__version__ = "(.+)"', (SOURCE / "__init__.py").read_text())
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+
+    released = re.findall(r"^## \[?(\d[^\]\s]*)", changelog, re.MULTILINE)
+    assert version
+    assert "## [Unreleased]" in changelog
+    assert not released or released[0] == version[1]
+
+
+def test_locks_every_dependency_by_hash_and_names_no_host() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    lock = (ROOT / "requirements.lock").read_text()
+
+    locked = re.findall(
+        r"^([a-z0-9.-]+)(?:\[.+\])?==\S+.*\\\n    --hash=sha256:", lock, re.MULTILINE
+    )
+    names = {re.split(r"[^\w.-]", requirement)[0].lower() for requirement in wanted}
+    assert names - set(locked) == set(), "run script/lock"
+    assert len(locked) == lock.count("==") - len(re.findall(r";.*==", lock))
+    assert "://" not in lock
