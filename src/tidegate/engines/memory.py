@@ -1,0 +1,205 @@
+"""The oracle: a store written the obvious way, to compare every other engine with.
+
+One lock, one list, one dict. A read filters the whole log; a commit checks, then applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import RLock
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from tidegate.errors import (
+    BoundaryMoved,
+    IdempotencyMismatch,
+    TidegateError,
+    VersionConflict,
+)
+from tidegate.kernel.model import (
+    ABSENT,
+    Boundary,
+    Check,
+    Clause,
+    Commit,
+    Delete,
+    Event,
+    Key,
+    Page,
+    Position,
+    Put,
+    Query,
+    Receipt,
+    Record,
+    Write,
+)
+from tidegate.kernel.policy import SEPARATOR
+from tidegate.kernel.store import Schema, fenced
+
+
+class MemoryStore:
+    """A log and its rows in this process. Handles on one log are this one object."""
+
+    pack_cost_max: ClassVar[int] = 4_000
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self._lock = RLock()
+        self._head: Position = 0
+        self._events: list[Event] = []
+        self._rows: dict[Key, Record] = {}
+        self._once: dict[str, Receipt] = {}
+
+    def read(
+        self,
+        query: Query,
+        *,
+        guard: Query | None = None,
+        after: Position = 0,
+        limit: int | None = None,
+    ) -> Page:
+        guarded = fenced(self.schema, query) and (guard is None or fenced(self.schema, guard))
+        with self._lock:
+            matching = [
+                event
+                for event in self._events
+                if event.position > after and self._matches(query, event)
+            ]
+            events = tuple(matching[:limit])
+            if not guarded or len(events) < len(matching):
+                return Page(events)
+            if guard is not None and not matching:
+                query = Query(query.clauses + guard.clauses)
+            return Page(events, Boundary(query, self._head))
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        with self._lock:
+            for key in keys:
+                self.schema.collection(key.collection)
+            return tuple(self._rows.get(key) for key in keys)
+
+    def range(
+        self,
+        collection: str,
+        *,
+        index: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+    ) -> tuple[Record, ...]:
+        declared = self.schema.collection(collection)
+        if index is not None:
+            declared.index(index)
+        with self._lock:
+            entries: list[tuple[str, Record]] = []
+            for record in self._rows.values():
+                if record.key.collection != collection:
+                    continue
+                if index is None:
+                    entries.append((record.key.id, record))
+                elif (entry := declared.entries(record.data).get(index)) is not None:
+                    entries.append((entry + SEPARATOR + record.key.id, record))
+        entries.sort(key=lambda item: item[0].split(SEPARATOR))
+        found = [
+            record
+            for entry, record in entries
+            if entry.startswith(prefix)
+            and (not after or entry.split(SEPARATOR) > after.split(SEPARATOR))
+        ]
+        return tuple(found[:limit])
+
+    def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+        with self._lock:
+            return tuple(self._commit(commit) for commit in commits)
+
+    def receipt(self, key: str) -> Receipt | None:
+        with self._lock:
+            seen = self._once.get(key)
+            return None if seen is None else replace(seen, replayed=True)
+
+    def feed(self, *, after: Position, limit: int) -> Page:
+        with self._lock:
+            newer = [event for event in self._events if event.position > after]
+            return Page(tuple(newer[:limit]))
+
+    def restore(self, collection: str, records: Iterable[Record]) -> None:
+        with self._lock:
+            kept = {k: r for k, r in self._rows.items() if k.collection != collection}
+            self._rows = kept | {record.key: record for record in records}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _commit(self, commit: Commit) -> Receipt | TidegateError:
+        try:
+            self.schema.check(commit, self.pack_cost_max)
+            if commit.once is not None and (seen := self._once.get(commit.once.key)) is not None:
+                if seen.digest != commit.once.digest:
+                    raise IdempotencyMismatch(commit.once.key)
+                return replace(seen, replayed=True)
+            for boundary in commit.boundaries:
+                self._check_boundary(boundary)
+            for write in commit.writes:
+                self._check_version(write)
+        except TidegateError as error:
+            return error
+        return self._apply(commit)
+
+    def _apply(self, commit: Commit) -> Receipt:
+        first = self._head + 1
+        self._head += commit.span
+        for offset, fact in enumerate(commit.facts):
+            self._events.append(
+                Event(
+                    first + offset,
+                    commit.at,
+                    fact.kind,
+                    fact.type,
+                    fact.schema,
+                    fact.tags,
+                    commit.meta,
+                    fact.body,
+                )
+            )
+        for write in commit.writes:
+            match write:
+                case Put(key, data, expect, cause):
+                    version = first + cause
+                    born = version if expect == ABSENT else self._rows[key].born
+                    self._rows[key] = Record(key, version, born, data)
+                case Delete(key):
+                    del self._rows[key]
+                case Check():
+                    pass
+        if commit.once is None:
+            return Receipt(first, self._head, commit.at)
+        once = commit.once
+        receipt = Receipt(first, self._head, commit.at, once.answer, digest=once.digest)
+        self._once[once.key] = receipt
+        return receipt
+
+    def _check_boundary(self, boundary: Boundary) -> None:
+        for clause in boundary.query.clauses:
+            moved = [
+                event.position
+                for event in self._events
+                if event.position > boundary.seen and self._fences(clause, event)
+            ]
+            if moved:
+                raise BoundaryMoved(str(clause), moved[-1])
+
+    def _fences(self, clause: Clause, event: Event) -> bool:
+        """Whether the event moves the clause's fence: it stands under its index, with its type."""
+        in_types = clause.types is None or event.type in clause.types
+        vocabulary = self.schema.vocabulary
+        return in_types and vocabulary.index(clause) in vocabulary.indexes(event)
+
+    def _check_version(self, write: Write) -> None:
+        record = self._rows.get(write.key)
+        found = ABSENT if record is None else record.version
+        if found != write.expect:
+            raise VersionConflict(write.key.collection, write.key.id, write.expect, found)
+
+    def _matches(self, query: Query, event: Event) -> bool:
+        return any(self.schema.vocabulary.matches(clause, event) for clause in query.clauses)

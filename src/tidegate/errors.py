@@ -1,0 +1,220 @@
+"""Families of errors answer "what should the caller do?", leaves answer "what happened?".
+
+Code catches families and raises leaves. Only the edges (HTTP, CLI, agent) map families to statuses,
+exit codes or retries.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TidegateError(Exception):
+    """Base of all our errors. Catch a family, raise a leaf."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, detail: str, **facts: str | int | None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.facts = facts
+
+
+# ── families ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Invalid(TidegateError):
+    """Fix the request; sending it again unchanged cannot work."""
+
+    code = "invalid"
+
+
+class NotFound(TidegateError):
+    """Check the name; nothing is stored under it."""
+
+    code = "not_found"
+
+
+class Forbidden(TidegateError):
+    """Ask somebody with the permission; yours does not cover this."""
+
+    code = "forbidden"
+
+
+class Gone(TidegateError):
+    """It was there and will not come back; drop the reference."""
+
+    code = "gone"
+
+
+class TooLarge(TidegateError):
+    """Send less at once."""
+
+    code = "too_large"
+
+
+class PreconditionRequired(TidegateError):
+    """Say which version you saw; nothing is overwritten blindly."""
+
+    code = "precondition_required"
+
+
+class Refused(TidegateError):
+    """A rule says no in the current state; change the state first."""
+
+    code = "refused"
+
+
+class Conflict(TidegateError):
+    """Someone else moved first; read again and decide again."""
+
+    code = "conflict"
+
+
+class Unavailable(TidegateError):
+    """Not our rules but our surroundings; nothing was applied, the same request may work later."""
+
+    code = "unavailable"
+
+
+class Unknown(TidegateError):
+    """It may have happened; ask again with the same key."""
+
+    code = "outcome_unknown"
+
+
+# ── leaves of the kernel ──────────────────────────────────────────────────────────────────────────
+
+
+class InvalidInput(Invalid):
+    """A value is not of the form that its field allows."""
+
+    code = "invalid_input"
+
+
+class InvalidDefinition(Invalid):
+    """A type, slice, fold or collection is declared in a way that cannot work."""
+
+    code = "invalid_definition"
+
+
+class UnfencedQuery(Invalid):
+    """The query can be read but not guarded: some clause has no index that covers all its types."""
+
+    code = "unfenced_query"
+
+
+class LimitExceeded(TooLarge):
+    """A named limit was passed; the error names it, what was found and what is allowed."""
+
+    code = "limit_exceeded"
+
+    def __init__(self, limit: str, found: int, allowed: int) -> None:
+        super().__init__(
+            f"{limit}: found {found}, allowed {allowed}", limit=limit, found=found, allowed=allowed
+        )
+
+
+class IllegalTransition(Refused):
+    """The machine has no edge for this event in this state."""
+
+    code = "invalid_transition"
+
+    def __init__(self, machine: str, state: str, event: str) -> None:
+        super().__init__(
+            f"{machine} in state {state} does not accept {event}",
+            machine=machine,
+            state=state,
+            event=event,
+        )
+
+
+class ImmutableRecord(Refused):
+    """The row is written once; no generic call may change, replace or delete it."""
+
+    code = "immutable_record"
+
+
+class ProtectedField(Refused):
+    """The field is protected; no generic call may change it."""
+
+    code = "protected_field"
+
+
+class IdempotencyMismatch(Refused):
+    """The key was used before, for another request."""
+
+    code = "idempotency_mismatch"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"idempotency key {key!r} was used for another request", key=key)
+
+
+class BoundaryMoved(Conflict):
+    """An event that the decision depends on was committed after it was read."""
+
+    code = "boundary_moved"
+
+    def __init__(self, clause: str, position: int) -> None:
+        super().__init__(
+            f"{clause} moved: an event stands at position {position} that was not read",
+            clause=clause,
+            position=position,
+        )
+
+
+class ConditionFailed(Conflict):
+    """A condition on a row did not hold."""
+
+    code = "condition_failed"
+
+
+class VersionConflict(ConditionFailed):
+    """The row is not at the version that was expected. Version 0 means: it does not exist."""
+
+    code = "version_conflict"
+
+    def __init__(self, collection: str, id: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"{collection}/{id} is at version {found}, expected {expected}",
+            collection=collection,
+            id=id,
+            expected=expected,
+            found=found,
+        )
+
+
+class AttemptsExhausted(Conflict):
+    """Every attempt met somebody else's commit; send the command again."""
+
+    code = "attempts_exhausted"
+
+
+class LeaseHeld(ConditionFailed):
+    """Somebody else holds the lease until it expires or is released."""
+
+    code = "lease_held"
+
+
+class LeaseLost(ConditionFailed):
+    """The lease is not yours any more: it expired, was released or was taken over."""
+
+    code = "lease_lost"
+
+
+class StoreUnavailable(Unavailable):
+    """The database did not take the commit; nothing of it was applied."""
+
+    code = "store_unavailable"
+
+
+class StoreRefused(Unavailable):
+    """The database cannot serve us as it is set up; the error says what to change."""
+
+    code = "store_refused"
+
+
+class OutcomeUnknown(Unknown):
+    """The database did not say whether the commit landed."""
+
+    code = "outcome_unknown"

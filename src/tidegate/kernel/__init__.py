@@ -1,0 +1,1 @@
+"""Facts and folds, one commit: the part of Tidegate that knows no domain."""

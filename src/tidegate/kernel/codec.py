@@ -1,0 +1,259 @@
+"""Bytes: how facts, rows and commands become JSON, once, the same for ever.
+
+Deterministic order, no floats, integers within 2**53, aware UTC times to the microsecond in fixed
+width, no lone surrogates. What breaks a rule is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cache
+from hashlib import sha256
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.errors import InvalidDefinition, InvalidInput
+from tidegate.kernel.model import NO_META, Event, Meta, check_time
+
+INTEGER_MAX = 2**53 - 1
+DEPTH_MAX = 32
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_meta_decoder = msgspec.json.Decoder(Meta)
+
+
+def encode(value: Struct) -> bytes:
+    """The one JSON text of a fact, row or command.
+
+    Raises:
+        InvalidInput: an integer, time or text that has no portable form; names the field.
+    """
+    render = _renderer(type(value))
+    try:
+        return _encoder.encode(value if render is None else render(value, type(value).__name__))
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{type(value).__name__} holds a lone surrogate") from None
+
+
+def decode(data: bytes, struct: type[T]) -> T:
+    """The value of these bytes. Raises: InvalidInput, naming the member that does not fit."""
+    try:
+        value: T = _decoder(cast(Any, struct)).decode(data)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"not a {struct.__name__}: {error}") from None
+    return value
+
+
+def convert(content: Any, struct: type[T]) -> T:
+    """The value of a decoded JSON object. Raises: InvalidInput."""
+    try:
+        return msgspec.convert(content, struct)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"not a {struct.__name__}: {error}") from None
+
+
+def time_text(at: datetime) -> str:
+    """The time in fixed width, so that order as text is order in time. Raises: InvalidInput."""
+    check_time("a time", at)
+    text = at.isoformat(timespec="microseconds")
+    return text[:-6] + "Z"
+
+
+def time_value(text: str) -> datetime:
+    """The time that ``time_text`` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def meta_text(meta: Meta) -> str:
+    """Meta as it is stored."""
+    return _encoder.encode(meta).decode()
+
+
+def meta_value(text: str | bytes) -> Meta:
+    """The meta that ``meta_text`` wrote."""
+    return NO_META if text == "{}" else _meta_decoder.decode(text)
+
+
+def leaf(event: Event) -> bytes:
+    """SHA-256 of the event as a leaf of a Merkle tree: a pure function of stored columns."""
+    content = [
+        event.position,
+        time_text(event.at),
+        event.kind,
+        event.type,
+        event.schema,
+        sorted(event.tags),
+        event.meta,
+        sha256(event.body).hexdigest(),
+    ]
+    return sha256(b"\x00" + _encoder.encode(content)).digest()
+
+
+@cache
+def _decoder(struct: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(struct)
+
+
+# ── what msgspec leaves open: integers, times, floats ─────────────────────────────────────────────
+
+Render = Callable[[Any, str], Any]
+
+
+def check_type(struct: type[Struct]) -> None:
+    """Raises: InvalidDefinition: the type holds something that has no portable form."""
+    _renderer(struct)
+
+
+@cache
+def _renderer(struct: Any) -> Render | None:
+    """A function that checks a value and gives what to encode, or None where nothing can be wrong.
+
+    Only the fields that hold integers, times or nested values are looked at.
+    """
+    hints = get_type_hints(struct, include_extras=True)
+    names = [(item.name, item.encode_name) for item in msgspec.structs.fields(struct)]
+    renders = {name: _field_renderer(hints[name], f"{struct.__name__}.{name}") for name, _ in names}
+    needed = [(name, render) for name, render in renders.items() if render is not None]
+    if not needed:
+        return None
+    if not any(_holds_time(hints[name]) for name, _ in needed):
+
+        def check(value: Any, where: str) -> Any:
+            for name, render in needed:
+                render(getattr(value, name), name)
+            return value
+
+        return check
+
+    # Fixed-width times differ from what msgspec writes, so such a struct is written through a
+    # shadow of the same members whose times are text.
+    shadow = msgspec.defstruct(
+        f"{struct.__name__}Shadow",
+        [(name, Any, msgspec.field(default=_default(struct, name))) for name, _ in names],
+        rename=dict(names),
+        omit_defaults=struct.__struct_config__.omit_defaults,
+        tag_field=struct.__struct_config__.tag_field,
+        tag=struct.__struct_config__.tag,
+    )
+
+    def write(value: Any, where: str) -> Any:
+        return shadow(
+            *(
+                getattr(value, name) if render is None else render(getattr(value, name), name)
+                for name, render in renders.items()
+            )
+        )
+
+    return write
+
+
+def _default(struct: type[Struct], name: str) -> Any:
+    item = next(item for item in msgspec.structs.fields(struct) if item.name == name)
+    if item.default is not msgspec.NODEFAULT:
+        return item.default
+    if item.default_factory is not msgspec.NODEFAULT:
+        return item.default_factory()
+    return _NO_DEFAULT
+
+
+_NO_DEFAULT = object()  # a default that no value equals, so that it is never left out
+
+
+def _holds_time(hint: Any) -> bool:
+    if hint is datetime or hint is Any or hint is object:
+        return True
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return any(_holds_time(h) for h in get_type_hints(hint, include_extras=True).values())
+    return any(_holds_time(arm) for arm in get_args(hint) if arm is not ...)
+
+
+def _field_renderer(hint: Any, where: str) -> Render | None:
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _field_renderer(get_args(hint)[0], where)
+    if hasattr(hint, "__supertype__"):
+        return _field_renderer(hint.__supertype__, where)
+    if hint in (str, bool, bytes, NoneType) or origin is Literal:
+        return None
+    if hint is int:
+        return _integer
+    if hint is float:
+        raise InvalidDefinition(f"{where} is a float; floats have no portable form")
+    if hint is datetime:
+        return _time
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return None
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _nested if _is_recursive(hint) else _renderer(hint)
+    if hint is Any or hint is object or hint is dict or hint is list:
+        return _anything
+    arms = [_field_renderer(arm, where) for arm in get_args(hint) if arm is not ...]
+    if origin in (Union, UnionType, tuple, list, frozenset, set, dict):
+        return None if not any(arms) else _anything
+    raise InvalidDefinition(f"{where} has a type without a portable form: {hint}")
+
+
+def _is_recursive(struct: type[Struct]) -> bool:
+    return any(
+        struct in get_args(hint) or hint is struct for hint in get_type_hints(struct).values()
+    )
+
+
+def _integer(value: Any, where: str) -> Any:
+    if type(value) is int and not -INTEGER_MAX <= value <= INTEGER_MAX:
+        raise InvalidInput(f"{where} is beyond 2**53: {value}", field=where)
+    return value
+
+
+def _time(value: Any, where: str) -> Any:
+    if not isinstance(value, datetime):
+        raise InvalidInput(f"{where} must be a datetime, found {value!r}", field=where)
+    if value.tzinfo is None:
+        raise InvalidInput(f"{where} is a naive datetime: {value!r}", field=where)
+    return time_text(value.astimezone(UTC))
+
+
+def _nested(value: Any, where: str) -> Any:
+    render = _renderer(cast(Any, type(value)))
+    return value if render is None else render(value, where)
+
+
+def _anything(value: Any, where: str, depth: int = 0) -> Any:
+    """Walk a value whose type says too little, and render what it holds."""
+    if depth > DEPTH_MAX:
+        raise InvalidInput(f"{where} is nested deeper than {DEPTH_MAX}", field=where)
+    if value is None or isinstance(value, str | bool | bytes | Enum):
+        return value
+    if isinstance(value, int):
+        return _integer(value, where)
+    if isinstance(value, float):
+        raise InvalidInput(f"{where} holds the float {value!r}; send an integer", field=where)
+    if isinstance(value, datetime):
+        return _time(value, where)
+    if isinstance(value, Struct):
+        return _nested(value, where)
+    if isinstance(value, dict):
+        return {key: _anything(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return {_anything(item, where, depth + 1) for item in value}
+    if isinstance(value, tuple | list):
+        return [_anything(item, where, depth + 1) for item in value]
+    raise InvalidInput(f"{where} holds a {type(value).__name__}: it has no JSON form", field=where)

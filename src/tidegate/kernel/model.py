@@ -1,0 +1,328 @@
+"""The values that cross the narrow waist between rules and storage.
+
+    Commit = facts appended under boundaries + row writes guarded by versions + an idempotency key
+
+Everything here is frozen and knows neither a domain nor a database. A tag is text ``key:value``;
+the key holds no colon, so the first colon splits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tidegate.errors import InvalidInput, LimitExceeded
+
+Position = int
+
+ANY: Final = None  # in a clause: events of every type
+ABSENT: Final[Position] = 0  # as an expected version: the row must not exist
+
+POSITION_MAX = 2**53 - 1  # it travels in JSON, SSE ids and ETags
+TYPE_BYTES_MAX = 128
+TAG_BYTES_MAX = 256
+TAGS_MAX = 64
+COMPOSITE_TAGS_MAX = 6  # an exact set is one index name; DynamoDB allows 2,048 bytes
+FACTS_MAX = 128  # per commit; on DynamoDB a position is n * 128 + ordinal
+WRITES_MAX = 4_000
+BODY_BYTES_MAX = 256 * 1024
+ROW_BYTES_MAX = 350 * 1024
+ID_BYTES_MAX = 512
+COMMIT_BYTES_MAX = 3_500_000
+CLAUSES_MAX = 64
+CLAUSE_TYPES_MAX = 64
+ONCE_KEY_BYTES_MAX = 128
+ANSWER_BYTES_MAX = 64 * 1024
+COST_MAX = 100  # storage items of one command or report, on every engine
+ONCE_KEPT: Final = timedelta(days=30)
+
+
+class Match(StrEnum):
+    """How a clause's tags are compared with an event's."""
+
+    EXACT = "exact"  # one tag: what is indexed under it; several: the event's whole tag set
+    CONTAINS = "contains"  # the event carries at least these tags
+
+
+class Clause(Struct, frozen=True):
+    """Events of some types under some tags. Tags are AND-ed; ``types=ANY`` means every type."""
+
+    types: frozenset[str] | None
+    tags: frozenset[str] = frozenset()
+    match: Match = Match.EXACT
+
+    def __post_init__(self) -> None:
+        if self.types is not None:
+            if not self.types:
+                raise InvalidInput("a clause lists no event type; say ANY for every type")
+            at_most("types of a clause", len(self.types), CLAUSE_TYPES_MAX)
+        if self.match is Match.EXACT:
+            at_most("tags of an exact clause", len(self.tags), COMPOSITE_TAGS_MAX)
+        at_most("tags of a clause", len(self.tags), TAGS_MAX)
+        for tag in self.tags:
+            check_tag(tag)
+
+    def __str__(self) -> str:
+        types = "*" if self.types is None else "|".join(sorted(self.types))
+        tags = " & ".join(sorted(self.tags)) or "no tag"
+        return f"[{types} @ {tags}]" if self.match is Match.EXACT else f"[{types} @ ⊇ {tags}]"
+
+
+class Query(Struct, frozen=True):
+    """Clauses, OR-ed. Never empty: an empty query has no one meaning."""
+
+    clauses: tuple[Clause, ...]
+
+    def __post_init__(self) -> None:
+        if not self.clauses:
+            raise InvalidInput("a query needs at least one clause; say ALL for every event")
+        at_most("clauses of a query", len(self.clauses), CLAUSES_MAX)
+
+    def __str__(self) -> str:
+        return " or ".join(map(str, self.clauses))
+
+
+class Meta(Struct, frozen=True, omit_defaults=True):
+    """Who caused a commit, and through what."""
+
+    actor: str = ""
+    on_behalf_of: str = ""
+    request: str = ""
+    cause: str = ""
+
+
+NO_META: Final = Meta()
+
+
+class Fact(Struct, frozen=True):
+    """An event before it has a position: encoded once, stored as these bytes, never made again."""
+
+    kind: str
+    type: str
+    schema: int
+    tags: tuple[str, ...]  # sorted, distinct
+    body: bytes
+
+
+class Event(Struct, frozen=True, gc=False):
+    """A fact in the log."""
+
+    position: Position
+    at: datetime
+    kind: str
+    type: str
+    schema: int
+    tags: tuple[str, ...]
+    meta: Meta
+    body: bytes
+
+
+class Boundary(Struct, frozen=True):
+    """What a decision depends on and how far it saw it. Made by ``Store.read`` alone."""
+
+    query: Query
+    seen: Any  # opaque: the engine that made it is the only one that reads it
+
+
+class Page(Struct, frozen=True):
+    """Events in position order; the boundary is None when the read cannot be guarded as a whole."""
+
+    events: tuple[Event, ...]
+    boundary: Boundary | None = None
+
+
+class Key(Struct, frozen=True, order=True):
+    """Where a row lives."""
+
+    collection: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.collection}/{self.id}"
+
+
+class Record(Struct, frozen=True):
+    """A row: ``version`` is the position that last wrote it, ``born`` the one that created it."""
+
+    key: Key
+    version: Position
+    born: Position
+    data: bytes
+
+
+class Put(Struct, frozen=True):
+    """Write the row if it is at ``expect``; ``fact`` is the index of its cause in the commit."""
+
+    key: Key
+    data: bytes
+    expect: Position
+    fact: int = 0
+
+
+class Delete(Struct, frozen=True):
+    """Remove the row if it is at ``expect``."""
+
+    key: Key
+    expect: Position
+    fact: int = 0
+
+
+class Check(Struct, frozen=True):
+    """Only demand that the row is at ``expect``."""
+
+    key: Key
+    expect: Position
+
+
+Write = Put | Delete | Check
+
+
+class Once(Struct, frozen=True):
+    """An idempotency key with the digest of what was asked and the answer to give again."""
+
+    key: str
+    digest: bytes
+    answer: bytes = b""
+
+
+class Commit(Struct, frozen=True):
+    """All or nothing."""
+
+    at: datetime
+    meta: Meta = NO_META
+    facts: tuple[Fact, ...] = ()
+    boundaries: tuple[Boundary, ...] = ()
+    writes: tuple[Write, ...] = ()  # a row key at most once
+    once: Once | None = None
+
+    @property
+    def span(self) -> int:
+        """How many positions it takes: a commit without facts takes one number too."""
+        return len(self.facts) or 1
+
+
+class Receipt(Struct, frozen=True):
+    """A commit that landed, now or (``replayed``) when the same key came first."""
+
+    first: Position
+    last: Position
+    at: datetime
+    answer: bytes = b""
+    replayed: bool = False
+    digest: bytes = b""  # of what was asked under the key; empty without one
+
+
+def set_name(tags: Iterable[str]) -> str:
+    """The index name of an exact tag set: length-prefixed, so distinct sets never collide."""
+    return "".join(f"{len(tag.encode())}:{tag}" for tag in sorted(tags))
+
+
+# ── limits and form, checked before any I/O ───────────────────────────────────────────────────────
+
+
+def at_most(limit: str, found: int, allowed: int) -> None:
+    """Raises: LimitExceeded."""
+    if found > allowed:
+        raise LimitExceeded(limit, found, allowed)
+
+
+def check_text(what: str, text: object, bytes_max: int) -> None:
+    """Text that every engine can hold as a key: not empty, UTF-8, no control characters.
+
+    Raises:
+        InvalidInput, LimitExceeded.
+    """
+    if not isinstance(text, str):
+        raise InvalidInput(f"{what} must be text, found {type(text).__name__}")
+    if not text:
+        raise InvalidInput(f"{what} is empty")
+    if not text.isprintable() and any(ord(char) < 32 or ord(char) == 127 for char in text):
+        raise InvalidInput(f"{what} holds a control character: {text!r}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{what} holds a lone surrogate: {text!r}") from None
+    at_most(f"bytes of {what}", size, bytes_max)
+
+
+def check_tag(tag: object) -> None:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_text("a tag", tag, TAG_BYTES_MAX)
+    assert isinstance(tag, str)
+    key, colon, value = tag.partition(":")
+    if not (key and colon and value):
+        raise InvalidInput(f"a tag is key:value with both not empty, found {tag!r}")
+
+
+def check_time(what: str, at: object) -> None:
+    """Raises: InvalidInput."""
+    if not isinstance(at, datetime):
+        raise InvalidInput(f"{what} must be a datetime, found {type(at).__name__}")
+    if at.utcoffset() != timedelta(0):
+        raise InvalidInput(f"{what} must be aware and in UTC, found {at!r}")
+
+
+def check_version(what: str, version: object) -> None:
+    """Raises: InvalidInput."""
+    if type(version) is not int or not 0 <= version <= POSITION_MAX:
+        raise InvalidInput(f"{what} must be an integer 0 … 2**53-1, found {version!r}")
+
+
+def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
+    """Form and limits of a commit, equal on every engine.
+
+    Raises:
+        InvalidInput, LimitExceeded.
+    """
+    check_time("the time of a commit", commit.at)
+    at_most("facts of a commit", len(commit.facts), facts_max)
+    at_most("writes of a commit", len(commit.writes), WRITES_MAX)
+    size = 0
+    for fact in commit.facts:
+        size += _check_fact(fact)
+    seen: set[Key] = set()
+    for write in commit.writes:
+        size += _check_write(write, commit.span)
+        if write.key in seen:
+            raise InvalidInput(f"a commit names the row {write.key} twice")
+        seen.add(write.key)
+    if commit.once is not None:
+        check_text("an idempotency key", commit.once.key, ONCE_KEY_BYTES_MAX)
+        at_most("bytes of an answer", len(commit.once.answer), ANSWER_BYTES_MAX)
+        size += len(commit.once.answer)
+    at_most("bytes of a commit", size, COMMIT_BYTES_MAX)
+
+
+def _check_fact(fact: Fact) -> int:
+    check_text("a fact's type", fact.type, TYPE_BYTES_MAX)
+    check_text("a fact's kind", fact.kind, TYPE_BYTES_MAX)
+    at_most("tags of a fact", len(fact.tags), TAGS_MAX)
+    for tag in fact.tags:
+        check_tag(tag)
+    if list(fact.tags) != sorted(set(fact.tags)):
+        raise InvalidInput(f"the tags of a fact must be sorted and distinct: {fact.tags!r}")
+    at_most("bytes of a fact", len(fact.body), BODY_BYTES_MAX)
+    return len(fact.body)
+
+
+def _check_write(write: Write, span: int) -> int:
+    check_text("a collection", write.key.collection, TYPE_BYTES_MAX)
+    check_text("a row id", write.key.id, ID_BYTES_MAX)
+    check_version("an expected version", write.expect)
+    if isinstance(write, Check):
+        return 0
+    if not 0 <= write.fact < span:
+        raise InvalidInput(f"{write.key} names fact {write.fact} of {span} as its cause")
+    if isinstance(write, Delete):
+        if write.expect == ABSENT:
+            raise InvalidInput(f"{write.key} cannot be deleted where it must be absent")
+        return 0
+    at_most("bytes of a row", len(write.data), ROW_BYTES_MAX)
+    return len(write.data)
+
+
+ALL: Final = Query((Clause(ANY),))

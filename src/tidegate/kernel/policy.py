@@ -1,0 +1,452 @@
+"""What a collection is: its rows' type, who may write them, and by which fields they are found.
+
+The policy belongs to the collection, so to the kind of row that a key names: no caller can reach a
+row through another one. ``MATRIX`` is the whole of it, a ruling for each verb and each kind of row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput, ProtectedField
+from tidegate.kernel import codec
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_ROOT = re.compile(r"[^\s.\[=,)]*")
+
+RESERVED = frozenset({"id", "version", "born", "data"})
+LOG = "event_log"  # the table of facts: no collection, so no call on rows can name it
+
+SEPARATOR = "\x1f"  # between the parts of an index entry; no key text holds a control character
+
+
+class Writers(StrEnum):
+    """Who writes a collection."""
+
+    FOLDED = "folded"  # folds only: every generic write is refused, `differences` covers it
+    KEPT = "kept"  # generic calls under its policy; no history
+
+
+class Nature(StrEnum):
+    """What a table is to an operator: which of them could be lost and made again, and how."""
+
+    CANONICAL = "canonical"
+    DERIVED = "derived"
+    CACHE = "reducer cache"
+    QUEUE = "outbound queue"
+    LOOKUP = "security look-up"
+    KEPT = "kept"
+
+
+class Mode(StrEnum):
+    """Whether rows may change after their creation."""
+
+    MUTABLE = "mutable"
+    WRITE_ONCE = "write_once"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePolicy:
+    """What generic calls may do to rows. Absent, a model is mutable with nothing protected.
+
+    Raises:
+        InvalidDefinition: an unknown mode, or names that are not a list of texts.
+    """
+
+    mode: Mode = Mode.MUTABLE
+    protected_attributes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.mode or Mode.MUTABLE) not in list(Mode):
+            raise InvalidDefinition(f"a write policy has no mode {self.mode!r}")
+        try:
+            names = _names(self.protected_attributes)
+        except InvalidInput as error:
+            raise InvalidDefinition(error.detail) from None
+        object.__setattr__(self, "mode", Mode(self.mode or Mode.MUTABLE))
+        object.__setattr__(self, "protected_attributes", names)
+
+
+# ── the enforcement matrix ────────────────────────────────────────────────────────────────────────
+
+
+class Verb(StrEnum):
+    """What a generic call does to a row. Inside a transaction the same verbs mean the same."""
+
+    CREATE = "create"
+    PUT = "put"
+    SAVE = "save"
+    UPDATE = "update"
+    DELETE = "delete"
+    BATCH_PUT = "batch put"
+    BATCH_DELETE = "batch delete"
+    CHECK = "check"
+
+
+class Guarding(StrEnum):
+    """How far a collection's rows are guarded: a column of the matrix."""
+
+    PLAIN = "plain"
+    PROTECTED = "mutable, with protected attributes"
+    WRITE_ONCE = "write once"
+    FOLDED = "folded"
+
+
+class Ruling(StrEnum):
+    """A cell of the matrix."""
+
+    ALLOWED = "allowed"
+    IF_ABSENT = "allowed where no row is yet"  # else the condition fails, as for any create
+    IF_UNTOUCHED = "allowed unless it names a protected attribute"
+    PROTECTED = "refused: it could overwrite a protected attribute"
+    IMMUTABLE = "refused: the row does not change"
+
+
+# A batch knows no conditions, and a save means "whatever stands there": neither can leave a
+# protected attribute alone, so both are refused even where the value would stay the same.
+MATRIX: Final[Mapping[Verb, Mapping[Guarding, Ruling]]] = MappingProxyType(
+    {
+        verb: dict(zip(Guarding, rulings, strict=True))
+        for verb, *rulings in (
+            (Verb.CREATE, *(Ruling.IF_ABSENT,) * 3, Ruling.IMMUTABLE),
+            (Verb.PUT, Ruling.ALLOWED, *(Ruling.IF_ABSENT,) * 2, Ruling.IMMUTABLE),
+            (Verb.SAVE, Ruling.ALLOWED, Ruling.PROTECTED, *(Ruling.IMMUTABLE,) * 2),
+            (Verb.UPDATE, *(Ruling.IF_UNTOUCHED,) * 2, *(Ruling.IMMUTABLE,) * 2),
+            (Verb.DELETE, *(Ruling.ALLOWED,) * 2, *(Ruling.IMMUTABLE,) * 2),
+            (Verb.BATCH_PUT, Ruling.ALLOWED, Ruling.PROTECTED, *(Ruling.IMMUTABLE,) * 2),
+            (Verb.BATCH_DELETE, *(Ruling.ALLOWED,) * 2, *(Ruling.IMMUTABLE,) * 2),
+            (Verb.CHECK, *(Ruling.ALLOWED,) * 4),
+        )
+    }
+)
+
+
+# ── attributes and their roles ────────────────────────────────────────────────────────────────────
+
+
+class Role(StrEnum):
+    """A field that the kernel fills in, noted on it: ``version: Annotated[int, Role.VERSION] = 0``."""
+
+    ID = "id"  # part of the row's id; several are joined by "/"
+    VERSION = "version"  # 0 at first, one more at each write
+    CREATED_AT = "created_at"
+    UPDATED_AT = "updated_at"
+    TTL = "ttl"  # when the row may be collected; never decides whether it is there
+
+
+_ROLE_TYPES: Final[Mapping[Role, tuple[type, ...]]] = MappingProxyType(
+    {
+        Role.ID: (str,),
+        Role.VERSION: (int,),
+        Role.CREATED_AT: (datetime,),
+        Role.UPDATED_AT: (datetime,),
+        Role.TTL: (int, datetime),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One field of a row's model, as it is stored and as Python spells it."""
+
+    member: str
+    field: str
+    hint: Any
+    role: Role | None
+    default: Any  # NODEFAULT where the model demands a value
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Rows in the order of some columns, then of their id. A row that lacks one is not in it."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A table of rows of one type.
+
+    ``columns`` are members of the row's JSON object that the SQL engines show as columns;
+    ``allowed`` narrows a column to some values, on every engine.
+    """
+
+    name: str
+    model: type[Struct]
+    writers: Writers = Writers.KEPT
+    nature: Nature = Nature.KEPT
+    policy: WritePolicy = WritePolicy()
+    columns: tuple[str, ...] = ()
+    allowed: dict[str, frozenset[str]] = field(default_factory=dict)
+    indexes: tuple[Index, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidDefinition(f"a collection is named [a-z][a-z0-9_]*, found {self.name!r}")
+        if self.name == LOG:
+            raise InvalidDefinition(f"{LOG} is the log, not a collection of rows")
+        codec.check_type(self.model)
+        for name in self.columns:
+            if name not in self.members or name in RESERVED or not _COLUMN.fullmatch(name):
+                raise InvalidDefinition(f"{self.name} has no member {name!r} to show as a column")
+        for name in self.allowed:
+            if self.column_types.get(name) is not str:
+                raise InvalidDefinition(f"{self.name}.{name} must be a text column to be narrowed")
+        for index in self.indexes:
+            for name in index.columns:
+                if self.column_types.get(name) is not str:
+                    raise InvalidDefinition(
+                        f"index {index.name} of {self.name} needs {name!r} as a text column"
+                    )
+        self._check_roles()
+        self._check_protected()
+
+    # ── members and columns ──
+
+    @cached_property
+    def members(self) -> dict[str, str]:
+        """JSON member name → field name of the model."""
+        return {item.encode_name: item.name for item in msgspec.structs.fields(self.model)}
+
+    @cached_property
+    def column_types(self) -> dict[str, type]:
+        """Each column's type as a database sees it: text or integer."""
+        hints = get_type_hints(self.model, include_extras=True)
+        return {name: _column_type(hints[self.members[name]]) for name in self.columns}
+
+    @cached_property
+    def attributes(self) -> dict[str, Attribute]:
+        """Every field of the model, by the name under which it is stored."""
+        hints = get_type_hints(self.model, include_extras=True)
+        return {
+            item.encode_name: Attribute(
+                item.encode_name,
+                item.name,
+                hints[item.name],
+                _role(hints[item.name]),
+                _default(item),
+            )
+            for item in msgspec.structs.fields(self.model)
+        }
+
+    def attribute(self, name: str) -> Attribute | None:
+        """The attribute stored under this name, else the one of the field called so.
+
+        The stored name wins where both exist: it is what a policy and a document show.
+        """
+        found = self.attributes.get(name)
+        if found is None:
+            found = next((item for item in self.attributes.values() if item.field == name), None)
+        return found
+
+    def known(self, name: str) -> Attribute:
+        """As ``attribute``. Raises: InvalidInput: there is none."""
+        found = self.attribute(name)
+        if found is None:
+            raise InvalidInput(f"{self.name} has no attribute {name!r}", field=name)
+        return found
+
+    def role(self, role: Role) -> Attribute | None:
+        """The attribute of this role; of several, the first."""
+        return next((item for item in self.attributes.values() if item.role is role), None)
+
+    # ── policy ──
+
+    @cached_property
+    def guarding(self) -> Guarding:
+        """This collection's column of the matrix. Write-once outranks protected attributes."""
+        if self.writers is Writers.FOLDED:
+            return Guarding.FOLDED
+        if self.policy.mode is Mode.WRITE_ONCE:
+            return Guarding.WRITE_ONCE
+        return Guarding.PROTECTED if self.protected else Guarding.PLAIN
+
+    @cached_property
+    def protected(self) -> frozenset[str]:
+        """The protected attributes, by their stored names."""
+        found = (self.attribute(name) for name in self.policy.protected_attributes)
+        return frozenset(item.member for item in found if item is not None)
+
+    def rule(self, verb: Verb) -> Ruling:
+        """What the matrix says about this verb here.
+
+        Raises:
+            ImmutableRecord, ProtectedField: it says no, whatever the row holds.
+        """
+        ruling = MATRIX[verb][self.guarding]
+        if ruling is Ruling.IMMUTABLE:
+            written = "written by folds alone" if self.writers is Writers.FOLDED else "written once"
+            raise ImmutableRecord(
+                f"{verb}: a row of {self.name} is {written}", collection=self.name, operation=verb
+            )
+        if ruling is Ruling.PROTECTED:
+            raise ProtectedField(
+                f"{verb}: {self.name} protects {sorted(self.protected)}",
+                collection=self.name,
+                operation=verb,
+            )
+        return ruling
+
+    def check_untouched(self, names: Iterable[str], also_protected: Iterable[str] = ()) -> None:
+        """Whether a change may name these attributes, spelt in whatever way.
+
+        ``also_protected`` tightens the policy for one call; nothing loosens it.
+
+        Raises:
+            ProtectedField: one is protected.
+            InvalidInput: ``also_protected`` is malformed or names what does not exist, which
+                would protect nothing.
+        """
+        tightened = {self.known(name).member for name in _names(also_protected)}
+        for name in names:
+            found = self.attribute(root(name))
+            if found is not None and found.member in self.protected | tightened:
+                raise ProtectedField(
+                    f"{self.name}.{found.member} is protected",
+                    collection=self.name,
+                    field=found.member,
+                )
+
+    def check_id(self, id: str, value: Struct) -> None:
+        """Raises: InvalidInput: the row shows another id than it is stored under."""
+        parts = [item.field for item in self.attributes.values() if item.role is Role.ID]
+        shown = "/".join(str(getattr(value, part)) for part in parts)
+        if parts and shown != id:
+            raise InvalidInput(f"a row of {self.name} shows the id {shown!r}, its key is {id!r}")
+
+    def _check_roles(self) -> None:
+        seen: set[Role] = set()
+        for item in self.attributes.values():
+            if item.role is None:
+                continue
+            arms = _arms(item.hint)
+            if not arms or not set(arms) <= set(_ROLE_TYPES[item.role]):
+                raise InvalidDefinition(f"{self.name}.{item.field} cannot be its {item.role}")
+            if item.role in seen and item.role is not Role.ID:
+                raise InvalidDefinition(f"{self.name} has two attributes as its {item.role}")
+            seen.add(item.role)
+
+    def _check_protected(self) -> None:
+        for name in self.policy.protected_attributes:
+            found = self.attribute(name)
+            if found is None:
+                raise InvalidDefinition(f"{self.name} protects {name!r}, which it does not have")
+            # Rows would freeze, or the kernel would have to break the rule with every write.
+            if found.role is not None or {found.field, found.member} & set(Role):
+                raise InvalidDefinition(
+                    f"{self.name}.{name} is an id, a version, a time of the row or its ttl; "
+                    "the kernel guards these itself"
+                )
+
+    # ── indexes ──
+
+    @cached_property
+    def _projection(self) -> msgspec.json.Decoder[dict[str, Any]] | None:
+        if not (self.indexes or self.allowed):
+            return None
+        return msgspec.json.Decoder(dict[str, Any])
+
+    def entries(self, data: bytes) -> dict[str, str]:
+        """Index name → the row's entry in it: its column values, joined, without the id.
+
+        Raises:
+            InvalidInput: a narrowed column holds another value, or an indexed one a separator.
+        """
+        if self._projection is None:
+            return {}
+        row = self._projection.decode(data)
+        for name, values in self.allowed.items():
+            found = row.get(name)
+            if found is not None and found not in values:
+                raise InvalidInput(
+                    f"{self.name}.{name} is {found!r}, allowed are {sorted(values)}", field=name
+                )
+        entries = {}
+        for index in self.indexes:
+            parts = [part for name in index.columns if isinstance(part := row.get(name), str)]
+            if len(parts) == len(index.columns):
+                if any(char < " " for part in parts for char in part):
+                    raise InvalidInput(f"{self.name}.{index.name} holds a control character")
+                entries[index.name] = SEPARATOR.join(parts)
+        return entries
+
+    def index(self, name: str) -> Index:
+        """Raises: InvalidInput."""
+        for index in self.indexes:
+            if index.name == name:
+                return index
+        raise InvalidInput(f"{self.name} has no index {name!r}; it has {self._index_names()}")
+
+    def _index_names(self) -> list[str]:
+        return [index.name for index in self.indexes]
+
+
+def root(name: str) -> str:
+    """The attribute that a path or an expression starts from: ``pin`` of ``pin.value`` or ``pin[0]``."""
+    match = _ROOT.match(name)
+    assert match is not None, "the pattern matches the empty text"
+    return match[0]
+
+
+def entry(*parts: str) -> str:
+    """The text of an index entry, or of its beginning: what ``range`` takes as a prefix."""
+    return SEPARATOR.join(parts)
+
+
+def by_name(collections: Iterable[Collection]) -> dict[str, Collection]:
+    """Raises: InvalidDefinition: two collections of one name."""
+    found: dict[str, Collection] = {}
+    for collection in collections:
+        if collection.name in found:
+            raise InvalidDefinition(f"collection {collection.name} is declared twice")
+        found[collection.name] = collection
+    return found
+
+
+def _names(names: Iterable[object]) -> tuple[str, ...]:
+    """Attribute names, stripped, distinct, sorted. Raises: InvalidInput."""
+    if isinstance(names, str):
+        raise InvalidInput(f"protected attributes are a list of names, found the text {names!r}")
+    found = set()
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidInput(f"a protected attribute is named by a text, found {name!r}")
+        found.add(name.strip())
+    return tuple(sorted(found))
+
+
+def _default(item: msgspec.structs.FieldInfo) -> Any:
+    if item.default_factory is not msgspec.NODEFAULT:
+        return item.default_factory()
+    return item.default
+
+
+def _role(hint: Any) -> Role | None:
+    notes = getattr(hint, "__metadata__", ())
+    inner = (_role(arm) for arm in get_args(hint) if get_origin(arm) is Annotated)
+    return next((note for note in (*notes, *inner) if isinstance(note, Role)), None)
+
+
+def _arms(hint: Any) -> tuple[Any, ...]:
+    """The types that a hint allows, besides None."""
+    if get_origin(hint) is Annotated:
+        return _arms(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(arm for part in get_args(hint) for arm in _arms(part))
+    return () if hint is NoneType else (hint,)
+
+
+def _column_type(hint: Any) -> type:
+    return int if _arms(hint)[0] in (int, bool) else str

@@ -1,0 +1,176 @@
+"""The narrow waist: what every engine does, no more; an engine may be faster, never different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Protocol
+
+from msgspec import Struct
+
+from tidegate.errors import InvalidInput, TidegateError, UnfencedQuery
+from tidegate.kernel.model import (
+    COST_MAX,
+    FACTS_MAX,
+    Boundary,
+    Check,
+    Commit,
+    Delete,
+    Key,
+    Page,
+    Position,
+    Put,
+    Query,
+    Receipt,
+    Record,
+    Write,
+    at_most,
+    check_commit,
+)
+from tidegate.kernel.policy import Collection, Nature, Writers, by_name
+from tidegate.kernel.tags import Vocabulary
+
+
+class FoldNumber(Struct, frozen=True):
+    """Which number of a fold wrote its collection."""
+
+    number: int
+
+
+FOLD_NUMBERS = Collection("fold_numbers", FoldNumber, nature=Nature.KEPT)
+
+
+class Schema:
+    """All that a store is told about what it holds: fact types, slices, collections."""
+
+    def __init__(self, vocabulary: Vocabulary, collections: Iterable[Collection] = ()) -> None:
+        self.vocabulary = vocabulary
+        self.collections = by_name((FOLD_NUMBERS, *collections))
+
+    def collection(self, name: str) -> Collection:
+        """Raises: InvalidInput."""
+        found = self.collections.get(name)
+        if found is None:
+            raise InvalidInput(f"collection {name!r} is not declared")
+        return found
+
+    def check(self, commit: Commit, cost_max: int) -> None:
+        """All that can be wrong with a commit before the database is asked.
+
+        Raises:
+            InvalidInput, LimitExceeded.
+        """
+        check_commit(commit, FACTS_MAX if cost_max <= COST_MAX else cost_max)
+        for write in commit.writes:
+            collection = self.collection(write.key.collection)
+            if isinstance(write, Put):
+                collection.entries(write.data)
+            if (
+                collection.writers is Writers.FOLDED
+                and not isinstance(write, Check)
+                and not commit.facts
+            ):
+                raise InvalidInput(f"{write.key} is folded: no fact, no write")
+        at_most("storage items of a commit", self.cost(commit), cost_max)
+
+    def cost(self, commit: Commit) -> int:
+        """Storage items that DynamoDB would be sent: the log slot, two per index written, one per
+        index only checked, the rows with their index entries, the idempotency key.
+        """
+        written = {name for fact in commit.facts for name in self.vocabulary.indexes(fact)}
+        checked = {
+            self.vocabulary.index(clause)
+            for boundary in commit.boundaries
+            for clause in boundary.query.clauses
+        }
+        rows = sum(self._row_cost(write) for write in commit.writes)
+        return 1 + 2 * len(written) + len(checked - written) + rows + (commit.once is not None)
+
+    def _row_cost(self, write: Write) -> int:
+        entries = len(self.collection(write.key.collection).indexes)
+        match write:
+            case Put(expect=0):
+                return 1 + entries
+            case Put():
+                return 1 + 2 * entries  # the old entry goes, the new one comes
+            case Delete():
+                return 1 + entries
+            case Check():
+                return 1
+
+
+class Store(Protocol):
+    """One log and its rows. Synchronous, no thread inside; a handle may be shared by threads."""
+
+    schema: Schema
+    pack_cost_max: ClassVar[int]  # what a lane may put into one commit; COST_MAX for all others
+
+    def read(
+        self,
+        query: Query,
+        *,
+        guard: Query | None = None,
+        after: Position = 0,
+        limit: int | None = None,
+    ) -> Page:
+        """The events that match, in position order, from one consistent view.
+
+        ``guard`` is observed for the boundary, not returned, and kept in it only if the page is
+        empty. There is no boundary when the limit cut the page or when a clause has no index.
+        """
+        ...
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        """The rows, None where there is none, as of one moment per row at least."""
+        ...
+
+    def range(
+        self,
+        collection: str,
+        *,
+        index: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+    ) -> tuple[Record, ...]:
+        """Rows in order of their id, or of an index entry then id.
+
+        Without an index, ``prefix`` and ``after`` are of the id. With one, ``prefix`` is of the
+        entry and ``after`` is ``entry(…, id)`` of the last row seen.
+        """
+        ...
+
+    def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+        """Each in order, each atomic on its own, one flush for all. Errors are returned.
+
+        Of several reasons the first counts: idempotency key, boundaries, writes.
+        """
+        ...
+
+    def receipt(self, key: str) -> Receipt | None:
+        """What became of the commit with this idempotency key."""
+        ...
+
+    def feed(self, *, after: Position, limit: int) -> Page:
+        """All events in position order, without gaps: nothing appears later below the last one."""
+        ...
+
+    def restore(self, collection: str, records: Iterable[Record]) -> None:
+        """Replace all rows of a collection by these, stamps included. For rebuilds alone."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def fenced(schema: Schema, query: Query) -> bool:
+    """Whether every clause has an index, so that the query can be a boundary."""
+    return all(schema.vocabulary.index(clause) is not None for clause in query.clauses)
+
+
+def demand_boundary(page: Page, query: Query) -> Boundary:
+    """The page's boundary. Raises: UnfencedQuery."""
+    if page.boundary is None:
+        raise UnfencedQuery(f"{query} can be read, but no index covers it as a condition")
+    return page.boundary
+
+
+__all__ = ["COST_MAX", "FOLD_NUMBERS", "FoldNumber", "Schema", "Store", "demand_boundary", "fenced"]

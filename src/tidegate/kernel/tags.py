@@ -1,0 +1,502 @@
+"""Which events a command depends on, derived from types: nobody writes a query by hand.
+
+    class OrderPlaced(Struct, frozen=True):
+        order_id: Annotated[str, Partition()]     indexed under order_id:…
+        customer_id: Annotated[str, Cross()]      indexed under customer_id:… too
+        product_ids: tuple[str, ...]              a plain tag per element: carried, not indexed
+        invoice_id: Annotated[str, Untagged()]    payload
+
+Fields named ``…_id``, ``…Id`` and their plurals are tags by default. The key is the field's JSON
+name in the singular, so a list element and a scalar field name the same tag.
+
+An event is *indexed* under its partition tag, under each cross-partition tag, under its exact tag
+set where some slice reads that composite, and under ``ALL_INDEX`` if its type asks for a global
+order. Index scope = read scope = fence scope, on every engine, because every engine asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import fields as struct_fields
+
+from tidegate.errors import InvalidDefinition, InvalidInput
+from tidegate.kernel import codec
+from tidegate.kernel.model import (
+    ANY,
+    CLAUSES_MAX,
+    COMPOSITE_TAGS_MAX,
+    TAGS_MAX,
+    Clause,
+    Event,
+    Fact,
+    Match,
+    Query,
+    at_most,
+    check_tag,
+    set_name,
+)
+from tidegate.kernel.slices import Slice
+
+ALL_INDEX = "all:*"
+
+# ── annotations ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag that events carry without being indexed under it; ``key`` overrides the name."""
+
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition(Tag):
+    """The one tag under which an event of this type always is indexed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cross(Tag):
+    """A tag that is read over all partitions: every event that carries it is indexed under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Untagged:
+    """Payload, although the name looks like an id."""
+
+
+class Scope(StrEnum):
+    """How widely an event is found by a tag that it carries."""
+
+    PARTITION = "partition"
+    CROSS = "cross-partition"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class TagField:
+    """One tagged field of a fact or a command."""
+
+    name: str
+    key: str
+    scope: Scope
+    many: bool
+    optional: bool
+
+    def tags(self, value: Struct) -> tuple[str, ...]:
+        """The field's tags of this value, distinct, in order. Raises: InvalidInput."""
+        content = getattr(value, self.name)
+        if self.many:
+            return tuple(dict.fromkeys(self._tag(element) for element in content))
+        return () if content is None else (self._tag(content),)
+
+    def _tag(self, content: object) -> str:
+        tag = f"{self.key}:{content}"
+        if content == "":
+            raise InvalidInput(f"{self.name} is empty; as a tag it needs a value", field=self.name)
+        check_tag(tag)
+        return tag
+
+
+@cache
+def tag_fields(struct: type[Struct]) -> tuple[TagField, ...]:
+    """The tagged fields of a fact or command type, in field order.
+
+    Raises:
+        InvalidDefinition: a tag on a type that has no text form, a key twice, two partitions.
+    """
+    hints = get_type_hints(struct, include_extras=True)
+    found = []
+    for item in struct_fields(struct):
+        hint, notes = _unwrap(hints[item.name])
+        note = next((n for n in notes if isinstance(n, Tag | Untagged)), None)
+        if isinstance(note, Untagged) or (note is None and not _is_id(item.encode_name)):
+            continue
+        found.append(_tag_field(struct, item.name, item.encode_name, hint, note))
+    keys = [tag.key for tag in found]
+    if len(set(keys)) != len(keys):
+        raise InvalidDefinition(f"{struct.__name__} has two fields for one tag key: {keys}")
+    if len(found) == 1 and found[0].scope is Scope.PLAIN and not found[0].many:
+        # A type with a single tag is partitioned by it.
+        found = [TagField(found[0].name, keys[0], Scope.PARTITION, False, found[0].optional)]
+    partitions = [tag for tag in found if tag.scope is Scope.PARTITION]
+    if len(partitions) > 1:
+        raise InvalidDefinition(f"{struct.__name__} has more than one partition tag")
+    if any(tag.many or tag.optional for tag in partitions):
+        raise InvalidDefinition(f"the partition tag of {struct.__name__} must be one plain value")
+    return tuple(found)
+
+
+def _tag_field(
+    struct: type[Struct], name: str, encode_name: str, hint: Any, note: Tag | Untagged | None
+) -> TagField:
+    optional = False
+    if get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
+        optional = True
+        hint, _ = _unwrap(next(arm for arm in get_args(hint) if arm is not NoneType))
+    many = get_origin(hint) in (tuple, list, frozenset, set)
+    element = _unwrap(get_args(hint)[0])[0] if many else hint
+    if not (isinstance(element, type) and issubclass(element, str | int)):
+        raise InvalidDefinition(
+            f"{struct.__name__}.{name} is a tag but has no text form: {hint}; mark it Untagged()"
+        )
+    scope = Scope.PLAIN
+    if isinstance(note, Partition):
+        scope = Scope.PARTITION
+    elif isinstance(note, Cross):
+        scope = Scope.CROSS
+    key = getattr(note, "key", None) or _singular(encode_name)
+    if ":" in key:
+        raise InvalidDefinition(f"the tag key {key!r} of {struct.__name__}.{name} holds a colon")
+    return TagField(name, key, scope, many, optional)
+
+
+def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        deeper, more = _unwrap(inner)
+        return deeper, (*more, *notes)
+    if hasattr(hint, "__supertype__"):
+        return _unwrap(hint.__supertype__)
+    return hint, ()
+
+
+def _is_id(name: str) -> bool:
+    return name.endswith(("_id", "_ids", "Id", "Ids"))
+
+
+def _singular(name: str) -> str:
+    return name[:-1] if name.endswith(("_ids", "Ids")) else name
+
+
+# ── the vocabulary ────────────────────────────────────────────────────────────────────────────────
+
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FactType:
+    """One type of fact: its struct, the kind under which the log files it, and its history.
+
+    ``upcasts[n]`` turns the JSON object of schema n into that of schema n + 1.
+    """
+
+    struct: type[Struct]
+    kind: str
+    schema: int = 1
+    upcasts: Mapping[int, Upcast] = field(default_factory=dict)
+    global_order: bool = False  # also indexed under ALL_INDEX: type-only conditions work
+
+    @property
+    def name(self) -> str:
+        return self.struct.__name__
+
+
+def facts(kind: str, *structs: type[Struct]) -> tuple[FactType, ...]:
+    """Fact types of one kind, all at schema 1."""
+    return tuple(FactType(struct, kind) for struct in structs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A clause of a slice before it has values: the fields of its tags, and the types."""
+
+    fields: tuple[TagField, ...]
+    types: frozenset[str]
+
+
+class Vocabulary:
+    """Every fact type and every slice of a log, checked against each other once.
+
+    Raises:
+        InvalidDefinition: scopes that disagree, a clause that can find nothing, a consumed type
+            that no clause can reach, a tag annotation on a consumed view.
+    """
+
+    def __init__(self, types: Iterable[FactType], slices: Iterable[Slice] = ()) -> None:
+        self.types: dict[str, FactType] = {}
+        for fact_type in types:
+            if fact_type.name in self.types:
+                raise InvalidDefinition(f"fact type {fact_type.name} is declared twice")
+            self.types[fact_type.name] = fact_type
+            codec.check_type(fact_type.struct)
+        self._fields = {name: tag_fields(known.struct) for name, known in self.types.items()}
+        self._scopes = {
+            name: {tag.key: tag.scope for tag in found} for name, found in self._fields.items()
+        }
+        self._check_facts()
+        self.slices = tuple(slices)
+        self.composites: frozenset[frozenset[str]] = frozenset(
+            composite for item in self.slices for composite in self._composites(item)
+        )
+        self._plans = {item.name: self._plan(item) for item in self.slices}
+        if len(self._plans) != len(self.slices):
+            raise InvalidDefinition("two slices have one name")
+
+    # ── facts in, facts out ──
+
+    def fact(self, value: Struct) -> Fact:
+        """The fact as it will be stored. Raises: InvalidInput, LimitExceeded."""
+        name = type(value).__name__
+        known = self.types.get(name)
+        if known is None or known.struct is not type(value):
+            raise InvalidInput(f"fact type {name} is not declared")
+        tags = sorted({tag for found in self._fields[name] for tag in found.tags(value)})
+        at_most("tags of a fact", len(tags), TAGS_MAX)
+        return Fact(known.kind, name, known.schema, tuple(tags), codec.encode(value))
+
+    def value(self, event: Event | Fact, struct: type[Struct] | None = None) -> Struct:
+        """The typed fact of an event, brought to its newest schema, or a view of it.
+
+        Raises:
+            InvalidInput: the type or its schema is unknown here.
+        """
+        known = self.types.get(event.type)
+        if known is None or event.schema > known.schema:
+            raise InvalidInput(f"{event.type} of schema {event.schema} is unknown here")
+        wanted = struct or known.struct
+        if event.schema == known.schema:
+            return codec.decode(event.body, wanted)
+        content = codec.decode(event.body, dict)
+        for schema in range(event.schema, known.schema):
+            content = known.upcasts[schema](content)
+        return codec.convert(content, wanted)
+
+    # ── indexes: the one answer to "what is found by what" ──
+
+    def indexes(self, fact: Fact | Event) -> tuple[str, ...]:
+        """The index names under which this fact is filed. Raises: InvalidInput."""
+        known = self.types.get(fact.type)
+        if known is None:
+            raise InvalidInput(f"fact type {fact.type} is not declared")
+        scopes = self._scopes[fact.type]
+        names = []
+        keys = []
+        for tag in fact.tags:
+            key = tag.partition(":")[0]
+            scope = scopes.get(key)
+            if scope is None:
+                raise InvalidInput(
+                    f"{fact.type} carries no tag {key!r}; it has {sorted(scopes) or 'none'}"
+                )
+            keys.append(key)
+            if scope is not Scope.PLAIN:
+                names.append(tag)
+        if self.composites and len(keys) > 1 and frozenset(keys) in self.composites:
+            names.append(set_name(fact.tags))
+        if known.global_order:
+            names.append(ALL_INDEX)
+        return tuple(names)
+
+    def index(self, clause: Clause) -> str | None:
+        """The index that serves and fences the clause, or None if only a scan can answer it.
+
+        Raises:
+            InvalidInput: a tag key or an event type that is not declared.
+        """
+        keys = self._known(clause)
+        if clause.match is Match.CONTAINS and clause.tags:
+            return next((tag for tag in sorted(clause.tags) if self._covers(tag, clause)), None)
+        if not clause.tags:
+            ordered = clause.types is not ANY and all(
+                self.types[name].global_order for name in clause.types
+            )
+            return ALL_INDEX if ordered else None
+        if len(clause.tags) == 1:
+            return next(iter(clause.tags))
+        return set_name(clause.tags) if keys in self.composites else None
+
+    def fenced(self, clause: Clause) -> frozenset[str] | None:
+        """The types of the clause that can stand under its index; ANY stays ANY."""
+        if clause.types is ANY:
+            return ANY
+        index = self.index(clause)
+        if index is None or index == ALL_INDEX or (len(clause.tags) > 1 and index[0].isdigit()):
+            return clause.types
+        key = index.partition(":")[0]
+        return frozenset(
+            name
+            for name in clause.types
+            if self._scopes[name].get(key, Scope.PLAIN) is not Scope.PLAIN
+        )
+
+    def matches(self, clause: Clause, event: Event | Fact) -> bool:
+        """Whether a read of the clause returns the event: the definition that engines speed up."""
+        if clause.types is not ANY and event.type not in clause.types:
+            return False
+        if not clause.tags:
+            return True
+        if clause.match is Match.CONTAINS:
+            return clause.tags.issubset(event.tags)
+        if len(clause.tags) == 1:
+            return next(iter(clause.tags)) in self.indexes(event)
+        return clause.tags == frozenset(event.tags)
+
+    # ── queries ──
+
+    def query(self, item: Slice, command: Struct) -> Query:
+        """The clauses on which this command's decision depends.
+
+        Raises:
+            InvalidInput: the command gives no tag at all (only empty lists), or a bad tag value.
+        """
+        clauses: dict[Clause, None] = {}
+        for planned in self._plans[item.name]:
+            if planned.fields[0].many:
+                for tag in planned.fields[0].tags(command):
+                    clauses[Clause(planned.types, frozenset((tag,)))] = None
+            else:
+                tags = frozenset(tag for found in planned.fields for tag in found.tags(command))
+                clauses[Clause(planned.types, tags)] = None
+        if not clauses:
+            raise InvalidInput(f"{item.name} depends on nothing: the command's lists are empty")
+        at_most("clauses of a query", len(clauses), CLAUSES_MAX)
+        return Query(tuple(clauses))
+
+    def guard(self, item: Slice, query: Query) -> Query | None:
+        """What else a decision on an empty model depends on: the types it creates, in the
+        partitions that the command names, so that of two first writers one conflicts (CB-13).
+        """
+        read = {name.__name__ for name in item.reads}
+        clauses: dict[Clause, None] = {}
+        for created in item.writes:
+            name = created.__name__
+            key = self._partition(name)
+            if name in read or key is None:
+                continue
+            for clause in query.clauses:
+                for tag in clause.tags:
+                    if tag.partition(":")[0] == key:
+                        clauses[Clause(frozenset((name,)), frozenset((tag,)))] = None
+        return Query(tuple(clauses)) if clauses else None
+
+    # ── definition-time checks ──
+
+    def _partition(self, name: str) -> str | None:
+        return next((tag.key for tag in self._fields[name] if tag.scope is Scope.PARTITION), None)
+
+    def _known(self, clause: Clause) -> frozenset[str]:
+        for name in clause.types or ():
+            if name not in self.types:
+                raise InvalidInput(f"event type {name!r} is not declared")
+        keys = frozenset(tag.partition(":")[0] for tag in clause.tags)
+        declared = {key for scopes in self._scopes.values() for key in scopes}
+        for key in keys - declared:
+            raise InvalidInput(f"unknown tag key {key!r}; known are {sorted(declared)}")
+        return keys
+
+    def _covers(self, tag: str, clause: Clause) -> bool:
+        """Whether every event that can match a contains clause is indexed under this tag."""
+        key = tag.partition(":")[0]
+        wanted = self.types if clause.types is ANY else clause.types
+        scopes = [self._scopes[name].get(key) for name in wanted]
+        return Scope.PLAIN not in scopes and any(scopes)
+
+    def _check_facts(self) -> None:
+        for name, found in self._fields.items():
+            if len(found) > 1 and self._partition(name) is None:
+                raise InvalidDefinition(f"{name} has several tags and no Partition() among them")
+        for key in {key for scopes in self._scopes.values() for key in scopes}:
+            carried = {name: scopes[key] for name, scopes in self._scopes.items() if key in scopes}
+            if {Scope.CROSS, Scope.PLAIN} <= set(carried.values()):
+                plain = sorted(n for n, scope in carried.items() if scope is Scope.PLAIN)
+                cross = sorted(n for n, scope in carried.items() if scope is Scope.CROSS)
+                raise InvalidDefinition(
+                    f"the scope of {key!r} disagrees: cross-partition on {cross}, "
+                    f"plain on {plain}; declare Cross() or Untagged() on each"
+                )
+
+    def _composites(self, item: Slice) -> Iterable[frozenset[str]]:
+        for fields in self._shape(item):
+            if len(fields) > 1:
+                at_most("tags of a composite", len(fields), COMPOSITE_TAGS_MAX)
+                yield frozenset(tag.key for tag in fields)
+
+    def _shape(self, item: Slice) -> tuple[tuple[TagField, ...], ...]:
+        """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5)."""
+        if item.rows is not None:
+            return ()
+        found = tag_fields(item.command)
+        if not found:
+            raise InvalidDefinition(f"{item.command.__name__} has no tag, so nothing to read by")
+        if any(tag.many or tag.scope is Scope.CROSS for tag in found):
+            return tuple((tag,) for tag in found)
+        return (found,)
+
+    def _plan(self, item: Slice) -> tuple[_Clause, ...]:
+        for struct in item.writes:
+            if self.types.get(struct.__name__) is None:
+                raise InvalidDefinition(f"slice {item.name} writes undeclared {struct.__name__}")
+        if item.rows is not None:
+            return ()
+        reads = frozenset(self._consumed(item, struct) for struct in item.reads)
+        for tag in tag_fields(item.command):
+            self._check_command_tag(item, tag, reads)
+        plan = []
+        for fields in self._shape(item):
+            keys = {tag.key for tag in fields}
+            types = frozenset(name for name in reads if keys <= set(self._scopes[name]))
+            if not any(self._indexed(name, keys) for name in types):
+                raise InvalidDefinition(
+                    f"slice {item.name} reads by {sorted(keys)}, but none of {sorted(reads)} "
+                    "is indexed under it; declare Cross() on command and fact, or Untagged()"
+                )
+            plan.append(_Clause(fields, types))
+        for name in reads:
+            if not any(
+                name in clause.types and self._indexed(name, {tag.key for tag in clause.fields})
+                for clause in plan
+            ):
+                raise InvalidDefinition(
+                    f"slice {item.name} reads {name}, but none of its clauses can find one"
+                )
+        return tuple(plan)
+
+    def _indexed(self, name: str, keys: set[str]) -> bool:
+        scopes = self._scopes[name]
+        if len(keys) > 1:
+            return set(scopes) == keys
+        return scopes.get(next(iter(keys)), Scope.PLAIN) is not Scope.PLAIN
+
+    def _consumed(self, item: Slice, struct: type[Struct]) -> str:
+        name = struct.__name__
+        known = self.types.get(name)
+        if known is None:
+            raise InvalidDefinition(f"slice {item.name} reads undeclared {name}")
+        if known.struct is not struct:
+            hints = get_type_hints(struct, include_extras=True)
+            noted = [
+                field_name
+                for field_name, hint in hints.items()
+                if any(isinstance(note, Tag) for note in _unwrap(hint)[1])
+            ]
+            if noted:
+                raise InvalidDefinition(
+                    f"the view of {name} in slice {item.name} declares tags on {noted}; "
+                    "tags belong to the command and the produced fact"
+                )
+        return name
+
+    def _check_command_tag(self, item: Slice, tag: TagField, reads: frozenset[str]) -> None:
+        where = f"{item.command.__name__}.{tag.name}"
+        if tag.optional:
+            raise InvalidDefinition(f"{where} is a tag and may not be absent")
+        carried = {n: scopes[tag.key] for n, scopes in self._scopes.items() if tag.key in scopes}
+        if not carried:
+            raise InvalidDefinition(f"{where}: no fact carries a tag {tag.key!r}")
+        if tag.scope is Scope.CROSS:
+            plain = sorted(name for name, scope in carried.items() if scope is Scope.PLAIN)
+            if plain:
+                raise InvalidDefinition(
+                    f"{where} is cross-partition, but plain on {plain}; declare it on both"
+                )
+        elif any(carried.get(name) is Scope.CROSS for name in reads):
+            raise InvalidDefinition(
+                f"{where} is read over all partitions; say so with Cross() on the command too"
+            )
