@@ -1,0 +1,1 @@
+"""The impure, thin layer: it runs slices and machines against a store."""
