@@ -1,0 +1,1 @@
+"""Small applications of the kernel, each run by the tests on every engine."""

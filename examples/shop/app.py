@@ -1,0 +1,90 @@
+"""The shop as one schema, its one derived table, and a walk through it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from examples.shop import catalog, demand
+from examples.shop.facts import FACTS, ProductOrdered
+from examples.shop.order_product import OrderProduct, order_product
+from examples.shop.orders import PlaceOrder, place_order
+from tidegate.control.runtime import Control
+from tidegate.engines import connect
+from tidegate.engines.group import Grouped
+from tidegate.errors import Refused
+from tidegate.kernel.folds import Fold, Folds, differences
+from tidegate.kernel.policy import Collection, Index, Nature, Writers
+from tidegate.kernel.store import Schema
+from tidegate.kernel.tags import Vocabulary
+
+
+class CustomerUnits(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How many units of a product a customer has ordered."""
+
+    customer_id: str
+    product_id: str
+    units: int = 0
+
+
+CUSTOMER_UNITS = Collection(
+    "customer_units",
+    CustomerUnits,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("customerId", "productId", "units"),
+    indexes=(Index("by_product", ("productId",)),),
+)
+
+
+def add_units(row: CustomerUnits, fact: ProductOrdered, now: datetime) -> CustomerUnits:
+    return replace(row, units=row.units + fact.quantity)
+
+
+customer_units = Fold(
+    collection=CUSTOMER_UNITS,
+    number=1,
+    reads=(ProductOrdered,),
+    ids=lambda fact: (f"{fact.customer_id}/{fact.product_id}",),
+    start=lambda id, fact: CustomerUnits(fact.customer_id, fact.product_id),
+    step=add_units,
+)
+
+SLICES = (*catalog.SLICES, place_order, *demand.SLICES, order_product)
+SCHEMA = Schema(Vocabulary(FACTS, SLICES), (CUSTOMER_UNITS,))
+FOLDS = Folds(SCHEMA, (customer_units,))
+
+
+@contextmanager
+def shop(url: str) -> Iterator[Control]:
+    """The shop on the log at this URL."""
+    with closing(connect(url, SCHEMA)) as store, closing(Grouped(store)) as writer:
+        yield Control(store, FOLDS, writer.submit)
+
+
+def walk(control: Control) -> None:
+    """A first customer, from the catalogue to the cap."""
+    control.execute(catalog.add_product, catalog.AddProduct("prod-1", "Lamp", "It shines", 990))
+    control.execute(catalog.sync_product, catalog.SyncProduct("prod-1", True))
+    control.execute(place_order, PlaceOrder("ord-1", "cust-9", ("prod-1",)))
+    for number in range(1, 8):
+        command = OrderProduct(f"ord-{number}", "cust-9", "prod-1", 1)
+        try:
+            outcome = control.execute(order_product, command)
+        except Refused as refusal:
+            print(f"{command.order_id}: {refusal.code}: {refusal.detail}")
+        else:
+            print(f"{command.order_id}: ordered, log position {outcome.position}")
+    for record in control.store.range(CUSTOMER_UNITS.name, limit=10):
+        print(f"{record.key}: {record.data.decode()} at version {record.version}")
+    print(f"differences after replay: {differences(control.store, FOLDS)}")
+
+
+if __name__ == "__main__":
+    with shop(sys.argv[1] if len(sys.argv) > 1 else "memory:") as running:
+        walk(running)

@@ -1,0 +1,1 @@
+"""The shipped examples, raced on every engine."""

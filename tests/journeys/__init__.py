@@ -1,0 +1,1 @@
+"""Whole paths through kernel, folds and control, ended by a replay that must agree."""
