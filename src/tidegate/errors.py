@@ -184,6 +184,26 @@ class VersionConflict(ConditionFailed):
         )
 
 
+class StaleVersion(Conflict):
+    """The object changed since you read it; read it again and decide again."""
+
+    code = "version_conflict"
+
+    def __init__(self, expected: int, current: int) -> None:
+        super().__init__(
+            "the object has been modified; please apply your changes to the latest version "
+            "and try again",
+            expected=expected,
+            current=current,
+        )
+
+
+class VersionRequired(PreconditionRequired):
+    """Say which version of the object you saw."""
+
+    code = "version_required"
+
+
 class AttemptsExhausted(Conflict):
     """Every attempt met somebody else's commit; send the command again."""
 

@@ -35,7 +35,7 @@ from tidegate.kernel.model import (
     Write,
 )
 from tidegate.kernel.policy import SEPARATOR
-from tidegate.kernel.store import Schema, fenced
+from tidegate.kernel.store import Schema, check_range, fenced
 
 
 class MemoryStore:
@@ -59,7 +59,10 @@ class MemoryStore:
         after: Position = 0,
         limit: int | None = None,
     ) -> Page:
-        guarded = fenced(self.schema, query) and (guard is None or fenced(self.schema, guard))
+        check_range(after, limit)
+        guarded = fenced(self.schema, query)
+        if guard is not None:
+            guarded = fenced(self.schema, guard) and guarded
         with self._lock:
             matching = [
                 event
@@ -88,6 +91,7 @@ class MemoryStore:
         after: str = "",
         limit: int,
     ) -> tuple[Record, ...]:
+        check_range(0, limit)
         declared = self.schema.collection(collection)
         if index is not None:
             declared.index(index)
@@ -119,6 +123,7 @@ class MemoryStore:
             return None if seen is None else replace(seen, replayed=True)
 
     def feed(self, *, after: Position, limit: int) -> Page:
+        check_range(after, limit)
         with self._lock:
             newer = [event for event in self._events if event.position > after]
             return Page(tuple(newer[:limit]))
@@ -134,6 +139,8 @@ class MemoryStore:
     def _commit(self, commit: Commit) -> Receipt | TidegateError:
         try:
             self.schema.check(commit, self.pack_cost_max)
+            for fact in commit.facts:
+                self.schema.vocabulary.indexes(fact)
             if commit.once is not None and (seen := self._once.get(commit.once.key)) is not None:
                 if seen.digest != commit.once.digest:
                     raise IdempotencyMismatch(commit.once.key)
@@ -165,9 +172,9 @@ class MemoryStore:
         for write in commit.writes:
             match write:
                 case Put(key, data, expect, cause):
-                    version = first + cause
-                    born = version if expect == ABSENT else self._rows[key].born
-                    self._rows[key] = Record(key, version, born, data)
+                    before = ABSENT if expect == ABSENT else self._rows[key].born
+                    born = write.born_at(first, before)
+                    self._rows[key] = Record(key, first + cause, born, data)
                 case Delete(key):
                     del self._rows[key]
                 case Check():

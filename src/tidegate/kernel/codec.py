@@ -128,61 +128,91 @@ def _renderer(struct: Any) -> Render | None:
 
     Only the fields that hold integers, times or nested values are looked at.
     """
+    _compiling.append(struct)
+    try:
+        return _compiled(struct)
+    finally:
+        _compiling.remove(struct)
+
+
+_compiling: list[Any] = []  # types that may hold themselves are looked up again at run time
+
+
+def _compiled(struct: Any) -> Render | None:
     hints = get_type_hints(struct, include_extras=True)
     names = [(item.name, item.encode_name) for item in msgspec.structs.fields(struct)]
     renders = {name: _field_renderer(hints[name], f"{struct.__name__}.{name}") for name, _ in names}
     needed = [(name, render) for name, render in renders.items() if render is not None]
-    if not needed:
-        return None
-    if not any(_holds_time(hints[name]) for name, _ in needed):
+    if not _is_rewritten(struct):
+        return _checking(needed) if needed else None
+    return _writing(struct, renders)
 
-        def check(value: Any, where: str) -> Any:
-            for name, render in needed:
-                render(getattr(value, name), name)
-            return value
 
-        return check
+def _checking(needed: list[tuple[str, Render]]) -> Render:
+    def check(value: Any, where: str) -> Any:
+        for name, render in needed:
+            render(getattr(value, name), name)
+        return value
 
-    # Fixed-width times differ from what msgspec writes, so such a struct is written through a
-    # shadow of the same members whose times are text.
+    return check
+
+
+def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
+    """Writes a struct through a shadow of the same members, because msgspec would write it
+    otherwise: times not in fixed width, and a value that equals its default without being that
+    very object not left out.
+    """
+    items = msgspec.structs.fields(struct)
+    config = struct.__struct_config__
     shadow = msgspec.defstruct(
         f"{struct.__name__}Shadow",
-        [(name, Any, msgspec.field(default=_default(struct, name))) for name, _ in names],
-        rename=dict(names),
-        omit_defaults=struct.__struct_config__.omit_defaults,
-        tag_field=struct.__struct_config__.tag_field,
-        tag=struct.__struct_config__.tag,
+        [(item.name, Any, _same_default(item)) for item in items],
+        rename={item.name: item.encode_name for item in items},
+        omit_defaults=config.omit_defaults,
+        tag_field=config.tag_field,
+        tag=config.tag,
     )
+    members = [(item.name, renders[item.name], item.default) for item in items]
 
     def write(value: Any, where: str) -> Any:
-        return shadow(
-            *(
-                getattr(value, name) if render is None else render(getattr(value, name), name)
-                for name, render in renders.items()
-            )
-        )
+        written = []
+        for name, render, default in members:
+            member = getattr(value, name)
+            if member is default or (type(member) is type(default) and member == default):
+                written.append(default)
+            else:
+                written.append(member if render is None else render(member, name))
+        return shadow(*written)
 
     return write
 
 
-def _default(struct: type[Struct], name: str) -> Any:
-    item = next(item for item in msgspec.structs.fields(struct) if item.name == name)
-    if item.default is not msgspec.NODEFAULT:
-        return item.default
+def _same_default(item: msgspec.structs.FieldInfo) -> Any:
     if item.default_factory is not msgspec.NODEFAULT:
-        return item.default_factory()
-    return _NO_DEFAULT
+        return msgspec.field(default_factory=item.default_factory)
+    # Without a default, one that no value equals: so it is never left out.
+    return msgspec.field(default=object() if item.required else item.default)
 
 
-_NO_DEFAULT = object()  # a default that no value equals, so that it is never left out
-
-
-def _holds_time(hint: Any) -> bool:
+def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
+    """Whether a value of this type may be written otherwise than msgspec would write it."""
     if hint is datetime or hint is Any or hint is object:
         return True
     if isinstance(hint, type) and issubclass(hint, Struct):
-        return any(_holds_time(h) for h in get_type_hints(hint, include_extras=True).values())
-    return any(_holds_time(arm) for arm in get_args(hint) if arm is not ...)
+        if hint in within:
+            return False
+        members = get_type_hints(hint, include_extras=True).values()
+        return _leaves_out(hint) or any(_is_rewritten(arm, (*within, hint)) for arm in members)
+    return any(_is_rewritten(arm, within) for arm in get_args(hint) if arm is not ...)
+
+
+def _leaves_out(struct: type[Struct]) -> bool:
+    """Whether it leaves out defaults of which there can be several equal objects."""
+    return struct.__struct_config__.omit_defaults and any(
+        not (item.required or item.default in (None, True, False, msgspec.NODEFAULT))
+        and not isinstance(item.default, Enum)
+        for item in msgspec.structs.fields(struct)
+    )
 
 
 def _field_renderer(hint: Any, where: str) -> Render | None:
@@ -202,7 +232,7 @@ def _field_renderer(hint: Any, where: str) -> Render | None:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return None
     if isinstance(hint, type) and issubclass(hint, Struct):
-        return _nested if _is_recursive(hint) else _renderer(hint)
+        return _nested if hint in _compiling else _renderer(hint)
     if hint is Any or hint is object or hint is dict or hint is list:
         return _anything
     arms = [_field_renderer(arm, where) for arm in get_args(hint) if arm is not ...]
@@ -211,14 +241,10 @@ def _field_renderer(hint: Any, where: str) -> Render | None:
     raise InvalidDefinition(f"{where} has a type without a portable form: {hint}")
 
 
-def _is_recursive(struct: type[Struct]) -> bool:
-    return any(
-        struct in get_args(hint) or hint is struct for hint in get_type_hints(struct).values()
-    )
-
-
 def _integer(value: Any, where: str) -> Any:
-    if type(value) is int and not -INTEGER_MAX <= value <= INTEGER_MAX:
+    if type(value) is not int:
+        raise InvalidInput(f"{where} must be an integer, found {value!r}", field=where)
+    if not -INTEGER_MAX <= value <= INTEGER_MAX:
         raise InvalidInput(f"{where} is beyond 2**53: {value}", field=where)
     return value
 
@@ -252,8 +278,6 @@ def _anything(value: Any, where: str, depth: int = 0) -> Any:
         return _nested(value, where)
     if isinstance(value, dict):
         return {key: _anything(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return {_anything(item, where, depth + 1) for item in value}
-    if isinstance(value, tuple | list):
-        return [_anything(item, where, depth + 1) for item in value]
+    if isinstance(value, set | frozenset | tuple | list):
+        return type(value)(_anything(item, where, depth + 1) for item in value)
     raise InvalidInput(f"{where} holds a {type(value).__name__}: it has no JSON form", field=where)

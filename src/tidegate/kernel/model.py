@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from tidegate.errors import InvalidInput, LimitExceeded
 
@@ -36,6 +37,7 @@ COMMIT_BYTES_MAX = 3_500_000
 CLAUSES_MAX = 64
 CLAUSE_TYPES_MAX = 64
 ONCE_KEY_BYTES_MAX = 128
+META_BYTES_MAX = 1_024  # each member
 ANSWER_BYTES_MAX = 64 * 1024
 COST_MAX = 100  # storage items of one command or report, on every engine
 ONCE_KEPT: Final = timedelta(days=30)
@@ -155,12 +157,23 @@ class Record(Struct, frozen=True):
 
 
 class Put(Struct, frozen=True):
-    """Write the row if it is at ``expect``; ``fact`` is the index of its cause in the commit."""
+    """Write the row if it is at ``expect``; ``fact`` is the index of its cause in the commit.
+
+    ``born`` is the index of the fact that made the row (anew), where the commit has several about
+    it; None: ``fact`` made it if it was absent, else it keeps its birth.
+    """
 
     key: Key
     data: bytes
     expect: Position
     fact: int = 0
+    born: int | None = None
+
+    def born_at(self, first: Position, before: Position) -> Position:
+        """The row's birth when the commit lands at ``first``; ``before`` is what it was so far."""
+        if self.born is not None:
+            return first + self.born
+        return first + self.fact if self.expect == ABSENT else before
 
 
 class Delete(Struct, frozen=True):
@@ -240,17 +253,30 @@ def check_text(what: str, text: object, bytes_max: int) -> None:
         raise InvalidInput(f"{what} must be text, found {type(text).__name__}")
     if not text:
         raise InvalidInput(f"{what} is empty")
-    if not text.isprintable() and any(ord(char) < 32 or ord(char) == 127 for char in text):
+    if text.isascii() and text.isprintable() and len(text) <= bytes_max:
+        return
+    if any(ord(char) < 32 or ord(char) == 127 for char in text):
         raise InvalidInput(f"{what} holds a control character: {text!r}")
+    at_most(f"bytes of {what}", _utf8(what, text), bytes_max)
+
+
+def _utf8(what: str, text: str) -> int:
     try:
-        size = len(text.encode())
+        return len(text.encode())
     except UnicodeEncodeError:
         raise InvalidInput(f"{what} holds a lone surrogate: {text!r}") from None
-    at_most(f"bytes of {what}", size, bytes_max)
 
 
 def check_tag(tag: object) -> None:
     """Raises: InvalidInput, LimitExceeded."""
+    if (  # nearly every tag; the rest of this function finds out what is wrong with the others
+        type(tag) is str
+        and tag.isascii()
+        and tag.isprintable()
+        and len(tag) <= TAG_BYTES_MAX
+        and 0 < tag.find(":") < len(tag) - 1
+    ):
+        return
     check_text("a tag", tag, TAG_BYTES_MAX)
     assert isinstance(tag, str)
     key, colon, value = tag.partition(":")
@@ -279,6 +305,9 @@ def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
         InvalidInput, LimitExceeded.
     """
     check_time("the time of a commit", commit.at)
+    if commit.meta is not NO_META:
+        for text in astuple(commit.meta):
+            at_most("bytes of a member of meta", _utf8("meta", text), META_BYTES_MAX)
     at_most("facts of a commit", len(commit.facts), facts_max)
     at_most("writes of a commit", len(commit.writes), WRITES_MAX)
     size = 0
@@ -298,15 +327,17 @@ def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
 
 
 def _check_fact(fact: Fact) -> int:
+    if type(fact.schema) is not int or fact.schema < 1 or type(fact.body) is not bytes:
+        raise InvalidInput(f"{fact.type} needs a schema from 1 on and a body of bytes")
     check_text("a fact's type", fact.type, TYPE_BYTES_MAX)
     check_text("a fact's kind", fact.kind, TYPE_BYTES_MAX)
     at_most("tags of a fact", len(fact.tags), TAGS_MAX)
     for tag in fact.tags:
         check_tag(tag)
-    if list(fact.tags) != sorted(set(fact.tags)):
+    if any(fact.tags[i] <= fact.tags[i - 1] for i in range(1, len(fact.tags))):
         raise InvalidInput(f"the tags of a fact must be sorted and distinct: {fact.tags!r}")
     at_most("bytes of a fact", len(fact.body), BODY_BYTES_MAX)
-    return len(fact.body)
+    return len(fact.body) + sum(map(len, fact.tags))
 
 
 def _check_write(write: Write, span: int) -> int:
@@ -315,12 +346,14 @@ def _check_write(write: Write, span: int) -> int:
     check_version("an expected version", write.expect)
     if isinstance(write, Check):
         return 0
-    if not 0 <= write.fact < span:
+    if type(write.fact) is not int or not 0 <= write.fact < span:
         raise InvalidInput(f"{write.key} names fact {write.fact} of {span} as its cause")
     if isinstance(write, Delete):
         if write.expect == ABSENT:
             raise InvalidInput(f"{write.key} cannot be deleted where it must be absent")
         return 0
+    if write.born is not None and not 0 <= write.born <= write.fact:
+        raise InvalidInput(f"{write.key} is born by fact {write.born}, after {write.fact}")
     at_most("bytes of a row", len(write.data), ROW_BYTES_MAX)
     return len(write.data)
 

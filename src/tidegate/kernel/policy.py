@@ -9,24 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput, ProtectedField
 from tidegate.kernel import codec
+from tidegate.kernel.attributes import Attribute, Role, arms_of, attributes_of, names_of, root
+from tidegate.kernel.model import at_most
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-_ROOT = re.compile(r"[^\s.\[=,)]*")
 
 RESERVED = frozenset({"id", "version", "born", "data"})
-LOG = "event_log"  # the table of facts: no collection, so no call on rows can name it
+# The engines' own tables: no collection can be called so, and no call on rows can name them.
+LOG_TABLES = re.compile(r"(event|log|sqlite|pg)_.*|idempotency_keys")
+ENTRY_BYTES_MAX = 500  # with the id behind it, it is a key on DynamoDB
 
 SEPARATOR = "\x1f"  # between the parts of an index entry; no key text holds a control character
 
@@ -71,7 +73,7 @@ class WritePolicy:
         if (self.mode or Mode.MUTABLE) not in list(Mode):
             raise InvalidDefinition(f"a write policy has no mode {self.mode!r}")
         try:
-            names = _names(self.protected_attributes)
+            names = names_of(self.protected_attributes)
         except InvalidInput as error:
             raise InvalidDefinition(error.detail) from None
         object.__setattr__(self, "mode", Mode(self.mode or Mode.MUTABLE))
@@ -113,58 +115,31 @@ class Ruling(StrEnum):
     IMMUTABLE = "refused: the row does not change"
 
 
+_OK, _NEW, _REST, _PIN, _NO = Ruling
+
 # A batch knows no conditions, and a save means "whatever stands there": neither can leave a
 # protected attribute alone, so both are refused even where the value would stay the same.
-MATRIX: Final[Mapping[Verb, Mapping[Guarding, Ruling]]] = MappingProxyType(
+_RULINGS: Final[Mapping[Verb, tuple[Ruling, Ruling, Ruling, Ruling]]] = {
+    # plain, protected, write once, folded
+    Verb.CREATE: (_NEW, _NEW, _NEW, _NO),
+    Verb.PUT: (_OK, _NEW, _NEW, _NO),
+    Verb.SAVE: (_OK, _PIN, _NO, _NO),
+    Verb.UPDATE: (_REST, _REST, _NO, _NO),
+    Verb.DELETE: (_OK, _OK, _NO, _NO),
+    Verb.BATCH_PUT: (_OK, _PIN, _NO, _NO),
+    Verb.BATCH_DELETE: (_OK, _OK, _NO, _NO),
+    Verb.CHECK: (_OK, _OK, _OK, _OK),
+}
+MATRIX: Final[Mapping[tuple[Verb, Guarding], Ruling]] = MappingProxyType(
     {
-        verb: dict(zip(Guarding, rulings, strict=True))
-        for verb, *rulings in (
-            (Verb.CREATE, *(Ruling.IF_ABSENT,) * 3, Ruling.IMMUTABLE),
-            (Verb.PUT, Ruling.ALLOWED, *(Ruling.IF_ABSENT,) * 2, Ruling.IMMUTABLE),
-            (Verb.SAVE, Ruling.ALLOWED, Ruling.PROTECTED, *(Ruling.IMMUTABLE,) * 2),
-            (Verb.UPDATE, *(Ruling.IF_UNTOUCHED,) * 2, *(Ruling.IMMUTABLE,) * 2),
-            (Verb.DELETE, *(Ruling.ALLOWED,) * 2, *(Ruling.IMMUTABLE,) * 2),
-            (Verb.BATCH_PUT, Ruling.ALLOWED, Ruling.PROTECTED, *(Ruling.IMMUTABLE,) * 2),
-            (Verb.BATCH_DELETE, *(Ruling.ALLOWED,) * 2, *(Ruling.IMMUTABLE,) * 2),
-            (Verb.CHECK, *(Ruling.ALLOWED,) * 4),
-        )
+        (verb, guarding): ruling
+        for verb, rulings in _RULINGS.items()
+        for guarding, ruling in zip(Guarding, rulings, strict=True)
     }
 )
 
 
-# ── attributes and their roles ────────────────────────────────────────────────────────────────────
-
-
-class Role(StrEnum):
-    """A field that the kernel fills in, noted on it: ``version: Annotated[int, Role.VERSION] = 0``."""
-
-    ID = "id"  # part of the row's id; several are joined by "/"
-    VERSION = "version"  # 0 at first, one more at each write
-    CREATED_AT = "created_at"
-    UPDATED_AT = "updated_at"
-    TTL = "ttl"  # when the row may be collected; never decides whether it is there
-
-
-_ROLE_TYPES: Final[Mapping[Role, tuple[type, ...]]] = MappingProxyType(
-    {
-        Role.ID: (str,),
-        Role.VERSION: (int,),
-        Role.CREATED_AT: (datetime,),
-        Role.UPDATED_AT: (datetime,),
-        Role.TTL: (int, datetime),
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One field of a row's model, as it is stored and as Python spells it."""
-
-    member: str
-    field: str
-    hint: Any
-    role: Role | None
-    default: Any  # NODEFAULT where the model demands a value
+# ── collections ───────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +170,10 @@ class Collection:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise InvalidDefinition(f"a collection is named [a-z][a-z0-9_]*, found {self.name!r}")
-        if self.name == LOG:
-            raise InvalidDefinition(f"{LOG} is the log, not a collection of rows")
+        if LOG_TABLES.fullmatch(self.name):
+            raise InvalidDefinition(f"{self.name} is the log's, not a collection of rows")
         codec.check_type(self.model)
+        attributes_of(self.model)  # refuses roles that its fields cannot play
         for name in self.columns:
             if name not in self.members or name in RESERVED or not _COLUMN.fullmatch(name):
                 raise InvalidDefinition(f"{self.name} has no member {name!r} to show as a column")
@@ -205,12 +181,13 @@ class Collection:
             if self.column_types.get(name) is not str:
                 raise InvalidDefinition(f"{self.name}.{name} must be a text column to be narrowed")
         for index in self.indexes:
+            if not index.columns:
+                raise InvalidDefinition(f"index {index.name} of {self.name} has no columns")
             for name in index.columns:
                 if self.column_types.get(name) is not str:
                     raise InvalidDefinition(
                         f"index {index.name} of {self.name} needs {name!r} as a text column"
                     )
-        self._check_roles()
         self._check_protected()
 
     # ── members and columns ──
@@ -223,29 +200,15 @@ class Collection:
     @cached_property
     def column_types(self) -> dict[str, type]:
         """Each column's type as a database sees it: text or integer."""
-        hints = get_type_hints(self.model, include_extras=True)
-        return {name: _column_type(hints[self.members[name]]) for name in self.columns}
+        return {name: _column_type(self.attributes[name].hint) for name in self.columns}
 
     @cached_property
     def attributes(self) -> dict[str, Attribute]:
         """Every field of the model, by the name under which it is stored."""
-        hints = get_type_hints(self.model, include_extras=True)
-        return {
-            item.encode_name: Attribute(
-                item.encode_name,
-                item.name,
-                hints[item.name],
-                _role(hints[item.name]),
-                _default(item),
-            )
-            for item in msgspec.structs.fields(self.model)
-        }
+        return attributes_of(self.model)
 
     def attribute(self, name: str) -> Attribute | None:
-        """The attribute stored under this name, else the one of the field called so.
-
-        The stored name wins where both exist: it is what a policy and a document show.
-        """
+        """The attribute stored under this name, else the one of the field called so."""
         found = self.attributes.get(name)
         if found is None:
             found = next((item for item in self.attributes.values() if item.field == name), None)
@@ -285,7 +248,7 @@ class Collection:
         Raises:
             ImmutableRecord, ProtectedField: it says no, whatever the row holds.
         """
-        ruling = MATRIX[verb][self.guarding]
+        ruling = MATRIX[verb, self.guarding]
         if ruling is Ruling.IMMUTABLE:
             written = "written by folds alone" if self.writers is Writers.FOLDED else "written once"
             raise ImmutableRecord(
@@ -309,7 +272,7 @@ class Collection:
             InvalidInput: ``also_protected`` is malformed or names what does not exist, which
                 would protect nothing.
         """
-        tightened = {self.known(name).member for name in _names(also_protected)}
+        tightened = {self.known(name).member for name in names_of(also_protected)}
         for name in names:
             found = self.attribute(root(name))
             if found is not None and found.member in self.protected | tightened:
@@ -326,25 +289,13 @@ class Collection:
         if parts and shown != id:
             raise InvalidInput(f"a row of {self.name} shows the id {shown!r}, its key is {id!r}")
 
-    def _check_roles(self) -> None:
-        seen: set[Role] = set()
-        for item in self.attributes.values():
-            if item.role is None:
-                continue
-            arms = _arms(item.hint)
-            if not arms or not set(arms) <= set(_ROLE_TYPES[item.role]):
-                raise InvalidDefinition(f"{self.name}.{item.field} cannot be its {item.role}")
-            if item.role in seen and item.role is not Role.ID:
-                raise InvalidDefinition(f"{self.name} has two attributes as its {item.role}")
-            seen.add(item.role)
-
     def _check_protected(self) -> None:
         for name in self.policy.protected_attributes:
             found = self.attribute(name)
             if found is None:
                 raise InvalidDefinition(f"{self.name} protects {name!r}, which it does not have")
             # Rows would freeze, or the kernel would have to break the rule with every write.
-            if found.role is not None or {found.field, found.member} & set(Role):
+            if found.is_special:
                 raise InvalidDefinition(
                     f"{self.name}.{name} is an id, a version, a time of the row or its ttl; "
                     "the kernel guards these itself"
@@ -353,33 +304,42 @@ class Collection:
     # ── indexes ──
 
     @cached_property
-    def _projection(self) -> msgspec.json.Decoder[dict[str, Any]] | None:
-        if not (self.indexes or self.allowed):
-            return None
-        return msgspec.json.Decoder(dict[str, Any])
+    def _projection(self) -> msgspec.json.Decoder[Any]:
+        """Decodes just the members that are narrowed or indexed, out of any JSON object."""
+        wanted = {*self.allowed, *(name for index in self.indexes for name in index.columns)}
+        members = [(name, Any, None) for name in sorted(wanted)]
+        return msgspec.json.Decoder(msgspec.defstruct("Projection", members))
+
+    def check_row(self, id: str, data: bytes) -> None:
+        """Raises: InvalidInput: not a row that every engine can hold; names the row."""
+        try:
+            self.entries(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"{self.name}/{id} is not a JSON object: {error}") from None
 
     def entries(self, data: bytes) -> dict[str, str]:
         """Index name → the row's entry in it: its column values, joined, without the id.
 
         Raises:
-            InvalidInput: a narrowed column holds another value, or an indexed one a separator.
+            InvalidInput: a narrowed column with another value, an indexed one with a control
+                character.
         """
-        if self._projection is None:
-            return {}
         row = self._projection.decode(data)
         for name, values in self.allowed.items():
-            found = row.get(name)
+            found = getattr(row, name)
             if found is not None and found not in values:
                 raise InvalidInput(
                     f"{self.name}.{name} is {found!r}, allowed are {sorted(values)}", field=name
                 )
         entries = {}
         for index in self.indexes:
-            parts = [part for name in index.columns if isinstance(part := row.get(name), str)]
+            parts = [part for name in index.columns if isinstance(part := getattr(row, name), str)]
             if len(parts) == len(index.columns):
                 if any(char < " " for part in parts for char in part):
                     raise InvalidInput(f"{self.name}.{index.name} holds a control character")
                 entries[index.name] = SEPARATOR.join(parts)
+                size = len(entries[index.name].encode())
+                at_most(f"bytes of an entry in {self.name}.{index.name}", size, ENTRY_BYTES_MAX)
         return entries
 
     def index(self, name: str) -> Index:
@@ -391,13 +351,6 @@ class Collection:
 
     def _index_names(self) -> list[str]:
         return [index.name for index in self.indexes]
-
-
-def root(name: str) -> str:
-    """The attribute that a path or an expression starts from: ``pin`` of ``pin.value`` or ``pin[0]``."""
-    match = _ROOT.match(name)
-    assert match is not None, "the pattern matches the empty text"
-    return match[0]
 
 
 def entry(*parts: str) -> str:
@@ -415,38 +368,5 @@ def by_name(collections: Iterable[Collection]) -> dict[str, Collection]:
     return found
 
 
-def _names(names: Iterable[object]) -> tuple[str, ...]:
-    """Attribute names, stripped, distinct, sorted. Raises: InvalidInput."""
-    if isinstance(names, str):
-        raise InvalidInput(f"protected attributes are a list of names, found the text {names!r}")
-    found = set()
-    for name in names:
-        if not isinstance(name, str) or not name.strip():
-            raise InvalidInput(f"a protected attribute is named by a text, found {name!r}")
-        found.add(name.strip())
-    return tuple(sorted(found))
-
-
-def _default(item: msgspec.structs.FieldInfo) -> Any:
-    if item.default_factory is not msgspec.NODEFAULT:
-        return item.default_factory()
-    return item.default
-
-
-def _role(hint: Any) -> Role | None:
-    notes = getattr(hint, "__metadata__", ())
-    inner = (_role(arm) for arm in get_args(hint) if get_origin(arm) is Annotated)
-    return next((note for note in (*notes, *inner) if isinstance(note, Role)), None)
-
-
-def _arms(hint: Any) -> tuple[Any, ...]:
-    """The types that a hint allows, besides None."""
-    if get_origin(hint) is Annotated:
-        return _arms(get_args(hint)[0])
-    if get_origin(hint) in (Union, UnionType):
-        return tuple(arm for part in get_args(hint) for arm in _arms(part))
-    return () if hint is NoneType else (hint,)
-
-
 def _column_type(hint: Any) -> type:
-    return int if _arms(hint)[0] in (int, bool) else str
+    return int if arms_of(hint)[0] in (int, bool) else str

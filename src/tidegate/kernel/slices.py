@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.errors import InvalidDefinition
-from tidegate.kernel.model import Key
+from tidegate.kernel.model import Key, Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,9 @@ class Slice:
     # From rows: the state is the tuple of decoded rows, None where a row is absent.
     rows: Callable[[Any], tuple[Key, ...]] | None = None
 
+    # From rows: the versions that the client saw; another one is a StaleVersion before deciding.
+    expects: Callable[[Any], dict[Key, Position]] | None = None
+
     # What the caller is told, from the decided facts; stored with the idempotency key.
     answer: Callable[[Sequence[Any]], bytes] = lambda facts: b""
 
@@ -48,6 +51,8 @@ class Slice:
 
     def __post_init__(self) -> None:
         folded = self.start is not None and self.evolve is not None and bool(self.reads)
+        if self.expects is not None and self.rows is None:
+            raise InvalidDefinition(f"slice {self.name} expects versions, but reads no rows")
         if folded == (self.rows is not None):
             raise InvalidDefinition(
                 f"slice {self.name} must start from facts (reads, start, evolve) or from rows, "

@@ -25,6 +25,7 @@ from tidegate.kernel.model import (
     Write,
     at_most,
     check_commit,
+    check_version,
 )
 from tidegate.kernel.policy import Collection, Nature, Writers, by_name
 from tidegate.kernel.tags import Vocabulary
@@ -45,6 +46,7 @@ class Schema:
     def __init__(self, vocabulary: Vocabulary, collections: Iterable[Collection] = ()) -> None:
         self.vocabulary = vocabulary
         self.collections = by_name((FOLD_NUMBERS, *collections))
+        self._entries_max = max(len(found.indexes) for found in self.collections.values())
 
     def collection(self, name: str) -> Collection:
         """Raises: InvalidInput."""
@@ -63,14 +65,15 @@ class Schema:
         for write in commit.writes:
             collection = self.collection(write.key.collection)
             if isinstance(write, Put):
-                collection.entries(write.data)
+                collection.check_row(write.key.id, write.data)
             if (
                 collection.writers is Writers.FOLDED
                 and not isinstance(write, Check)
                 and not commit.facts
             ):
                 raise InvalidInput(f"{write.key} is folded: no fact, no write")
-        at_most("storage items of a commit", self.cost(commit), cost_max)
+        if self._cost_bound(commit) > cost_max:
+            at_most("storage items of a commit", self.cost(commit), cost_max)
 
     def cost(self, commit: Commit) -> int:
         """Storage items that DynamoDB would be sent: the log slot, two per index written, one per
@@ -84,6 +87,13 @@ class Schema:
         }
         rows = sum(self._row_cost(write) for write in commit.writes)
         return 1 + 2 * len(written) + len(checked - written) + rows + (commit.once is not None)
+
+    def _cost_bound(self, commit: Commit) -> int:
+        """No commit costs more than this; it is cheap to tell, and mostly settles it."""
+        indexes = sum(len(fact.tags) + 2 for fact in commit.facts)
+        checked = sum(len(boundary.query.clauses) for boundary in commit.boundaries)
+        entries = 1 + 2 * self._entries_max
+        return 2 + 2 * indexes + checked + entries * len(commit.writes)
 
     def _row_cost(self, write: Write) -> int:
         entries = len(self.collection(write.key.collection).indexes)
@@ -161,9 +171,24 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+def check_range(after: object, limit: object) -> None:
+    """From where and how many, as every read takes them; no limit means all.
+
+    Raises:
+        InvalidInput.
+    """
+    check_version("after", after)
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidInput(f"a limit is an integer from 0 on, found {limit!r}", field="limit")
+
+
 def fenced(schema: Schema, query: Query) -> bool:
-    """Whether every clause has an index, so that the query can be a boundary."""
-    return all(schema.vocabulary.index(clause) is not None for clause in query.clauses)
+    """Whether every clause has an index, so that the query can be a boundary.
+
+    Raises:
+        InvalidInput: some clause names a tag key or type that is not declared.
+    """
+    return None not in [schema.vocabulary.index(clause) for clause in query.clauses]
 
 
 def demand_boundary(page: Page, query: Query) -> Boundary:
@@ -171,6 +196,3 @@ def demand_boundary(page: Page, query: Query) -> Boundary:
     if page.boundary is None:
         raise UnfencedQuery(f"{query} can be read, but no index covers it as a condition")
     return page.boundary
-
-
-__all__ = ["COST_MAX", "FOLD_NUMBERS", "FoldNumber", "Schema", "Store", "demand_boundary", "fenced"]

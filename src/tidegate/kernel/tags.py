@@ -16,6 +16,7 @@ order. Index scope = read scope = fence scope, on every engine, because every en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -45,6 +46,9 @@ from tidegate.kernel.model import (
 from tidegate.kernel.slices import Slice
 
 ALL_INDEX = "all:*"
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # so that no tag reads like the name of a set
+
+SHAPES_MAX = 4_096  # remembered forms of clauses
 
 # ── annotations ───────────────────────────────────────────────────────────────────────────────────
 
@@ -154,6 +158,8 @@ def _tag_field(
     key = getattr(note, "key", None) or _singular(encode_name)
     if ":" in key:
         raise InvalidDefinition(f"the tag key {key!r} of {struct.__name__}.{name} holds a colon")
+    if not _KEY.fullmatch(key) or key == ALL_INDEX.partition(":")[0]:
+        raise InvalidDefinition(f"{struct.__name__}.{name} cannot have the tag key {key!r}")
     return TagField(name, key, scope, many, optional)
 
 
@@ -211,6 +217,16 @@ class _Clause:
     types: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """How clauses of one shape are answered; with no key, set or name only a scan can."""
+
+    types: frozenset[str] | None  # those that can stand under the index
+    key: str | None = None  # "key:" of the tag whose index it is
+    composite: bool = False  # the index of the exact set
+    name: str | None = None
+
+
 class Vocabulary:
     """Every fact type and every slice of a log, checked against each other once.
 
@@ -230,11 +246,13 @@ class Vocabulary:
         self._scopes = {
             name: {tag.key: tag.scope for tag in found} for name, found in self._fields.items()
         }
+        self._shapes: dict[tuple[Any, ...], _Served] = {}
         self._check_facts()
         self.slices = tuple(slices)
-        self.composites: frozenset[frozenset[str]] = frozenset(
-            composite for item in self.slices for composite in self._composites(item)
-        )
+        # Exact tag sets that some slice reads: their keys, and the types that are filed under them.
+        self.composites: dict[frozenset[str], frozenset[str]] = {}
+        for item in self.slices:
+            self._file_composite(item)
         self._plans = {item.name: self._plan(item) for item in self.slices}
         if len(self._plans) != len(self.slices):
             raise InvalidDefinition("two slices have one name")
@@ -249,7 +267,9 @@ class Vocabulary:
             raise InvalidInput(f"fact type {name} is not declared")
         tags = sorted({tag for found in self._fields[name] for tag in found.tags(value)})
         at_most("tags of a fact", len(tags), TAGS_MAX)
-        return Fact(known.kind, name, known.schema, tuple(tags), codec.encode(value))
+        body = codec.encode(value)
+        codec.decode(body, known.struct)  # what cannot be read again is never written
+        return Fact(known.kind, name, known.schema, tuple(tags), body)
 
     def value(self, event: Event | Fact, struct: type[Struct] | None = None) -> Struct:
         """The typed fact of an event, brought to its newest schema, or a view of it.
@@ -288,7 +308,7 @@ class Vocabulary:
             keys.append(key)
             if scope is not Scope.PLAIN:
                 names.append(tag)
-        if self.composites and len(keys) > 1 and frozenset(keys) in self.composites:
+        if len(keys) > 1 and fact.type in self.composites.get(frozenset(keys), ()):
             names.append(set_name(fact.tags))
         if known.global_order:
             names.append(ALL_INDEX)
@@ -300,31 +320,44 @@ class Vocabulary:
         Raises:
             InvalidInput: a tag key or an event type that is not declared.
         """
-        keys = self._known(clause)
-        if clause.match is Match.CONTAINS and clause.tags:
-            return next((tag for tag in sorted(clause.tags) if self._covers(tag, clause)), None)
-        if not clause.tags:
-            ordered = clause.types is not ANY and all(
-                self.types[name].global_order for name in clause.types
-            )
-            return ALL_INDEX if ordered else None
-        if len(clause.tags) == 1:
-            return next(iter(clause.tags))
-        return set_name(clause.tags) if keys in self.composites else None
+        served = self._served(clause)
+        if served.key is not None:
+            return next(tag for tag in sorted(clause.tags) if tag.startswith(served.key))
+        return set_name(clause.tags) if served.composite else served.name
 
     def fenced(self, clause: Clause) -> frozenset[str] | None:
         """The types of the clause that can stand under its index; ANY stays ANY."""
-        if clause.types is ANY:
-            return ANY
-        index = self.index(clause)
-        if index is None or index == ALL_INDEX or (len(clause.tags) > 1 and index[0].isdigit()):
-            return clause.types
-        key = index.partition(":")[0]
-        return frozenset(
-            name
-            for name in clause.types
-            if self._scopes[name].get(key, Scope.PLAIN) is not Scope.PLAIN
-        )
+        return self._served(clause).types
+
+    def _served(self, clause: Clause) -> _Served:
+        """How a clause of this shape is served: asked for every clause, worked out once."""
+        keys = tuple(sorted(tag.partition(":")[0] for tag in clause.tags))
+        shape = (clause.types, keys, clause.match)
+        served = self._shapes.get(shape)
+        if served is None:
+            served = self._serve(clause, keys)
+            if len(self._shapes) >= SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[shape] = served
+        return served
+
+    def _serve(self, clause: Clause, keys: tuple[str, ...]) -> _Served:
+        self._check_known(clause, keys)
+        if not keys:
+            ordered = clause.types is not ANY and all(
+                self.types[name].global_order for name in clause.types
+            )
+            return _Served(clause.types, name=ALL_INDEX if ordered else None)
+        if len(keys) > 1 and clause.match is Match.EXACT:
+            return _Served(clause.types, composite=self._files(frozenset(keys), clause.types))
+        exact = clause.match is Match.EXACT
+        key = next((key for key in keys if exact or self._covers(key, clause)), None)
+        if key is None:
+            return _Served(clause.types)
+        types = clause.types
+        if types is not ANY:
+            types = frozenset(name for name in types if self._indexed(name, {key}))
+        return _Served(types, key=f"{key}:")
 
     def matches(self, clause: Clause, event: Event | Fact) -> bool:
         """Whether a read of the clause returns the event: the definition that engines speed up."""
@@ -381,19 +414,17 @@ class Vocabulary:
     def _partition(self, name: str) -> str | None:
         return next((tag.key for tag in self._fields[name] if tag.scope is Scope.PARTITION), None)
 
-    def _known(self, clause: Clause) -> frozenset[str]:
+    def _check_known(self, clause: Clause, keys: Iterable[str]) -> None:
         for name in clause.types or ():
             if name not in self.types:
                 raise InvalidInput(f"event type {name!r} is not declared")
-        keys = frozenset(tag.partition(":")[0] for tag in clause.tags)
         declared = {key for scopes in self._scopes.values() for key in scopes}
-        for key in keys - declared:
-            raise InvalidInput(f"unknown tag key {key!r}; known are {sorted(declared)}")
-        return keys
+        for key in keys:
+            if key not in declared:
+                raise InvalidInput(f"unknown tag key {key!r}; known are {sorted(declared)}")
 
-    def _covers(self, tag: str, clause: Clause) -> bool:
-        """Whether every event that can match a contains clause is indexed under this tag."""
-        key = tag.partition(":")[0]
+    def _covers(self, key: str, clause: Clause) -> bool:
+        """Whether every event that can match a contains clause is indexed under this key."""
         wanted = self.types if clause.types is ANY else clause.types
         scopes = [self._scopes[name].get(key) for name in wanted]
         return Scope.PLAIN not in scopes and any(scopes)
@@ -412,11 +443,27 @@ class Vocabulary:
                     f"plain on {plain}; declare Cross() or Untagged() on each"
                 )
 
-    def _composites(self, item: Slice) -> Iterable[frozenset[str]]:
+    def _file_composite(self, item: Slice) -> None:
         for fields in self._shape(item):
-            if len(fields) > 1:
-                at_most("tags of a composite", len(fields), COMPOSITE_TAGS_MAX)
-                yield frozenset(tag.key for tag in fields)
+            keys = frozenset(tag.key for tag in fields)
+            if len(keys) > 1:
+                at_most("tags of a composite", len(keys), COMPOSITE_TAGS_MAX)
+                read = {struct.__name__ for struct in item.reads} & set(self.types)
+                types = frozenset(name for name in read if self._may_carry(name, keys))
+                self.composites[keys] = self.composites.get(keys, frozenset()) | types
+
+    def _files(self, keys: frozenset[str], types: frozenset[str] | None) -> bool:
+        """Whether every event that can have exactly these keys is filed under its exact set."""
+        filed = self.composites.get(keys, frozenset())
+        wanted = self.types if types is ANY else types
+        return bool(filed) and all(name in filed for name in wanted if self._may_carry(name, keys))
+
+    def _may_carry(self, name: str, keys: frozenset[str]) -> bool:
+        """Whether an event of this type can carry exactly one tag of each of these keys."""
+        found = {tag.key: tag for tag in self._fields[name]}
+        return keys <= set(found) and all(
+            tag.many or tag.optional for key, tag in found.items() if key not in keys
+        )
 
     def _shape(self, item: Slice) -> tuple[tuple[TagField, ...], ...]:
         """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5)."""
@@ -459,10 +506,9 @@ class Vocabulary:
         return tuple(plan)
 
     def _indexed(self, name: str, keys: set[str]) -> bool:
-        scopes = self._scopes[name]
         if len(keys) > 1:
-            return set(scopes) == keys
-        return scopes.get(next(iter(keys)), Scope.PLAIN) is not Scope.PLAIN
+            return name in self.composites.get(frozenset(keys), ())
+        return self._scopes[name].get(next(iter(keys)), Scope.PLAIN) is not Scope.PLAIN
 
     def _consumed(self, item: Slice, struct: type[Struct]) -> str:
         name = struct.__name__

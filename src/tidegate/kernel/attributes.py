@@ -1,0 +1,123 @@
+"""How the fields of a row are named, stored and filled in.
+
+A field has two names: the one that Python spells and the one under which it is stored. Wherever a
+caller may say either, the stored name wins: it is what a policy and a document show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.errors import InvalidDefinition, InvalidInput
+
+_ROOT = re.compile(r"[^\s.\[=,)]*")
+
+
+class Role(StrEnum):
+    """What a field is to the kernel, noted on it: ``Annotated[int, Role.VERSION]``."""
+
+    ID = "id"  # part of the row's id; several are joined by "/"
+    VERSION = "version"  # 0 at first, one more at each write
+    CREATED_AT = "created_at"
+    UPDATED_AT = "updated_at"
+    TTL = "ttl"  # when the row may be collected; never decides whether it is there
+
+
+_ROLE_TYPES: Final[Mapping[Role, tuple[type, ...]]] = MappingProxyType(
+    {
+        Role.ID: (str,),
+        Role.VERSION: (int,),
+        Role.CREATED_AT: (datetime,),
+        Role.UPDATED_AT: (datetime,),
+        Role.TTL: (int, datetime),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One field of a row's model."""
+
+    member: str  # its name as stored
+    field: str  # its name in Python
+    hint: Any
+    role: Role | None
+    default: Any  # NODEFAULT where the model demands a value
+
+    @property
+    def is_special(self) -> bool:
+        """Whether the kernel guards it itself, by its role or by the name of one."""
+        return self.role is not None or bool({self.field, self.member} & set(Role))
+
+
+def attributes_of(model: type[Struct]) -> dict[str, Attribute]:
+    """Every field of the model, by its stored name.
+
+    Raises:
+        InvalidDefinition: a role on a field of another type, or twice.
+    """
+    hints = get_type_hints(model, include_extras=True)
+    found = {}
+    roles: set[Role] = set()
+    for item in msgspec.structs.fields(model):
+        role = _role(hints[item.name])
+        if role is not None:
+            arms = arms_of(hints[item.name])
+            if not arms or not set(arms) <= set(_ROLE_TYPES[role]):
+                raise InvalidDefinition(f"{model.__name__}.{item.name} cannot be its {role}")
+            if role in roles and role is not Role.ID:
+                raise InvalidDefinition(f"{model.__name__} has two fields as its {role}")
+            roles.add(role)
+        found[item.encode_name] = Attribute(
+            item.encode_name, item.name, hints[item.name], role, _default(item)
+        )
+    return found
+
+
+def root(name: str) -> str:
+    """The attribute that a path or an expression starts from: ``pin`` of ``pin.value``."""
+    match = _ROOT.match(name)
+    assert match is not None, "the pattern matches the empty text"
+    return match[0]
+
+
+def names_of(names: Iterable[object]) -> tuple[str, ...]:
+    """Attribute names as somebody listed them: stripped, distinct, sorted. Raises: InvalidInput."""
+    if isinstance(names, str):
+        raise InvalidInput(f"protected attributes are a list of names, found the text {names!r}")
+    found = set()
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidInput(f"a protected attribute is named by a text, found {name!r}")
+        found.add(name.strip())
+    return tuple(sorted(found))
+
+
+def arms_of(hint: Any) -> tuple[Any, ...]:
+    """The types that a hint allows, besides None."""
+    if get_origin(hint) is Annotated:
+        return arms_of(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(arm for part in get_args(hint) for arm in arms_of(part))
+    return () if hint is NoneType else (hint,)
+
+
+def _role(hint: Any) -> Role | None:
+    notes = getattr(hint, "__metadata__", ())
+    inner = (_role(arm) for arm in get_args(hint) if get_origin(arm) is Annotated)
+    return next((note for note in (*notes, *inner) if isinstance(note, Role)), None)
+
+
+def _default(item: msgspec.structs.FieldInfo) -> Any:
+    if item.default_factory is not msgspec.NODEFAULT:
+        return item.default_factory()
+    return item.default

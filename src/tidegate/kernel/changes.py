@@ -1,0 +1,117 @@
+"""What an update may ask of an attribute besides a plain new value.
+
+    {"status": "warming", "attempts": Add(1), "opened_at": IfAbsent(now), "notes": Append("late")}
+
+Each is computed from the row that was read, which is then pinned by its version: two racing
+additions never lose one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tidegate.errors import InvalidInput
+from tidegate.kernel.attributes import Attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Back to the model's default, so out of the stored row where defaults are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A number more, or less; an absent value counts as 0."""
+
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IfAbsent:
+    """This value, unless there is one already."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Append:
+    """These at the end of a list, or into a set."""
+
+    items: tuple[Any, ...]
+
+    def __init__(self, *items: Any) -> None:
+        object.__setattr__(self, "items", items)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Prepend:
+    """These at the beginning of a list."""
+
+    items: tuple[Any, ...]
+
+    def __init__(self, *items: Any) -> None:
+        object.__setattr__(self, "items", items)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Discard:
+    """A set or list without these; it is no fault if one is not in it."""
+
+    items: tuple[Any, ...]
+
+    def __init__(self, *items: Any) -> None:
+        object.__setattr__(self, "items", items)
+
+
+Change = Remove | Add | IfAbsent | Append | Prepend | Discard
+
+
+def changed(attribute: Attribute, current: Any, change: Any) -> Any:
+    """The attribute's value after the change, or after being set to a plain value.
+
+    Its type is checked with the whole row, when that is encoded.
+
+    Raises:
+        InvalidInput: the change does not fit what stands there.
+    """
+    match change:
+        case Remove():
+            if attribute.default is msgspec.NODEFAULT:
+                raise InvalidInput(f"{attribute.member} cannot be removed", field=attribute.member)
+            return attribute.default
+        case Add(by):
+            if type(by) is not int or type(0 if current is None else current) is not int:
+                raise _unfit(attribute, current, change)
+            return by + (current or 0)
+        case IfAbsent(value):
+            return value if current is None else current
+        case Append(items):
+            return (*_elements(attribute, current, change), *items)
+        case Prepend(items) if not isinstance(current, set | frozenset):
+            return (*items, *_elements(attribute, current, change))
+        case Discard(items):
+            return tuple(
+                kept for kept in _elements(attribute, current, change) if kept not in items
+            )
+        case Prepend():
+            raise _unfit(attribute, current, change)
+        case _:
+            return change
+
+
+def _elements(attribute: Attribute, current: Any, change: Change) -> tuple[Any, ...]:
+    if current is None:
+        return ()
+    if not isinstance(current, tuple | list | set | frozenset):
+        raise _unfit(attribute, current, change)
+    return tuple(current)
+
+
+def _unfit(attribute: Attribute, current: Any, change: Change) -> InvalidInput:
+    name = type(change).__name__
+    return InvalidInput(
+        f"{name} does not fit {attribute.member}, which is {current!r}", field=attribute.member
+    )

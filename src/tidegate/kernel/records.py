@@ -1,0 +1,297 @@
+"""Generic verbs on kept rows, under the write policy of their collection; and raw access, past it.
+
+    screen ──▶ get ──▶ plan ──▶ commit, each row pinned by the version that was read
+       │         ▲                  │
+    refused      └── a row moved ◀──┘
+    before any I/O
+
+A version that moved under a call is nobody's answer: the rows are read again and the conditions
+judged again, against what now stands there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.errors import (
+    AttemptsExhausted,
+    ImmutableRecord,
+    InvalidDefinition,
+    InvalidInput,
+    NotFound,
+    VersionConflict,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.actions import (
+    Action,
+    CreateRow,
+    DeleteRow,
+    Planned,
+    PutRow,
+    SaveRow,
+    Stored,
+    UpdateRow,
+    key_of,
+    normal,
+    plan,
+    screen,
+)
+from tidegate.kernel.conditions import Condition
+from tidegate.kernel.model import (
+    ABSENT,
+    COST_MAX,
+    ID_BYTES_MAX,
+    TAG_BYTES_MAX,
+    Commit,
+    Delete,
+    Key,
+    Meta,
+    Position,
+    Put,
+    Receipt,
+    Write,
+    at_most,
+    check_text,
+)
+from tidegate.kernel.policy import Collection, Writers
+from tidegate.kernel.store import Store
+from tidegate.kernel.tags import FactType, Partition, facts
+
+PUT_ATTEMPTS_MAX = 32  # how often a row may move between our read and our commit
+BATCH_MAX = 100
+REASON_BYTES_MAX = 2_048
+
+_UNNAMED: Final = Meta()
+
+
+class Records:
+    """Rows of kept collections, each under its own policy, which no caller can choose.
+
+    Every verb raises InvalidInput, ImmutableRecord or ProtectedField before any I/O;
+    ConditionFailed or VersionConflict if the row is not as demanded; AttemptsExhausted if it
+    would not hold still.
+    """
+
+    def __init__(self, store: Store, clock: Clock, meta: Meta = _UNNAMED) -> None:
+        self._store = store
+        self._clock = clock
+        self._meta = meta
+
+    def find(self, collection: str, id: str) -> Stored | None:
+        """The row, or None."""
+        check_text("a row id", id, ID_BYTES_MAX)
+        (record,) = self._store.get(Key(collection, id))
+        if record is None:
+            return None
+        value = codec.decode(record.data, self._store.schema.collection(collection).model)
+        return Stored(record.key, record.version, record.born, value)
+
+    def get(self, collection: str, id: str) -> Stored:
+        """The row. Raises: NotFound."""
+        found = self.find(collection, id)
+        if found is None:
+            raise NotFound(f"{collection}/{id} does not exist", collection=collection, id=id)
+        return found
+
+    def create(
+        self, collection: str, id: str, value: Struct, *, when: Condition | None = None
+    ) -> Stored:
+        """A new row. Raises: ConditionFailed: it exists already."""
+        return self._written(CreateRow(collection, id, value, when=when))
+
+    def put(
+        self,
+        collection: str,
+        id: str,
+        value: Struct,
+        *,
+        when: Condition | None = None,
+        expect: Position | None = None,
+    ) -> Stored:
+        """The row, new or replaced; where the policy guards what stands there, new only."""
+        return self._written(PutRow(collection, id, value, when=when, expect=expect))
+
+    def save(self, collection: str, id: str, value: Struct) -> Stored:
+        """The row, new or replaced, whatever stands there."""
+        return self._written(SaveRow(collection, id, value))
+
+    def update(
+        self,
+        collection: str,
+        id: str,
+        changes: Mapping[str, Any],
+        *,
+        expected_version: int | None = None,
+        expect: Position | None = None,
+        when: Condition | None = None,
+        protected_attributes: Iterable[str] = (),
+    ) -> Stored:
+        """Some attributes of a row that exists. Raises: NotFound."""
+        return self._written(
+            UpdateRow(
+                collection,
+                id,
+                changes,
+                when=when,
+                expect=expect,
+                expected_version=expected_version,
+                protected_attributes=protected_attributes,
+            )
+        )
+
+    def delete(
+        self,
+        collection: str,
+        id: str,
+        *,
+        when: Condition | None = None,
+        expect: Position | None = None,
+    ) -> None:
+        """No row; without a condition it is no fault if there was none."""
+        self.transaction(DeleteRow(collection, id, when=when, expect=expect))
+
+    def transaction(self, *actions: Action) -> tuple[Stored | None, ...]:
+        """All of these or none; the rows as they then stand, in the order of the actions."""
+        at_most("actions of a transaction", len(actions), COST_MAX)
+        keys = self._screened(actions)
+        for _ in range(PUT_ATTEMPTS_MAX):
+            now = self._clock()
+            planned = self._planned(actions, keys, now)
+            commit = Commit(now, self._meta, writes=tuple(item.write for item in planned))
+            self._store.schema.check(commit, COST_MAX)
+            (outcome,) = self._store.commit(commit)
+            if isinstance(outcome, Receipt):
+                return tuple(item.stored(outcome) for item in planned)
+            if not isinstance(outcome, VersionConflict):
+                raise outcome
+        raise AttemptsExhausted(f"{', '.join(map(str, keys))} did not hold still")
+
+    def batch(self, *actions: PutRow | DeleteRow) -> tuple[Stored | None, ...]:
+        """Each of these on its own, in one flush; none if the policy refuses any.
+
+        An error later on leaves the rows before it written: a batch may be sent again.
+        """
+        at_most("actions of a batch", len(actions), BATCH_MAX)
+        keys = self._screened(actions, batch=True)
+        landed: dict[Key, Stored | None] = {}
+        for _ in range(PUT_ATTEMPTS_MAX):
+            left = [action for action in actions if key_of(action) not in landed]
+            now = self._clock()
+            planned = self._planned(left, [key_of(action) for action in left], now)
+            commits = (Commit(now, self._meta, writes=(item.write,)) for item in planned)
+            for item, outcome in zip(planned, self._store.commit(*commits), strict=True):
+                if isinstance(outcome, Receipt):
+                    landed[item.write.key] = item.stored(outcome)
+                elif not isinstance(outcome, VersionConflict):
+                    raise outcome
+            if len(landed) == len(actions):
+                return tuple(landed[key] for key in keys)
+        raise AttemptsExhausted(f"{len(landed)} of {len(actions)} rows were written")
+
+    def _written(self, action: Action) -> Stored:
+        (stored,) = self.transaction(action)
+        assert stored is not None, "a row that was just written stands there"
+        return stored
+
+    def _screened(self, actions: Sequence[Action], *, batch: bool = False) -> list[Key]:
+        if not actions:
+            raise InvalidInput("no action: nothing to do")
+        for action in actions:
+            screen(self._store.schema, action, batch=batch)
+        keys = [key_of(action) for action in actions]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise InvalidInput(f"{key} is named twice; one action says all about a row")
+        return keys
+
+    def _planned(
+        self, actions: Sequence[Action], keys: Sequence[Key], now: datetime
+    ) -> list[Planned]:
+        records = self._store.get(*keys)
+        return [
+            plan(self._store.schema, action, record, now)
+            for action, record in zip(actions, records, strict=True)
+        ]
+
+
+# ── raw access ────────────────────────────────────────────────────────────────────────────────────
+
+
+class RecordRepaired(Struct, frozen=True):
+    """Somebody wrote a kept row past its policy, and said why."""
+
+    collection: Annotated[str, Partition()]
+    id: str
+    reason: str
+    by: str
+    replaced: Position = ABSENT  # the version that stood there before
+
+
+REPAIRS: Final[tuple[FactType, ...]] = facts("repair", RecordRepaired)
+
+
+class RawRecords:
+    """Kept rows past their policy, for repair: each write says who and why, in the log.
+
+    Folded rows are repaired by rebuilding them; the log is no collection and never changes.
+
+    Raises:
+        InvalidDefinition: the store's vocabulary lacks ``REPAIRS``.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        known = store.schema.vocabulary.types.get(RecordRepaired.__name__)
+        if known is None or known.struct is not RecordRepaired:
+            raise InvalidDefinition("raw access needs RecordRepaired: declare records.REPAIRS")
+        self._store = store
+        self._clock = clock
+
+    def put(self, collection: str, id: str, value: Struct, *, reason: str, actor: str) -> None:
+        """This row, as it is given, over whatever stands there."""
+        declared = self._repairable(collection)
+        data = codec.encode(normal(declared, value))
+        declared.check_id(id, value)
+        self._repair(Key(collection, id), data, reason, actor)
+
+    def delete(self, collection: str, id: str, *, reason: str, actor: str) -> None:
+        """No row. Raises: NotFound: there was none, so nothing was repaired."""
+        self._repairable(collection)
+        self._repair(Key(collection, id), None, reason, actor)
+
+    def _repair(self, key: Key, data: bytes | None, reason: str, actor: str) -> None:
+        check_text("a row id", key.id, ID_BYTES_MAX)
+        check_text("the reason of a repair", _stripped(reason), REASON_BYTES_MAX)
+        check_text("the actor of a repair", _stripped(actor), TAG_BYTES_MAX)
+        for _ in range(PUT_ATTEMPTS_MAX):
+            (record,) = self._store.get(key)
+            version = ABSENT if record is None else record.version
+            if data is None and record is None:
+                raise NotFound(f"{key} does not exist", collection=key.collection, id=key.id)
+            write: Write = Delete(key, version) if data is None else Put(key, data, version)
+            repaired = RecordRepaired(key.collection, key.id, reason, actor, version)
+            fact = self._store.schema.vocabulary.fact(repaired)
+            commit = Commit(self._clock(), Meta(actor=actor), (fact,), writes=(write,))
+            (outcome,) = self._store.commit(commit)
+            if isinstance(outcome, Receipt):
+                return
+            if not isinstance(outcome, VersionConflict):
+                raise outcome
+        raise AttemptsExhausted(f"{key} did not hold still")
+
+    def _repairable(self, name: str) -> Collection:
+        declared = self._store.schema.collection(name)
+        if declared.writers is Writers.FOLDED:
+            raise ImmutableRecord(
+                f"{name} is folded: rebuild it from the log", collection=name, operation="repair"
+            )
+        return declared
+
+
+def _stripped(text: object) -> object:
+    """Blanks say nothing, so they do not count as a reason."""
+    return text.strip() if isinstance(text, str) else text

@@ -1,0 +1,1 @@
+"""Pure rules, tested without an engine."""

@@ -1,0 +1,312 @@
+"""Bytes: one JSON text per value, the same for ever, and nothing that another reader would bend."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct, defstruct
+
+from tidegate.errors import InvalidDefinition, InvalidInput
+from tidegate.kernel import codec
+from tidegate.kernel.model import Event, Fact, Meta
+from tidegate.kernel.tags import FactType, Vocabulary, facts
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Phase(StrEnum):
+    OPEN = "open"
+
+
+class Inner(Struct, frozen=True):
+    at: datetime
+    count: int = 0
+
+
+class Outer(Struct, frozen=True, rename="camel", omit_defaults=True):
+    first_name: str
+    phase: Phase = Phase.OPEN
+    inner: Inner | None = None
+    several: tuple[Inner, ...] = ()
+    names: frozenset[str] = frozenset()
+    counts: dict[str, int] = {}
+    free: Any = None
+    ready_at: datetime | None = None
+
+
+class Number(Struct, frozen=True):
+    count: int
+
+
+class Moment(Struct, frozen=True):
+    at: datetime
+
+
+class Text(Struct, frozen=True):
+    text: str
+
+
+class Free(Struct, frozen=True):
+    content: Any
+
+
+class Tree(Struct, frozen=True):
+    count: int
+    children: tuple[Tree, ...] = ()
+
+
+def test_writes_members_in_the_order_of_their_declaration_without_spaces() -> None:
+    value = Outer("Ada", inner=Inner(NOON, 3), counts={"b": 2, "a": 1})
+
+    assert codec.encode(value) == (
+        b'{"firstName":"Ada","inner":{"at":"2026-03-01T12:00:00.000000Z","count":3},'
+        b'"counts":{"a":1,"b":2}}'
+    )
+
+
+def test_leaves_defaults_out_where_the_type_says_so() -> None:
+    assert codec.encode(Outer("Ada")) == b'{"firstName":"Ada"}'
+    assert codec.encode(Outer("Ada", ready_at=None, names=frozenset())) == b'{"firstName":"Ada"}'
+    assert codec.encode(Inner(NOON)) == b'{"at":"2026-03-01T12:00:00.000000Z","count":0}'
+
+
+@given(st.lists(st.text(alphabet="abcé", max_size=3), unique=True), st.randoms())
+def test_the_order_in_which_a_set_or_a_dict_was_filled_changes_nothing(
+    names: list[str], random: Any
+) -> None:
+    shuffled = random.sample(names, len(names))
+
+    first = Outer("x", names=frozenset(names), counts=dict.fromkeys(names, 1), free=set(names))
+    second = Outer(
+        "x", names=frozenset(shuffled), counts=dict.fromkeys(shuffled, 1), free=set(shuffled)
+    )
+
+    assert codec.encode(first) == codec.encode(second)
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (NOON, "2026-03-01T12:00:00.000000Z"),
+        (NOON.replace(microsecond=1), "2026-03-01T12:00:00.000001Z"),
+        (NOON.replace(microsecond=120_000), "2026-03-01T12:00:00.120000Z"),
+        (NOON.astimezone(timezone(timedelta(hours=2))), "2026-03-01T12:00:00.000000Z"),
+        (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00.000000Z"),
+        (datetime.max.replace(tzinfo=UTC), "9999-12-31T23:59:59.999999Z"),
+    ],
+    ids=str,
+)
+def test_times_have_one_width(at: datetime, text: str) -> None:
+    assert codec.encode(Moment(at)) == f'{{"at":"{text}"}}'.encode()
+    assert codec.decode(codec.encode(Moment(at)), Moment).at == at
+    assert codec.time_value(codec.time_text(at.astimezone(UTC))) == at
+
+
+@given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
+def test_order_as_text_is_order_in_time(one: datetime, other: datetime) -> None:
+    assert (codec.time_text(one) < codec.time_text(other)) == (one < other)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Moment(datetime(2026, 1, 1)),  # noqa: DTZ001
+        Moment("2026-01-01T00:00:00Z"),  # type: ignore[arg-type]
+        Outer("x", inner=Inner(datetime(2026, 1, 1))),  # noqa: DTZ001
+        Outer("x", several=(Inner(NOON), Inner(datetime(2026, 1, 1)))),  # noqa: DTZ001
+        Free({"deep": [datetime(2026, 1, 1)]}),  # noqa: DTZ001
+    ],
+    ids=["naive", "text", "nested", "in a tuple", "in anything"],
+)
+def test_refuses_a_time_that_is_not_aware(value: Struct) -> None:
+    with pytest.raises(InvalidInput, match=r"at|inner|several|deep"):
+        codec.encode(value)
+
+
+@pytest.mark.parametrize("count", [2**53 - 1, -(2**53) + 1, 0])
+def test_takes_integers_that_every_reader_keeps(count: int) -> None:
+    assert codec.decode(codec.encode(Number(count)), Number).count == count
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Number(2**53),
+        Number(-(2**53)),
+        Inner(NOON, 2**53),
+        Outer("x", counts={"a": 2**60}),
+        Outer("x", several=(Inner(NOON, 2**53),)),
+        Free([1, {"a": 2**53}]),
+        Tree(1, (Tree(2**53),)),
+    ],
+    ids=str,
+)
+def test_refuses_integers_that_some_reader_would_bend(value: Struct) -> None:
+    with pytest.raises(InvalidInput, match=r"beyond 2\*\*53"):
+        codec.encode(value)
+
+
+@pytest.mark.parametrize("number", [1.5, float("nan"), float("inf"), -0.0])
+@pytest.mark.parametrize(
+    "build",
+    [
+        Free,
+        Number,
+        lambda number: Free([{"a": (number,)}]),
+        lambda number: Outer("x", counts={"a": number}),
+        lambda number: Inner(NOON, number),
+    ],
+    ids=["anything", "in place of an integer", "deep", "in a dict", "beside a time"],
+)
+def test_refuses_floats(build: Any, number: float) -> None:
+    with pytest.raises(InvalidInput, match=r"float|integer"):
+        codec.encode(build(number))
+
+
+def test_refuses_a_type_that_holds_a_float() -> None:
+    class Price(Struct, frozen=True):
+        amount: float
+
+    class Prices(Struct, frozen=True):
+        amounts: dict[str, list[float]]
+
+    for struct in (Price, Prices):
+        with pytest.raises(InvalidDefinition, match="float"):
+            codec.check_type(struct)
+
+
+def test_refuses_a_type_without_a_portable_form() -> None:
+    class Odd(Struct, frozen=True):
+        number: complex
+
+    with pytest.raises(InvalidDefinition, match=r"Odd\.number"):
+        codec.check_type(Odd)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Text("\ud800"), Free({"\udfff": 1}), Outer("a", names=frozenset({"\ud83d"}))],
+    ids=["text", "key", "set"],
+)
+def test_refuses_lone_surrogates(value: Struct) -> None:
+    with pytest.raises(InvalidInput, match="lone surrogate"):
+        codec.encode(value)
+
+
+@pytest.mark.parametrize("text", ["", "é", "😀", "\x00", "\u2028", '"\\/', "\x7f"])
+def test_keeps_every_other_text(text: str) -> None:
+    assert codec.decode(codec.encode(Text(text)), Text).text == text
+
+
+def test_refuses_what_has_no_json_form_and_what_is_nested_too_deeply() -> None:
+    deep: Any = 0
+    for _ in range(codec.DEPTH_MAX + 2):
+        deep = [deep]
+
+    with pytest.raises(InvalidInput, match="complex"):
+        codec.encode(Free(complex(1, 2)))
+    with pytest.raises(InvalidInput, match="nested deeper"):
+        codec.encode(Free(deep))
+
+
+def test_writes_types_that_hold_themselves() -> None:
+    tree = Tree(1, (Tree(2), Tree(3, (Tree(4),))))
+
+    assert codec.decode(codec.encode(tree), Tree) == tree
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b'{"count":"1"}', b'{"count":1.5}', b'{"count":null}', b"{}", b"\xff"],
+)
+def test_names_the_type_that_bytes_are_not(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match="not a Number"):
+        codec.decode(data, Number)
+
+
+def test_meta_leaves_out_what_is_empty() -> None:
+    assert codec.meta_text(Meta()) == "{}"
+    assert codec.meta_text(Meta(actor="user_1")) == '{"actor":"user_1"}'
+    assert codec.meta_value(codec.meta_text(Meta("a", "b", "c", "d"))) == Meta("a", "b", "c", "d")
+    assert codec.meta_value("{}") == Meta()
+
+
+def test_a_leaf_is_a_function_of_the_stored_columns_alone() -> None:
+    event = Event(7, NOON, "shop", "Added", 1, ("a:1", "b:2"), Meta(actor="x"), b'{"a":1}')
+
+    leaf = codec.leaf(event)
+
+    columns = [7, "2026-03-01T12:00:00.000000Z", "shop", "Added", 1, ["a:1", "b:2"], {"actor": "x"}]
+    content = json.dumps([*columns, sha256(event.body).hexdigest()], separators=(",", ":"))
+    assert leaf == sha256(b"\x00" + content.encode()).digest()
+    for changed in (
+        Event(8, NOON, "shop", "Added", 1, ("a:1", "b:2"), Meta(actor="x"), b'{"a":1}'),
+        Event(7, NOON, "shop", "Added", 1, ("a:1", "b:2"), Meta(actor="x"), b'{"a":2}'),
+        Event(7, NOON, "shop", "Added", 1, ("a:1",), Meta(actor="x"), b'{"a":1}'),
+        Event(7, NOON, "shop", "Added", 1, ("a:1", "b:2"), Meta(), b'{"a":1}'),
+    ):
+        assert codec.leaf(changed) != leaf
+
+
+def test_an_equal_default_is_left_out_whichever_object_it_is() -> None:
+    class Row(Struct, frozen=True, omit_defaults=True):
+        state: str = "pending"
+        total: int = 1_000_000
+        names: tuple[str, ...] = ("a", "b")
+
+    same = codec.decode(b'{"state":"pending","total":1000000,"names":["a","b"]}', Row)
+
+    assert codec.encode(same) == codec.encode(Row()) == b"{}"
+
+
+# ── schemas ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class PriceSetV1(Struct, frozen=True):
+    product_id: str
+    euros: int
+
+
+class PriceSet(Struct, frozen=True):
+    product_id: str
+    cents: int
+    currency: str
+
+
+def _v2(content: dict[str, Any]) -> dict[str, Any]:
+    return {"product_id": content["product_id"], "cents": content["euros"] * 100}
+
+
+def _v3(content: dict[str, Any]) -> dict[str, Any]:
+    return content | {"currency": "EUR"}
+
+
+def test_brings_an_old_fact_to_the_newest_schema_step_by_step() -> None:
+    newest = Vocabulary([FactType(PriceSet, "shop", schema=3, upcasts={1: _v2, 2: _v3})])
+    tags = ("product_id:p1",)
+
+    first = Fact("shop", "PriceSet", 1, tags, b'{"product_id":"p1","euros":5}')
+    second = Fact("shop", "PriceSet", 2, tags, b'{"product_id":"p1","cents":500}')
+
+    assert newest.value(first) == newest.value(second) == PriceSet("p1", 500, "EUR")
+    assert newest.fact(PriceSet("p1", 1, "CHF")).schema == 3
+    view = defstruct("PriceSet", [("currency", str)])
+    assert newest.value(first, view) == view("EUR")
+
+
+def test_an_unknown_type_or_a_newer_schema_stops_whoever_wants_its_value() -> None:
+    vocabulary = Vocabulary(facts("shop", PriceSetV1))
+
+    with pytest.raises(InvalidInput, match="PriceSet of schema 1 is unknown here"):
+        vocabulary.value(Fact("shop", "PriceSet", 1, (), b"{}"))
+    with pytest.raises(InvalidInput, match="PriceSetV1 of schema 2 is unknown here"):
+        vocabulary.value(Fact("shop", "PriceSetV1", 2, (), b"{}"))
+    with pytest.raises(InvalidInput, match="not a PriceSetV1"):
+        vocabulary.value(Fact("shop", "PriceSetV1", 1, (), b'{"product_id":"p1"}'))
