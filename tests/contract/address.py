@@ -1,0 +1,57 @@
+"""Where a test's log lives, in a form that a spawned process can be handed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from tidegate.kernel.store import Schema, Store
+
+# Imported when asked for: a missing driver fails the tests of its engine and no others.
+CLASSES = {
+    "sqlite": ("tidegate.engines.sqlite", "SqliteStore"),
+    "postgres": ("tidegate.engines.postgres", "PostgresStore"),
+    "dynamodb": ("tidegate.engines.dynamodb", "DynamoStore"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One log of one engine. Each ``open`` is a handle of its own, as if in another process."""
+
+    engine: str
+    where: str  # a file, a database URL, or the URL of a table
+    namespace: str = ""
+
+    def open(self, schema: Schema) -> Store:
+        """A new handle on the log, which is made if it is not there yet."""
+        return OPENERS[self.engine](self, schema)
+
+
+def engine_class(engine: str) -> Any:
+    """The store class of an engine that lives outside this process."""
+    module, name = CLASSES[engine]
+    return getattr(import_module(module), name)
+
+
+def _sqlite(address: Address, schema: Schema) -> Store:
+    return cast(Store, engine_class("sqlite")(address.where, schema))
+
+
+def _postgres(address: Address, schema: Schema) -> Store:
+    made = engine_class("postgres")(address.where, schema, namespace=address.namespace)
+    return cast(Store, made)
+
+
+def _dynamodb(address: Address, schema: Schema) -> Store:
+    return cast(Store, engine_class("dynamodb").from_url(address.where, schema))
+
+
+# Memory has no entry: its log lives in one object, so its handles are that object (see conftest).
+OPENERS: dict[str, Callable[[Address, Schema], Store]] = {
+    "sqlite": _sqlite,
+    "postgres": _postgres,
+    "dynamodb": _dynamodb,
+}

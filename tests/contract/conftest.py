@@ -1,0 +1,93 @@
+"""Opens one fresh log per test on each engine, through as many handles as the test asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, closing
+from multiprocessing import get_context
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.racing import Crowd
+from tests.contract.world import SCHEMA
+from tidegate.engines.memory import MemoryStore
+from tidegate.kernel.store import Store
+
+Connect = Callable[[], Store]
+
+PROCESSES = 3
+# How often a race is run: what one round costs differs by engine far more than what it shows.
+ROUNDS = {"memory": 12, "sqlite": 6, "postgres": 6, "dynamodb": 4}
+
+
+def address_of(request: pytest.FixtureRequest, engine: str, home: Path) -> Address | None:
+    """A fresh place for a log; None for memory, which has no place outside this process."""
+    name = f"contract_{uuid4().hex[:16]}"
+    match engine:
+        case "sqlite":
+            return Address(engine, str(home / f"{name}.db"))
+        case "postgres":
+            return Address(engine, request.getfixturevalue("postgres_url"), name)
+        case "dynamodb":
+            endpoint = request.getfixturevalue("dynamodb_url")
+            return Address(engine, f"dynamodb://{name}?region=local&endpoint={endpoint}")
+    return None
+
+
+def opener(address: Address | None) -> Connect:
+    """Handles on one log: each is new, but for memory, where the object is the log."""
+    if address is None:
+        store = MemoryStore(SCHEMA)
+        return lambda: store
+    return lambda: address.open(SCHEMA)
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Address | None:
+    """Where this test's log lives, to be handed to other processes; None for memory."""
+    return address_of(request, engine, tmp_path)
+
+
+@pytest.fixture
+def connect(address: Address | None) -> Iterator[Connect]:
+    """Opens handles on this test's log. Two handles stand for two processes."""
+    open_handle = opener(address)
+    with ExitStack() as handles:
+        yield lambda: handles.enter_context(closing(open_handle()))
+
+
+@pytest.fixture
+def store(connect: Connect) -> Store:
+    return connect()
+
+
+@pytest.fixture(scope="module")
+def steady(
+    request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Store]:
+    """One log for all tests of a module that only ask or are refused: they leave no trace."""
+    address = address_of(request, engine, tmp_path_factory.mktemp("steady"))
+    with closing(opener(address)()) as store:
+        yield store
+
+
+@pytest.fixture
+def rounds(engine: str) -> int:
+    return ROUNDS[engine]
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    """Spawned processes, kept for the run: starting one costs more than most of its work."""
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.fixture
+def crowd(request: pytest.FixtureRequest, connect: Connect, address: Address | None) -> Crowd:
+    """Racers on this test's log, in threads and in processes."""
+    return Crowd(connect, address, lambda: request.getfixturevalue("processes"))

@@ -1,0 +1,1 @@
+"""Rows under write policies, and leases, on every engine."""

@@ -1,0 +1,399 @@
+"""Appending under a boundary: what conflicts, what does not, and what a conflict says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.contract.conftest import Connect
+from tests.contract.world import (
+    T0,
+    VOCABULARY,
+    Announced,
+    DemandBilled,
+    DemandRecorded,
+    DemandRevoked,
+    LabelsGiven,
+    OrderPlaced,
+    PriceChanged,
+    ProductAdded,
+    ProductRenamed,
+    Rebooted,
+    about,
+    append,
+    clause,
+    item,
+    land,
+    positions,
+    put,
+    row,
+    seen,
+    told,
+    values,
+    whole_feed,
+)
+from tidegate.errors import BoundaryMoved, VersionConflict
+from tidegate.kernel.model import Boundary, Check, Meta, Query, Receipt
+from tidegate.kernel.store import Store
+
+PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+CUSTOMER = about(OrderPlaced, tags="customer_id:c1")
+PAIR = about(DemandRecorded, DemandRevoked, tags=("product_id:p1", "order_id:o1"))
+
+
+def test_numbers_facts_upwards_and_keeps_every_column(store: Store) -> None:
+    meta = Meta(actor="user_1", on_behalf_of="user_2", request="r-7", cause="5")
+    values_in = (ProductAdded("p1", "Ünïcode ✓ 'quoted'"), OrderPlaced("o1", "c1", ("p1", "p2")))
+
+    receipt = land(store, told(*values_in, meta=meta, at=T0 + timedelta(microseconds=7)))
+
+    events = store.feed(after=0, limit=10).events
+    assert positions(events) == [receipt.first, receipt.last]
+    assert 1 <= receipt.first == receipt.last - 1
+    assert [event.at for event in events] == [T0 + timedelta(microseconds=7)] * 2
+    assert {event.meta for event in events} == {meta}
+    assert [(event.kind, event.type, event.schema) for event in events] == [
+        ("shop", "ProductAdded", 1),
+        ("shop", "OrderPlaced", 1),
+    ]
+    assert events[1].tags == ("customer_id:c1", "order_id:o1", "product_id:p1", "product_id:p2")
+    assert [event.body for event in events] == [VOCABULARY.fact(v).body for v in values_in]
+    assert values(events) == list(values_in)
+    assert receipt == Receipt(receipt.first, receipt.last, T0 + timedelta(microseconds=7))
+
+
+@pytest.mark.req("CB-1")
+def test_lands_when_nothing_that_was_read_moved(store: Store) -> None:
+    append(store, ProductAdded("p1"))
+    boundary = seen(store, PRODUCT)
+
+    receipt = land(store, told(ProductRenamed("p1"), on=[boundary]))
+
+    assert positions(store.read(PRODUCT).events)[-1] == receipt.last
+
+
+@pytest.mark.req("CB-1", "CB-10")
+def test_refuses_a_commit_whose_facts_moved_and_writes_nothing_of_it(connect: Connect) -> None:
+    ours, theirs = connect(), connect()
+    append(theirs, ProductAdded("p1"))
+    boundary = seen(ours, PRODUCT)
+    moved = append(theirs, ProductRenamed("p1", "theirs"))
+
+    with pytest.raises(BoundaryMoved) as refusal:
+        land(
+            ours,
+            told(
+                ProductRenamed("p1", "ours"),
+                Rebooted(),
+                on=[boundary],
+                writes=[put(item("a"), row(name="ours"))],
+            ),
+        )
+
+    assert refusal.value.facts == {"clause": str(PRODUCT.clauses[0]), "position": moved.last}
+    assert positions(whole_feed(ours))[-1] == moved.last
+    assert ours.get(item("a")) == (None,)
+
+
+@pytest.mark.req("CB-10")
+def test_appends_no_fact_when_a_row_is_not_at_its_version(store: Store) -> None:
+    taken = land(store, told(writes=[put(item("a"), row(name="first"))]))
+
+    with pytest.raises(VersionConflict) as refusal:
+        land(
+            store,
+            told(
+                ProductAdded("p1"),
+                writes=[put(item("b"), row()), put(item("a"), row(name="second"))],
+            ),
+        )
+
+    assert refusal.value.facts == {
+        "collection": "items",
+        "id": "a",
+        "expected": 0,
+        "found": taken.last,
+    }
+    assert whole_feed(store) == []
+    assert store.get(item("b")) == (None,)
+
+
+def test_names_the_boundary_before_the_row_when_both_moved(store: Store) -> None:
+    boundary = seen(store, PRODUCT)
+    append(store, ProductAdded("p1"))
+
+    with pytest.raises(BoundaryMoved):
+        land(store, told(Rebooted(), on=[boundary], writes=[Check(item("a"), expect=7)]))
+
+
+def test_names_the_first_moved_clause_and_its_newest_event(store: Store) -> None:
+    query = Query((clause(ProductAdded, tags="product_id:p1"), *CUSTOMER.clauses))
+    boundary = seen(store, query)
+    append(store, OrderPlaced("o1", "c1"))
+    append(store, OrderPlaced("o2", "c1"))
+    with pytest.raises(BoundaryMoved) as second_clause:
+        land(store, told(Rebooted(), on=[boundary]))
+    product = append(store, ProductAdded("p1"))
+
+    with pytest.raises(BoundaryMoved) as first_clause:
+        land(store, told(Rebooted(), on=[boundary]))
+
+    newest = positions(store.read(CUSTOMER).events)[-1]
+    assert second_clause.value.facts == {"clause": str(query.clauses[1]), "position": newest}
+    assert first_clause.value.facts == {"clause": str(query.clauses[0]), "position": product.last}
+
+
+def test_checks_every_boundary_of_a_commit(store: Store) -> None:
+    product, customer = seen(store, PRODUCT), seen(store, CUSTOMER)
+    append(store, OrderPlaced("o1", "c1"))
+
+    with pytest.raises(BoundaryMoved, match="customer_id:c1"):
+        land(store, told(Rebooted(), on=[product, customer]))
+    land(store, told(Rebooted(), on=[product]))
+
+
+def test_takes_a_boundary_that_another_handle_read(connect: Connect) -> None:
+    reader, writer = connect(), connect()
+    append(writer, ProductAdded("p1"))
+    boundary = seen(reader, PRODUCT)
+
+    land(writer, told(ProductRenamed("p1"), on=[boundary]))
+
+    with pytest.raises(BoundaryMoved):
+        land(reader, told(ProductRenamed("p1"), on=[boundary]))
+
+
+def test_merges_two_reads_of_one_scope_at_different_moments_into_the_stricter(store: Store) -> None:
+    early = seen(store, PRODUCT)
+    append(store, ProductAdded("p1"))
+    late = seen(store, PRODUCT)
+
+    for boundaries in ([early, late], [late, early]):
+        with pytest.raises(BoundaryMoved):
+            land(store, told(Rebooted(), on=boundaries))
+    land(store, told(Rebooted(), on=[late, late]))
+
+
+def test_never_conflicts_with_what_it_wrote_itself_once_it_read_again(store: Store) -> None:
+    for number in range(4):
+        land(store, told(ProductRenamed("p1", str(number)), on=[seen(store, PRODUCT)]))
+
+    assert len(store.read(PRODUCT).events) == 4
+
+
+@pytest.mark.req("CB-1", "CB-15")
+def test_checks_its_boundary_even_when_it_writes_nothing(store: Store) -> None:
+    boundary = seen(store, PRODUCT)
+    certified = land(store, told(on=[boundary]))
+    append(store, ProductAdded("p1"))
+
+    with pytest.raises(BoundaryMoved):
+        land(store, told(on=[boundary]))
+    assert certified.first == certified.last
+    assert len(whole_feed(store)) == 1
+
+
+@pytest.mark.req("CB-12", "CB-23")
+def test_lets_a_sibling_type_in_the_same_partition_pass(connect: Connect) -> None:
+    ours, theirs = connect(), connect()
+    append(theirs, ProductAdded("p1"))
+    boundary = seen(ours, PRODUCT)
+    append(theirs, PriceChanged("p1", 499))
+
+    land(ours, told(ProductRenamed("p1", "new"), on=[boundary]))
+
+    later = seen(ours, PRODUCT)
+    append(theirs, ProductRenamed("p1", "newer"))
+    with pytest.raises(BoundaryMoved):
+        land(ours, told(ProductRenamed("p1", "newest"), on=[later]))
+
+
+@pytest.mark.req("CB-12")
+def test_lets_another_partition_of_the_same_type_pass(store: Store) -> None:
+    boundary = seen(store, PRODUCT)
+    append(store, ProductAdded("p2"), ProductRenamed("p10"))
+
+    land(store, told(ProductAdded("p1"), on=[boundary]))
+
+
+@pytest.mark.req("CB-11", "CB-21")
+def test_a_secondary_read_checks_its_tag_but_does_not_move_it(connect: Connect) -> None:
+    """Two orders of one product: neither conflicts the other, a change of the product both."""
+    ours, theirs = connect(), connect()
+    append(ours, ProductAdded("p1"))
+    kinds = (ProductAdded, OrderPlaced)
+
+    def reads(order: str) -> Query:
+        own = clause(OrderPlaced, tags=f"order_id:{order}")
+        return Query((own, clause(*kinds, tags="product_id:p1")))
+
+    first, second, third = (seen(ours, reads(order)) for order in ("o1", "o2", "o3"))
+    land(theirs, told(OrderPlaced("o1", "c1", ("p1",)), on=[first]))
+    land(ours, told(OrderPlaced("o2", "c2", ("p1",)), on=[second]))
+    append(theirs, ProductAdded("p1", "again"))
+
+    with pytest.raises(BoundaryMoved, match="product_id:p1"):
+        land(ours, told(OrderPlaced("o3", "c3", ("p1",)), on=[third]))
+
+
+@pytest.mark.req("CB-6", "CB-8", "CB-11")
+def test_every_carrier_of_a_cross_partition_tag_moves_it(connect: Connect) -> None:
+    ours, theirs = connect(), connect()
+    boundary = seen(ours, CUSTOMER)
+    append(theirs, OrderPlaced("o9", "c1"))  # in a partition of its own, without reading the tag
+
+    with pytest.raises(BoundaryMoved, match="customer_id:c1"):
+        land(ours, told(OrderPlaced("o1", "c1"), on=[boundary]))
+    assert len(ours.read(CUSTOMER).events) == 1
+
+
+@pytest.mark.req("CB-22")
+def test_orders_of_different_customers_never_conflict(store: Store) -> None:
+    first, second = seen(store, CUSTOMER), seen(store, about(OrderPlaced, tags="customer_id:c2"))
+
+    land(store, told(OrderPlaced("o1", "c1", ("p1",)), on=[first]))
+
+    land(store, told(OrderPlaced("o2", "c2", ("p1",)), on=[second]))
+
+
+@pytest.mark.req("CB-8", "CB-11")
+def test_a_plain_tag_is_neither_found_nor_moved(store: Store) -> None:
+    query = about(OrderPlaced, ProductAdded, tags="product_id:p1")
+    boundary = seen(store, query)
+    append(store, OrderPlaced("o1", "c1", ("p1",)), DemandRecorded("p1", "o1"))
+
+    assert store.read(query).events == ()
+    land(store, told(ProductAdded("p1"), on=[boundary]))
+
+
+@pytest.mark.req("CB-11", "CB-20")
+def test_a_composite_is_its_exact_set(store: Store) -> None:
+    wide = about(DemandRecorded, DemandRevoked, DemandBilled, tags=("product_id:p1", "order_id:o1"))
+    append(store, DemandBilled("p1", "o1", "i1"))
+    boundary = seen(store, wide)
+    append(store, DemandBilled("p1", "o1", "i2"), DemandRecorded("p1", "o2"))
+    append(store, DemandRecorded("p2", "o1"), ProductAdded("p1"), OrderPlaced("o1", "c1", ("p1",)))
+    assert store.read(wide).events == ()
+
+    land(store, told(DemandRecorded("p1", "o1"), on=[boundary]))
+
+    assert values(store.read(wide).events) == [DemandRecorded("p1", "o1")]
+
+
+@pytest.mark.req("CB-11")
+def test_a_composite_is_checked_and_advanced_by_whoever_writes_the_pair(store: Store) -> None:
+    boundary = seen(store, PAIR)
+    append(store, DemandRevoked("p1", "o1"))
+
+    with pytest.raises(BoundaryMoved) as refusal:
+        land(store, told(DemandRecorded("p1", "o1"), on=[boundary]))
+    assert refusal.value.facts["clause"] == str(PAIR.clauses[0])
+
+
+@pytest.mark.req("CB-11")
+def test_an_untagged_fact_moves_nobody(store: Store) -> None:
+    boundaries = [seen(store, PRODUCT), seen(store, CUSTOMER), seen(store, PAIR)]
+
+    append(store, Rebooted("now"))
+
+    land(store, told(ProductAdded("p1"), on=boundaries))
+
+
+@pytest.mark.req("CB-13")
+def test_of_two_first_writers_one_conflicts_though_neither_reads_what_it_creates(
+    connect: Connect,
+) -> None:
+    ours, theirs = connect(), connect()
+    reads, guard = (
+        about(ProductAdded, tags="product_id:p1"),
+        about(PriceChanged, tags="product_id:p1"),
+    )
+    first, second = seen(ours, reads, guard), seen(theirs, reads, guard)
+
+    land(ours, told(PriceChanged("p1", 1), on=[first]))
+
+    with pytest.raises(BoundaryMoved) as refusal:
+        land(theirs, told(PriceChanged("p1", 2), on=[second]))
+    assert refusal.value.facts["clause"] == str(guard.clauses[0])
+    assert ours.read(reads, guard=guard).events == ()  # observed, never returned
+
+
+@pytest.mark.req("CB-13")
+def test_a_guard_lets_another_type_pass(store: Store) -> None:
+    reads, guard = (
+        about(ProductAdded, tags="product_id:p1"),
+        about(PriceChanged, tags="product_id:p1"),
+    )
+    boundary = seen(store, reads, guard)
+
+    append(store, ProductRenamed("p1"))
+
+    land(store, told(PriceChanged("p1"), on=[boundary]))
+
+
+@pytest.mark.req("CB-13")
+def test_a_guard_is_not_moved_by_what_stood_before_the_read(store: Store) -> None:
+    reads, guard = (
+        about(ProductAdded, tags="product_id:p1"),
+        about(PriceChanged, tags="product_id:p1"),
+    )
+    append(store, PriceChanged("p1", 1))
+
+    land(store, told(PriceChanged("p1", 2), on=[seen(store, reads, guard)]))
+
+
+@pytest.mark.req("CB-13")
+def test_a_guard_counts_only_on_an_empty_model(store: Store) -> None:
+    reads, guard = (
+        about(ProductAdded, tags="product_id:p1"),
+        about(PriceChanged, tags="product_id:p1"),
+    )
+    append(store, ProductAdded("p1"))
+    boundary = seen(store, reads, guard)
+
+    append(store, PriceChanged("p1", 1))
+
+    land(store, told(PriceChanged("p1", 2), on=[boundary]))
+
+
+def test_a_read_after_a_position_still_guards_all_that_follows(store: Store) -> None:
+    first = append(store, ProductAdded("p1"))
+    boundary = seen(store, PRODUCT, after=first.last)
+
+    land(store, told(Rebooted(), on=[boundary]))
+    append(store, ProductRenamed("p1"))
+
+    with pytest.raises(BoundaryMoved):
+        land(store, told(Rebooted(), on=[boundary]))
+
+
+def test_a_clause_over_every_type_is_moved_by_every_type_under_its_tag(store: Store) -> None:
+    query = about(tags="product_id:p1")
+    boundaries: list[Boundary] = []
+    for fact in (ProductAdded("p1"), PriceChanged("p1"), DemandRecorded("p1", "o1")):
+        boundaries.append(seen(store, query))
+        append(store, fact)
+    late = seen(store, query)
+    append(store, OrderPlaced("o1", "c1", ("p1",)))
+
+    for boundary in boundaries:
+        with pytest.raises(BoundaryMoved):
+            land(store, told(Rebooted(), on=[boundary]))
+    land(store, told(Rebooted(), on=[late]))
+
+
+def test_the_same_array_tag_twice_is_one_tag(store: Store) -> None:
+    append(store, LabelsGiven("n1", ("red", "red", "blue")))
+
+    (event,) = store.read(about(LabelsGiven, tags="label_id:red")).events
+    assert event.tags == ("label_id:blue", "label_id:red", "note_id:n1")
+
+
+def test_a_global_order_is_moved_by_its_own_types_alone(store: Store) -> None:
+    boundary = seen(store, about(Announced))
+    append(store, ProductAdded("p1"), Rebooted())
+    land(store, told(Announced("first"), on=[boundary]))
+
+    with pytest.raises(BoundaryMoved):
+        land(store, told(Announced("second"), on=[boundary]))

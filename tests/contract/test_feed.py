@@ -1,0 +1,99 @@
+"""The feed: every event, once, in order, without anything appearing later below the last one."""
+
+from __future__ import annotations
+
+from tests.contract.conftest import Connect
+from tests.contract.world import (
+    OrderPlaced,
+    ProductAdded,
+    Rebooted,
+    append,
+    item,
+    land,
+    positions,
+    put,
+    row,
+    told,
+    values,
+    whole_feed,
+)
+from tidegate.kernel.model import ALL, Receipt
+from tidegate.kernel.store import Store
+
+
+def test_is_empty_before_the_first_event(store: Store) -> None:
+    page = store.feed(after=0, limit=10)
+
+    assert page.events == ()
+    assert page.boundary is None
+
+
+def test_gives_every_event_in_position_order_to_every_handle(connect: Connect) -> None:
+    first, second = connect(), connect()
+    for number in range(6):
+        append((first, second)[number % 2], ProductAdded(f"p{number}"), Rebooted())
+
+    events = whole_feed(first)
+
+    assert positions(events) == sorted(set(positions(events)))
+    assert len(events) == 12
+    assert events == whole_feed(second)
+    assert tuple(events) == first.read(ALL).events
+
+
+def test_cuts_pages_at_the_limit(store: Store) -> None:
+    for number in range(5):
+        append(store, Rebooted(str(number)), ProductAdded("p1"))
+    everything = whole_feed(store)
+
+    for limit in (1, 2, 3, 7, 10, 11):
+        assert store.feed(after=0, limit=limit).events == tuple(everything[:limit])
+        assert whole_feed(store, limit=limit) == everything
+
+
+def test_goes_on_inside_of_a_commit(store: Store) -> None:
+    append(store, Rebooted("before"))
+    receipt = append(store, *(ProductAdded(f"p{number}") for number in range(9)))
+    append(store, Rebooted("after"))
+
+    page = store.feed(after=receipt.first + 3, limit=3).events
+
+    assert values(page) == [ProductAdded(f"p{number}") for number in (4, 5, 6)]
+    assert len(store.feed(after=receipt.last - 1, limit=50).events) == 2
+
+
+def test_has_nothing_after_its_end_until_something_happens(store: Store) -> None:
+    last = append(store, Rebooted()).last
+    assert store.feed(after=last, limit=5).events == ()
+    assert store.feed(after=last + 10_000, limit=5).events == ()
+
+    append(store, ProductAdded("p1"))
+
+    assert values(store.feed(after=last, limit=5).events) == [ProductAdded("p1")]
+
+
+def test_passes_over_commits_that_have_no_facts(store: Store) -> None:
+    version = 0
+    for number in range(4):
+        append(store, Rebooted(str(number)))
+        version = land(store, told(writes=[put(item("a"), row(), expect=version)])).last
+
+    assert values(whole_feed(store, limit=1)) == [Rebooted(str(number)) for number in range(4)]
+    assert store.feed(after=version, limit=1).events == ()
+
+
+def test_passes_over_commits_that_were_refused(store: Store) -> None:
+    land(store, told(writes=[put(item("a"), row())]))
+    good, bad = told(Rebooted("good")), told(Rebooted("bad"), writes=[put(item("a"), row())])
+
+    outcomes = store.commit(good, bad, good, bad, good)
+
+    assert [type(outcome) is Receipt for outcome in outcomes] == [True, False, True, False, True]
+    assert values(whole_feed(store)) == [Rebooted("good")] * 3
+
+
+def test_gives_exactly_what_reads_give(store: Store) -> None:
+    for number in range(3):
+        append(store, OrderPlaced(f"o{number}", "c1", ("p1", "p2")), Rebooted("é 😀"))
+
+    assert store.feed(after=0, limit=100).events == store.read(ALL).events

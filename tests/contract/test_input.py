@@ -1,0 +1,319 @@
+"""Bad input gets a typed error that names it, and leaves no trace; odd but good input is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from tests.contract.world import (
+    T0,
+    VOCABULARY,
+    DemandRecorded,
+    DemandRevoked,
+    LabelsGiven,
+    OrderPlaced,
+    PriceChanged,
+    ProductAdded,
+    ProductRenamed,
+    Rebooted,
+    about,
+    append,
+    clause,
+    item,
+    land,
+    put,
+    row,
+    seen,
+    stored,
+    told,
+    values,
+    whole_feed,
+)
+from tidegate.errors import BoundaryMoved, InvalidInput, TidegateError
+from tidegate.kernel.model import (
+    ALL,
+    POSITION_MAX,
+    Check,
+    Clause,
+    Commit,
+    Delete,
+    Fact,
+    Key,
+    Meta,
+    Once,
+    Query,
+    Write,
+)
+from tidegate.kernel.store import Store
+
+SURROGATE = "\ud800"
+
+
+def fact(type: str = "ProductAdded", *tags: str, kind: str = "shop") -> Fact:
+    return Fact(kind, type, 1, tags, b"{}")
+
+
+def writing(write: Write) -> Commit:
+    return told(Rebooted(), writes=[write])
+
+
+def raw(**changes: Any) -> Commit:
+    """A commit whose parts a type checker would refuse."""
+    parts: dict[str, Any] = {"at": T0, "facts": (VOCABULARY.fact(Rebooted()),)} | changes
+    return Commit(**parts)
+
+
+# Each with the words by which its error names it.
+BAD: dict[str, tuple[Callable[[], Commit], str]] = {
+    "unknown type": (lambda: told(fact("Nothing")), "Nothing"),
+    "unknown tag key": (lambda: told(fact("ProductAdded", "colour:red")), "colour"),
+    "a tag of another type": (lambda: told(fact("ProductAdded", "order_id:o1")), "order_id"),
+    "a tag without a value": (lambda: told(fact("ProductAdded", "product_id:")), "product_id:"),
+    "a tag without a key": (lambda: told(fact("ProductAdded", ":p1")), ":p1"),
+    "a tag without a colon": (lambda: told(fact("ProductAdded", "product_id")), "product_id"),
+    "an empty tag": (lambda: told(fact("ProductAdded", "")), "a tag is empty"),
+    "a control character in a tag": (
+        lambda: told(fact("ProductAdded", "product_id:a\x1fb")),
+        "control character",
+    ),
+    "a NUL in a tag": (lambda: told(fact("ProductAdded", "product_id:a\x00")), "control character"),
+    "a lone surrogate in a tag": (
+        lambda: told(fact("ProductAdded", f"product_id:{SURROGATE}")),
+        "lone surrogate",
+    ),
+    "tags out of order": (
+        lambda: told(fact("DemandRecorded", "product_id:p1", "order_id:o1")),
+        "sorted",
+    ),
+    "a tag twice": (lambda: told(fact("ProductAdded", "product_id:p", "product_id:p")), "distinct"),
+    "an empty type": (lambda: told(fact("")), "type is empty"),
+    "an empty kind": (lambda: told(fact(kind="")), "kind is empty"),
+    "a naive time": (lambda: told(at=datetime(2026, 1, 1)), "UTC"),  # noqa: DTZ001
+    "a time elsewhere": (
+        lambda: told(at=datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1)))),
+        "UTC",
+    ),
+    "a time as text": (lambda: raw(at="2026-01-01T00:00:00Z"), "datetime"),
+    "an unknown collection": (lambda: writing(put(Key("nothing", "a"), b"{}")), "nothing"),
+    "an empty id": (lambda: writing(put(item(""), row())), "row id is empty"),
+    "a control character in an id": (lambda: writing(put(item("a\nb"), row())), "control"),
+    "a lone surrogate in an id": (lambda: writing(put(item(SURROGATE), row())), "surrogate"),
+    "an id that is no text": (lambda: writing(put(Key("items", 7), row())), "int"),  # type: ignore[arg-type]
+    "a version as text": (lambda: writing(Check(item("a"), "3")), "'3'"),  # type: ignore[arg-type]
+    "a version as a bool": (lambda: writing(put(item("a"), row(), True)), "True"),
+    "a version as a float": (lambda: writing(Check(item("a"), 3.0)), "3.0"),  # type: ignore[arg-type]
+    "no version": (lambda: writing(Delete(item("a"), None)), "None"),  # type: ignore[arg-type]
+    "a negative version": (lambda: writing(Check(item("a"), -1)), "-1"),
+    "a version beyond 2**53": (lambda: writing(Check(item("a"), POSITION_MAX + 1)), "2\\*\\*53"),
+    "a delete of what must be absent": (lambda: writing(Delete(item("a"), 0)), "absent"),
+    "a cause that is not there": (lambda: writing(put(item("a"), row(), fact=1)), "fact 1 of 1"),
+    "a cause below zero": (lambda: writing(put(item("a"), row(), fact=-1)), "fact -1"),
+    "a row that is no JSON": (lambda: writing(put(item("a"), b"{")), "items/a"),
+    "a row that is no JSON, without columns": (
+        lambda: writing(put(Key("notes", "a"), b"\xff\x00")),
+        "notes/a",
+    ),
+    "a row that is no object": (lambda: writing(put(Key("notes", "a"), b"[1]")), "notes/a"),
+    "an index entry with a control character": (
+        lambda: writing(put(item("a"), row(state="a\x1fb"))),
+        "control character",
+    ),
+    "an empty key": (lambda: told(Rebooted(), once=Once("", b"d")), "idempotency key is empty"),
+    "a lone surrogate in a key": (
+        lambda: told(Rebooted(), once=Once(SURROGATE, b"d")),
+        "lone surrogate",
+    ),
+    "a lone surrogate in the meta": (
+        lambda: told(Rebooted(), meta=Meta(actor=SURROGATE)),
+        "lone surrogate",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_names_what_is_wrong_with_a_commit_and_writes_nothing(steady: Store, name: str) -> None:
+    build, words = BAD[name]
+    good = told(ProductAdded("p1"), writes=[put(item("good"), row(), expect=POSITION_MAX)])
+    rows = (item("a"), Key("notes", "a"))
+    before = (whole_feed(steady), steady.get(*rows))
+
+    with pytest.raises(InvalidInput, match=words):
+        land(steady, build())
+
+    assert (whole_feed(steady), steady.get(*rows)) == before
+    (conflict,) = steady.commit(good)
+    assert isinstance(conflict, TidegateError), "the store still answers"
+
+
+def test_a_bad_commit_of_a_group_leaves_the_others_alone(store: Store) -> None:
+    first, bad, last = store.commit(
+        told(ProductAdded("p1")), told(fact("Nothing")), told(ProductAdded("p2"))
+    )
+
+    assert isinstance(bad, InvalidInput)
+    assert not isinstance(first, TidegateError)
+    assert not isinstance(last, TidegateError)
+    assert values(whole_feed(store)) == [ProductAdded("p1"), ProductAdded("p2")]
+
+
+BAD_QUERIES: dict[str, tuple[Callable[[], Query], str]] = {
+    "no clause": (lambda: Query(()), "at least one clause"),
+    "no type": (lambda: Query((Clause(frozenset()),)), "no event type"),
+    "an unknown type": (lambda: Query((Clause(frozenset({"Nothing"})),)), "Nothing"),
+    "an unknown tag key": (lambda: about(ProductAdded, tags="colour:red"), "colour"),
+    "an unknown tag key in a contains clause": (
+        lambda: about(tags=("colour:red", "product_id:p1"), contains=True),
+        "colour",
+    ),
+    "an unknown tag key in a later clause": (
+        lambda: Query((*ALL.clauses, clause(tags="colour:red"))),
+        "colour",
+    ),
+    "a tag without a value": (lambda: about(tags="product_id:"), "product_id:"),
+    "a lone surrogate": (lambda: about(tags=f"product_id:{SURROGATE}"), "lone surrogate"),
+    "a control character": (lambda: about(tags="product_id:\x00"), "control character"),
+    "a tag that is no text": (lambda: Query((Clause(None, frozenset({7})),)), "int"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", BAD_QUERIES)
+def test_names_what_is_wrong_with_a_query(steady: Store, name: str) -> None:
+    build, words = BAD_QUERIES[name]
+
+    with pytest.raises(InvalidInput, match=words):
+        steady.read(build())
+
+
+def test_names_what_is_wrong_with_a_guard(steady: Store) -> None:
+    with pytest.raises(InvalidInput, match="colour"):
+        steady.read(about(tags="product_id:p1"), guard=about(tags="colour:red"))
+
+
+# ── a fact's content, refused where it is made ────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (PriceChanged("p1", 2**53), r"cents is beyond 2\*\*53"),
+        (PriceChanged("p1", -(2**53)), "cents"),
+        (PriceChanged("p1", 1.5), "cents"),  # type: ignore[arg-type]
+        (PriceChanged("p1", float("nan")), "cents"),  # type: ignore[arg-type]
+        (ProductRenamed("p1", SURROGATE), "ProductRenamed holds a lone surrogate"),
+        (ProductAdded("", "no id"), "product_id is empty"),
+        (ProductAdded(SURROGATE), "surrogate"),
+        (OrderPlaced("o1", "c1", ("p1", "")), "product_ids is empty"),
+    ],
+    ids=lambda value: str(value).encode("ascii", "backslashreplace").decode(),
+)
+def test_a_fact_without_a_portable_form_is_never_made(
+    steady: Store, value: ProductAdded, words: str
+) -> None:
+    before = whole_feed(steady)
+
+    with pytest.raises(InvalidInput, match=words):
+        append(steady, value)
+
+    assert whole_feed(steady) == before
+
+
+# ── odd, and good ─────────────────────────────────────────────────────────────────────────────────
+
+ODD = (
+    "a:b",
+    ":",
+    "a#b",
+    "a/b",
+    "a%2Fb",
+    "%",
+    "'",
+    '"',
+    "\\",
+    "a b",
+    " ",
+    "emoji 😀 👩‍👩‍👧",
+    "Ünïcödé",
+    "e\u0301",
+    "é",
+    "中文",
+    "*",
+    "$1",
+    "?",
+    "FENCE",
+    "NULL",
+    "x" * (256 - len("product_id:")),
+    "é" * ((256 - len("product_id:")) // 2) + "x",
+)
+
+
+def test_tag_values_may_hold_anything_printable_and_stay_distinct(store: Store) -> None:
+    for number, value in enumerate(ODD):
+        append(store, ProductAdded(value, str(number)))
+
+    for number, value in enumerate(ODD):
+        query = about(ProductAdded, tags=f"product_id:{value}")
+        assert values(store.read(query).events) == [ProductAdded(value, str(number))]
+
+
+def test_a_boundary_on_an_odd_tag_guards_it_and_no_other(store: Store) -> None:
+    boundaries = {
+        value: seen(store, about(ProductAdded, tags=f"product_id:{value}")) for value in ODD
+    }
+    for moved in ("a:b", "a/b", "é", "*"):
+        append(store, ProductAdded(moved))
+
+    for value, boundary in boundaries.items():
+        (outcome,) = store.commit(told(on=[boundary]))
+        assert isinstance(outcome, BoundaryMoved) == (value in ("a:b", "a/b", "é", "*")), value
+
+
+def test_pairs_of_odd_tags_stay_distinct(store: Store) -> None:
+    pairs = [(left, right) for left in ODD[:9] for right in ("x", left + "x", "a:b")]
+    for product, order in pairs:
+        append(store, DemandRecorded(product, order))
+
+    for product, order in pairs:
+        query = about(
+            DemandRecorded, DemandRevoked, tags=(f"product_id:{product}", f"order_id:{order}")
+        )
+        assert values(store.read(query).events) == [DemandRecorded(product, order)]
+
+
+def test_an_empty_list_gives_no_tag(store: Store) -> None:
+    append(store, LabelsGiven("n1", ()), OrderPlaced("o1", "c1", ()))
+
+    labels, order = whole_feed(store)
+    assert labels.tags == ("note_id:n1",)
+    assert order.tags == ("customer_id:c1", "order_id:o1")
+
+
+def test_row_ids_may_hold_anything_printable_and_stay_distinct(store: Store) -> None:
+    for start in range(0, len(ODD), 8):
+        writes = [put(item(name), row(name=name, state=name)) for name in ODD[start : start + 8]]
+        land(store, told(writes=writes))
+
+    found = store.get(*(item(name) for name in ODD))
+    assert [record.data for record in found if record] == [row(name=n, state=n) for n in ODD]
+    by_state = store.range("items", index="by_state", limit=100)
+    assert [record.key.id for record in by_state] == sorted(ODD)
+
+
+def test_a_row_may_hold_a_null_character_in_its_text(store: Store) -> None:
+    data = row(name="a\x00b")
+
+    land(store, told(writes=[put(item("a"), data)]))
+
+    assert stored(store, item("a")).data == data
+
+
+def test_meta_and_a_body_may_hold_any_text(store: Store) -> None:
+    meta = Meta(actor="a\x00\n'\"\\ 😀", request=" ", cause="é")
+
+    land(store, told(Rebooted("\x00 \x1f"), meta=meta))
+
+    (event,) = whole_feed(store)
+    assert event.meta == meta
+    assert values([event]) == [Rebooted("\x00 \x1f")]
