@@ -1,0 +1,149 @@
+"""How a database file is opened, so that what SQLite acknowledges is on the disk.
+
+One connection writes, any number read. Settings that durability or the guards rest on are read
+back after they were set: a store that cannot keep its promises is refused, not served.
+"""
+
+from __future__ import annotations
+
+import os
+from fcntl import LOCK_EX, LOCK_UN, flock
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+
+import apsw
+
+from tidegate.errors import StoreRefused, StoreUnavailable
+
+# Before 3.51.3 a WAL reset could race with a checkpoint and lose commits; since 3.53.0 the CHECK
+# of a table can be widened in place.
+VERSION_MIN = (3, 53, 0)
+BUSY_TIMEOUT_MS = 10_000  # a backstop: our own writers queue at the lock file
+CACHE_KIB = 64 * 1024
+MMAP_BYTES = 256 * 1024 * 1024
+JOURNAL_BYTES_MAX = 64 * 1024 * 1024
+CHECKPOINT_PAGES = 4_000
+STATEMENTS_MAX = 256  # prepared statements that a connection keeps
+
+# A WAL is shared memory between processes; these file systems share it between machines, badly.
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"afs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "lustre", "ncpfs"}
+    | {"nfs", "nfs4", "ocfs2", "smb3", "smbfs"}
+)
+MOUNTS = Path("/proc/self/mountinfo")
+
+_DEMANDED = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "recursive_triggers": 1}
+
+
+def check_platform(path: str, mounts: Path = MOUNTS) -> None:
+    """Raises: StoreRefused: an SQLite that is too old, or a file system that is shared."""
+    found = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+    if found < VERSION_MIN:
+        wanted = ".".join(map(str, VERSION_MIN))
+        raise StoreRefused(
+            f"SQLite {apsw.sqlite_lib_version()} is too old for us; install {wanted} or newer"
+        )
+    file_system = _file_system(path, mounts)
+    if file_system in NETWORK_FILE_SYSTEMS:
+        raise StoreRefused(f"{path} is on {file_system}; SQLite needs a local file system")
+
+
+def _file_system(path: str, mounts: Path) -> str:
+    """The type of the file system that holds the path, or nothing where it cannot be told."""
+    if not mounts.exists():
+        return ""
+    longest, found = "", ""
+    for line in mounts.read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split(" ")[4].replace("\\040", " ")
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(longest):
+            longest, found = point, after.split(" ")[0]
+    return found
+
+
+def open_writer(path: str) -> apsw.Connection:
+    """The connection that commits and checkpoints. Raises: StoreRefused."""
+    try:
+        connection = _open(path)
+        # Mapped pages would count as this process's memory as the log grows; the cache does not.
+        connection.execute("PRAGMA mmap_size = 0").fetchall()
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_BYTES_MAX}").fetchall()
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}").fetchall()
+    except apsw.Error as error:
+        raise StoreRefused(f"cannot open {path}: {error}") from error
+    for name, wanted in _DEMANDED.items():
+        found = connection.pragma(name)
+        if found != wanted:
+            connection.close()
+            raise StoreRefused(f"{path}: PRAGMA {name} is {found!r}, it must be {wanted!r}")
+    return connection
+
+
+def open_reader(path: str) -> apsw.Connection:
+    """A connection that never writes and never checkpoints."""
+    connection = _open(path)
+    connection.execute(f"PRAGMA mmap_size = {MMAP_BYTES}").fetchall()
+    connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+    connection.execute("PRAGMA query_only = ON").fetchall()
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    return connection
+
+
+def _open(path: str) -> apsw.Connection:
+    connection = apsw.Connection(path, statementcachesize=STATEMENTS_MAX)
+    connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+    for pragma in (
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        "recursive_triggers = ON",  # a REPLACE deletes, and deletes of history must be seen
+        "temp_store = MEMORY",
+        f"cache_size = -{CACHE_KIB}",
+    ):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    return connection
+
+
+class WriterLock:
+    """Whose turn it is to write: threads of this handle first, then handles and processes.
+
+    SQLite's own wait is a poll that starves some writers for a second; the kernel's queue on a
+    side file is fair. The operating system frees the lock of a process that died.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._threads = Lock()
+        self._process = os.getpid()
+        self._file = open(path, "ab")  # noqa: SIM115 - it lives as long as the handle
+
+    def __enter__(self) -> None:
+        """Raises: StoreRefused, StoreUnavailable: the handle is another process's, or closed."""
+        self.check_process()
+        self._threads.acquire()
+        try:
+            if self._file.closed:
+                raise StoreUnavailable("the store is closed")
+            flock(self._file, LOCK_EX)
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        flock(self._file, LOCK_UN)
+        self._threads.release()
+
+    def check_process(self) -> None:
+        """Raises: StoreRefused: a forked child would share this lock with its parent."""
+        if os.getpid() != self._process:
+            raise StoreRefused("this handle was opened before a fork; open one in this process")
+
+    def close(self) -> None:
+        with self._threads:
+            self._file.close()

@@ -1,0 +1,225 @@
+"""The tables of a log, and how a file follows what the program declares.
+
+    event_log ◀── event_index(name, type, seq) ──▶ event_names, event_types
+    log_head · log_meta · idempotency_keys · one table for each collection (``records``)
+
+Everything here runs at open, under the writer's lock, in one transaction, and goes forward only:
+what is missing is added; what another program declared stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import cast
+
+import apsw
+import msgspec
+
+from tidegate.engines.sqlite.records import Table
+from tidegate.errors import InvalidDefinition, StoreRefused
+from tidegate.kernel.model import Fact
+from tidegate.kernel.store import Schema
+from tidegate.kernel.tags import Vocabulary, tag_fields
+
+FORMAT = 1
+REINDEX_BATCH = 1_000
+
+_TABLES = {
+    "event_log": """
+        CREATE TABLE event_log (
+            seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, type TEXT NOT NULL,
+            schema INTEGER NOT NULL, tags TEXT NOT NULL, meta TEXT NOT NULL, body TEXT NOT NULL
+        ) STRICT""",
+    "event_types": """
+        CREATE TABLE event_types (
+            id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, indexing TEXT NOT NULL
+        ) STRICT""",
+    "event_names": """
+        CREATE TABLE event_names (
+            name TEXT NOT NULL PRIMARY KEY, id INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+    "event_index": """
+        CREATE TABLE event_index (
+            name INTEGER NOT NULL, type INTEGER NOT NULL, seq INTEGER NOT NULL,
+            PRIMARY KEY (name, type, seq)
+        ) STRICT, WITHOUT ROWID""",
+    # head: the last number taken, which is no event's if a commit had no facts. names: the last id
+    # in event_names. epoch: how often the meaning of event_index changed.
+    "log_head": """
+        CREATE TABLE log_head (
+            one INTEGER PRIMARY KEY CHECK (one = 1),
+            head INTEGER NOT NULL, names INTEGER NOT NULL, epoch INTEGER NOT NULL
+        ) STRICT""",
+    "log_meta": """
+        CREATE TABLE log_meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT""",
+    # In order of arrival, so that the oldest are found without another index.
+    "idempotency_keys": """
+        CREATE TABLE idempotency_keys (
+            first INTEGER PRIMARY KEY, last INTEGER NOT NULL, at TEXT NOT NULL,
+            key TEXT NOT NULL UNIQUE, digest BLOB NOT NULL, answer BLOB NOT NULL
+        ) STRICT""",
+}
+ENGINE_TABLES = frozenset(_TABLES)
+
+# Nothing is ever written at or below the head. This also stops a REPLACE on a connection that did
+# not ask for recursive triggers, where its delete would go unseen.
+_LOG_TRIGGERS = """
+    CREATE TRIGGER event_log_insert BEFORE INSERT ON event_log
+        WHEN NEW.seq <= (SELECT head FROM log_head)
+        BEGIN SELECT RAISE(ABORT, 'event_log is immutable'); END;
+    CREATE TRIGGER event_log_update BEFORE UPDATE ON event_log
+        BEGIN SELECT RAISE(ABORT, 'event_log is immutable'); END;
+    CREATE TRIGGER event_log_delete BEFORE DELETE ON event_log
+        BEGIN SELECT RAISE(ABORT, 'event_log is immutable'); END;
+"""
+_INDEX_TRIGGERS = """
+    CREATE TRIGGER event_index_update BEFORE UPDATE ON event_index
+        BEGIN SELECT RAISE(ABORT, 'event_index is immutable'); END;
+    CREATE TRIGGER event_index_delete BEFORE DELETE ON event_index
+        BEGIN SELECT RAISE(ABORT, 'event_index is immutable'); END;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a handle knows of its file after it was brought up to date."""
+
+    log_id: str
+    epoch: int
+    types: dict[str, int]  # every declared type → its id in event_index
+    tables: dict[str, Table]  # by name of the collection
+
+
+def lay_out(connection: apsw.Connection, schema: Schema) -> Layout:
+    """Bring the file up to what the schema declares. Call it inside a transaction.
+
+    Raises:
+        InvalidDefinition: a collection named like a table of the engine.
+        StoreRefused: a file of a newer format, or rows that contradict what is declared.
+    """
+    taken = sorted(ENGINE_TABLES & schema.collections.keys())
+    if taken:
+        raise InvalidDefinition(f"the names {taken} are tables of the log, not of collections")
+    log_id = _create(connection)
+    types = _register_types(connection, schema.vocabulary)
+    tables = {name: Table(found) for name, found in schema.collections.items()}
+    for table in tables.values():
+        table.lay_out(connection)
+    epoch = connection.execute("SELECT epoch FROM log_head").get
+    return Layout(log_id, epoch, types, tables)
+
+
+def _create(connection: apsw.Connection) -> str:
+    """Make the log's own tables in a new file; tell the log's id."""
+    if not connection.table_exists(None, "log_meta"):
+        for statement in _TABLES.values():
+            connection.execute(statement)
+        connection.execute(_LOG_TRIGGERS)
+        connection.execute(_INDEX_TRIGGERS)
+        connection.execute("INSERT INTO log_head VALUES (1, 0, 0, 0)")
+        connection.execute(
+            "INSERT INTO log_meta VALUES ('format', ?), ('log_id', ?)",
+            (str(FORMAT), token_hex(16)),
+        )
+    meta = dict(connection.execute("SELECT name, value FROM log_meta"))
+    if int(meta["format"]) > FORMAT:
+        raise StoreRefused(f"the file has format {meta['format']}; this program knows {FORMAT}")
+    return str(meta["log_id"])
+
+
+# ── fact types, and what they are indexed under ───────────────────────────────────────────────────
+
+
+def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict[str, int]:
+    """An id for every declared type; types whose indexing changed are indexed again."""
+    known = {
+        name: (id, indexing)
+        for id, name, indexing in connection.execute("SELECT id, name, indexing FROM event_types")
+    }
+    for name in vocabulary.types:
+        indexing = _indexing(vocabulary, name)
+        if name not in known:
+            connection.execute(
+                "INSERT INTO event_types (name, indexing) VALUES (?, ?)", (name, indexing)
+            )
+        elif known[name][1] != indexing:
+            connection.execute(
+                "UPDATE event_types SET indexing = ? WHERE name = ?", (indexing, name)
+            )
+            _reindex(connection, vocabulary, name, known[name][0])
+    ids = dict(connection.execute("SELECT name, id FROM event_types"))
+    return {name: ids[name] for name in vocabulary.types}
+
+
+def _indexing(vocabulary: Vocabulary, name: str) -> str:
+    """All that decides under which names events of this type are filed, as text to compare."""
+    known = vocabulary.types[name]
+    scopes = {tag.key: tag.scope.value for tag in tag_fields(known.struct)}
+    composites = sorted(
+        sorted(keys) for keys, types in vocabulary.composites.items() if name in types
+    )
+    rules = {"scopes": scopes, "composites": composites, "global_order": known.global_order}
+    return msgspec.json.encode(rules, order="sorted").decode()
+
+
+def _reindex(connection: apsw.Connection, vocabulary: Vocabulary, name: str, id: int) -> None:
+    """File the events of one type again. Handles that file by other rules may not write any more:
+    the epoch tells them.
+    """
+    connection.execute("DROP TRIGGER event_index_update; DROP TRIGGER event_index_delete")
+    connection.execute("DELETE FROM event_index WHERE type = ?", (id,))
+    connection.execute(_INDEX_TRIGGERS)
+    connection.execute("UPDATE log_head SET epoch = epoch + 1")
+    after = 0
+    while True:
+        found = connection.execute(
+            "SELECT seq, tags FROM event_log WHERE type = ? AND seq > ? ORDER BY seq LIMIT ?",
+            (name, after, REINDEX_BATCH),
+        ).fetchall()
+        rows = cast("list[tuple[int, str]]", found)
+        if not rows:
+            return
+        after = rows[-1][0]
+        entries = [
+            (index_name, seq)
+            for seq, tags in rows
+            for index_name in _filed_under(vocabulary, name, msgspec.json.decode(tags))
+        ]
+        names = {index_name for index_name, _ in entries}
+        ids = known_ids(connection.cursor(), names)
+        ids |= new_ids(connection.cursor(), sorted(names - ids.keys()))
+        connection.executemany(
+            "INSERT INTO event_index (name, type, seq) VALUES (?, ?, ?)",
+            ((ids[index_name], id, seq) for index_name, seq in entries),
+        )
+
+
+def _filed_under(vocabulary: Vocabulary, name: str, tags: list[str]) -> tuple[str, ...]:
+    """The index names of an old event, whose tags may hold keys that are payload by now."""
+    keys = {tag.key for tag in tag_fields(vocabulary.types[name].struct)}
+    declared = tuple(tag for tag in tags if tag.partition(":")[0] in keys)
+    names = vocabulary.indexes(Fact("", name, 1, declared, b""))
+    if len(declared) == len(tags):
+        return names
+    return tuple(found for found in names if found in declared)  # its whole set is another one
+
+
+def known_ids(cursor: apsw.Cursor, names: Iterable[str]) -> dict[str, int]:
+    """The ids of those index names that have one."""
+    return dict(
+        cursor.executemany(
+            "SELECT name, id FROM event_names WHERE name = ?", [(name,) for name in names]
+        )
+    )
+
+
+def new_ids(cursor: apsw.Cursor, names: Sequence[str]) -> dict[str, int]:
+    """Ids for index names that have none. Valid for others only after the commit."""
+    last: int = next(
+        cursor.execute("UPDATE log_head SET names = names + ? RETURNING names", (len(names),))
+    )[0]
+    ids = dict(zip(names, range(last - len(names) + 1, last + 1), strict=True))
+    cursor.executemany("INSERT INTO event_names (name, id) VALUES (?, ?)", list(ids.items()))
+    return ids

@@ -1,0 +1,212 @@
+"""A collection as a table of its name: rows as JSON text, declared members as real columns.
+
+    CREATE TABLE rollouts (id, version, born, data, phase … AS (json_extract(data, '$.phase')))
+
+Columns are generated and indexes are partial (a row that lacks a column is not in the index), so
+no program, ours or another, can make them disagree with the row.
+"""
+
+from __future__ import annotations
+
+import apsw
+import msgspec
+
+from tidegate.errors import InvalidDefinition, StoreRefused
+from tidegate.kernel.model import Key, Record
+from tidegate.kernel.policy import RESERVED, SEPARATOR, Collection, Index, Writers
+
+_LAST_CHAR = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+Bindings = list[str | int]
+
+
+class Table:
+    """One collection's statements, its place in the file, and its ranges."""
+
+    def __init__(self, collection: Collection) -> None:
+        self.collection = collection
+        self.name = quoted(collection.name)
+        self.get = f"SELECT version, born, data FROM {self.name} WHERE id = ?"
+        self.stamps = f"SELECT id, version, born FROM {self.name} WHERE id = ?"
+        self.put = (
+            f"INSERT INTO {self.name} (id, version, born, data) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET"
+            " version = excluded.version, born = excluded.born, data = excluded.data"
+        )
+        self.delete = f"DELETE FROM {self.name} WHERE id = ?"
+        self.clear = f"DELETE FROM {self.name}"
+
+    def record(self, id: str, version: int, born: int, data: str) -> Record:
+        return Record(Key(self.collection.name, id), version, born, data.encode())
+
+    # ── the table follows the declaration ──
+
+    def lay_out(self, connection: apsw.Connection) -> None:
+        """Add what is missing. Raises: InvalidDefinition, StoreRefused."""
+        name = self.collection.name
+        folded = self.collection.writers is Writers.FOLDED
+        stamp = "INTEGER NOT NULL" + (" REFERENCES event_log (seq)" if folded else "")
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.name} (id TEXT NOT NULL PRIMARY KEY,"
+            f" version {stamp}, born {stamp}, data TEXT NOT NULL)"
+        )
+        references = connection.execute(f"PRAGMA foreign_key_list({self.name})").fetchall()
+        if bool(references) != folded:
+            raise StoreRefused(f"{name} was not written as a {self.collection.writers} collection")
+        try:
+            self._lay_out_columns(connection)
+            self._lay_out_indexes(connection)
+        except (apsw.ConstraintError, apsw.SQLError) as error:
+            raise StoreRefused(f"{name} holds rows that contradict it: {error}") from error
+
+    def _lay_out_columns(self, connection: apsw.Connection) -> None:
+        columns = self.collection.column_types
+        if len({column.lower() for column in columns} - RESERVED) < len(columns):
+            raise InvalidDefinition(
+                f"columns of {self.name} are the same to SQL but for their case"
+            )
+        present = {
+            row[1]: row[2]
+            for row in connection.execute(f"PRAGMA table_xinfo({self.name})").fetchall()
+        }
+        for column, python_type in columns.items():
+            sql_type = "INTEGER" if python_type is int else "TEXT"
+            if column not in present:
+                connection.execute(
+                    f"ALTER TABLE {self.name} ADD COLUMN {quoted(column)} {sql_type}"
+                    f" GENERATED ALWAYS AS ({self._extract(column)}) VIRTUAL"
+                )
+            elif present[column] != sql_type:
+                raise StoreRefused(f"{self.name}.{column} is {present[column]} in the file")
+        for column, values in self.collection.allowed.items():
+            self._allow(connection, column, values)
+
+    def _extract(self, column: str) -> str:
+        """The value of the member. An index holds text only, as ``Collection.entries`` does."""
+        value = f"json_extract(data, '$.{column}')"
+        if any(column in index.columns for index in self.collection.indexes):
+            return f"CASE json_type(data, '$.{column}') WHEN 'text' THEN {value} END"
+        return value
+
+    def _allow(self, connection: apsw.Connection, column: str, values: frozenset[str]) -> None:
+        """Narrow a column by a CHECK. What another program allowed too stays allowed."""
+        note = f"allowed {self.collection.name}.{column}"
+        noted = connection.execute("SELECT value FROM log_meta WHERE name = ?", (note,)).get
+        before = frozenset(msgspec.json.decode(noted)) if noted else frozenset()
+        if values <= before:
+            return
+        allowed = sorted(values | before)
+        check = quoted(f"allowed_{column}")
+        if before:
+            connection.execute(f"ALTER TABLE {self.name} DROP CONSTRAINT {check}")
+        listed = ", ".join("'" + value.replace("'", "''") + "'" for value in allowed)
+        connection.execute(
+            f"ALTER TABLE {self.name} ADD CONSTRAINT {check}"
+            f" CHECK ({quoted(column)} IS NULL OR {quoted(column)} IN ({listed}))"
+        )
+        connection.execute(
+            "INSERT INTO log_meta VALUES (?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (note, msgspec.json.encode(allowed).decode()),
+        )
+
+    def _lay_out_indexes(self, connection: apsw.Connection) -> None:
+        present = dict(
+            connection.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = ?",
+                (self.collection.name,),
+            )
+        )
+        for index in self.collection.indexes:
+            columns = ", ".join(map(quoted, (*index.columns, "id")))
+            statement = (
+                f"CREATE INDEX {quoted(self._index_name(index))} ON {self.name} ({columns})"
+                f" WHERE {_complete(index)}"
+            )
+            found = present.get(self._index_name(index))
+            if found is not None and found != statement:
+                connection.execute(f"DROP INDEX {quoted(self._index_name(index))}")
+                found = None
+            if found is None:
+                connection.execute(statement)
+
+    def _index_name(self, index: Index) -> str:
+        # Indexes of all tables share one namespace; no name of a collection holds a dot.
+        return f"{self.collection.name}.{index.name}"
+
+    # ── ranges ──
+
+    def range(
+        self, index_name: str | None, prefix: str, after: str, limit: int
+    ) -> tuple[str, Bindings] | None:
+        """The statement of a range, or None if nothing can be in it. Raises: InvalidInput."""
+        source, columns, terms = self.name, ["id"], []
+        if index_name is not None:
+            index = self.collection.index(index_name)
+            source = f"{self.name} INDEXED BY {quoted(self._index_name(index))}"
+            columns, terms = [*index.columns, "id"], [_complete(index)]
+        bounds = _bounds(columns, prefix.split(SEPARATOR), after.split(SEPARATOR) if after else [])
+        if bounds is None:
+            return None
+        where = " AND ".join([*terms, *(term for term, _ in bounds)]) or "TRUE"
+        bindings: Bindings = [value for _, values in bounds for value in values]
+        order = ", ".join(map(quoted, columns))
+        return (
+            f"SELECT id, version, born, data FROM {source} WHERE {where} ORDER BY {order} LIMIT ?",
+            [*bindings, limit],
+        )
+
+
+def _bounds(
+    columns: list[str], prefix: list[str], after: list[str]
+) -> list[tuple[str, list[str]]] | None:
+    """An interval of rows in the order of the columns as comparisons: some equal leading columns,
+    one lower bound, one upper bound, so that SQLite seeks to its start and stops at its end.
+
+    All parts of the prefix but the last are whole values, the last is how a value begins. Rows come
+    after ``after`` part by part; of two that agree as far as they go the longer comes later.
+    """
+    whole, begin = prefix[:-1], prefix[-1]
+    if len(prefix) > len(columns):
+        return None
+    bounds = [
+        (f"{quoted(column)} = ?", [value]) for column, value in zip(columns, whole, strict=False)
+    ]
+    rest = columns[len(whole) :]
+    head, tail = after[: len(whole)], after[len(whole) :]
+    if head > whole:
+        return None
+    if head < whole:  # the whole interval lies behind it
+        tail = []
+    if tail and tail[0] >= begin:
+        strict = len(tail) >= len(rest)
+        tail = tail[: len(rest)]
+        row = ", ".join(map(quoted, rest[: len(tail)]))
+        marks = ", ".join("?" * len(tail))
+        bounds.append((f"({row}) {'>' if strict else '>='} ({marks})", tail))
+    elif begin:
+        bounds.append((f"{quoted(rest[0])} >= ?", [begin]))
+    if (end := _above(begin)) is not None:
+        bounds.append((f"{quoted(rest[0])} < ?", [end]))
+    return bounds
+
+
+def _above(begin: str) -> str | None:
+    """The least text that is greater than every text with this beginning; None if there is none."""
+    kept = begin.rstrip(chr(_LAST_CHAR))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    if following in _SURROGATES:
+        following = _SURROGATES.stop
+    return kept[:-1] + chr(following)
+
+
+def _complete(index: Index) -> str:
+    return " AND ".join(f"{quoted(column)} IS NOT NULL" for column in index.columns)
+
+
+def quoted(name: str) -> str:
+    """An identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,345 @@
+"""The store on one SQLite file: any number of threads, handles and processes.
+
+Writers take turns (``WriterLock``), each with all that waits for it in one transaction and one
+flush. Readers have connections of their own and wait for nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import ClassVar
+
+import apsw
+from msgspec.structs import replace
+
+from tidegate.engines.sqlite.batch import HEAD, RECEIPT, Batch, Draft, receipt_of
+from tidegate.engines.sqlite.connection import WriterLock, check_platform, open_reader, open_writer
+from tidegate.engines.sqlite.events import FEED, Plan, Reading, events_of
+from tidegate.engines.sqlite.layout import Layout, lay_out
+from tidegate.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnavailable,
+    TidegateError,
+)
+from tidegate.kernel.model import (
+    Boundary,
+    Clause,
+    Commit,
+    Key,
+    Page,
+    Position,
+    Query,
+    Receipt,
+    Record,
+)
+from tidegate.kernel.store import Schema, check_range, fenced
+
+READERS_KEPT_MAX = 16  # idle connections; more readers at once open and close their own
+NAMES_KEPT_MAX = 100_000  # index names whose ids a handle remembers
+PLANS_KEPT_MAX = 4_096
+
+# The write itself failed, so the transaction's last frame, which makes it valid, is not there.
+_NEVER_WRITTEN = frozenset({apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE})
+
+_Answer = Receipt | TidegateError
+
+
+class SqliteStore:
+    """A log and its rows in the file ``path``, which is made if it is not there."""
+
+    pack_cost_max: ClassVar[int] = 4_000
+
+    def __init__(self, path: str, schema: Schema) -> None:
+        """Raises: StoreRefused, InvalidDefinition."""
+        self.schema = schema
+        self._path = os.path.realpath(path)
+        check_platform(self._path)
+        self._plan = lru_cache(PLANS_KEPT_MAX)(self._make_plan)
+        self._names: dict[str, int] = {}
+        self._readers: list[apsw.Connection] = []
+        self._closed = False
+        try:
+            self._turn = WriterLock(f"{self._path}-lock")
+        except OSError as error:
+            raise StoreRefused(f"cannot open {path}: {error}") from error
+        self._writer: apsw.Connection | None = None
+        self._doubtful = False  # a flush failed: what the WAL holds may not be on the disk
+        try:
+            with self._turn:
+                self._layout = self._lay_out()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def log_id(self) -> str:
+        """Made with the file; what is stored beside the log carries it."""
+        return self._layout.log_id
+
+    # ── reading ──
+
+    def read(
+        self,
+        query: Query,
+        *,
+        guard: Query | None = None,
+        after: Position = 0,
+        limit: int | None = None,
+    ) -> Page:
+        check_range(after, limit)
+        plans = [self._plan(clause) for clause in query.clauses]
+        guarded = all(plan.name is not None for plan in plans)
+        if guard is not None:
+            guarded = fenced(self.schema, guard) and guarded
+        with self._reading() as cursor:
+            cursor.execute("BEGIN")
+            try:
+                head, _ = next(cursor.execute(HEAD))
+                events = Reading(cursor, self._layout.types, after, limit).events(plans)
+            finally:
+                cursor.execute("COMMIT")
+        if limit is not None and len(events) > limit:
+            return Page(tuple(events[:limit]))
+        if not guarded:
+            return Page(tuple(events))
+        if guard is not None and not events:
+            query = Query(query.clauses + guard.clauses)
+        return Page(tuple(events), Boundary(query, head))
+
+    def feed(self, *, after: Position, limit: int) -> Page:
+        check_range(after, limit)
+        with self._reading() as cursor:
+            return Page(tuple(events_of(cursor.execute(FEED, (after, limit)))))
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        for key in keys:
+            self.schema.collection(key.collection)
+        tables = self._layout.tables
+        found: list[Record | None] = []
+        with self._reading() as cursor:
+            for key in keys:
+                row = cursor.execute(tables[key.collection].get, (key.id,)).fetchone()
+                found.append(None if row is None else Record(key, row[0], row[1], row[2].encode()))
+        return tuple(found)
+
+    def range(
+        self,
+        collection: str,
+        *,
+        index: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+    ) -> tuple[Record, ...]:
+        check_range(0, limit)
+        self.schema.collection(collection)
+        table = self._layout.tables[collection]
+        statement = table.range(index, prefix, after, limit)
+        if statement is None:
+            return ()
+        with self._reading() as cursor:
+            return tuple(table.record(*row) for row in cursor.execute(*statement))
+
+    def receipt(self, key: str) -> Receipt | None:
+        with self._reading() as cursor:
+            row = cursor.execute(RECEIPT, (key,)).fetchone()
+        return None if row is None else replace(receipt_of(*row[1:]), replayed=True)
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Cursor]:
+        """A reader's cursor, its own while it lasts. Raises: StoreRefused, StoreUnavailable."""
+        self._turn.check_process()
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        try:
+            try:
+                connection = self._readers.pop()  # atomic, as append is
+            except IndexError:
+                connection = open_reader(self._path)
+            yield connection.cursor()
+        except apsw.Error as error:
+            raise StoreUnavailable(f"cannot read: {error}") from error
+        if len(self._readers) < READERS_KEPT_MAX and not self._closed:
+            self._readers.append(connection)
+        else:
+            connection.close()
+
+    # ── writing ──
+
+    def commit(self, *commits: Commit) -> tuple[_Answer, ...]:
+        prepared = [self._prepare(commit) for commit in commits]
+        drafts = [item for item in prepared if isinstance(item, Draft)]
+        if not drafts:
+            return tuple(item for item in prepared if not isinstance(item, Draft))
+        try:
+            with self._turn:
+                answers = iter(self._land(drafts))
+        except (StoreRefused, StoreUnavailable) as error:
+            answers = iter([error] * len(drafts))
+        return tuple(next(answers) if isinstance(item, Draft) else item for item in prepared)
+
+    def _prepare(self, commit: Commit) -> Draft | TidegateError:
+        try:
+            self.schema.check(commit, self.pack_cost_max)
+            return Draft.of(commit, self.schema.vocabulary, self._plan)
+        except TidegateError as error:
+            return error
+
+    def _land(self, drafts: Sequence[Draft]) -> Sequence[_Answer]:
+        """One transaction for all. Raises: StoreRefused, StoreUnavailable: nothing was applied."""
+        cursor = self._begin()
+        batch = Batch(cursor, self._layout, self._names)
+        try:
+            before = batch.observe(drafts)
+            answers = [batch.decide(draft) for draft in drafts]
+            if batch.accepted:
+                batch.write()
+        except (apsw.ConstraintError, apsw.SQLError) as error:
+            self._roll_back()
+            if len(drafts) > 1:  # one of them holds what a table refuses; the others do not
+                return self._land_apart(drafts)
+            return [InvalidInput(f"the database refuses the commit: {error}")]
+        except apsw.Error as error:
+            self._roll_back()
+            raise StoreUnavailable(f"nothing was written: {error}") from error
+        except BaseException:
+            self._roll_back()
+            raise
+        if not batch.accepted:
+            self._roll_back()
+            return answers
+        failure = self._end(before)
+        if failure is not None:
+            # Conflicts too may rest on commits of this very group; earlier receipts do not.
+            return [
+                answer if isinstance(answer, Receipt) and answer.first <= before else failure
+                for answer in answers
+            ]
+        self._remember(batch.ids)
+        return answers
+
+    def _land_apart(self, drafts: Sequence[Draft]) -> Sequence[_Answer]:
+        """A transaction for each, so that one's failure is not another's."""
+        answers: list[_Answer] = []
+        for draft in drafts:
+            try:
+                answers += self._land([draft])
+            except (StoreRefused, StoreUnavailable) as error:
+                answers.append(error)
+        return answers
+
+    def restore(self, collection: str, records: Iterable[Record]) -> None:
+        self.schema.collection(collection)
+        table = self._layout.tables[collection]
+        rows = [(found.key.id, found.version, found.born, found.data.decode()) for found in records]
+        with self._turn:
+            cursor = self._begin()
+            try:
+                before, _ = next(cursor.execute(HEAD))
+                cursor.execute(table.clear)
+                cursor.executemany(table.put, rows)
+            except apsw.Error as error:
+                self._roll_back()
+                raise StoreUnavailable(f"nothing was restored: {error}") from error
+            failure = self._end(before)
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        while self._readers:
+            self._readers.pop().close()
+        with self._turn:
+            self._drop_writer()  # after the readers, so that it can empty the WAL
+        self._turn.close()
+
+    # ── transactions: call these only inside ``with self._turn`` ──
+
+    def _lay_out(self) -> Layout:
+        cursor = self._begin()
+        try:
+            layout = lay_out(cursor.connection, self.schema)
+            cursor.execute("COMMIT")
+        except apsw.Error as error:
+            self._roll_back()
+            raise StoreRefused(f"cannot lay out {self._path}: {error}") from error
+        except BaseException:
+            self._roll_back()
+            raise
+        return layout
+
+    def _begin(self) -> apsw.Cursor:
+        """Raises: StoreRefused, StoreUnavailable."""
+        try:
+            cursor = (self._writer or self._open_writer()).cursor()
+            cursor.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            raise StoreUnavailable(f"cannot begin to write: {error}") from error
+        return cursor
+
+    def _open_writer(self) -> apsw.Connection:
+        """After a flush failed nobody knows what of the WAL the disk has. Nothing is added to it
+        before all that is valid in it has been moved into the database file.
+        """
+        self._writer = open_writer(self._path)
+        if self._doubtful:
+            try:
+                ((busy, _, _),) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                if busy:
+                    raise StoreUnavailable("the WAL cannot be emptied after a failed flush")
+            except BaseException:
+                self._drop_writer()
+                raise
+            self._doubtful = False
+        return self._writer
+
+    def _end(self, before: Position) -> TidegateError | None:
+        """Flush the transaction; tell what went wrong if it is not, or may not be, there."""
+        assert self._writer is not None
+        try:
+            self._writer.execute("COMMIT")
+        except apsw.Error as error:
+            return self._settle(error, before)
+        return None
+
+    def _settle(self, failure: apsw.Error, before: Position) -> TidegateError | None:
+        """Find out whether a COMMIT that failed is there: nobody else wrote, we hold the turn."""
+        self._doubtful = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
+        self._drop_writer()
+        try:
+            head, _ = next(self._open_writer().execute(HEAD))
+        except (apsw.Error, StoreRefused, StoreUnavailable):
+            return OutcomeUnknown(f"the flush failed: {failure}")
+        if head == before:
+            return StoreUnavailable(f"nothing was written: {failure}")
+        return None
+
+    def _roll_back(self) -> None:
+        assert self._writer is not None
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        except apsw.Error:
+            self._drop_writer()  # closing it rolls back too
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(apsw.Error):  # what it could not move out of the WAL stays there, valid
+                writer.close(force=True)
+
+    def _remember(self, ids: dict[str, int]) -> None:
+        """Keep ids of index names, now that they are committed: they never change."""
+        if len(self._names) + len(ids) > NAMES_KEPT_MAX:
+            self._names = {}
+        self._names |= ids
+
+    def _make_plan(self, clause: Clause) -> Plan:
+        return Plan.of(self.schema.vocabulary, clause)

@@ -1,0 +1,890 @@
+"""What the SQLite engine promises beyond the contract: its file, its plans, its failures.
+
+The general contract runs on it with the other engines; here are the things that only it has.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, closing
+from datetime import timedelta
+from fcntl import LOCK_EX, flock
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from threading import Thread
+from typing import Annotated
+
+import apsw
+import pytest
+from msgspec import Struct, defstruct
+
+from tests.contract.world import (
+    ITEMS,
+    SCHEMA,
+    T0,
+    VOCABULARY,
+    Announced,
+    OrderPlaced,
+    PriceChanged,
+    ProductAdded,
+    Rebooted,
+    about,
+    append,
+    item,
+    land,
+    positions,
+    put,
+    row,
+    stored,
+    told,
+    whole_feed,
+)
+from tidegate.engines.group import Grouped
+from tidegate.engines.memory import MemoryStore
+from tidegate.engines.sqlite import SqliteStore, batch, connection
+from tidegate.engines.sqlite.records import Table
+from tidegate.errors import (
+    InvalidDefinition,
+    InvalidInput,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnavailable,
+)
+from tidegate.kernel.model import (
+    ONCE_KEPT,
+    Clause,
+    Commit,
+    Key,
+    Match,
+    Once,
+    Query,
+    Receipt,
+    Record,
+)
+from tidegate.kernel.policy import Collection, Index, Writers, entry
+from tidegate.kernel.store import Schema
+from tidegate.kernel.tags import Cross, FactType, Partition, Tag, Vocabulary, facts
+
+Open = Callable[..., SqliteStore]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "log.db")
+
+
+@pytest.fixture
+def open_store(path: str) -> Iterator[Open]:
+    """Opens handles on this test's file, which are closed at its end."""
+    with ExitStack() as handles:
+        yield lambda schema=SCHEMA: handles.enter_context(closing(SqliteStore(path, schema)))
+
+
+@pytest.fixture
+def store(open_store: Open) -> SqliteStore:
+    return open_store()
+
+
+@pytest.fixture
+def raw(path: str, store: SqliteStore) -> Iterator[apsw.Connection]:
+    """A connection as another program would open it, with none of our settings."""
+    with closing(apsw.Connection(path)) as found:
+        yield found
+
+
+def answers(store: SqliteStore, *commits: Commit) -> list[type]:
+    return [type(answer) for answer in store.commit(*commits)]
+
+
+# ── how the file is opened ────────────────────────────────────────────────────────────────────────
+
+
+def test_refuses_an_sqlite_that_can_lose_commits(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "VERSION_MIN", (99, 0, 0))
+
+    with pytest.raises(StoreRefused, match=r"99\.0\.0"):
+        SqliteStore(path, SCHEMA)
+
+
+def test_asks_for_a_version_without_the_lost_wal_reset() -> None:
+    assert connection.VERSION_MIN >= (3, 51, 3)
+
+
+@pytest.mark.parametrize(
+    ("where", "refused"),
+    [("/data/log.db", True), ("/data/local/log.db", False), ("/database/log.db", False)],
+)
+def test_refuses_a_network_file_system(tmp_path: Path, where: str, refused: bool) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 8:1 / / rw - ext4 /dev/root rw\n"
+        "30 22 0:40 / /data rw shared:1 - nfs4 server:/export rw\n"
+        "31 30 8:2 / /data/local rw - xfs /dev/sdb rw\n"
+    )
+
+    if refused:
+        with pytest.raises(StoreRefused, match="nfs4"):
+            connection.check_platform(where, mounts)
+    else:
+        connection.check_platform(where, mounts)
+
+
+def test_refuses_a_database_without_a_file() -> None:
+    with pytest.raises(StoreRefused):
+        SqliteStore("/proc/nowhere/log.db", SCHEMA)
+
+
+def test_every_connection_has_the_settings_that_durability_rests_on(
+    path: str, store: SqliteStore
+) -> None:
+    with (
+        closing(connection.open_writer(path)) as writer,
+        closing(connection.open_reader(path)) as reader,
+    ):
+        for found in (writer, reader):
+            assert found.pragma("journal_mode") == "wal"
+            assert found.pragma("synchronous") == 2
+            assert found.pragma("foreign_keys") == 1
+            assert found.pragma("recursive_triggers") == 1
+        assert writer.pragma("wal_autocheckpoint") == connection.CHECKPOINT_PAGES
+        assert reader.pragma("wal_autocheckpoint") == 0
+        with pytest.raises(apsw.ReadOnlyError):
+            reader.execute("UPDATE log_head SET head = 0")
+
+
+def test_refuses_a_setting_that_did_not_take(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection._DEMANDED, "synchronous", 3)
+
+    with pytest.raises(StoreRefused, match="synchronous"):
+        SqliteStore(path, SCHEMA)
+
+
+def test_keeps_its_id_and_its_head_when_it_is_opened_again(open_store: Open) -> None:
+    first = open_store()
+    append(first, ProductAdded("p-1"))
+    land(first, told(writes=[put(item("a"), row())]))  # takes a number, leaves no event
+    first.close()
+
+    second = open_store()
+
+    assert second.log_id == first.log_id
+    assert append(second, ProductAdded("p-2")).first == 3
+
+
+def test_refuses_a_file_of_a_newer_format(path: str, raw: apsw.Connection) -> None:
+    raw.execute("UPDATE log_meta SET value = '2' WHERE name = 'format'")
+
+    with pytest.raises(StoreRefused, match="format 2"):
+        SqliteStore(path, SCHEMA)
+
+
+def test_refuses_a_collection_that_is_named_like_a_table_of_the_log(path: str) -> None:
+    class Row(Struct, frozen=True):
+        text: str
+
+    with pytest.raises(InvalidDefinition, match="event_log"):
+        SqliteStore(path, Schema(VOCABULARY, (Collection("event_log", Row),)))
+
+
+def test_refuses_to_work_in_a_forked_child(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+
+    (answer,) = store.commit(told(ProductAdded("p-1")))
+    assert isinstance(answer, StoreRefused)
+    with pytest.raises(StoreRefused):
+        store.get(item("a"))
+
+
+def test_a_closed_store_says_so(open_store: Open) -> None:
+    store = open_store()
+    store.close()
+
+    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    with pytest.raises(StoreUnavailable):
+        store.feed(after=0, limit=1)
+
+
+# ── history and rows below Python ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE event_log SET body = '{}'",
+        "DELETE FROM event_log",
+        "DELETE FROM event_log WHERE seq = 1",
+        "REPLACE INTO event_log SELECT * FROM event_log WHERE seq = 1",
+        "INSERT OR REPLACE INTO event_log SELECT * FROM event_log WHERE seq = 1",
+        "INSERT INTO event_log SELECT * FROM event_log WHERE 1 ON CONFLICT DO UPDATE SET at = ''",
+        # a number that a commit without facts took
+        "INSERT INTO event_log SELECT 2, at, kind, type, schema, tags, meta, body FROM event_log",
+        "UPDATE event_index SET seq = 7",
+        "DELETE FROM event_index",
+    ],
+)
+@pytest.mark.parametrize("recursive_triggers", [False, True])
+def test_history_cannot_be_changed_by_raw_sql(
+    store: SqliteStore, raw: apsw.Connection, statement: str, recursive_triggers: bool
+) -> None:
+    append(store, ProductAdded("p-1"))
+    land(store, told(writes=[put(item("a"), row())]))
+    before = store.feed(after=0, limit=9)
+    raw.execute(f"PRAGMA recursive_triggers = {recursive_triggers}")
+
+    with pytest.raises(apsw.ConstraintError, match="immutable"):
+        raw.execute(statement)
+
+    assert store.feed(after=0, limit=9) == before
+    assert store.read(about(ProductAdded, tags="product_id:p-1")).events == before.events
+
+
+def test_an_index_entry_cannot_be_replaced(store: SqliteStore, raw: apsw.Connection) -> None:
+    append(store, ProductAdded("p-1"))
+    raw.execute("PRAGMA recursive_triggers = ON")
+
+    with pytest.raises(apsw.ConstraintError, match="immutable"):
+        raw.execute("REPLACE INTO event_index SELECT * FROM event_index")
+
+
+def test_the_log_reads_well_in_plain_sql(store: SqliteStore, raw: apsw.Connection) -> None:
+    append(store, OrderPlaced("o-1", "c-1", ("p-1",)), Announced())
+
+    rows = raw.execute("SELECT seq, kind, type, tags FROM event_log").fetchall()
+
+    assert rows == [
+        (1, "shop", "OrderPlaced", '["customer_id:c-1","order_id:o-1","product_id:p-1"]'),
+        (2, "note", "Announced", "[]"),
+    ]
+
+
+def test_declared_members_are_columns(store: SqliteStore, raw: apsw.Connection) -> None:
+    land(store, told(writes=[put(item("a"), row(name="A", state="open", count=3))]))
+    land(store, told(writes=[put(item("b"), row(name="B"))]))
+
+    rows = raw.execute('SELECT id, version, born, name, state, "count" FROM items').fetchall()
+
+    assert rows == [("a", 1, 1, "A", "open", 3), ("b", 2, 2, "B", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("values", "constraint"),
+    [
+        ("('t', 1, 1, '{\"state\":\"lost\"}')", "allowed_state"),
+        ("('t', 1, 99, '{\"state\":\"open\"}')", "FOREIGN KEY"),
+        ("('t', 99, 1, '{\"state\":\"open\"}')", "FOREIGN KEY"),
+        ("('t', NULL, 1, '{\"state\":\"open\"}')", "NOT NULL"),
+        ("('t', 1, NULL, '{\"state\":\"open\"}')", "NOT NULL"),
+    ],
+)
+def test_the_database_refuses_rows_that_no_fold_could_write(
+    store: SqliteStore, raw: apsw.Connection, values: str, constraint: str
+) -> None:
+    append(store, ProductAdded("p-1"))
+    raw.execute("PRAGMA foreign_keys = ON")
+
+    with pytest.raises(apsw.ConstraintError, match=constraint):
+        raw.execute(f"INSERT INTO tallies (id, version, born, data) VALUES {values}")
+
+
+def test_a_commit_that_a_table_refuses_takes_none_of_its_group_with_it(
+    store: SqliteStore, raw: apsw.Connection
+) -> None:
+    raw.execute("ALTER TABLE notes ADD CONSTRAINT short CHECK (length(data) < 20)")
+    good, bad = b'{"text":"short"}', b'{"text":"far too long a text"}'
+
+    outcome = answers(
+        store,
+        told(ProductAdded("p-1"), writes=[put(Key("notes", "a"), good)]),
+        told(ProductAdded("p-2"), writes=[put(Key("notes", "b"), bad)]),
+        told(ProductAdded("p-3"), writes=[put(Key("notes", "c"), good)]),
+    )
+
+    assert outcome == [Receipt, InvalidInput, Receipt]
+    assert [store.get(Key("notes", id))[0] is None for id in "abc"] == [False, True, False]
+    assert [event.tags for event in whole_feed(store)] == [("product_id:p-1",), ("product_id:p-3",)]
+
+
+# ── plans ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan(raw: apsw.Connection, statement: str, bindings: object) -> str:
+    found = raw.execute(f"EXPLAIN QUERY PLAN {statement}", bindings).fetchall()  # type: ignore[arg-type]
+    return "; ".join(str(step[3]) for step in found)
+
+
+def test_a_condition_is_one_seek(raw: apsw.Connection) -> None:
+    key = "SEARCH event_index USING PRIMARY KEY (name=? AND type=?"
+
+    assert plan(raw, batch.PROBE, (1, 1, 1)) == f"{key} AND seq>?)"
+    assert plan(raw, batch.NEWEST, (1, 1)) == f"{key})"
+    assert "SCAN event_index" not in plan(raw, batch.NEWEST_OF_ANY, (1,))
+
+
+@pytest.mark.parametrize(
+    ("index", "prefix", "after", "expected"),
+    [
+        (None, "", "", "SCAN items USING INDEX sqlite_autoindex_items_1"),
+        (None, "a", "", "(id>? AND id<?)"),
+        (None, "a", "ab", "(id>? AND id<?)"),
+        ("by_state", "open", "", "items.by_state (state>? AND state<?)"),
+        ("by_state", entry("open", ""), "", "items.by_state (state=?)"),
+        ("by_state", entry("open", ""), entry("open", "a"), "items.by_state (state=? AND id>?)"),
+        ("by_owner", entry("eve", "op"), "", "items.by_owner (owner=? AND state>? AND state<?)"),
+        (
+            "by_owner",
+            entry("eve", "op"),
+            entry("eve", "open", "a"),
+            "items.by_owner (owner=? AND (state,id)>(?,?) AND state<?)",
+        ),
+        ("by_owner", "", entry("eve", "open", "a"), "items.by_owner ((owner,state,id)>(?,?,?))"),
+    ],
+)
+def test_a_range_seeks_to_its_start_and_is_in_order_already(
+    raw: apsw.Connection, index: str | None, prefix: str, after: str, expected: str
+) -> None:
+    statement = Table(ITEMS).range(index, prefix, after, 10)
+
+    assert statement is not None
+    found = plan(raw, *statement)
+    assert expected in found
+    assert "TEMP B-TREE" not in found
+
+
+# ── the same answers as memory ────────────────────────────────────────────────────────────────────
+
+LETTERS = ("", "a", "aa", "ab", "b", "é", "\U0010ffff", "z")
+
+
+def test_ranges_by_index_answer_as_memory_does(store: SqliteStore) -> None:
+    random = Random(7)
+    memory = MemoryStore(SCHEMA)
+    entries = [""]
+    for number in range(150):
+        owner, state = random.choices((None, *LETTERS), k=2)
+        id = random.choice(LETTERS) + f"#{number}"
+        commit = told(writes=[put(item(id), row(owner=owner, state=state))])
+        assert store.commit(commit) == memory.commit(commit)
+        entries += [id, entry(state or "", id), entry(owner or "", state or "", id)]
+
+    for _ in range(1_500):
+        index = random.choice((None, "by_state", "by_owner"))
+        prefix = random.choice(("", entry(*random.choices(LETTERS, k=random.randint(1, 4)))))
+        made_up = entry(*random.choices(LETTERS, k=random.randint(1, 4)))
+        after = random.choice((made_up, random.choice(entries)))
+        limit = random.randint(0, 9)
+        expected = memory.range("items", index=index, prefix=prefix, after=after, limit=limit)
+        found = store.range("items", index=index, prefix=prefix, after=after, limit=limit)
+        assert found == expected, (index, prefix, after, limit)
+
+
+def test_reads_answer_as_memory_does(store: SqliteStore) -> None:
+    random = Random(11)
+    memory = MemoryStore(SCHEMA)
+    products = [f"p-{number}" for number in range(3)]
+    for _ in range(40):
+        chosen = tuple(random.sample(products, random.randint(0, 3)))
+        told_facts = random.sample(
+            [
+                ProductAdded(random.choice(products)),
+                PriceChanged(random.choice(products), 5),
+                OrderPlaced(f"o-{random.randint(0, 4)}", f"c-{random.randint(0, 1)}", chosen),
+                Announced('"product_id:p-1"'),
+                Rebooted(),
+            ],
+            random.randint(0, 3),
+        )
+        commit = told(
+            *told_facts, writes=[] if told_facts else [put(item(str(random.random())), row())]
+        )
+        assert store.commit(commit) == memory.commit(commit)
+
+    tags = ["product_id:p-0", "product_id:p-1", "order_id:o-1", "customer_id:c-0"]
+    types = [None, frozenset({"OrderPlaced"}), frozenset({"ProductAdded", "PriceChanged"})]
+    for _ in range(600):
+        clauses = tuple(
+            Clause(
+                random.choice(types),
+                frozenset(random.sample(tags, random.randint(0, 2))),
+                random.choice(list(Match)),
+            )
+            for _ in range(random.randint(1, 3))
+        )
+        after, limit = random.randint(0, 30), random.choice((None, None, 0, 1, 2, 5))
+        query = Query(clauses)
+        expected = memory.read(query, after=after, limit=limit)
+        assert store.read(query, after=after, limit=limit) == expected, query
+
+
+def test_finds_a_tag_only_where_it_is_a_whole_tag(store: SqliteStore) -> None:
+    append(store, OrderPlaced("o-1", "c-1", ('x"product_id:p-1',)))
+
+    page = store.read(about(OrderPlaced, tags="product_id:p-1", contains=True))
+
+    assert page.events == ()
+
+
+# ── the file follows the declaration ──────────────────────────────────────────────────────────────
+
+
+class Small(Struct, frozen=True):
+    phase: str = ""
+    owner: str = ""
+
+
+def rows_schema(
+    *columns: str, allowed: frozenset[str] | None = None, indexed: bool = False
+) -> Schema:
+    narrowed = {} if allowed is None else {"phase": allowed}
+    indexes = (Index("by_owner", ("owner",)),) if indexed else ()
+    declared = Collection("small", Small, columns=columns, allowed=narrowed, indexes=indexes)
+    return Schema(VOCABULARY, (declared,))
+
+
+SMALL = Key("small", "a")
+
+
+def test_columns_and_indexes_that_are_declared_later_are_added(open_store: Open) -> None:
+    old = open_store(rows_schema())
+    land(old, Commit(T0, writes=(put(SMALL, b'{"phase":"new","owner":"eve"}'),)))
+
+    new = open_store(rows_schema("phase", "owner", indexed=True))
+
+    (found,) = new.range("small", index="by_owner", prefix="ev", limit=5)
+    assert found.key == SMALL
+    land(old, Commit(T0, writes=(put(Key("small", "b"), b'{"owner":"eva"}'),)))
+    assert len(new.range("small", index="by_owner", prefix="ev", limit=5)) == 2
+    assert open_store(rows_schema()).get(SMALL) == (found,)  # the old declaration still opens it
+
+
+def test_a_narrowed_column_widens_and_never_shrinks(path: str, open_store: Open) -> None:
+    open_store(rows_schema("phase", allowed=frozenset({"a"})))
+    wide = open_store(rows_schema("phase", allowed=frozenset({"b"})))
+    land(wide, Commit(T0, writes=(put(SMALL, b'{"phase":"b"}'),)))
+
+    with closing(apsw.Connection(path)) as raw:
+        raw.execute('UPDATE small SET data = \'{"phase":"a"}\'')
+        with pytest.raises(apsw.ConstraintError, match="allowed_phase"):
+            raw.execute('UPDATE small SET data = \'{"phase":"c"}\'')
+
+
+def test_refuses_rows_that_contradict_a_later_declaration(open_store: Open) -> None:
+    old = open_store(rows_schema())
+    land(old, Commit(T0, writes=(put(SMALL, b'{"phase":"lost"}'),)))
+
+    with pytest.raises(StoreRefused, match="small"):
+        open_store(rows_schema("phase", allowed=frozenset({"new"})))
+
+
+def test_refuses_a_kept_table_as_a_folded_one(open_store: Open) -> None:
+    open_store(rows_schema())
+
+    with pytest.raises(StoreRefused, match="folded"):
+        open_store(Schema(VOCABULARY, (Collection("small", Small, writers=Writers.FOLDED),)))
+
+
+def moving(scope: Tag, *, global_order: bool = False) -> Schema:
+    """A world in which the second tag of Moved has this scope."""
+    fields = [("host_id", Annotated[str, Partition()]), ("site_id", Annotated[str, scope])]
+    moved = defstruct("Moved", fields, frozen=True)
+    return Schema(Vocabulary((FactType(moved, "host", global_order=global_order),)))
+
+
+def move(store: SqliteStore, host: str, site: str) -> Commit:
+    struct = store.schema.vocabulary.types["Moved"].struct
+    return Commit(T0, facts=(store.schema.vocabulary.fact(struct(host, site)),))
+
+
+def test_events_are_indexed_again_when_the_rules_change(open_store: Open) -> None:
+    by_site = Query((Clause(frozenset({"Moved"}), frozenset({"site_id:s"})),))
+    by_host = Query((Clause(frozenset({"Moved"}), frozenset({"host_id:h-2"})),))
+    everywhere = Query((Clause(frozenset({"Moved"})),))
+    old = open_store(moving(Tag()))
+    for number in range(5):
+        land(old, move(old, f"h-{number}", "s"))
+    assert old.read(by_site).events == ()
+
+    new = open_store(moving(Cross(), global_order=True))
+
+    assert positions(new.read(by_site).events) == [1, 2, 3, 4, 5]
+    assert positions(new.read(by_host).events) == [3]
+    assert new.read(everywhere).boundary is not None
+    assert positions(new.read(everywhere).events) == [1, 2, 3, 4, 5]
+    land(new, move(new, "h-9", "s"))
+    assert positions(new.read(by_site).events) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_handle_that_indexes_by_older_rules_may_not_write_any_more(
+    path: str, open_store: Open
+) -> None:
+    old = open_store(moving(Tag()))
+    land(old, move(old, "h-1", "s"))
+    new = open_store(moving(Cross()))
+
+    assert answers(old, move(old, "h-2", "s")) == [StoreRefused]
+    assert answers(new, move(new, "h-2", "s")) == [Receipt]
+    assert answers(open_store(moving(Cross())), move(new, "h-3", "s")) == [Receipt]
+    with closing(apsw.Connection(path)) as raw, pytest.raises(apsw.ConstraintError):
+        raw.execute("DELETE FROM event_index")  # the triggers stand again
+
+
+def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> None:
+    old = open_store(moving(Cross()))
+    land(old, move(old, "h-1", "s"))
+    moved = defstruct("Moved", [("host_id", str)], frozen=True)
+
+    new = open_store(Schema(Vocabulary(facts("host", moved))))
+
+    by_host = Query((Clause(frozenset({"Moved"}), frozenset({"host_id:h-1"})),))
+    assert positions(new.read(by_host).events) == [1]
+
+
+# ── idempotency keys ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "ONCE_COLLECTED_MAX", 2)
+    for number in range(5):
+        land(store, told(ProductAdded("p"), once=Once(f"old-{number}", b"d")))
+
+    def left() -> int:
+        return sum(store.receipt(f"old-{number}") is not None for number in range(5))
+
+    def later(key: str, after: timedelta) -> Commit:
+        return told(ProductAdded("p"), at=T0 + after, once=Once(key, b"d"))
+
+    land(store, later("kept", ONCE_KEPT))
+    assert left() == 5
+    land(store, later("new-1", ONCE_KEPT + timedelta(seconds=1)))
+    assert left() == 3
+    land(store, later("new-2", ONCE_KEPT + timedelta(seconds=1)))
+    land(store, later("new-3", ONCE_KEPT + timedelta(seconds=1)))
+    assert left() == 0
+    assert store.receipt("kept") is not None
+
+
+# ── many writers ──────────────────────────────────────────────────────────────────────────────────
+
+WRITING_SECONDS = 1.5
+
+
+def write_for_a_while(path: str, name: str) -> int:
+    """Commit one by one until the time is over; tell how many."""
+    written = 0
+    with closing(SqliteStore(path, SCHEMA)) as store:
+        deadline = time.monotonic() + WRITING_SECONDS
+        while time.monotonic() < deadline:
+            append(store, OrderPlaced(f"{name}-{written}", name))
+            written += 1
+    return written
+
+
+def test_two_processes_write_in_turns_and_lose_nothing(
+    path: str, store: SqliteStore, processes: ProcessPoolExecutor
+) -> None:
+    list(processes.map(os.path.exists, [path] * 4))  # both are up before either starts
+    racing = [processes.submit(write_for_a_while, path, name) for name in ("left", "right")]
+    written = [found.result() for found in racing]
+
+    assert min(written) > max(written) / 4, written
+    events = whole_feed(store)
+    assert positions(events) == list(range(1, sum(written) + 1))
+    for name, count in zip(("left", "right"), written, strict=True):
+        found = store.read(about(OrderPlaced, tags=f"customer_id:{name}")).events
+        assert [event.tags[1] for event in found] == [f"order_id:{name}-{n}" for n in range(count)]
+
+
+def test_a_writer_waits_for_its_turn_before_it_begins(
+    path: str, store: SqliteStore, raw: apsw.Connection
+) -> None:
+    landed: list[Receipt] = []
+    writer = Thread(target=lambda: landed.append(append(store, ProductAdded("p-1"))))
+
+    with open(f"{path}-lock", "ab") as turn:
+        flock(turn, LOCK_EX)
+        writer.start()
+        time.sleep(0.2)
+        assert not landed
+        raw.execute("BEGIN IMMEDIATE; ROLLBACK")  # it holds nothing of the database while it waits
+
+    writer.join(10)
+    assert [receipt.first for receipt in landed] == [1]
+
+
+def test_a_reader_in_a_long_transaction_holds_up_nobody(
+    store: SqliteStore, raw: apsw.Connection
+) -> None:
+    append(store, ProductAdded("p-1"))
+    raw.execute("BEGIN")
+    assert raw.execute("SELECT count(*) FROM event_log").get == 1
+
+    for number in range(200):
+        append(store, ProductAdded(f"p-{number}"))
+
+    assert raw.execute("SELECT count(*) FROM event_log").get == 1
+    raw.execute("COMMIT")
+    assert raw.execute("SELECT count(*) FROM event_log").get == 201
+
+
+def test_another_program_that_holds_the_database_makes_us_unavailable(
+    store: SqliteStore, raw: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store._writer is not None
+    store._writer.set_busy_timeout(50)
+    raw.execute("BEGIN IMMEDIATE")
+
+    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+
+    raw.execute("ROLLBACK")
+    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+
+
+def test_threads_share_a_handle(store: SqliteStore) -> None:
+    failures: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for number in range(30):
+                append(store, OrderPlaced(f"{name}-{number}", name))
+                page = store.read(about(OrderPlaced, tags=f"customer_id:{name}"))
+                assert len(page.events) == number + 1
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [Thread(target=work, args=(f"t{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not failures
+    assert positions(whole_feed(store)) == list(range(1, 181))
+
+
+# ── what can go wrong ─────────────────────────────────────────────────────────────────────────────
+
+
+def write_until_killed(path: str, acknowledged: str) -> None:
+    """Commit from several threads through the writer; note each receipt after it came."""
+    notes = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    store = SqliteStore(path, SCHEMA)
+    writer = Grouped(store)
+
+    def work(name: str) -> None:
+        number = 0
+        while True:
+            order = f"{os.getpid()}-{name}-{number}"
+            made = told(
+                OrderPlaced(order, name),
+                PriceChanged(order, number),
+                writes=[put(item(order), row(name=order), fact=1)],
+                once=Once(order, b"d"),
+            )
+            receipt = writer.submit(made).result()
+            os.write(notes, f"{order} {receipt.first}\n".encode())
+            number += 1
+
+    for number in range(4):
+        Thread(target=work, args=(f"t{number}",), daemon=True).start()
+    time.sleep(60)
+
+
+def test_a_killed_writer_loses_no_acknowledged_commit_and_tears_none(
+    path: str, tmp_path: Path, open_store: Open
+) -> None:
+    acknowledged = tmp_path / "acknowledged"
+    acknowledged.touch()
+    for wanted in (40, 80, 120):
+        victim = get_context("spawn").Process(
+            target=write_until_killed, args=(path, str(acknowledged))
+        )
+        victim.start()
+        deadline = time.monotonic() + 30
+        while len(acknowledged.read_text().splitlines()) < wanted and time.monotonic() < deadline:
+            time.sleep(0.01)
+        victim.kill()
+        victim.join()
+
+    store = open_store()
+    notes = [line.split(" ") for line in acknowledged.read_text().splitlines()]
+    assert len(notes) >= 120
+    events = whole_feed(store)
+    assert positions(events) == list(range(1, len(events) + 1))
+    assert [event.type for event in events[::2]] == ["OrderPlaced"] * (len(events) // 2)
+    for order, first in notes:
+        assert f"order_id:{order}" in events[int(first) - 1].tags
+    for placed, priced in zip(events[::2], events[1::2], strict=True):
+        order = priced.tags[0].removeprefix("product_id:")
+        assert placed.tags[1] == f"order_id:{order}"
+        assert stored(store, item(order)).version == priced.position
+        assert store.receipt(order) is not None
+
+
+def big(name: str) -> Commit:
+    return told(*(ProductAdded(f"{name}-{n}", "x" * 1_000) for n in range(100)))
+
+
+def test_a_full_database_takes_nothing_and_serves_again_when_there_is_room(
+    store: SqliteStore,
+) -> None:
+    append(store, ProductAdded("p-1"))
+    assert store._writer is not None
+    pages = store._writer.pragma("page_count")
+    store._writer.execute(f"PRAGMA max_page_count = {pages + 4}").fetchall()
+
+    assert answers(store, big("a"), told(Rebooted())) == [StoreUnavailable] * 2
+    assert len(whole_feed(store)) == 1
+    assert answers(store, told(Rebooted())) == [Receipt]
+
+    store._writer.execute("PRAGMA max_page_count = 4294967294").fetchall()
+    assert answers(store, big("a")) == [Receipt]
+    assert positions(whole_feed(store)) == list(range(1, 103))
+
+
+def fill_the_disk(path: str) -> list[str]:
+    """Commit, forbid files to grow, commit, allow it, commit; tell what each gave."""
+    with closing(SqliteStore(path, SCHEMA)) as store:
+        outcomes = [type(store.commit(told(Rebooted()))[0]).__name__]
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        room = os.stat(f"{path}-wal").st_size + 8_192
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+            outcomes.append(type(store.commit(big("a"))[0]).__name__)
+            outcomes.append(str(len(store.feed(after=0, limit=200).events)))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        outcomes.append(type(store.commit(big("b"))[0]).__name__)
+    return outcomes
+
+
+def test_a_full_disk_takes_nothing_and_serves_again_when_there_is_room(
+    path: str, store: SqliteStore, processes: ProcessPoolExecutor
+) -> None:
+    outcomes = processes.submit(fill_the_disk, path).result()
+
+    assert outcomes == ["Receipt", "StoreUnavailable", "1", "Receipt"]
+    assert positions(whole_feed(store)) == list(range(1, 102))
+
+
+BASE = "unix"
+
+
+class FailingFiles(apsw.VFS):
+    """The file system, where some next writes or flushes of the WAL fail."""
+
+    def __init__(self) -> None:
+        super().__init__("failing", BASE, makedefault=True)
+        self.failing_syncs = 0
+        self.failing_writes = 0
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        return FailingFile(self, name, flags)
+
+
+class FailingFile(apsw.VFSFile):
+    def __init__(
+        self, files: FailingFiles, name: str | apsw.URIFilename | None, flags: list[int]
+    ) -> None:
+        super().__init__(BASE, name, flags)
+        self._files = files
+        self._is_wal = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
+
+    def xSync(self, flags: int) -> None:
+        if self._is_wal and self._files.failing_syncs > 0:
+            self._files.failing_syncs -= 1
+            raise apsw.IOError("the disk went away")
+        super().xSync(flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:
+        if self._is_wal and self._files.failing_writes > 0:
+            self._files.failing_writes -= 1
+            raise apsw.FullError("the disk is full")
+        super().xWrite(data, offset)
+
+
+@pytest.fixture
+def files() -> Iterator[FailingFiles]:
+    found = FailingFiles()
+    yield found
+    found.unregister()
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
+def test_a_flush_that_failed_once_is_settled_by_looking(
+    files: FailingFiles, open_store: Open, beside: bool
+) -> None:
+    store = open_store()
+    append(store, ProductAdded("p-1"))
+    other = open_store() if beside else store
+    files.failing_syncs = 1
+
+    outcome = answers(store, told(ProductAdded("p-2")))
+
+    assert files.failing_syncs == 0
+    assert outcome == [StoreUnavailable]
+    assert len(whole_feed(other)) == 1
+    assert append(other, ProductAdded("p-3")).first == 2
+    assert append(store, ProductAdded("p-4")).first == 3
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
+def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
+    files: FailingFiles, open_store: Open, beside: bool
+) -> None:
+    store = open_store()
+    if beside:
+        open_store()
+    durable = told(ProductAdded("p-1"), once=Once("durable", b"d"))
+    land(store, durable)
+    files.failing_syncs = 1_000
+
+    fresh = told(ProductAdded("p-2"), once=Once("fresh", b"d"))
+    rival = told(ProductAdded("p-2"), once=Once("fresh", b"another digest"))
+    outcome = store.commit(durable, fresh, fresh, rival)
+    files.failing_syncs = 0
+
+    # What was decided from a commit whose outcome is unknown is unknown too.
+    assert [type(answer) for answer in outcome] == [Receipt, *[OutcomeUnknown] * 3]
+    assert store._doubtful
+    landed = store.receipt("fresh") is not None
+    assert len(whole_feed(store)) == (2 if landed else 1)
+    again = land(store, fresh)
+    assert (again.first, again.replayed) == (2, landed)
+    assert not store._doubtful
+
+
+def test_a_write_of_the_wal_that_failed_applied_nothing(
+    files: FailingFiles, open_store: Open
+) -> None:
+    store = open_store()
+    append(store, ProductAdded("p-1"))
+    files.failing_writes = 1
+
+    assert answers(store, told(ProductAdded("p-2"))) == [StoreUnavailable]
+    assert len(whole_feed(store)) == 1
+    assert append(store, ProductAdded("p-3")).first == 2
+
+
+# ── restore ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_restore_that_fails_leaves_the_rows_as_they_were(store: SqliteStore) -> None:
+    tally = Key("tallies", "a")
+    append(store, ProductAdded("p-1"))
+    store.restore("tallies", [Record(tally, 1, 1, b'{"state":"open"}')])
+
+    with pytest.raises(StoreUnavailable):
+        store.restore("tallies", [Record(tally, 7, 7, b'{"state":"open"}')])  # no such event
+
+    assert stored(store, tally).version == 1
