@@ -1,0 +1,255 @@
+"""A batch of commits between its two round trips: what it asks, what it decides. No I/O.
+
+    Batch(commits) ──asks──▶ newest fact per (index, type), rows, idempotency keys
+          │                                                   │
+          └──────────────────◀── Seen ◀───────────────────────┘
+          ▼
+    answers, one per commit, and the rows to write for those that were accepted
+
+Commits are decided in order; each sees what the accepted ones before it would write.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.engines.postgres.indexing import Indexing
+from tidegate.engines.postgres.queries import encode
+from tidegate.engines.postgres.recent import Pair
+from tidegate.errors import BoundaryMoved, IdempotencyMismatch, TidegateError, VersionConflict
+from tidegate.kernel import codec
+from tidegate.kernel.model import (
+    ABSENT,
+    Boundary,
+    Check,
+    Clause,
+    Commit,
+    Key,
+    Position,
+    Put,
+    Receipt,
+    Write,
+)
+from tidegate.kernel.tags import Vocabulary
+
+
+class Stamp(NamedTuple):
+    """Where a row stands."""
+
+    version: Position
+    born: Position
+
+
+class Seen(Struct):
+    """What the database answered under the lock; then also what the batch itself would write."""
+
+    head: Position
+    newest: dict[Pair, Position]
+    rows: dict[Key, Stamp]
+    once: dict[str, Receipt]
+
+
+# What is written, as the records of one JSON parameter per table; entries have short names because
+# there are many of them.
+
+
+class _Event(Struct):
+    seq: Position
+    at: str
+    kind: str
+    type: str
+    schema: int
+    tags: str
+    meta: str
+    body: str
+
+
+class _Entry(Struct):
+    n: str
+    t: str
+    s: Position
+
+
+class _Row(Struct):
+    id: str
+    version: Position
+    born: Position
+    data: str
+
+
+class _Once(Struct):
+    key: str
+    digest: str
+    first: Position
+    last: Position
+    at: str
+    answer: str
+
+
+class Batch:
+    """Commits that share one transaction; each is accepted or refused on its own."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, indexing: Indexing, commits: Sequence[Commit]
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._indexing = indexing
+        self._commits = commits
+        self._pairs: dict[Clause, tuple[Pair, ...]] = {}
+        for commit in commits:
+            for boundary in commit.boundaries:
+                for clause in boundary.query.clauses:
+                    if clause not in self._pairs:
+                        self._pairs[clause] = self._fence(clause)
+        # What is to be written, filled by ``decide``.
+        self.events: list[_Event] = []
+        self.entries: list[_Entry] = []
+        self.once: list[_Once] = []
+        self._changed: dict[Key, _Row | None] = {}
+
+    # ── what it asks ──
+
+    def pairs(self) -> set[Pair]:
+        """Of which its boundaries need to know the newest fact."""
+        return {pair for pairs in self._pairs.values() for pair in pairs}
+
+    def pairs_seen_before(self, floor: Position) -> set[Pair]:
+        """Those of boundaries that were read when the head was below the floor."""
+        return {
+            pair
+            for commit in self._commits
+            for boundary in commit.boundaries
+            if boundary.seen < floor
+            for clause in boundary.query.clauses
+            for pair in self._pairs[clause]
+        }
+
+    def ids(self) -> dict[str, list[str]]:
+        """Collection → ids of the rows that it touches."""
+        found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        for commit in self._commits:
+            for write in commit.writes:
+                found[write.key.collection][write.key.id] = None
+        return {collection: list(ids) for collection, ids in found.items()}
+
+    def once_keys(self) -> list[str]:
+        return [commit.once.key for commit in self._commits if commit.once is not None]
+
+    def _fence(self, clause: Clause) -> tuple[Pair, ...]:
+        index = self._vocabulary.index(clause)
+        if index is None:
+            return ()  # read() makes no boundary of such a clause
+        types: Iterable[str] | None = self._vocabulary.fenced(clause)
+        if types is None:
+            types = self._indexing.types_under(clause, index)
+        return tuple((index, name) for name in types)
+
+    # ── what it decides ──
+
+    def decide(self, seen: Seen) -> list[Receipt | TidegateError]:
+        """An answer for each commit, as if the accepted ones had landed by now."""
+        answers: list[Receipt | TidegateError] = []
+        for commit in self._commits:
+            try:
+                replayed = _replayed(commit, seen)
+                if replayed is None:
+                    for boundary in commit.boundaries:
+                        self._check_boundary(boundary, seen)
+                    for write in commit.writes:
+                        _check_version(write, seen)
+                answers.append(replayed or self._apply(commit, seen))
+            except TidegateError as error:
+                answers.append(error)
+        return answers
+
+    def puts(self) -> dict[str, list[_Row]]:
+        """Collection → rows to write."""
+        found: defaultdict[str, list[_Row]] = defaultdict(list)
+        for key, row in self._changed.items():
+            if row is not None:
+                found[key.collection].append(row)
+        return found
+
+    def deletes(self) -> dict[str, list[str]]:
+        """Collection → ids of rows to remove."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for key, row in self._changed.items():
+            if row is None:
+                found[key.collection].append(key.id)
+        return found
+
+    def _check_boundary(self, boundary: Boundary, seen: Seen) -> None:
+        for clause in boundary.query.clauses:
+            newest = max((seen.newest.get(pair, 0) for pair in self._pairs[clause]), default=0)
+            if newest > boundary.seen:
+                raise BoundaryMoved(str(clause), newest)
+
+    def _apply(self, commit: Commit, seen: Seen) -> Receipt:
+        first = seen.head + 1
+        seen.head += commit.span
+        at = codec.time_text(commit.at)
+        if commit.facts:
+            self._append(commit, first, at, seen)
+        for write in commit.writes:
+            self._write(write, first, seen)
+        once = commit.once
+        if once is None:
+            return Receipt(first, seen.head, commit.at)
+        self.once.append(
+            _Once(once.key, once.digest.hex(), first, seen.head, at, once.answer.hex())
+        )
+        receipt = Receipt(first, seen.head, commit.at, once.answer, digest=once.digest)
+        seen.once[once.key] = receipt
+        return receipt
+
+    def _append(self, commit: Commit, first: Position, at: str, seen: Seen) -> None:
+        meta = codec.meta_text(commit.meta)
+        for seq, fact in enumerate(commit.facts, first):
+            self.events.append(
+                _Event(
+                    seq,
+                    at,
+                    fact.kind,
+                    fact.type,
+                    fact.schema,
+                    encode(fact.tags).decode(),
+                    meta,
+                    fact.body.decode(),
+                )
+            )
+            for name in self._vocabulary.indexes(fact):
+                self.entries.append(_Entry(name, fact.type, seq))
+                seen.newest[name, fact.type] = seq
+
+    def _write(self, write: Write, first: Position, seen: Seen) -> None:
+        if isinstance(write, Check):
+            return
+        if isinstance(write, Put):
+            version = first + write.fact
+            born = version if write.expect == ABSENT else seen.rows[write.key].born
+            seen.rows[write.key] = Stamp(version, born)
+            self._changed[write.key] = _Row(write.key.id, version, born, write.data.decode())
+        else:
+            del seen.rows[write.key]
+            self._changed[write.key] = None
+
+
+def _replayed(commit: Commit, seen: Seen) -> Receipt | None:
+    """The receipt that the commit's key stands for already. Raises: IdempotencyMismatch."""
+    if commit.once is None or (found := seen.once.get(commit.once.key)) is None:
+        return None
+    if found.digest != commit.once.digest:
+        raise IdempotencyMismatch(commit.once.key)
+    return replace(found, replayed=True)
+
+
+def _check_version(write: Write, seen: Seen) -> None:
+    stamp = seen.rows.get(write.key)
+    found = ABSENT if stamp is None else stamp.version
+    if found != write.expect:
+        raise VersionConflict(write.key.collection, write.key.id, write.expect, found)

@@ -1,0 +1,80 @@
+"""Driver errors as ours: what an error of the database means to whoever asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import errors
+
+from tidegate.errors import InvalidInput, StoreRefused, StoreUnavailable, TidegateError
+
+_CONTENT = (
+    psycopg.DataError,
+    errors.CheckViolation,
+    errors.ProgramLimitExceeded,  # an index entry of more than a third of a page
+)
+_UNAVAILABLE = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
+_STALLED = "25P03"  # the server ended a session that kept a transaction idle
+_TRANSIENT = (errors.SerializationFailure, errors.DeadlockDetected)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Driver errors of calls that change nothing, as ours.
+
+    Raises:
+        StoreUnavailable, StoreRefused, InvalidInput.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error) from error
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"text with a lone surrogate: {error.object!r}") from None
+
+
+def translate(error: psycopg.Error) -> TidegateError:
+    """What an error means when nothing was applied."""
+    said = f"PostgreSQL: {message(error)}"
+    if is_about_content(error):
+        return InvalidInput(said)
+    if is_lost(error) or isinstance(error, _UNAVAILABLE):
+        return StoreUnavailable(said)
+    return StoreRefused(said)
+
+
+def message(error: BaseException) -> str:
+    """The first line of what the database or the driver said."""
+    return str(error).strip().partition("\n")[0]
+
+
+def is_about_content(error: BaseException) -> bool:
+    """Whether what was sent is at fault, so that it would fail again, and alone."""
+    return isinstance(error, _CONTENT)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the server gave up on this transaction in favour of another one."""
+    return isinstance(error, _TRANSIENT)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the session ended, for whatever reason, rather than a statement in it."""
+    if not isinstance(error, psycopg.Error):
+        return False
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError)
+    return state[:2] == "08" or state[:3] == "57P" or state == _STALLED
+
+
+def raised(state: str | None, said: str) -> psycopg.Error:
+    """The driver's exception for an error code; without one the connection is gone."""
+    if state is None:
+        return psycopg.OperationalError(said)
+    try:
+        return errors.lookup(state)(said)
+    except KeyError:
+        return psycopg.DatabaseError(said)

@@ -1,0 +1,369 @@
+"""The tables of a log: made, extended and indexed again when a store opens, under the log's lock.
+
+    event_log     the facts; no row ever changes       event_index   what a fact is found by
+    log_head      one row per batch, the newest is     log_once      idempotency keys
+                  the head                             log_meta      format, id, declarations
+    one table per collection: id, version, born, data, and a generated column per declared one
+
+Changes go forward only: what an older program declared stays until a newer one says otherwise of
+the same name, so that both can run beside each other while a fleet is upgraded.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+from psycopg.sql import SQL, Composed, Identifier, Literal
+
+from tidegate.engines.postgres.indexing import Indexing, TypeIndexing, describe, reindex
+from tidegate.engines.postgres.sessions import Connection
+from tidegate.errors import InvalidDefinition, StoreRefused
+from tidegate.kernel.policy import Collection, Writers
+from tidegate.kernel.store import Schema
+
+FORMAT = 1
+SERVER_VERSION_MIN = 14_00_00
+IDENTIFIER_BYTES_MAX = 63
+OWN_TABLES = frozenset({"event_log", "event_index", "log_head", "log_once", "log_meta"})
+
+# The newest row of log_head is the head. A counter that is updated in place would be slower with
+# every commit while some old transaction elsewhere in the cluster keeps its dead versions alive;
+# rows that are only added, and collected from the other end, are not. ``mark`` is random: it tells
+# a writer that lost its connection during COMMIT whether its own batch landed.
+_TABLES = r"""
+CREATE TABLE log_meta (
+    name text COLLATE "C" PRIMARY KEY,
+    value text NOT NULL
+);
+CREATE TABLE log_head (
+    seq bigint PRIMARY KEY,
+    mark text NOT NULL
+);
+CREATE TABLE event_log (
+    seq bigint PRIMARY KEY,
+    at text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    schema integer NOT NULL,
+    tags text COLLATE "C" NOT NULL,
+    meta text COLLATE "C" NOT NULL,
+    body text COLLATE "C" NOT NULL
+);
+CREATE TABLE event_index (
+    name text COLLATE "C",
+    type text COLLATE "C",
+    seq bigint,
+    PRIMARY KEY (name, type, seq)
+);
+CREATE TABLE log_once (
+    key text COLLATE "C" PRIMARY KEY,
+    digest bytea NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    at text COLLATE "C" NOT NULL,
+    answer bytea NOT NULL
+);
+CREATE INDEX log_once_at ON log_once (at);
+INSERT INTO log_head VALUES (0, '');
+
+-- A member of a row as text. NUL, which JSON can say and text cannot hold, shows as U+FFFD.
+CREATE FUNCTION row_member(row_data json, member text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN strpos(row_data::text, '\u0000') = 0 THEN row_data->>member
+    ELSE regexp_replace(row_data::text, '(?<!\\)((\\\\)*)\\u0000', '\1\\ufffd', 'g')::json->>member
+    END
+$$;
+
+CREATE FUNCTION history_is_immutable() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% of % refused: history is immutable', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'restrict_violation';
+END $$;
+"""
+
+_TRIGGERS = """
+CREATE TRIGGER {name}_is_immutable BEFORE UPDATE OR DELETE ON {name}
+    FOR EACH ROW EXECUTE FUNCTION history_is_immutable();
+CREATE TRIGGER {name}_is_kept BEFORE TRUNCATE ON {name}
+    FOR EACH STATEMENT EXECUTE FUNCTION history_is_immutable();
+"""
+
+
+class Setting(NamedTuple):
+    """A server setting that decides what an acknowledged commit is worth."""
+
+    name: str
+    value: str
+    verdict: str
+
+
+class TableShape(Struct, frozen=True):
+    """A collection's table as last declared: each part by its SQL, so that a change shows."""
+
+    stamped: bool  # version and born reference the log
+    columns: dict[str, str] = {}
+    checks: dict[str, str] = {}
+    indexes: dict[str, str] = {}
+
+
+class Layout(NamedTuple):
+    """What an open store knows of its log."""
+
+    log_id: str
+    indexing: Indexing
+    durability: tuple[Setting, ...]
+
+
+def lock_key(namespace: str) -> int:
+    """The advisory lock of the log in this schema; a lock belongs to one database."""
+    return int.from_bytes(sha256(f"tidegate log {namespace}".encode()).digest()[:8], signed=True)
+
+
+def open_log(connection: Connection, namespace: str, schema: Schema) -> Layout:
+    """Bring the tables to what the schema declares, in one transaction.
+
+    Raises:
+        StoreRefused: the server is too old, not in UTF-8, or holds a log of a newer format.
+        InvalidDefinition: a collection has the name of one of the log's own tables.
+        psycopg.Error.
+    """
+    _check_server(connection)
+    for name in OWN_TABLES & set(schema.collections):
+        raise InvalidDefinition(f"a collection cannot be named {name}: it is a table of the log")
+    with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(namespace),))
+        if not _exists(connection, namespace):
+            _create(connection, namespace)
+        found = _meta(connection)
+        if int(found["format"]) > FORMAT:
+            raise StoreRefused(
+                f"the log has format {found['format']}, this program knows {FORMAT}: upgrade it"
+            )
+        for collection in schema.collections.values():
+            _extend(connection, collection, found.get(f"collection {collection.name}"))
+        indexing = _index(connection, schema, found)
+    return Layout(found["log_id"], indexing, _durability(connection))
+
+
+def load_indexing(connection: Connection) -> Indexing:
+    """How the log's facts are indexed now."""
+    return _indexing(_meta(connection))
+
+
+def _check_server(connection: Connection) -> None:
+    if connection.info.server_version < SERVER_VERSION_MIN:
+        raise StoreRefused(
+            f"PostgreSQL {SERVER_VERSION_MIN // 10_000} or newer is needed, "
+            f"found {connection.info.parameter_status('server_version')}"
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreRefused(f"the database must be in UTF8, it is in {encoding}")
+
+
+def _exists(connection: Connection, namespace: str) -> bool:
+    found = connection.execute("SELECT to_regclass(%s)", (f'"{namespace}".log_meta',)).fetchone()
+    return found is not None and found[0] is not None
+
+
+def _create(connection: Connection, namespace: str) -> None:
+    connection.execute(SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(namespace)))
+    connection.execute(_TABLES.encode())
+    _protect(connection, "event_log")
+    _protect(connection, "event_index")
+    for name, value in (("format", str(FORMAT)), ("log_id", uuid4().hex), ("generation", "0")):
+        _remember(connection, name, value)
+
+
+def _protect(connection: Connection, table: str) -> None:
+    connection.execute(_TRIGGERS.format(name=table).encode())
+
+
+def _meta(connection: Connection) -> dict[str, str]:
+    found: list[tuple[str, str]] = connection.execute("SELECT name, value FROM log_meta").fetchall()
+    return dict(found)
+
+
+def _remember(connection: Connection, name: str, value: str) -> None:
+    connection.execute(
+        "INSERT INTO log_meta VALUES (%s, %s)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (name, value),
+    )
+
+
+# ── indexing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Indexing:
+    """Add the schema's fact types to those known; index again where a known one changed."""
+    known = _indexing(found)
+    wanted = describe(schema.vocabulary)
+    if all(known.types.get(name) == how for name, how in wanted.items()):
+        return known
+    changed = {n: how for n, how in wanted.items() if known.types.get(n, how) != how}
+    if changed:
+        reindex(connection, changed)
+        _protect(connection, "event_index")
+    indexing = Indexing(known.generation + 1, {**known.types, **wanted})
+    _remember(connection, "indexing", msgspec.json.encode(indexing.types).decode())
+    _remember(connection, "generation", str(indexing.generation))
+    return indexing
+
+
+def _indexing(found: dict[str, str]) -> Indexing:
+    types = msgspec.json.decode(found.get("indexing", "{}"), type=dict[str, TypeIndexing])
+    return Indexing(int(found["generation"]), types)
+
+
+# ── collections ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _extend(connection: Connection, collection: Collection, remembered: str | None) -> None:
+    table = Identifier(collection.name)
+    wanted = _shape(collection)
+    if remembered is None:
+        connection.execute(
+            SQL(
+                'CREATE TABLE {} (id text COLLATE "C" PRIMARY KEY, version bigint NOT NULL,'
+                " born bigint NOT NULL, data json NOT NULL)"
+            ).format(table)
+        )
+        shape = TableShape(stamped=False)
+    else:
+        shape = msgspec.json.decode(remembered, type=TableShape)
+    changes = [
+        *_stamp_changes(collection.name, shape.stamped, wanted.stamped),
+        *_column_changes(shape, wanted),
+        *_check_changes(collection.name, shape, wanted),
+    ]
+    if changes:
+        connection.execute(SQL("ALTER TABLE {} {}").format(table, SQL(", ").join(changes)))
+    _change_indexes(connection, collection.name, shape, wanted)
+    merged = TableShape(
+        wanted.stamped,
+        {**shape.columns, **wanted.columns},
+        {**shape.checks, **wanted.checks},
+        {**shape.indexes, **wanted.indexes},
+    )
+    if remembered is None or merged != shape:
+        content = msgspec.json.encode(merged).decode()
+        _remember(connection, f"collection {collection.name}", content)
+
+
+def _shape(collection: Collection) -> TableShape:
+    columns = {}
+    for name, kind in collection.column_types.items():
+        member = f"row_member(data, {Literal(name).as_string()})"
+        if kind is int:
+            member = (
+                f"CASE {member} WHEN 'true' THEN 1 WHEN 'false' THEN 0 ELSE {member}::bigint END"
+            )
+        type = "bigint" if kind is int else 'text COLLATE "C"'
+        columns[name] = f"{type} GENERATED ALWAYS AS ({member}) STORED"
+    checks = {}
+    for name, values in collection.allowed.items():
+        allowed = ", ".join(Literal(value).as_string() for value in sorted(values))
+        checks[name] = f"CHECK ({_quoted(name)} IN ({allowed}))"
+    indexes = {
+        index.name: ", ".join((*map(_quoted, index.columns), "id")) for index in collection.indexes
+    }
+    return TableShape(collection.writers is Writers.FOLDED, columns, checks, indexes)
+
+
+def _stamp_changes(table: str, before: bool, after: bool) -> list[Composed]:
+    """Folded rows carry the position of their fact, and the database holds them to it (RO-7)."""
+    if before == after:
+        return []
+    changes = []
+    for column in ("version", "born"):
+        name = Identifier(_name(table, column, "fact"))
+        if after:
+            changes.append(
+                SQL("ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES event_log (seq)").format(
+                    name, Identifier(column)
+                )
+            )
+        else:
+            changes.append(SQL("DROP CONSTRAINT {}").format(name))
+    return changes
+
+
+def _column_changes(before: TableShape, after: TableShape) -> list[Composed]:
+    changes = []
+    for name, definition in after.columns.items():
+        if before.columns.get(name) == definition:
+            continue
+        if name in before.columns:
+            changes.append(SQL("DROP COLUMN {} CASCADE").format(Identifier(name)))
+        changes.append(SQL("ADD COLUMN {} {}").format(Identifier(name), _sql(definition)))
+    return changes
+
+
+def _check_changes(table: str, before: TableShape, after: TableShape) -> list[Composed]:
+    """Rows that stand keep their values: a narrower CHECK is for what is written from now on."""
+    changes = []
+    for name, definition in after.checks.items():
+        redefined = before.columns.get(name) != after.columns[name]
+        if before.checks.get(name) == definition and not redefined:
+            continue
+        constraint = Identifier(_name(table, name, "allowed"))
+        if name in before.checks:
+            changes.append(SQL("DROP CONSTRAINT IF EXISTS {}").format(constraint))
+        changes.append(SQL("ADD CONSTRAINT {} {} NOT VALID").format(constraint, _sql(definition)))
+    return changes
+
+
+def _change_indexes(
+    connection: Connection, table: str, before: TableShape, after: TableShape
+) -> None:
+    for name, columns in after.indexes.items():
+        index = Identifier(_name(table, name))
+        if before.indexes.get(name) not in (None, columns):
+            connection.execute(SQL("DROP INDEX IF EXISTS {}").format(index))
+        # A column that was defined anew took its index with it.
+        connection.execute(
+            SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
+                index, Identifier(table), _sql(columns)
+            )
+        )
+
+
+def _name(*parts: str) -> str:
+    """An identifier of these parts, distinct for distinct parts although its length is limited."""
+    name = "_".join(parts)
+    if len(name.encode()) <= IDENTIFIER_BYTES_MAX:
+        return name
+    return f"{name.encode()[:46].decode(errors='ignore')}_{sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _quoted(name: str) -> str:
+    return Identifier(name).as_string()
+
+
+def _sql(text: Any) -> SQL:
+    return SQL(text)
+
+
+# ── durability ────────────────────────────────────────────────────────────────────────────────────
+
+_WEAK = {
+    ("fsync", "off"): "weak: a crash of the machine can lose or damage the log",
+    ("full_page_writes", "off"): "weak: a crash of the machine can damage the log",
+    ("synchronous_commit", "off"): "weak: a crash can lose commits that were acknowledged",
+    ("synchronous_standby_names", ""): "a failover can lose commits that were acknowledged",
+    ("synchronous_commit", "local"): "a failover can lose commits that were acknowledged",
+}
+
+
+def _durability(connection: Connection) -> tuple[Setting, ...]:
+    names = ("fsync", "synchronous_commit", "full_page_writes", "synchronous_standby_names")
+    found = connection.execute(
+        "SELECT name, current_setting(name) FROM unnest(%s::text[]) AS name", (list(names),)
+    ).fetchall()
+    return tuple(Setting(name, value, _WEAK.get((name, value), "durable")) for name, value in found)

@@ -1,0 +1,269 @@
+"""Reads as single statements: what a query or a range is in SQL.
+
+One statement sees one snapshot, so the head that comes with the events is the head of what was
+read. Every text of a statement is one of a few shapes, which sessions keep prepared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import Any
+
+import msgspec
+from psycopg.sql import Identifier
+
+from tidegate.engines.postgres.indexing import stored_tags
+from tidegate.engines.postgres.sessions import Statement
+from tidegate.kernel import codec
+from tidegate.kernel.model import Clause, Event, Key, Match, Position, Query, Receipt, Record
+from tidegate.kernel.policy import SEPARATOR, Collection
+from tidegate.kernel.tags import Vocabulary
+
+_COLUMNS = "l.seq, l.at, l.kind, l.type, l.schema, l.tags, l.meta, l.body"
+
+# $1 is the position after which to read, $2 the limit or NULL, then what to look for. The limit
+# stands inside each pair too, so that a page of a long history is not a walk through all of it: the
+# entries of a pair lie in position order.
+_PAIRS = """
+    SELECT x.seq FROM json_to_recordset(${number}::json) AS p(n text, t text, c json)
+    CROSS JOIN LATERAL (
+        SELECT x.seq FROM event_index x {join}
+        WHERE x.name = p.n AND x.type = p.t AND x.seq > $1 {contains}
+        ORDER BY x.seq LIMIT $2
+    ) x"""
+_NAMES = """
+    SELECT x.seq FROM json_to_recordset(${number}::json) AS p(n text, c json)
+    CROSS JOIN LATERAL (
+        SELECT x.seq FROM event_index x {join}
+        WHERE x.name = p.n AND x.seq > $1 {contains}
+        ORDER BY x.seq LIMIT $2
+    ) x"""
+_PLAIN = {"join": "", "contains": ""}
+_CONTAINS = {
+    "join": "JOIN event_log l ON l.seq = x.seq",
+    "contains": "AND l.tags::jsonb @> p.c::jsonb",
+}
+_INDEXED = f"""
+    SELECT h.seq, l.* FROM (SELECT seq FROM log_head ORDER BY seq DESC LIMIT 1) h
+    LEFT JOIN LATERAL (
+        SELECT {_COLUMNS}
+        FROM (SELECT DISTINCT seq FROM ({{found}}) u ORDER BY seq LIMIT $2) s
+        JOIN event_log l ON l.seq = s.seq
+    ) l ON true ORDER BY l.seq"""
+_SCANNED = f"""
+    SELECT h.seq, l.* FROM (SELECT seq FROM log_head ORDER BY seq DESC LIMIT 1) h
+    LEFT JOIN LATERAL (
+        SELECT {_COLUMNS} FROM event_log l
+        WHERE l.seq > $1 AND ({{where}}) ORDER BY l.seq LIMIT $2
+    ) l ON true ORDER BY l.seq"""
+_FEED = f"SELECT {_COLUMNS} FROM event_log l WHERE l.seq > $1 ORDER BY l.seq LIMIT $2".encode()
+_RECEIPT = b"SELECT first, last, at, answer, digest FROM log_once WHERE key = $1"
+
+encode = msgspec.json.Encoder().encode
+
+
+def number(value: int) -> bytes:
+    """An integer as a parameter."""
+    return b"%d" % value
+
+
+# ── events ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(vocabulary: Vocabulary, query: Query, after: Position, limit: int | None) -> Statement:
+    """Head and event columns, at least one row: its event is NULL where nothing matches.
+
+    Raises:
+        InvalidInput: a tag key or an event type that is not declared.
+    """
+    indexes = [vocabulary.index(clause) for clause in query.clauses]
+    bounds = (number(after), None if limit is None else number(limit))
+    if None in indexes:
+        return _scan(query, bounds)
+    pairs: list[dict[str, Any]] = []
+    names: list[dict[str, Any]] = []
+    contains = False
+    for clause, index in zip(query.clauses, indexes, strict=True):
+        wanted = sorted(clause.tags) if clause.match is Match.CONTAINS else []
+        contains = contains or len(wanted) > 1
+        types = vocabulary.fenced(clause)
+        if types is None:
+            names.append({"n": index, "c": wanted})
+        else:
+            pairs += [{"n": index, "t": name, "c": wanted} for name in types]
+    sources = [(source, look) for source, look in ((_PAIRS, pairs), (_NAMES, names)) if look]
+    if not sources:
+        sources = [(_PAIRS, [])]  # no type of any clause can stand under its index
+    filters = _CONTAINS if contains else _PLAIN
+    found = " UNION ALL ".join(
+        source.format(number=place, **filters) for place, (source, _) in enumerate(sources, 3)
+    )
+    looked_for = (encode(look) for _, look in sources)
+    return Statement(_INDEXED.format(found=found).encode(), (*bounds, *looked_for))
+
+
+def _scan(query: Query, bounds: tuple[bytes | None, ...]) -> Statement:
+    """Some clause has no index: walk the log and hold each event against every clause."""
+    terms: list[str] = []
+    parameters: list[bytes | None] = [*bounds]
+    for clause in query.clauses:
+        term = "true"
+        if clause.types is not None:
+            parameters.append(encode(sorted(clause.types)))
+            term = f"l.type IN (SELECT json_array_elements_text(${len(parameters)}::json))"
+        if clause.tags:
+            demand, value = _demand(clause)
+            parameters.append(value)
+            term = f"{term} AND {demand.format(number=len(parameters))}"
+        terms.append(f"({term})")
+    return Statement(_SCANNED.format(where=" OR ".join(terms)).encode(), parameters)
+
+
+def _demand(clause: Clause) -> tuple[str, bytes]:
+    """What the clause's tags demand of an event ``l``, and the parameter in it."""
+    tags = encode(sorted(clause.tags))
+    if clause.match is Match.CONTAINS:
+        return "l.tags::jsonb @> ${number}::jsonb", tags
+    if len(clause.tags) > 1:
+        return "l.tags = ${number}", tags
+    found = (
+        "SELECT FROM event_index x WHERE x.name = ${number} AND x.type = l.type AND x.seq = l.seq"
+    )
+    return f"EXISTS ({found})", next(iter(clause.tags)).encode()
+
+
+def feed(after: Position, limit: int) -> Statement:
+    """The columns of all events, in order."""
+    return Statement(_FEED, (number(after), number(limit)))
+
+
+def event(row: Sequence[Any]) -> Event:
+    """An event from the columns of ``event_log``."""
+    seq, at, kind, type, schema, tags, meta, body = row
+    return Event(
+        int(seq),
+        _time(at),
+        _word(kind),
+        _word(type),
+        int(schema),
+        stored_tags(tags),
+        _meta(meta),
+        body,
+    )
+
+
+# Facts of one commit share time and meta, and a log has few types: most are known already.
+_word = lru_cache(1_024)(bytes.decode)
+_meta = lru_cache(256)(codec.meta_value)
+
+
+@lru_cache(256)
+def _time(text: bytes) -> datetime:
+    return codec.time_value(text.decode())
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def receipt(key: str) -> Statement:
+    """The columns of a receipt, or no row."""
+    return Statement(_RECEIPT, (key.encode(),))
+
+
+def receipt_of(row: Sequence[Any]) -> Receipt:
+    """A receipt from the columns first, last, at, answer, digest."""
+    first, last, at, answer, digest = row
+    return Receipt(
+        int(first),
+        int(last),
+        codec.time_value(at.decode()),
+        _bytes(answer),
+        replayed=True,
+        digest=_bytes(digest),
+    )
+
+
+def _bytes(text: bytes) -> bytes:
+    """A bytea in its hexadecimal form."""
+    return bytes.fromhex(text[2:].decode())
+
+
+@cache
+def quoted(name: str) -> str:
+    """A table or column in SQL."""
+    return Identifier(name).as_string()
+
+
+# ── rows ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows(
+    collection: str, ids: Sequence[str], columns: str = "id, version, born, data"
+) -> Statement:
+    """The rows of these ids, in any order."""
+    wanted = ", ".join(f"r.{column}" for column in columns.split(", "))
+    sql = (
+        f"SELECT {wanted} FROM json_array_elements_text($1::json) k"
+        f" JOIN {quoted(collection)} r ON r.id = k"
+    )
+    return Statement(sql.encode(), (encode(ids),))
+
+
+def record(collection: Collection, row: Sequence[Any]) -> Record:
+    """A record from the columns id, version, born, data."""
+    id, version, born, data = row
+    return Record(Key(collection.name, id.decode()), int(version), int(born), data)
+
+
+def range_of(
+    collection: Collection, index: str | None, prefix: str, after: str, limit: int
+) -> Statement | None:
+    """Rows in order; None where no row can have the prefix.
+
+    Entries compare as their parts do, and a part is a column, so both prefix and ``after`` become
+    comparisons of columns that the index serves.
+    """
+    columns = ["id"] if index is None else [*collection.index(index).columns, "id"]
+    wanted = prefix.split(SEPARATOR)
+    if len(wanted) > len(columns) or "\x00" in prefix:
+        return None
+    names = [quoted(column) for column in columns]
+    terms = [f"{name} IS NOT NULL" for name in names]
+    parameters = [number(limit)]
+
+    def given(text: str) -> str:
+        parameters.append(text.encode())
+        return f"${len(parameters)}"
+
+    for name, part in zip(names, wanted[:-1], strict=False):
+        terms.append(f"{name} = {given(part)}")
+    if wanted[-1]:
+        name = names[len(wanted) - 1]
+        terms.append(f"{name} >= {given(wanted[-1])}")
+        if (above := _above(wanted[-1])) is not None:
+            terms.append(f"{name} < {given(above)}")
+    if after:
+        # What follows a NUL cannot matter: no text that is stored holds one.
+        seen = after.partition("\x00")[0].split(SEPARATOR)[: len(names)]
+        # With all parts given the row itself was seen; a shorter list stands before all it begins.
+        sign = ">" if len(seen) == len(names) else ">="
+        bound = ", ".join(given(part) for part in seen)
+        terms.append(f"({', '.join(names[: len(seen)])}) {sign} ({bound})")
+    sql = (
+        f"SELECT id, version, born, data FROM {quoted(collection.name)}"
+        f" WHERE {' AND '.join(terms)} ORDER BY {', '.join(names)} LIMIT $1"
+    )
+    return Statement(sql.encode(), parameters)
+
+
+def _above(prefix: str) -> str | None:
+    """The least text above all that begin with the prefix; None if there is none."""
+    while prefix:
+        last = ord(prefix[-1]) + 1
+        if last <= sys.maxunicode:
+            return prefix[:-1] + chr(0xE000 if last == 0xD800 else last)
+        prefix = prefix[:-1]
+    return None

@@ -1,0 +1,383 @@
+"""The writer: batches of commits in two round trips each, one after the other under the log's lock.
+
+    1   BEGIN · take the lock · head, newest facts, rows, idempotency keys
+        (Batch.decide)
+    2   facts · index · rows · keys · head and NOTIFY · COMMIT
+
+The lock is taken in a statement of its own: a statement sees what was committed before it began, so
+a check in the statement that waits for the lock would not see the commit it waited for. Positions
+are counted under the lock, hence dense, and their order is the order in which commits become
+visible: a reader needs no barrier and meets no gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime
+from threading import Lock
+from uuid import uuid4
+
+import psycopg
+
+from tidegate.engines.postgres import queries
+from tidegate.engines.postgres.batch import Batch, Seen, Stamp
+from tidegate.engines.postgres.failures import (
+    is_about_content,
+    is_lost,
+    is_transient,
+    message,
+    translate,
+    translated,
+)
+from tidegate.engines.postgres.indexing import Indexing, stored_tags
+from tidegate.engines.postgres.layout import load_indexing, lock_key
+from tidegate.engines.postgres.queries import encode, number
+from tidegate.engines.postgres.recent import Pair, Recent
+from tidegate.engines.postgres.sessions import (
+    STATEMENT_SECONDS_MAX,
+    Address,
+    Connection,
+    Row,
+    Session,
+    Statement,
+    rows,
+)
+from tidegate.errors import OutcomeUnknown, StoreUnavailable, TidegateError
+from tidegate.kernel import codec
+from tidegate.kernel.model import ONCE_KEPT, POSITION_MAX, Commit, Key, Position, Receipt, Record
+from tidegate.kernel.store import Schema
+
+Answer = Receipt | TidegateError
+
+TRIES_MAX = 4  # of a batch that met a deadlock, a dead connection or a new generation
+OUTCOME_SECONDS_MAX = 3.0  # how long a lost answer is looked for
+OUTCOME_STATEMENT_SECONDS_MAX = 2
+OUTCOME_PAUSE_SECONDS = 0.05
+COLLECT_EVERY = 64  # batches between two collections
+COLLECT_MAX = 256  # idempotency keys collected at once
+FOREIGN_MAX = 256  # facts of others learnt in passing; behind more, boundaries are looked up
+HEADS_KEPT = 100_000  # positions for which it can be told whose batch took them
+
+_BEGIN = Statement(b"BEGIN")
+_COMMIT = Statement(b"COMMIT")
+_ROLLBACK = Statement(b"ROLLBACK")
+_LOCK = b"SELECT pg_advisory_xact_lock($1)"
+_HEAD = b"""
+    SELECT h.seq, g.value, e.seq, e.type, e.tags
+    FROM (SELECT seq FROM log_head ORDER BY seq DESC LIMIT 1) h
+    JOIN log_meta g ON g.name = 'generation'
+    LEFT JOIN LATERAL (
+        SELECT l.seq, l.type, l.tags FROM event_log l WHERE l.seq > $1 ORDER BY l.seq LIMIT $2
+    ) e ON true ORDER BY e.seq"""
+_NEWEST = b"""
+    SELECT p.n, p.t, (
+        SELECT x.seq FROM event_index x
+        WHERE x.name = p.n AND x.type = p.t ORDER BY x.seq DESC LIMIT 1
+    ) FROM json_to_recordset($1::json) AS p(n text, t text)"""
+_ONCE = b"""
+    SELECT o.key, first, last, at, answer, digest
+    FROM json_array_elements_text($1::json) k JOIN log_once o ON o.key = k"""
+
+_ADD_EVENTS = b"""
+    INSERT INTO event_log
+    SELECT * FROM json_to_recordset($1::json) AS e(seq bigint, at text, kind text, type text,
+        schema integer, tags text, meta text, body text)"""
+_ADD_ENTRIES = b"""
+    INSERT INTO event_index
+    SELECT n, t, s FROM json_to_recordset($1::json) AS e(n text, t text, s bigint)"""
+_ADD_ONCE = b"""
+    INSERT INTO log_once
+    SELECT key, decode(digest, 'hex'), first, last, at, decode(answer, 'hex')
+    FROM json_to_recordset($1::json)
+        AS o(key text, digest text, first bigint, last bigint, at text, answer text)"""
+_ADD_HEAD = b"""
+    WITH added AS (INSERT INTO log_head VALUES ($1, $2))
+    SELECT pg_notify(current_schema(), $1::text)"""
+_MARK = b"SELECT mark FROM log_head WHERE seq = $1"
+_NEWEST_HEAD = Statement(b"SELECT max(seq) FROM log_head")
+
+_COLLECT_ONCE = b"""
+    DELETE FROM log_once
+    WHERE key IN (SELECT key FROM log_once WHERE at < $1 ORDER BY at LIMIT $2)"""
+_COLLECT_HEADS = b"DELETE FROM log_head WHERE seq < $1"
+
+_PUT = """
+    INSERT INTO {table} (id, version, born, data)
+    SELECT id, version, born, data::json
+    FROM json_to_recordset($1::json) AS r(id text, version bigint, born bigint, data text)
+    ON CONFLICT (id) DO UPDATE
+    SET version = excluded.version, born = excluded.born, data = excluded.data"""
+_DELETE = "DELETE FROM {table} WHERE id IN (SELECT json_array_elements_text($1::json))"
+
+
+class _NewGeneration(Exception):
+    """Somebody opened the log with other fact types since we looked."""
+
+
+class Writer:
+    """One connection that writes, shared by the threads of a handle one at a time."""
+
+    def __init__(self, address: Address, schema: Schema, indexing: Indexing) -> None:
+        self._address = address
+        self._schema = schema
+        self._indexing = indexing
+        self._lock = Lock()
+        self._key = lock_key(address.namespace)
+        self._take_lock = Statement(_LOCK, (number(self._key),))
+        self._session: Session | None = None
+        self._recent: Recent | None = None
+        self._batches = 0
+        self._closed = False
+
+    def commit(self, commits: Sequence[Commit]) -> list[Answer]:
+        """An answer for each, in order. The commits have been checked."""
+        with self._lock:
+            try:
+                return self._commit(commits)
+            except psycopg.Error as error:
+                if not is_about_content(error) or len(commits) == 1:
+                    return [translate(error) for _ in commits]
+                # One of them holds what the database refuses: the others must not suffer for it.
+                return [self._alone(commit) for commit in commits]
+            except TidegateError as error:
+                return [error for _ in commits]
+
+    def restore(self, collection: str, records: Iterable[Record]) -> None:
+        """Replace all rows of a collection.
+
+        Raises:
+            StoreUnavailable, StoreRefused, InvalidInput, OutcomeUnknown.
+        """
+        with self._lock, translated(), closing(self._address.connect()) as connection:
+            sent = False
+            try:
+                with connection.transaction():
+                    self._replace(connection, queries.quoted(collection), records)
+                    sent = True
+            except psycopg.Error as error:
+                if sent and is_lost(error):
+                    raise _unknown(error) from error
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._disconnect()
+
+    # ── one batch ──
+
+    def _alone(self, commit: Commit) -> Answer:
+        try:
+            return self._commit((commit,))[0]
+        except psycopg.Error as error:
+            return translate(error)
+        except TidegateError as error:
+            return error
+
+    def _commit(self, commits: Sequence[Commit]) -> list[Answer]:
+        """Raises: psycopg.Error, TidegateError: nothing was applied."""
+        for tries_left in reversed(range(TRIES_MAX)):
+            reused = self._session is not None
+            try:
+                return self._attempt(commits)
+            except _NewGeneration:
+                self._learn()
+            except psycopg.Error as error:
+                again = is_transient(error) or (reused and is_lost(error))
+                if not (again and tries_left):
+                    raise
+        raise StoreUnavailable("the log got new fact types at every try")
+
+    def _attempt(self, commits: Sequence[Commit]) -> list[Answer]:
+        session = self._connected()
+        batch = Batch(self._schema.vocabulary, self._indexing, commits)
+        mark = None
+        answers: list[Answer] = []
+        head = 0
+        try:
+            seen = self._look(session, batch)
+            head = seen.head
+            answers = batch.decide(seen)
+            if seen.head == head:
+                session.round_trip(_ROLLBACK)
+            else:
+                head, mark = seen.head, uuid4().hex
+                session.round_trip(*self._changes(batch, head, mark, commits[-1].at))
+        except BaseException as error:
+            self._disconnect()
+            if mark is None or not is_lost(error):
+                raise  # COMMIT was not sent, or the server said that it refused
+            return self._settled(answers, head, mark, error)
+        if mark is not None and self._recent is not None:
+            self._recent.learn((((e.n, e.t), e.s) for e in batch.entries), head)
+        return answers
+
+    def _look(self, session: Session, batch: Batch) -> Seen:
+        """The first round trip. Raises: _NewGeneration, psycopg.Error."""
+        recent = self._recent
+        known = POSITION_MAX if recent is None else recent.head
+        pairs = batch.pairs() if recent is None else batch.pairs_seen_before(recent.floor)
+        keys, touched = batch.once_keys(), batch.ids()
+        asked = [
+            *(_BEGIN, self._take_lock),
+            Statement(_HEAD, (number(known), number(FOREIGN_MAX))),
+            *([_newest_of(pairs)] if pairs else []),
+            *([Statement(_ONCE, (encode(keys),))] if keys else []),
+            *(queries.rows(name, ids, "id, version, born") for name, ids in touched.items()),
+        ]
+        _, _, head, *found = map(rows, session.round_trip(*asked))
+        answers = iter(found)
+        looked_up = next(answers) if pairs else []
+        remembered = self._caught_up(head)
+        if remembered is None:
+            # Others did more than we learn in passing: look up what we relied on memory for.
+            self._recent = remembered = Recent(int(head[0][0]))
+            if missing := batch.pairs() - pairs:
+                looked_up += rows(session.round_trip(_newest_of(missing))[0])
+        newest = {pair: remembered.newest(pair) for pair in batch.pairs()}
+        for name, type, seq in looked_up:
+            newest[name.decode(), type.decode()] = int(seq or 0)
+        once = {
+            key.decode(): queries.receipt_of(receipt)
+            for key, *receipt in (next(answers) if keys else ())
+        }
+        stamps = {
+            Key(name, id.decode()): Stamp(int(version), int(born))
+            for name, stamped in zip(touched, answers, strict=True)
+            for id, version, born in stamped
+        }
+        return Seen(remembered.head, newest, stamps, once)
+
+    def _caught_up(self, found: list[Row]) -> Recent | None:
+        """Our memory up to the head, with what others did since; None if that is too much.
+
+        Raises:
+            _NewGeneration.
+        """
+        head, generation = int(found[0][0]), int(found[0][1])
+        if generation != self._indexing.generation:
+            raise _NewGeneration
+        if self._recent is None:
+            self._recent = Recent(head)
+        elif head > self._recent.head:
+            if len(found) == FOREIGN_MAX:
+                return None
+            types = self._indexing.types
+            facts = (
+                ((name, type.decode()), int(seq))
+                for _, _, seq, type, tags in found
+                if seq is not None
+                for name in types[type.decode()].names(stored_tags(tags))
+            )
+            self._recent.learn(facts, head)
+        return self._recent
+
+    def _changes(
+        self, batch: Batch, head: Position, mark: str, at: datetime
+    ) -> Iterator[Statement]:
+        """The second round trip: all that the batch writes, up to COMMIT."""
+        if batch.events:
+            yield Statement(_ADD_EVENTS, (encode(batch.events),))
+        if batch.entries:
+            yield Statement(_ADD_ENTRIES, (encode(batch.entries),))
+        for name, ids in batch.deletes().items():
+            yield Statement(_DELETE.format(table=queries.quoted(name)).encode(), (encode(ids),))
+        for name, changed in batch.puts().items():
+            yield Statement(_PUT.format(table=queries.quoted(name)).encode(), (encode(changed),))
+        if batch.once:
+            yield Statement(_ADD_ONCE, (encode(batch.once),))
+        self._batches += 1
+        if self._batches % COLLECT_EVERY == 0:
+            oldest = codec.time_text(at - ONCE_KEPT).encode()
+            yield Statement(_COLLECT_ONCE, (oldest, number(COLLECT_MAX)))
+            yield Statement(_COLLECT_HEADS, (number(head - HEADS_KEPT),))
+        yield Statement(_ADD_HEAD, (number(head), mark.encode()))
+        yield _COMMIT
+
+    # ── the lost answer ──
+
+    def _settled(
+        self, answers: list[Answer], head: Position, mark: str, error: BaseException
+    ) -> list[Answer]:
+        """What became of a batch whose COMMIT was sent and not answered."""
+        landed = self._landed(head, mark)
+        if landed:
+            return answers
+        lost = StoreUnavailable(f"PostgreSQL: {message(error)}")
+        if landed is None:
+            # A refusal may rest on a neighbour of which nobody knows: it was not applied, no more.
+            unknown = _unknown(error)
+            return [unknown if isinstance(answer, Receipt) else lost for answer in answers]
+        return [lost for _ in answers]
+
+    def _landed(self, head: Position, mark: str) -> bool | None:
+        """Whether the batch that ends at this head is ours; None if nobody can be asked."""
+        deadline = time.monotonic() + OUTCOME_SECONDS_MAX
+        while time.monotonic() < deadline:
+            try:
+                with closing(Session(self._address, OUTCOME_STATEMENT_SECONDS_MAX)) as session:
+                    # While our old session still commits, it holds the lock.
+                    _, _, marked, newest, _ = session.round_trip(
+                        _BEGIN,
+                        self._take_lock,
+                        Statement(_MARK, (number(head),)),
+                        _NEWEST_HEAD,
+                        _COMMIT,
+                    )
+            except psycopg.OperationalError:
+                time.sleep(OUTCOME_PAUSE_SECONDS)
+                continue
+            found = [value for (value,) in rows(marked)]
+            if not found and int(rows(newest)[0][0]) - head > HEADS_KEPT:
+                return None
+            return found == [mark.encode()]
+        return None
+
+    # ── a collection as a whole ──
+
+    def _replace(self, connection: Connection, table: str, records: Iterable[Record]) -> None:
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (self._key,))
+        connection.execute(f"DELETE FROM {table}".encode())
+        copy = f"COPY {table} (id, version, born, data) FROM STDIN".encode()
+        with connection.cursor().copy(copy) as copied:
+            for record in records:
+                data = record.data.decode()
+                copied.write_row((record.key.id, record.version, record.born, data))
+
+    # ── the session ──
+
+    def _connected(self) -> Session:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        if self._session is None:
+            self._session = Session(self._address, STATEMENT_SECONDS_MAX)
+        return self._session
+
+    def _disconnect(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        self._recent = None
+
+    def _learn(self) -> None:
+        """Forget what we knew of the log and ask again.
+
+        Raises:
+            StoreRefused: a newer program indexes facts that this one writes otherwise.
+        """
+        with closing(self._address.connect()) as connection:
+            indexing = load_indexing(connection)
+        indexing.check(self._schema.vocabulary)
+        self._indexing = indexing
+
+
+def _newest_of(pairs: set[Pair]) -> Statement:
+    return Statement(_NEWEST, (encode([{"n": name, "t": type} for name, type in pairs]),))
+
+
+def _unknown(error: BaseException) -> OutcomeUnknown:
+    return OutcomeUnknown(f"PostgreSQL did not say whether the commit landed: {message(error)}")

@@ -1,0 +1,397 @@
+"""PostgreSQL that goes away: lost connections, lost answers, a killed server. Nothing is invented,
+nothing that was acknowledged is lost, and what is unknown is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.contract.world import (
+    SCHEMA,
+    ProductAdded,
+    Rebooted,
+    about,
+    append,
+    item,
+    land,
+    put,
+    row,
+    seen,
+    told,
+    whole_feed,
+)
+from tests.servers import postgres
+from tests.servers.process import ServerUnavailable
+from tidegate.engines.postgres import PostgresStore, writer
+from tidegate.errors import OutcomeUnknown, StoreUnavailable, TidegateError
+from tidegate.kernel.model import ALL, Commit, Once, Receipt
+
+SENT = b"INSERT INTO log_head"  # only in what a session's first second round trip says
+SENDS_MAX = 200
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"loss_{uuid4().hex[:16]}"
+
+
+# ── a wire that can be cut ────────────────────────────────────────────────────────────────────────
+
+
+class Wire:
+    """A proxy on a Unix socket of its own. ``cut`` names when it breaks, which it does once."""
+
+    def __init__(self, home: Path, server: Path) -> None:
+        self.url = f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}&port=5432"
+        self.cut = ""  # "before" or "after" the server got the second round trip
+        self.refusing = False
+        self._server = server
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(home / ".s.PGSQL.5432"))
+        self._listener.listen(64)
+        self._open = True
+        self._threads = [Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        self._open = False
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self.refusing:
+                client.close()
+                continue
+            thread = Thread(target=self._carry, args=(client,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _carry(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+            server.connect(str(self._server))
+            back = Thread(target=self._carry_back, args=(server, client))
+            back.start()
+            try:
+                while heard := client.recv(1 << 16):
+                    cut = self.cut if SENT in heard else ""
+                    if cut == "before":
+                        break
+                    server.sendall(heard)
+                    if cut == "after":
+                        time.sleep(0.3)  # long enough for the commit, whose answer is withheld
+                        break
+            finally:
+                for end in (client, server):
+                    with suppress(OSError):
+                        end.shutdown(socket.SHUT_RDWR)
+                back.join()
+
+    def _carry_back(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError):
+            while heard := server.recv(1 << 16):
+                if self.cut == "after" and b"INSERT" in heard:
+                    continue
+                client.sendall(heard)
+
+
+@pytest.fixture
+def wire(postgres_url: str) -> Iterator[Wire]:
+    where = conninfo_to_dict(postgres_url)
+    socket_file = Path(str(where["host"])) / f".s.PGSQL.{where.get('port', 5432)}"
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-wire-") as name,
+        closing(Wire(Path(name), socket_file)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def direct(postgres_url: str, namespace: str) -> Iterator[PostgresStore]:
+    """A handle on the same log, past the wire."""
+    with closing(PostgresStore(postgres_url, SCHEMA, namespace)) as store:
+        yield store
+
+
+def keyed(number: int = 1) -> Commit:
+    writes = [put(item(f"row-{number}"), row(count=number))]
+    return told(ProductAdded(f"p{number}"), writes=writes, once=Once(f"key-{number}", b"digest"))
+
+
+def test_a_commit_whose_answer_was_lost_is_found_and_acknowledged(
+    wire: Wire, direct: PostgresStore, namespace: str
+) -> None:
+    with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
+        wire.cut = "after"
+        (answer,) = store.commit(keyed())
+        wire.cut = ""
+
+        assert isinstance(answer, Receipt)
+        assert not answer.replayed
+        assert len(whole_feed(direct)) == 1
+        assert append(store, Rebooted()).first == 2
+
+
+def test_a_commit_that_never_arrived_is_said_not_to_be_applied(
+    wire: Wire, direct: PostgresStore, namespace: str
+) -> None:
+    with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
+        wire.cut = "before"
+        answers = store.commit(keyed(1), keyed(2))
+        wire.cut = ""
+
+        assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+        assert whole_feed(direct) == []
+        assert store.receipt("key-1") is None
+        assert land(store, keyed(1)).first == 1
+
+
+def test_a_commit_that_nobody_can_be_asked_about_is_unknown(
+    wire: Wire, direct: PostgresStore, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "OUTCOME_SECONDS_MAX", 0.2)
+    append(direct, ProductAdded("p2"))
+    moved = seen(direct, about(ProductAdded, tags="product_id:p2"))
+    append(direct, ProductAdded("p2"))
+    with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
+        wire.cut = "after"
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(store.commit, keyed(), told(ProductAdded("p2"), on=[moved]))
+            while direct.receipt("key-1") is None:
+                time.sleep(0.01)
+            wire.refusing = True
+            unknown, refused = waiting.result()
+        assert isinstance(unknown, OutcomeUnknown)
+        assert isinstance(refused, TidegateError)
+        with pytest.raises(StoreUnavailable):
+            store.read(ALL)
+
+        wire.cut, wire.refusing = "", False
+
+        found = store.receipt("key-1")
+        assert found is not None
+        assert land(store, keyed()) == found
+        assert len(whole_feed(direct)) == 3
+
+
+# ── sessions that end ─────────────────────────────────────────────────────────────────────────────
+
+
+def end_sessions(postgres_url: str, namespace: str) -> int:
+    """Ends every session that used this log's tables last; their number."""
+    with psycopg.connect(postgres_url, autocommit=True) as other:
+        found = other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND application_name = %s",
+            (namespace,),
+        ).fetchall()
+    return len(found)
+
+
+def test_idle_sessions_that_were_ended_are_replaced_unnoticed(
+    postgres_url: str, namespace: str
+) -> None:
+    url = f"{postgres_url}&application_name={namespace}"
+    with closing(PostgresStore(url, SCHEMA, namespace)) as store:
+        append(store, Rebooted())
+        assert len(store.read(ALL).events) == 1
+        assert end_sessions(postgres_url, namespace) == 2
+
+        assert append(store, Rebooted()).first == 2
+        assert len(store.read(ALL).events) == 2
+
+
+def test_sessions_ended_under_load_lose_and_double_nothing(
+    postgres_url: str, namespace: str
+) -> None:
+    url = f"{postgres_url}&application_name={namespace}"
+    ended = Event()
+
+    def end_again_and_again() -> None:
+        while not ended.wait(0.03):
+            end_sessions(postgres_url, namespace)
+
+    with ExitStack() as stack:
+        handles = [
+            stack.enter_context(closing(PostgresStore(url, SCHEMA, namespace))) for _ in range(3)
+        ]
+        with ThreadPoolExecutor(4) as pool:
+            chaos = pool.submit(end_again_and_again)
+            try:
+                landed = sum(pool.map(lambda n: insist(handles[n], f"client-{n}", 60), range(3)))
+            finally:
+                ended.set()
+            chaos.result()
+
+        events = whole_feed(handles[0])
+
+    assert landed == 180
+    assert Counter(event.body for event in events).most_common(1)[0][1] == 1
+    assert [event.position for event in events] == list(range(1, 181))
+
+
+def insist(store: PostgresStore, name: str, count: int) -> int:
+    """Land each commit, sending it again with its key while the answer is not a receipt."""
+    for number in range(count):
+        key = f"{name}-{number}"
+        commit = told(ProductAdded(key), once=Once(key, b"digest"))
+        for _ in range(SENDS_MAX):
+            (answer,) = store.commit(commit)
+            if isinstance(answer, Receipt):
+                break
+            assert isinstance(answer, StoreUnavailable | OutcomeUnknown), repr(answer)
+            time.sleep(0.02)
+        else:
+            raise AssertionError(f"{key} never landed")
+    return count
+
+
+def test_a_writer_that_stalls_with_the_lock_loses_it(
+    postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.engines.postgres.sessions.STALL_SECONDS_MAX", 1)
+    with ExitStack() as stack:
+        stalled = stack.enter_context(closing(PostgresStore(postgres_url, SCHEMA, namespace)))
+        other = stack.enter_context(closing(PostgresStore(postgres_url, SCHEMA, namespace)))
+        look = stalled._writer._look
+
+        def look_and_stall(*arguments: Any) -> Any:
+            found = look(*arguments)
+            time.sleep(2)
+            return found
+
+        with ThreadPoolExecutor(1) as pool:
+            monkeypatch.setattr(stalled._writer, "_look", look_and_stall)
+            late = pool.submit(stalled.commit, keyed(1))
+            time.sleep(0.2)
+            assert append(other, Rebooted()).first == 1
+            (answer,) = late.result()
+
+        assert isinstance(answer, StoreUnavailable)
+        assert len(whole_feed(other)) == 1
+
+
+def test_a_server_that_is_away_is_unavailable_and_comes_back(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(postgres.URL_VARIABLE, raising=False)
+    with server_home() as home:
+        with postgres.running(keep=home) as url:
+            store = PostgresStore(url, SCHEMA, namespace)
+            append(store, Rebooted())
+            store.read(ALL)
+
+        (refused,) = store.commit(keyed())
+        assert isinstance(refused, StoreUnavailable)
+        with pytest.raises(StoreUnavailable):
+            store.read(ALL)
+
+        with postgres.running(keep=home), closing(store):
+            assert land(store, keyed()).first == 2
+            assert len(store.read(ALL).events) == 2
+
+
+# ── a server that is killed ───────────────────────────────────────────────────────────────────────
+
+CRASHES = 2
+STARTS_MAX = 20
+
+
+@contextmanager
+def server_home() -> Iterator[Path]:
+    """A directory that the server's unprivileged user can enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-killed-") as name:
+        yield Path(name)
+
+
+def started(home: Path) -> tuple[AbstractContextManager[str], str]:
+    """The server on this cluster; the children of a killed one may hold it for a moment."""
+    for start in range(STARTS_MAX):
+        server = postgres.running(durable=True, keep=home)
+        try:
+            return server, server.__enter__()
+        except ServerUnavailable:
+            if start == STARTS_MAX - 1:
+                raise
+            time.sleep(0.2)
+    raise AssertionError
+
+
+def test_a_killed_server_loses_nothing_that_was_acknowledged(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(postgres.URL_VARIABLE, raising=False)
+    acknowledged: set[str] = set()
+    sent: list[str] = []
+    stop = Event()
+
+    def load(store: PostgresStore, name: str) -> None:
+        for number in range(1_000_000):
+            if stop.is_set():
+                return
+            key = f"{name}-{number}"
+            sent.append(key)
+            (answer,) = store.commit(told(ProductAdded(key), once=Once(key, b"digest")))
+            if isinstance(answer, Receipt):
+                acknowledged.add(key)
+            else:
+                assert isinstance(answer, StoreUnavailable | OutcomeUnknown), repr(answer)
+                if isinstance(answer, StoreUnavailable):
+                    unavailable.add(key)
+                time.sleep(0.02)
+
+    unavailable: set[str] = set()
+    with server_home() as home, ExitStack() as stack:
+        server, url = started(home)
+        handles = [
+            stack.enter_context(closing(PostgresStore(url, SCHEMA, namespace))) for _ in range(3)
+        ]
+        with ThreadPoolExecutor(3) as pool:
+            loads = [pool.submit(load, handle, f"c{n}") for n, handle in enumerate(handles)]
+            try:
+                for _ in range(CRASHES):
+                    time.sleep(0.7)
+                    pid = int((home / "cluster" / "postmaster.pid").read_text().split()[0])
+                    os.kill(pid, signal.SIGKILL)
+                    server.__exit__(None, None, None)
+                    server, _ = started(home)
+                time.sleep(0.5)
+            finally:
+                stop.set()
+            for waiting in loads:
+                waiting.result()
+
+        events = whole_feed(handles[0])
+        stands = {event.tags[0].removeprefix("product_id:") for event in events}
+        for key in set(sent) - acknowledged:
+            assert (handles[0].receipt(key) is not None) == (key in stands)
+        stack.close()
+        server.__exit__(None, None, None)
+
+    assert acknowledged <= stands
+    assert not stands & unavailable
+    assert len(acknowledged) > 20
+    assert [event.position for event in events] == list(range(1, len(events) + 1))
