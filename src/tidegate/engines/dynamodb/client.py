@@ -1,0 +1,354 @@
+"""The five calls on the real service, through boto3 with its own retries switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    ProxyConnectionError,
+)
+
+from tidegate.engines.dynamodb.transport import (
+    EXPIRES,
+    ITEMS_MAX,
+    PK,
+    SK,
+    Action,
+    Add,
+    Busy,
+    Cancelled,
+    Change,
+    Item,
+    Lost,
+    Place,
+    Reason,
+    Remove,
+    Replace,
+    Slice,
+    Value,
+    place_of,
+)
+from tidegate.errors import StoreRefused
+
+CONNECT_SECONDS_MAX = 2.0
+ANSWER_SECONDS_MAX = 5.0
+CONNECTIONS_MAX = 64
+TABLE_POLLS_MAX = 120
+TABLE_POLL_SECONDS_FIRST, TABLE_POLL_SECONDS_MAX = 0.01, 1.0
+
+_BUSY = frozenset(
+    {
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "TransactionConflictException",
+    }
+)
+_KEYS = [{"AttributeName": PK, "KeyType": "HASH"}, {"AttributeName": SK, "KeyType": "RANGE"}]
+
+
+_session_lock = Lock()  # clients may be shared by threads, the session that makes them may not
+
+
+@cache
+def _session() -> Any:
+    """One for the process: it parses the service's description once."""
+    return boto3.session.Session()
+
+
+class BotoTransport:
+    """One table of the service, or of a server that speaks its protocol."""
+
+    def __init__(self, table: str, *, region: str | None, endpoint: str | None = None) -> None:
+        self._table = table
+        config = Config(
+            connect_timeout=CONNECT_SECONDS_MAX,
+            read_timeout=ANSWER_SECONDS_MAX,
+            max_pool_connections=CONNECTIONS_MAX,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+        )
+        with _session_lock:
+            self._client = _session().client(
+                "dynamodb", region_name=region, endpoint_url=endpoint, config=config
+            )
+
+    def get(self, places: Sequence[Place], *, together: bool = False) -> dict[Place, Item]:
+        if together:
+            return self._cut(places)
+        found: dict[Place, Item] = {}
+        for start in range(0, len(places), ITEMS_MAX):
+            asked = {"Keys": [_key(place) for place in places[start : start + ITEMS_MAX]]}
+            while asked:  # the service may leave keys over; each answer holds at least one
+                answer = self._call(
+                    self._client.batch_get_item,
+                    RequestItems={self._table: {**asked, "ConsistentRead": True}},
+                )
+                items = [_plain(raw) for raw in answer["Responses"].get(self._table, ())]
+                found.update((place_of(item), item) for item in items)
+                asked = answer.get("UnprocessedKeys", {}).get(self._table)
+                if asked and not items:
+                    raise Busy("every key was left over")
+        return found
+
+    def _cut(self, places: Sequence[Place]) -> dict[Place, Item]:
+        gets = [{"Get": {"TableName": self._table, "Key": _key(place)}} for place in places]
+        try:
+            answer = self._call(self._client.transact_get_items, TransactItems=gets)
+        except Cancelled as conflict:
+            raise Busy(str(conflict)) from conflict  # a transaction is writing one of them
+        items = [_plain(one["Item"]) for one in answer["Responses"] if one.get("Item")]
+        return {place_of(item): item for item in items}
+
+    def query(
+        self,
+        pk: str,
+        *,
+        low: str | None = None,
+        high: str | None = None,
+        start: str | None = None,
+        limit: int | None = None,
+    ) -> Slice:
+        condition, values = f"{PK} = :pk", {":pk": {"S": pk}}
+        bounds = {":low": low or None, ":high": high}  # an empty text is no bound and no key
+        values |= {name: {"S": bound} for name, bound in bounds.items() if bound is not None}
+        if low and high is not None:
+            condition += f" AND {SK} BETWEEN :low AND :high"
+        elif low:
+            condition += f" AND {SK} >= :low"
+        elif high is not None:
+            condition += f" AND {SK} <= :high"
+        options: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        if start is not None:
+            options["ExclusiveStartKey"] = _key(Place(pk, start))
+        answer = self._call(
+            self._client.query,
+            TableName=self._table,
+            ConsistentRead=True,
+            KeyConditionExpression=condition,
+            ExpressionAttributeValues=values,
+            **options,
+        )
+        last = answer.get("LastEvaluatedKey")
+        return Slice([_plain(raw) for raw in answer["Items"]], last[SK]["S"] if last else None)
+
+    def increment(self, place: Place, attribute: str) -> int:
+        answer = self._call(
+            self._client.update_item,
+            TableName=self._table,
+            Key=_key(place),
+            UpdateExpression="ADD #a :one",
+            ExpressionAttributeNames={"#a": attribute},
+            ExpressionAttributeValues={":one": {"N": "1"}},
+            ReturnValues="UPDATED_NEW",
+        )
+        return int(answer["Attributes"][attribute]["N"])
+
+    def put_absent(self, item: Item) -> Item | None:
+        try:
+            self._call(self._client.put_item, **self._add(item))
+        except _ConditionFailed as refusal:
+            return refusal.item
+        return None
+
+    def transact(self, actions: Sequence[Action], token: str) -> None:
+        self._call(
+            self._client.transact_write_items,
+            TransactItems=[self._rendered(action) for action in actions],
+            ClientRequestToken=token,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _call(self, method: Callable[..., Any], **arguments: Any) -> Any:
+        """One request, its failure told apart by what it says about the outcome."""
+        try:
+            return method(**arguments)
+        except ClientError as error:
+            raise _meaning(error) from error
+        except (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError) as error:
+            raise Busy(str(error)) from error  # the request was never sent
+        except HTTPClientError as error:
+            raise Lost(str(error)) from error
+        except BotoCoreError as error:
+            raise StoreRefused(f"DynamoDB cannot be asked: {error}") from error
+
+    def _rendered(self, action: Action) -> dict[str, Any]:
+        match action:
+            case Add(item):
+                return {"Put": self._add(item)}
+            case Replace(item):
+                return {"Put": {"TableName": self._table, "Item": _typed(item)}}
+            case Remove(place):
+                return {"Delete": {"TableName": self._table, "Key": _key(place)}}
+            case Change():
+                return {"Update": self._change(action)}
+
+    def _add(self, item: Item) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "Item": _typed(item),
+            "ConditionExpression": f"attribute_not_exists({PK})",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    def _change(self, change: Change) -> dict[str, Any]:
+        words = _Words()
+        demands = [
+            f"attribute_not_exists({words.name(attribute)})"
+            if value is None
+            else f"{words.name(attribute)} = {words.value(value)}"
+            for attribute, value in change.equal.items()
+        ]
+        for attribute, bound in change.below.items():
+            name = words.name(attribute)
+            demands.append(f"(attribute_not_exists({name}) OR {name} < {words.value(bound)})")
+        sets = [f"{words.name(a)} = {words.value(value)}" for a, value in change.sets.items()]
+        adds = [f"{words.name(a)} {words.value(value)}" for a, value in change.adds.items()]
+        removes = [words.name(attribute) for attribute in change.removes]
+        parts = {"SET": sets, "ADD": adds, "REMOVE": removes}
+        return {
+            "TableName": self._table,
+            "Key": _key(change.place),
+            "UpdateExpression": " ".join(f"{k} {', '.join(v)}" for k, v in parts.items() if v),
+            "ConditionExpression": " AND ".join(demands),
+            "ExpressionAttributeNames": words.names,
+            "ExpressionAttributeValues": words.values,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+
+    # ── the table itself, when a store is opened ──
+
+    def open_table(self, sleep: Callable[[float], None]) -> None:
+        """Make the table if it is missing, and wait until it takes requests.
+
+        Raises:
+            StoreRefused: a table of this name exists and is none of ours.
+        """
+        made = False
+        for polls in range(TABLE_POLLS_MAX):
+            found = self._described()
+            if found is None:
+                made = self._create()
+            elif found["KeySchema"] != _KEYS:
+                raise StoreRefused(f"table {self._table} has other keys than {PK} and {SK}")
+            elif found["TableStatus"] in ("ACTIVE", "UPDATING"):
+                if made:
+                    self._sweep_expired()
+                return
+            sleep(min(TABLE_POLL_SECONDS_MAX, TABLE_POLL_SECONDS_FIRST * 2**polls))
+        raise StoreRefused(f"table {self._table} does not become active")
+
+    def _sweep_expired(self) -> None:
+        """Let the service delete what carries a time in ``expires`` that is past."""
+        self._call(
+            self._client.update_time_to_live,
+            TableName=self._table,
+            TimeToLiveSpecification={"Enabled": True, "AttributeName": EXPIRES},
+        )
+
+    def _described(self) -> Any:
+        try:
+            return self._call(self._client.describe_table, TableName=self._table)["Table"]
+        except StoreRefused as error:
+            if error.facts.get("reason") == "ResourceNotFoundException":
+                return None
+            raise
+
+    def _create(self) -> bool:
+        """Whether it was us who made the table."""
+        try:
+            self._call(
+                self._client.create_table,
+                TableName=self._table,
+                KeySchema=_KEYS,
+                AttributeDefinitions=[
+                    {"AttributeName": name, "AttributeType": "S"} for name in (PK, SK)
+                ],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        except StoreRefused as error:
+            if error.facts.get("reason") == "ResourceInUseException":
+                return False  # another opener was first
+            raise
+        return True
+
+
+class _ConditionFailed(Exception):
+    def __init__(self, item: Item) -> None:
+        super().__init__("the condition failed")
+        self.item = item
+
+
+def _meaning(error: ClientError) -> Exception:
+    answer = error.response
+    code = answer["Error"]["Code"]
+    if code == "TransactionCanceledException":
+        reasons = [_reason(raw) for raw in answer.get("CancellationReasons", ())]
+        return Cancelled(reasons)
+    if code == "ConditionalCheckFailedException":
+        return _ConditionFailed(_plain(answer.get("Item", {})))
+    if code in _BUSY:
+        return Busy(code)
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if status >= 500 or code == "TransactionInProgressException":
+        return Lost(code)
+    return StoreRefused(f"DynamoDB refuses: {error}", reason=code)
+
+
+def _reason(raw: Mapping[str, Any]) -> Reason:
+    code = raw.get("Code")
+    return Reason(None if code == "None" else code, _plain(raw.get("Item", {})))
+
+
+class _Words:
+    """Placeholders for the names and values of one expression."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {placeholder: attribute for attribute, placeholder in self._known.items()}
+
+    def name(self, attribute: str) -> str:
+        return self._known.setdefault(attribute, f"#{len(self._known)}")
+
+    def value(self, value: Value) -> str:
+        placeholder = f":{len(self.values)}"
+        self.values[placeholder] = _tagged(value)
+        return placeholder
+
+
+def _key(place: Place) -> dict[str, Any]:
+    return {PK: {"S": place.pk}, SK: {"S": place.sk}}
+
+
+def _typed(item: Item) -> dict[str, Any]:
+    return {name: _tagged(value) for name, value in item.items()}
+
+
+def _tagged(value: Value) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"S": value}
+    return {"N": str(value)} if isinstance(value, int) else {"B": value}
+
+
+def _plain(raw: Mapping[str, Any]) -> Item:
+    item: Item = {}
+    for name, tagged in raw.items():
+        ((kind, value),) = tagged.items()
+        item[name] = int(value) if kind == "N" else value
+    return item

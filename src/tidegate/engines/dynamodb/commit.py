@@ -1,0 +1,358 @@
+"""Landing commits: take a number, send one transaction per pack, and know what became of it.
+
+Every guard is on a value that never returns, so what failed once fails for ever. An outcome that
+nobody told us is settled by one conditional put: whoever fills slot n first, the transaction or a
+VOID, decides for all time whether transaction n happened.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from tidegate.engines.dynamodb.draft import Drafter
+from tidegate.engines.dynamodb.hints import Hints
+from tidegate.engines.dynamodb.items import (
+    COUNT_ATTRIBUTE,
+    COUNTER,
+    blob,
+    fence_place,
+    integer,
+    once_place,
+    once_receipt,
+    position_attribute,
+    slot_place,
+    slot_transaction,
+    void_slot,
+)
+from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.pack import Draft, Pack, Role, Step, next_pack
+from tidegate.engines.dynamodb.transport import (
+    CONTENDED,
+    FAILED,
+    ITEMS_MAX,
+    Busy,
+    Cancelled,
+    Item,
+    Lost,
+    Place,
+    Reason,
+    Transport,
+)
+from tidegate.errors import (
+    IdempotencyMismatch,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnavailable,
+    TidegateError,
+)
+from tidegate.kernel.model import Commit, Receipt
+from tidegate.kernel.store import Schema
+
+COMMIT_SECONDS_MAX = 10.0  # then what has not landed is unavailable
+SETTLE_SECONDS_MAX = 10.0  # then what is in flight is unknown
+SENDS_MAX = 1_000  # transactions of one call
+
+Answer = Receipt | TidegateError
+Group = tuple[tuple[Draft, ...], int]  # drafts to send together, and how often they waited
+
+
+@dataclass(slots=True)
+class Number:
+    """A number of the log that is ours, and every transaction that was sent under it."""
+
+    n: int
+    sent: dict[str, Pack] = field(default_factory=dict)
+
+
+class Writer:
+    """The write side of a store. Keeps nothing between calls but hints."""
+
+    def __init__(self, transport: Transport, schema: Schema, pace: Pace, hints: Hints) -> None:
+        self.transport = transport
+        self.schema = schema
+        self.pace = pace
+        self.hints = hints
+        self.drafter = Drafter(schema)
+
+    def commit(self, commits: Sequence[Commit]) -> tuple[Answer, ...]:
+        return Landing(self).run(commits)
+
+    def fetched(self, places: Sequence[Place]) -> dict[Place, Item]:
+        """Items by strong reads; an empty one where nothing stands. Raises: StoreUnavailable."""
+        if not places:
+            return {}
+        distinct = list(dict.fromkeys(places))
+        found = self.pace.persist(lambda: self.transport.get(distinct))
+        return {place: found.get(place, {}) for place in distinct}
+
+    def replay(self, commits: Iterable[Commit]) -> dict[str, Item]:
+        """The items of those keys that were used before, by key, ordered with transactions.
+
+        A plain read could miss the key of a copy of ours that is just landing (its own event may
+        be the conflict that we are about to report). Raises: StoreUnavailable.
+        """
+        keys = {once_place(c.once.key): c.once.key for c in commits if c.once is not None}
+        places, found = list(keys), dict[Place, Item]()
+        for start in range(0, len(places), ITEMS_MAX):
+            asked = places[start : start + ITEMS_MAX]
+            found |= self.pace.persist(partial(self.transport.get, asked, together=True))
+        return {keys[place]: item for place, item in found.items()}
+
+
+class Landing:
+    """One call of ``commit``: what it was asked, the number it holds, what it answers."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._pace = writer.pace
+        self._transport = writer.transport
+        self._drafter = writer.drafter
+        self._deadline = writer.pace.now() + COMMIT_SECONDS_MAX
+        self._answers: dict[Draft, Answer] = {}
+        self._number: Number | None = None
+
+    def run(self, commits: Sequence[Commit]) -> tuple[Answer, ...]:
+        prepared = self._prepared(commits)
+        waiting = [draft for draft in prepared if isinstance(draft, Draft)]
+        while waiting:
+            pack = next_pack(waiting)
+            self._land(pack)
+            waiting = waiting[len(pack.drafts) :]
+        self._give_back()
+        return tuple(self._answers[one] if isinstance(one, Draft) else one for one in prepared)
+
+    def _prepared(self, commits: Sequence[Commit]) -> list[Draft | TidegateError]:
+        """Every commit checked before any I/O, then drafted with the rows that it replaces."""
+        prepared: list[Commit | Draft | TidegateError] = [self._checked(one) for one in commits]
+        sound = [one for one in prepared if isinstance(one, Commit)]
+        try:
+            old = self._writer.fetched([p for one in sound for p in self._drafter.old_rows(one)])
+        except (StoreUnavailable, StoreRefused) as error:
+            return [error if isinstance(one, Commit) else one for one in prepared]
+        drafts: list[Draft | TidegateError] = []
+        for one in prepared:
+            try:
+                drafts.append(self._drafter.draft(one, old) if isinstance(one, Commit) else one)
+            except TidegateError as error:
+                drafts.append(error)
+        return drafts
+
+    def _checked(self, commit: Commit) -> Commit | TidegateError:
+        try:
+            self._writer.schema.check(commit, ITEMS_MAX)
+        except TidegateError as error:
+            return error
+        return commit
+
+    def _land(self, pack: Pack) -> None:
+        """Send the pack until every draft of it has its answer."""
+        groups: deque[Group] = deque([(pack.drafts, 0)])
+        for _ in range(SENDS_MAX):
+            if not groups:
+                return
+            drafts, waits = groups.popleft()
+            if waits:
+                self._pace.wait(waits - 1)
+            try:
+                if possible := self._possible(drafts):
+                    self._demand_time()
+                    groups.extend(self._send(possible, waits))
+            except (StoreUnavailable, StoreRefused) as error:
+                self._answer_all(drafts, error)
+        for drafts, _ in groups:
+            self._answer_all(drafts, StoreUnavailable(f"not landed after {SENDS_MAX} sends"))
+
+    def _demand_time(self) -> None:
+        if self._pace.now() >= self._deadline:
+            raise StoreUnavailable(f"not landed within {COMMIT_SECONDS_MAX:g} s; nothing applied")
+
+    def _possible(self, drafts: Sequence[Draft]) -> tuple[Draft, ...]:
+        """Those that still want an answer and may land; the doomed get theirs without a number."""
+        wanted = [draft for draft in drafts if draft not in self._answers]
+        doomed = [draft for draft in wanted if draft.doubtful or self._outdated(draft)]
+        if doomed:
+            found = self._writer.fetched([place for draft in doomed for place in draft.places])
+            self._refuse({draft: self._drafter.judge(draft, found) for draft in doomed})
+            for draft in doomed:
+                if draft not in self._answers:  # its rows have come to be as it expects them
+                    draft.entries = self._drafter.draft(draft.commit, found).entries
+                    draft.doubtful = False
+        return tuple(draft for draft in wanted if draft not in self._answers)
+
+    def _outdated(self, draft: Draft) -> bool:
+        return any(
+            self._writer.hints.outdated(
+                fence_place(index), {position_attribute(name): at for name, at in seen.items()}
+            )
+            for index, seen in draft.consumed.items()
+        )
+
+    # ── one transaction ──
+
+    def _send(self, drafts: tuple[Draft, ...], waits: int) -> list[Group]:
+        """Send these once, and say what is to be sent next."""
+        number = self._taken()
+        tx = self._pace.fresh()
+        number.sent[tx] = Pack(drafts)
+        steps = number.sent[tx].steps(number.n, tx)
+        try:
+            self._transport.transact([step.action for step in steps], self._pace.fresh())
+        except Busy:
+            return [(drafts, waits + 1)]
+        except Lost:
+            return self._settled(drafts, waits)
+        except Cancelled as refusal:
+            return self._sorted_out(drafts, waits, steps, refusal.reasons)
+        self._landed(tx)
+        return []
+
+    def _taken(self) -> Number:
+        """The number that we hold, or a new one: never ahead of need, a held number is a hole."""
+        if self._number is None:
+            n = self._pace.persist(
+                lambda: self._transport.increment(COUNTER, COUNT_ATTRIBUTE),
+                max(0.0, self._deadline - self._pace.now()),
+            )
+            self._number = Number(n)
+        return self._number
+
+    def _landed(self, tx: str) -> None:
+        """Answer everything that transaction carried."""
+        number, self._number = self._number, None
+        assert number is not None
+        pack = number.sent[tx]
+        for draft, first in zip(pack.drafts, pack.firsts(number.n), strict=True):
+            self._answers.setdefault(draft, draft.receipt(first))
+        for change, _ in pack.changes(number.n):
+            self._writer.hints.note(change.place, change.sets)
+
+    def _settled(self, drafts: tuple[Draft, ...], waits: int) -> list[Group]:
+        """Resolve an unknown outcome: close the slot, or learn that it is filled."""
+        number = self._number
+        assert number is not None
+        try:
+            standing = self._pace.persist(
+                lambda: self._transport.put_absent(void_slot(number.n)), SETTLE_SECONDS_MAX
+            )
+        except (StoreUnavailable, StoreRefused) as error:
+            self._number = None  # a reader of the feed will close it
+            unknown = OutcomeUnknown(f"in flight as number {number.n}: {error.detail}")
+            self._answer_all(drafts, unknown)
+            return []
+        return self._filled(standing or {}, drafts, waits)
+
+    def _filled(self, slot: Item, drafts: tuple[Draft, ...], waits: int) -> list[Group]:
+        """Go on from what stands in our slot: one of our transactions, or VOID."""
+        assert self._number is not None
+        tx = slot_transaction(slot)
+        if tx is None:
+            self._number = None
+        else:
+            assert tx in self._number.sent, f"slot {self._number.n} holds a stranger"
+            self._landed(tx)
+        return [(drafts, waits)]
+
+    # ── a transaction that was refused ──
+
+    def _sorted_out(
+        self,
+        drafts: tuple[Draft, ...],
+        waits: int,
+        steps: Sequence[Step],
+        reasons: Sequence[Reason],
+    ) -> list[Group]:
+        """Answer who met a conflict, and group the rest, by the reasons given.
+
+        Several may be given and some left out: what is not listed proves nothing.
+        """
+        assert self._number is not None
+        found, held = _read(steps, reasons)
+        untold = [place for place, item in found.items() if not item]
+        if not found and not held:
+            untold = [step.action.place for step in steps]
+        found |= self._writer.fetched(untold)
+        slot = found.get(slot_place(self._number.n), {})
+        if slot:
+            return self._filled(slot, drafts, waits)
+        if any(step.role is Role.EVENTS and found.get(step.action.place) for step in steps):
+            return self._settled(drafts, waits)  # only our own transaction can have put it there
+        for place, item in found.items():
+            self._writer.hints.note(place, item)
+        self._replay(drafts, found)
+        verdicts = {draft: self._drafter.judge(draft, found) for draft in drafts}
+        self._refuse(verdicts)
+        rest = [draft for draft in drafts if draft not in self._answers]
+        outrun = any(integer(item, "high") >= self._number.n for item in found.values())
+        if outrun:
+            self._give_back()
+        waiting = tuple(d for owner, d in enumerate(drafts) if owner in held and d in rest)
+        ready = tuple(draft for draft in rest if draft not in waiting)
+        if not (waiting or outrun or len(rest) < len(drafts)):
+            waiting, ready = ready, ()  # nothing was learnt: go on more slowly
+        groups = [(ready, waits), (waiting, waits + 1)]
+        return [group for group in groups if group[0]]
+
+    def _replay(self, drafts: Iterable[Draft], found: Mapping[Place, Item]) -> None:
+        for draft in drafts:
+            once = draft.commit.once
+            if once is not None and (item := found.get(once_place(once.key))):
+                self._answers[draft] = replayed(draft.commit, item)
+
+    def _refuse(self, verdicts: Mapping[Draft, TidegateError | None]) -> None:
+        """Answer conflicts, each only after its key was looked up: its own earlier copy may have
+        landed and be what it conflicts with.
+        """
+        refused = {
+            draft: error
+            for draft, error in verdicts.items()
+            if error is not None and draft not in self._answers
+        }
+        used = self._writer.replay(draft.commit for draft in refused)
+        for draft, error in refused.items():
+            once = draft.commit.once
+            item = None if once is None else used.get(once.key)
+            self._answers[draft] = error if item is None else replayed(draft.commit, item)
+
+    def _answer_all(self, drafts: Iterable[Draft], error: TidegateError) -> None:
+        for draft in drafts:
+            self._answers.setdefault(draft, error)
+
+    def _give_back(self) -> None:
+        """Void a number that will not be used; if that fails, a reader of the feed does it."""
+        number, self._number = self._number, None
+        if number is not None:
+            try:
+                self._transport.put_absent(void_slot(number.n))
+            except (Busy, Lost, StoreRefused):
+                return
+
+
+def _read(
+    steps: Sequence[Step], reasons: Sequence[Reason]
+) -> tuple[dict[Place, Item], frozenset[int]]:
+    """The items found where a condition failed, and the drafts whose items are contended.
+
+    Raises:
+        StoreRefused: an action is refused for what it is.
+    """
+    found: dict[Place, Item] = {}
+    held: set[int] = set()
+    for step, reason in zip(steps, reasons, strict=False):
+        if reason.code == FAILED:
+            found[step.action.place] = reason.item
+        elif reason.code in CONTENDED:
+            held.update(step.owners)
+        elif reason.code is not None:
+            raise StoreRefused(f"DynamoDB refuses the {step.role} action: {reason.code}")
+    return found, frozenset(held)
+
+
+def replayed(commit: Commit, item: Item) -> Answer:
+    """The answer to a commit whose key was used before."""
+    assert commit.once is not None
+    if blob(item, "digest") != commit.once.digest:
+        return IdempotencyMismatch(commit.once.key)
+    return once_receipt(item)

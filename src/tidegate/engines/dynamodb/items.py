@@ -1,0 +1,314 @@
+"""What lies in the table: the place and form of every item, and back.
+
+    counter               -              n
+    log#<n div 1000>      n              the slot of transaction n: its id and events, or VOID
+                          n.01 …         what of its events did not fit into one item
+    index#<name>          position       the events of one commit that are filed under that index
+                          FENCE          high, and position and count by type (after the digits)
+    record#<collection>   id             version, born, high, data; without a version it is absent
+    entry#<coll>#<index>  entry ␟ id     one index entry of a row, pointing to it
+    key#<key>             -              an idempotency key: digest, answer, positions
+    meta                  rules          by which rule the events of each type are filed
+
+A position is n * 128 + ordinal. Slots and index items never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.engines.dynamodb.transport import PK, SK, Item, Place, Value
+from tidegate.kernel import codec
+from tidegate.kernel.model import (
+    ABSENT,
+    FACTS_MAX,
+    ONCE_KEPT,
+    Commit,
+    Event,
+    Fact,
+    Key,
+    Meta,
+    Position,
+    Receipt,
+    Record,
+)
+from tidegate.kernel.policy import SEPARATOR
+
+SPAN: Final = FACTS_MAX  # positions of one transaction
+SEGMENT_SLOTS: Final = 1_000  # slots of one partition of the log
+ITEM_BYTES_MAX = 350_000  # of the 409,600 that the service takes, names and keys left out
+INLINE_BYTES_MAX = 16 * 1024  # an index item above this points to its slot
+DIGITS: Final = 16  # 2**53 has that many
+
+COUNTER: Final = Place("counter", "-")
+COUNT_ATTRIBUTE: Final = "n"
+FENCE: Final = "FENCE"
+
+
+# ── the log ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class StoredEvent(Struct, frozen=True, array_like=True):
+    """A fact with its position, as its bytes lie in slots and index items."""
+
+    position: Position
+    kind: str
+    type: str
+    schema: int
+    tags: tuple[str, ...]
+    body: bytes
+
+
+class StoredCommit(Struct, frozen=True, array_like=True):
+    """The events of one commit, with what they share."""
+
+    at: str
+    meta: Meta
+    once: str | None
+    events: tuple[StoredEvent, ...]
+
+    def unpacked(self) -> Iterable[Event]:
+        at = codec.time_value(self.at)
+        for one in self.events:
+            yield Event(
+                one.position, at, one.kind, one.type, one.schema, one.tags, self.meta, one.body
+            )
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_slot_decoder = msgspec.msgpack.Decoder(tuple[StoredCommit, ...])
+_commit_decoder = msgspec.msgpack.Decoder(StoredCommit)
+_pointers_decoder = msgspec.msgpack.Decoder(tuple[tuple[Position, str], ...])
+
+
+def packed(commit: Commit, facts: Iterable[tuple[Position, Fact]]) -> StoredCommit:
+    """These facts of the commit, at their positions."""
+    events = tuple(
+        StoredEvent(position, fact.kind, fact.type, fact.schema, fact.tags, fact.body)
+        for position, fact in facts
+    )
+    once = None if commit.once is None else commit.once.key
+    return StoredCommit(codec.time_text(commit.at), commit.meta, once, events)
+
+
+def slot_place(number: int, part: int = 0) -> Place:
+    name = f"{number:0{DIGITS}}"
+    return Place(f"log#{number // SEGMENT_SLOTS}", f"{name}.{part:02}" if part else name)
+
+
+def slot_items(number: int, tx: str, commits: Sequence[StoredCommit]) -> list[Item]:
+    """The slot, and as many further items as its events need."""
+    content = _encode(commits)
+    chunks = [
+        content[start : start + ITEM_BYTES_MAX] for start in range(0, len(content), ITEM_BYTES_MAX)
+    ]
+    items = [_item(slot_place(number, part), events=chunk) for part, chunk in enumerate(chunks)]
+    items[0] |= {"tx": tx, "parts": len(chunks)}
+    return items
+
+
+def void_slot(number: int) -> Item:
+    """What closes a number for ever that no transaction has used."""
+    return _item(slot_place(number), void=1)
+
+
+def slot_transaction(slot: Item) -> str | None:
+    """The id of the transaction that filled the slot; None if the slot is void."""
+    tx = slot.get("tx")
+    assert tx is None or isinstance(tx, str)
+    return tx
+
+
+def slot_number(place: Place) -> tuple[int, int]:
+    """The transaction's number and which part of its slot this is."""
+    number, _, part = place.sk.partition(".")
+    return int(number), int(part or 0)
+
+
+def part_places(slot: Item) -> list[Place]:
+    """Where the rest of a slot lies."""
+    number, _ = slot_number(Place(text(slot, PK), text(slot, SK)))
+    return [slot_place(number, part) for part in range(1, integer(slot, "parts"))]
+
+
+def slot_events(slot: Item, parts: Sequence[Item]) -> list[Event]:
+    """The events of a slot and its further parts, in order; none if it is void."""
+    if "void" in slot:
+        return []
+    content = b"".join(blob(item, "events") for item in (slot, *parts))
+    return [event for commit in _slot_decoder.decode(content) for event in commit.unpacked()]
+
+
+# ── indexes and their fences ──────────────────────────────────────────────────────────────────────
+
+
+def index_partition(name: str) -> str:
+    return f"index#{name}"
+
+
+def index_item(name: str, commit: StoredCommit, *, inline: bool) -> Item:
+    """The commit's events under one index, whole while they are small, else by reference."""
+    place = Place(index_partition(name), f"{commit.events[0].position:0{DIGITS}}")
+    if inline and len(content := _encode(commit)) <= INLINE_BYTES_MAX:
+        return _item(place, events=content)
+    return _item(place, at_slot=_encode([(one.position, one.type) for one in commit.events]))
+
+
+def index_events(item: Item) -> tuple[list[Event], tuple[Position, ...]]:
+    """The events in an index item, and the positions of those to be fetched from their slot."""
+    if "events" in item:
+        return list(_commit_decoder.decode(blob(item, "events")).unpacked()), ()
+    pointers = _pointers_decoder.decode(blob(item, "at_slot"))
+    return [], tuple(position for position, _ in pointers)
+
+
+def fence_place(name: str) -> Place:
+    return Place(index_partition(name), FENCE)
+
+
+def position_attribute(type_name: str | None) -> str:
+    """Where a fence keeps the newest position of a type, or of any type."""
+    return "pos" if type_name is None else f"pos#{type_name}"
+
+
+def count_attribute(type_name: str | None) -> str:
+    """Where a fence keeps how many events of a type, or of any type, there are."""
+    return "count" if type_name is None else f"count#{type_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What an index holds as of one moment. Nothing seen yet is position 0 and count 0."""
+
+    item: Mapping[str, Value] = field(default_factory=dict)
+
+    def position(self, type_name: str | None) -> Position:
+        return integer(self.item, position_attribute(type_name))
+
+    def count(self, type_name: str | None) -> int:
+        return integer(self.item, count_attribute(type_name))
+
+
+def fence_name(index: str) -> str:
+    """How tests and tools print a fence: ``fence#key:value``, several tags joined by &."""
+    if not index[0].isdigit():
+        return f"fence#{index}"
+    tags, rest = [], index.encode()
+    while rest:
+        size, _, rest = rest.partition(b":")
+        tags.append(rest[: int(size)].decode())
+        rest = rest[int(size) :]
+    return "fence#" + "&".join(tags)
+
+
+# ── rows, their entries, idempotency keys ─────────────────────────────────────────────────────────
+
+
+def row_partition(collection: str) -> str:
+    return f"record#{collection}"
+
+
+def row_place(key: Key) -> Place:
+    return Place(row_partition(key.collection), key.id)
+
+
+def row_version(item: Mapping[str, Value]) -> Position:
+    """The version of a row item; an item without one says that the row is absent."""
+    return integer(item, "version") or ABSENT
+
+
+def row_record(collection: str, item: Mapping[str, Value]) -> Record | None:
+    version = row_version(item)
+    if version == ABSENT:
+        return None
+    key = Key(collection, text(item, SK))
+    return Record(key, version, integer(item, "born"), blob(item, "data"))
+
+
+def row_item(record: Record) -> Item:
+    """A row as a rebuild writes it."""
+    high = record.version // SPAN
+    place = row_place(record.key)
+    return _item(place, version=record.version, born=record.born, high=high, data=record.data)
+
+
+def entry_partition(collection: str, index: str) -> str:
+    return f"entry#{collection}#{index}"
+
+
+def entry_item(key: Key, index: str, entry: str) -> Item:
+    place = Place(entry_partition(key.collection, index), entry + SEPARATOR + key.id)
+    return _item(place, id=key.id)
+
+
+def once_place(key: str) -> Place:
+    return Place(f"key#{key}", "-")
+
+
+def once_item(commit: Commit, receipt: Receipt) -> Item:
+    assert commit.once is not None
+    return _item(
+        once_place(commit.once.key),
+        digest=commit.once.digest,
+        answer=commit.once.answer,
+        first=receipt.first,
+        last=receipt.last,
+        at=codec.time_text(receipt.at),
+        expires=expiry(commit.at + ONCE_KEPT),
+    )
+
+
+def once_receipt(item: Item) -> Receipt:
+    """The receipt of the commit that came first with this key."""
+    at = codec.time_value(text(item, "at"))
+    first, last = integer(item, "first"), integer(item, "last")
+    answer, digest = blob(item, "answer"), blob(item, "digest")
+    return Receipt(first, last, at, answer, replayed=True, digest=digest)
+
+
+def expiry(at: datetime) -> int:
+    """A time as the service's sweep reads it."""
+    return int(at.timestamp())
+
+
+# ── attributes ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _item(place: Place, **attributes: Value) -> Item:
+    return {PK: place.pk, SK: place.sk, **attributes}
+
+
+def text(item: Mapping[str, Value], name: str) -> str:
+    value = item[name]
+    assert isinstance(value, str), f"{name} is {value!r}"
+    return value
+
+
+def blob(item: Mapping[str, Value], name: str) -> bytes:
+    value = item[name]
+    assert isinstance(value, bytes), f"{name} is {value!r}"
+    return value
+
+
+def integer(item: Mapping[str, Value], name: str) -> int:
+    """A number, 0 where the attribute is absent."""
+    value = item.get(name, 0)
+    assert isinstance(value, int), f"{name} is {value!r}"
+    return value
+
+
+def size(item: Mapping[str, Value]) -> int:
+    """Bytes of an item as the service counts them, numbers at their longest."""
+    return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
+
+
+def _value_size(value: Value) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    return len(value) if isinstance(value, bytes) else 21

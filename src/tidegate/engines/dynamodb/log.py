@@ -1,0 +1,211 @@
+"""The log as readers walk it: slot by slot, in order of their numbers, never past a hole.
+
+A number that was taken but has no slot yet is a hole. A young one may still be filled, so the walk
+stops before it. One older than the grace, by this reader's own monotonic clock, is closed: VOID is
+put into its slot if nothing stands there, and its writer will take another number. Closing a slot
+too early costs that writer a resend and nothing else; so no clock decides what is true.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+from threading import Lock
+from typing import Final
+
+from tidegate.engines.dynamodb.items import (
+    COUNT_ATTRIBUTE,
+    COUNTER,
+    SEGMENT_SLOTS,
+    SPAN,
+    integer,
+    part_places,
+    slot_events,
+    slot_number,
+    slot_place,
+    void_slot,
+)
+from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.transport import Busy, Item, Lost, Place, Transport, place_of
+from tidegate.errors import StoreRefused, StoreUnavailable
+from tidegate.kernel.model import Event, Position
+
+GRACE_SECONDS = 2.0
+SIGHTING_SECONDS = 0.05  # how close together two sightings of the counter are kept
+HOLE_POLLS_MAX = 400  # how often a read of the whole log looks at one hole
+HOLE_WAIT_SECONDS_MAX = 0.100
+PAGE_SLOTS_MIN, PAGE_SLOTS_MAX = 16, 1_000
+PART_MAX = 99
+PARTS_READS_MAX = 30
+PARTS_WAIT_SECONDS_MAX = 0.050
+
+Numbered = tuple[int, list[Event]]
+Found = tuple[Item | None, list[Item]]  # a slot and its parts
+
+
+class Sightings:
+    """When the counter was seen at which number: a number seen taken long ago is no young hole."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._lock = Lock()
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def note(self, number: int) -> None:
+        """The counter stands at ``number`` now."""
+        now = self._pace.now()
+        with self._lock:
+            if not self._seen or now - self._seen[-1][0] >= SIGHTING_SECONDS:
+                self._seen.append((now, number))
+            while len(self._seen) > 1 and now - self._seen[1][0] >= GRACE_SECONDS:
+                self._seen.popleft()  # the next one is old enough too, and covers more
+
+    def ripe(self, number: int) -> bool:
+        """Whether that number was already taken when the grace began."""
+        now = self._pace.now()
+        with self._lock:
+            return any(seen >= number and now - at >= GRACE_SECONDS for at, seen in self._seen)
+
+
+class Log:
+    """The slots of one table."""
+
+    def __init__(self, transport: Transport, pace: Pace) -> None:
+        self._transport = transport
+        self._pace = pace
+        self._sightings = Sightings(pace)
+        self._lock = Lock()
+        self._quiet: tuple[Position, int] = (0, 0)  # no event lies between that position and slot
+
+    def feed(self, after: Position, limit: int) -> tuple[Event, ...]:
+        """The next events, up to the first young hole."""
+        found: list[Event] = []
+        start = self._start(after)
+        walked = start - 1
+        for number, events in self._walk(start, self._head(), limit):
+            walked = number
+            found += [event for event in events if event.position > after]
+            if len(found) >= limit:
+                return tuple(found[:limit])
+        with self._lock:
+            self._quiet = (found[-1].position if found else after, walked)
+        return tuple(found)
+
+    def scan(self, after: Position = 0) -> Iterator[Event]:
+        """Every event that was committed when this began; holes are waited for until closed.
+
+        Raises:
+            StoreUnavailable: a hole cannot be closed.
+        """
+        number, head = max(1, after // SPAN), self._head()
+        while number <= head:  # each round passes at least the hole that it waited for
+            for walked, events in self._walk(number, head, PAGE_SLOTS_MAX):
+                number = walked + 1
+                yield from (event for event in events if event.position > after)
+            if number <= head:
+                self._outwait(number)
+
+    def _outwait(self, number: int) -> None:
+        for waits in range(HOLE_POLLS_MAX):
+            if self._closed(number) is not None:
+                return
+            self._pace.wait(waits, longest=HOLE_WAIT_SECONDS_MAX)
+        raise StoreUnavailable(f"slot {number} of the log stays open")
+
+    def _start(self, after: Position) -> int:
+        """The first slot that can hold an event above a position, as far as we know."""
+        with self._lock:
+            position, slot = self._quiet
+        if position <= after < (slot + 1) * SPAN:
+            return slot + 1
+        return max(1, after // SPAN)
+
+    def _head(self) -> int:
+        """The newest number taken."""
+        found = self._pace.persist(partial(self._transport.get, [COUNTER]))
+        number = integer(found.get(COUNTER, {}), COUNT_ATTRIBUTE)
+        self._sightings.note(number)
+        return number
+
+    def _walk(self, number: int, head: int, limit: int) -> Iterator[Numbered]:
+        """Slots with their events, in order and without a gap, up to a young hole or the head."""
+        while number <= head:
+            last = min(head, (number // SEGMENT_SLOTS + 1) * SEGMENT_SLOTS - 1)
+            for slot, parts in chain(self._slots(number, last, limit), (_END,)):
+                upto = last + 1 if slot is None else slot_number(place_of(slot))[0]
+                for hole in range(number, upto):
+                    if (closed := self._closed(hole)) is None:
+                        return
+                    yield hole, self._events(closed, [])
+                if slot is not None:
+                    yield upto, self._events(slot, parts)
+                number = upto + (slot is not None)
+
+    def _slots(self, first: int, last: int, limit: int) -> Iterator[Found]:
+        """The slots that stand in one segment, each with those of its parts that were met."""
+        pk, low = slot_place(first)
+        high = slot_place(last, PART_MAX).sk
+        limit = min(max(limit, PAGE_SLOTS_MIN), PAGE_SLOTS_MAX)
+        slot: Item | None = None
+        parts: list[Item] = []
+        start: str | None = None
+        while True:
+            page = self._pace.persist(
+                partial(self._transport.query, pk, low=low, high=high, start=start, limit=limit)
+            )
+            for item in page.items:
+                if slot_number(place_of(item))[1]:
+                    parts.append(item)
+                    continue
+                if slot is not None:
+                    yield slot, parts
+                slot, parts = item, []
+            start = page.next
+            if start is None:
+                break
+        if slot is not None:
+            yield slot, parts
+
+    def _closed(self, hole: int) -> Item | None:
+        """What stands in a slot that was empty: VOID once it is old enough; None while it waits.
+
+        A reader that may not write waits for others, which do.
+        """
+        if not self._sightings.ripe(hole):
+            return None
+        try:
+            standing = self._transport.put_absent(void_slot(hole))
+        except (Busy, Lost, StoreRefused):
+            return None
+        return standing or void_slot(hole)
+
+    def _events(self, slot: Item, parts: Sequence[Item]) -> list[Event]:
+        if "void" not in slot and len(parts) < len(places := part_places(slot)):
+            parts = self.whole(places)
+        return slot_events(slot, parts)
+
+    def whole(self, places: Sequence[Place]) -> list[Item]:
+        """Items that stand or are about to: a transaction's items show one by one.
+
+        Raises:
+            StoreUnavailable: some do not show.
+        """
+        found: dict[Place, Item] = {}
+        for waits in range(PARTS_READS_MAX):
+            found = self._pace.persist(partial(self._transport.get, places))
+            if len(found) == len(places):
+                return [found[place] for place in places]
+            self._pace.wait(waits, longest=PARTS_WAIT_SECONDS_MAX)
+        raise StoreUnavailable(f"parts of the log do not show: {len(found)} of {len(places)}")
+
+    def events_at(self, positions: Sequence[Position]) -> list[Event]:
+        """The events at these positions, from their slots. Raises: StoreUnavailable."""
+        wanted = frozenset(positions)
+        places = list(dict.fromkeys(slot_place(position // SPAN) for position in positions))
+        found = [event for slot in self.whole(places) for event in self._events(slot, [])]
+        return [event for event in found if event.position in wanted]
+
+
+_END: Final[Found] = (None, [])

@@ -1,0 +1,305 @@
+"""How waiting commits become one transaction.
+
+A *draft* is one commit: what it consumes (types under an index, at the position observed), what it
+produces there, which rows and key it touches. A *pack* is drafts that may land together. Everything
+here is pure; the number comes last, the request later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from tidegate.engines.dynamodb.items import (
+    ITEM_BYTES_MAX,
+    SPAN,
+    StoredCommit,
+    count_attribute,
+    entry_item,
+    expiry,
+    fence_name,
+    fence_place,
+    index_item,
+    once_item,
+    packed,
+    position_attribute,
+    row_place,
+    size,
+    slot_items,
+)
+from tidegate.engines.dynamodb.transport import (
+    EXPIRES,
+    ITEMS_MAX,
+    TRANSACTION_BYTES_MAX,
+    Action,
+    Add,
+    Change,
+    Place,
+    Remove,
+    Replace,
+    Value,
+    place_of,
+)
+from tidegate.kernel.model import (
+    ABSENT,
+    Check,
+    Commit,
+    Delete,
+    Position,
+    Put,
+    Receipt,
+)
+
+GONE_KEPT: Final = timedelta(days=1)  # how long an absent row remembers who last looked at it
+CHANGE_BYTES = 512  # what a change of a fence is counted as, beside its names
+
+Observed = dict[str, dict[str | None, Position]]  # index → type (None: any) → newest position seen
+
+
+class Role(StrEnum):
+    """What an action of a transaction is for."""
+
+    SLOT = "slot"
+    FENCE = "fence"
+    EVENTS = "events"
+    ROW = "row"
+    ENTRY = "entry"
+    ONCE = "key"
+
+
+OWN: Final = frozenset({Role.EVENTS, Role.ROW, Role.ENTRY, Role.ONCE})  # never shared by a pack
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action of a transaction, and the drafts (by their index in the pack) that need it."""
+
+    role: Role
+    action: Action
+    owners: tuple[int, ...]
+
+
+Entries = frozenset[tuple[str, str]]  # (index, entry) of a row
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """One commit, prepared: everything but its number."""
+
+    commit: Commit
+    consumed: Observed
+    produced: dict[str, list[int]]  # index → which facts of the commit are filed there
+    entries: dict[int, tuple[Entries, Entries]]  # write → the entries that go, and that come
+    doubtful: bool  # what it saw does not fit together: judge it before it is sent
+    own: int = 0  # actions that are its alone
+    weight: int = 0
+
+    def receipt(self, first: Position) -> Receipt:
+        last = first + self.commit.span - 1
+        once = self.commit.once
+        if once is None:
+            return Receipt(first, last, self.commit.at)
+        return Receipt(first, last, self.commit.at, once.answer, digest=once.digest)
+
+    def stored(self, first: Position, ordinals: Iterable[int]) -> StoredCommit:
+        facts = self.commit.facts
+        return packed(self.commit, ((first + ordinal, facts[ordinal]) for ordinal in ordinals))
+
+    @property
+    def indexes(self) -> frozenset[str]:
+        """Every index whose fence it needs."""
+        return frozenset((*self.consumed, *self.produced))
+
+    @property
+    def places(self) -> list[Place]:
+        """By what it can be judged: the fences that it consumes, and its rows."""
+        fences = [fence_place(index) for index in self.consumed]
+        return fences + [row_place(write.key) for write in self.commit.writes]
+
+
+# ── packs ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Drafts that land together, in order."""
+
+    drafts: tuple[Draft, ...]
+
+    def firsts(self, number: int) -> list[Position]:
+        """The first position of each draft."""
+        first, found = number * SPAN, []
+        for draft in self.drafts:
+            found.append(first)
+            first += draft.commit.span
+        return found
+
+    def steps(self, number: int, tx: str) -> list[Step]:
+        """The transaction, whole events in small index items if that does not make it too large."""
+        steps = self._steps(number, tx, inline=True)
+        return steps if weight(steps) <= TRANSACTION_BYTES_MAX else self._steps(number, tx, False)
+
+    def _steps(self, number: int, tx: str, inline: bool) -> list[Step]:
+        firsts = self.firsts(number)
+        everyone = tuple(range(len(self.drafts)))
+        commits = [
+            draft.stored(first, range(len(draft.commit.facts)))
+            for draft, first in zip(self.drafts, firsts, strict=True)
+        ]
+        steps = [Step(Role.SLOT, Add(item), everyone) for item in slot_items(number, tx, commits)]
+        steps += [Step(Role.FENCE, change, owners) for change, owners in self.changes(number)]
+        for owner, (draft, first) in enumerate(zip(self.drafts, firsts, strict=True)):
+            own: list[tuple[Role, Action]] = [
+                (Role.EVENTS, Add(index_item(index, draft.stored(first, ordinals), inline=inline)))
+                for index, ordinals in sorted(draft.produced.items())
+            ]
+            own += _row_actions(draft, first, number)
+            if draft.commit.once is not None:
+                own.append((Role.ONCE, Add(once_item(draft.commit, draft.receipt(first)))))
+            steps += [Step(role, action, (owner,)) for role, action in own]
+        return steps
+
+    def changes(self, number: int) -> Iterator[tuple[Change, tuple[int, ...]]]:
+        """One change per index that anybody consumes or produces, and the drafts that need it.
+
+        An index that is only consumed is touched too: ``high`` rises, so that no later writer of
+        it can take a number below the decision that did not see it.
+        """
+        firsts = self.firsts(number)
+        names = {name for draft in self.drafts for name in (*draft.consumed, *draft.produced)}
+        for index in sorted(names):
+            equal: dict[str, Value | None] = {}
+            sets: dict[str, Value] = {"high": number}
+            adds: dict[str, int] = {}
+            owners = []
+            for owner, draft in enumerate(self.drafts):
+                for type_name, seen in draft.consumed.get(index, {}).items():
+                    equal[position_attribute(type_name)] = seen or None
+                for ordinal in draft.produced.get(index, ()):
+                    for name in (None, draft.commit.facts[ordinal].type):
+                        sets[position_attribute(name)] = firsts[owner] + ordinal
+                        counted = count_attribute(name)
+                        adds[counted] = adds.get(counted, 0) + 1
+                if index in draft.consumed or index in draft.produced:
+                    owners.append(owner)
+            yield Change(fence_place(index), equal, {"high": number}, sets, adds), tuple(owners)
+
+
+def _row_actions(draft: Draft, first: Position, number: int) -> Iterator[tuple[Role, Action]]:
+    for ordinal, write in enumerate(draft.commit.writes):
+        sets: dict[str, Value] = {"high": number}
+        removes: tuple[str, ...] = ()
+        match write:
+            case Put(_, data, expect, cause):
+                sets |= {"version": first + cause, "data": data}
+                if born := write.born_at(first, ABSENT):  # else it keeps its birth
+                    sets["born"] = born
+                if expect == ABSENT:
+                    removes = (EXPIRES,)
+            case Delete():
+                removes = ("version", "born", "data")
+        if isinstance(write, Delete) or (isinstance(write, Check) and write.expect == ABSENT):
+            sets[EXPIRES] = expiry(draft.commit.at + GONE_KEPT)
+        place = row_place(write.key)
+        equal = {"version": write.expect or None}
+        yield Role.ROW, Change(place, equal, {"high": number}, sets, removes=removes)
+        gone, new = draft.entries.get(ordinal, (frozenset(), frozenset()))
+        for index, entry in sorted(gone):
+            yield Role.ENTRY, Remove(place_of(entry_item(write.key, index, entry)))
+        for index, entry in sorted(new):
+            yield Role.ENTRY, Replace(entry_item(write.key, index, entry))
+
+
+def next_pack(drafts: Sequence[Draft]) -> Pack:
+    """The longest beginning of these drafts that can land together: order is kept that way."""
+    pack = Pack((drafts[0],))
+    for draft in drafts[1:]:
+        wider = Pack((*pack.drafts, draft))
+        if not (_fits(wider) and all(compatible(other, draft) for other in pack.drafts)):
+            break
+        pack = wider
+    return pack
+
+
+def compatible(one: Draft, other: Draft) -> bool:
+    """Whether neither is changed by the other: other rows, other keys; on a shared fence none
+    consumes what the other produces, and what both consume they saw alike.
+    """
+    if one.commit.once and other.commit.once and one.commit.once.key == other.commit.once.key:
+        return False
+    if {write.key for write in one.commit.writes} & {write.key for write in other.commit.writes}:
+        return False
+    for index in one.consumed.keys() & other.consumed.keys():
+        mine, yours = one.consumed[index], other.consumed[index]
+        if any(mine[name] != yours[name] for name in mine.keys() & yours.keys()):
+            return False
+    return not (_meets(one, other) or _meets(other, one))
+
+
+def _meets(reader: Draft, writer: Draft) -> bool:
+    for index in reader.consumed.keys() & writer.produced.keys():
+        types = {writer.commit.facts[ordinal].type for ordinal in writer.produced[index]}
+        if None in reader.consumed[index] or types & reader.consumed[index].keys():
+            return True
+    return False
+
+
+def _fits(pack: Pack) -> bool:
+    """Whether the pack keeps every limit, counted on the safe side."""
+    bytes_ = sum(draft.weight for draft in pack.drafts)
+    slots = 1 + bytes_ // ITEM_BYTES_MAX
+    fences = len(frozenset().union(*(draft.indexes for draft in pack.drafts)))
+    own = sum(draft.own for draft in pack.drafts)
+    return (
+        sum(draft.commit.span for draft in pack.drafts) <= SPAN
+        and slots + fences + own <= ITEMS_MAX
+        and bytes_ <= TRANSACTION_BYTES_MAX
+    )
+
+
+def weight(steps: Iterable[Step]) -> int:
+    """Bytes of a transaction, on the safe side."""
+    return sum(_action_size(step.action) for step in steps)
+
+
+def _action_size(action: Action) -> int:
+    match action:
+        case Add(item) | Replace(item):
+            return size(item)
+        case Remove(place):
+            return len(place.pk.encode()) + len(place.sk.encode())
+        case Change(place, equal, _, sets, adds):
+            names = sum(len(name.encode()) + 21 for name in (*equal, *adds))
+            return CHANGE_BYTES + len(place.pk.encode()) + names + size(dict(sets))
+
+
+# ── for people ────────────────────────────────────────────────────────────────────────────────────
+
+
+def described(steps: Iterable[Step]) -> list[str]:
+    """What a transaction does to indexes and fences, in words."""
+    return [line for step in steps if (line := _line(step)) is not None]
+
+
+def _line(step: Step) -> str | None:
+    match step:
+        case Step(Role.EVENTS, Add(item)):
+            return f"put in {fence_name(str(item['pk']).removeprefix('index#'))[6:]}"
+        case Step(Role.FENCE, Change(place, equal, _, sets)):
+            where = fence_name(place.pk.removeprefix("index#"))
+            checked = _types(equal)
+            advanced = _types(sets)
+            if not advanced:
+                return f"check {where} on {checked}"
+            if not checked:
+                return f"advance {where} on {advanced}"
+            return f"check {where} on {checked} and advance {advanced}"
+    return None
+
+
+def _types(attributes: Iterable[str]) -> str:
+    names = sorted(name.removeprefix("pos#") for name in attributes if name.startswith("pos#"))
+    return ", ".join(names) or ("any type" if "pos" in attributes else "")

@@ -1,0 +1,184 @@
+"""Decision reads: events by index, complete as of a fence that was observed with or before them.
+
+A fence says how many events of each type there are up to which position. Index items are immutable,
+and a transaction's items may show one by one; so what a query returns can be short, never long, and
+is accepted exactly when the counts agree. What lies above the fence is left for the next read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+from tidegate.engines.dynamodb.draft import Drafter
+from tidegate.engines.dynamodb.hints import Hints
+from tidegate.engines.dynamodb.items import (
+    FENCE,
+    Fence,
+    fence_place,
+    index_events,
+    index_partition,
+)
+from tidegate.engines.dynamodb.log import Log
+from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.pack import Observed
+from tidegate.engines.dynamodb.transport import ITEMS_MAX, SK, Item, Transport
+from tidegate.errors import StoreUnavailable
+from tidegate.kernel.model import Boundary, Event, Page, Position, Query, at_most
+from tidegate.kernel.store import Schema, fenced
+
+READS_MAX = 60  # of one index, until its counts agree
+READ_WAIT_SECONDS_FIRST = 0.001
+READ_WAIT_SECONDS_MAX = 0.050
+
+Consumed = dict[str, set[str | None]]  # index → types wanted of it; None: any type
+
+
+@dataclass(slots=True)
+class Indexed:
+    """What was read: the fence of each index, and the events that it vouches for."""
+
+    fences: dict[str, Fence] = field(default_factory=dict)
+    events: dict[Position, Event] = field(default_factory=dict)
+
+    def observed(self, consumed: Mapping[str, Iterable[str | None]]) -> Observed:
+        return {
+            index: {name: self.fences[index].position(name) for name in types}
+            for index, types in consumed.items()
+        }
+
+
+class Reader:
+    """The read side of a store."""
+
+    def __init__(
+        self, transport: Transport, schema: Schema, pace: Pace, hints: Hints, log: Log
+    ) -> None:
+        self._transport = transport
+        self._schema = schema
+        self._pace = pace
+        self._hints = hints
+        self._log = log
+        self._drafter = Drafter(schema)
+
+    def read(self, query: Query, guard: Query | None, after: Position, limit: int | None) -> Page:
+        guarded = guard is None or fenced(self._schema, guard)
+        if not fenced(self._schema, query):
+            scanned = (event for event in self._log.scan(after) if self._matches(query, event))
+            return Page(tuple(islice(scanned, limit)))
+        consumed = self._consumed(query)
+        watched = self._consumed(guard) if guard is not None and guarded else {}
+        found = self._indexed(consumed, watched)
+        matching = sorted(
+            (
+                event
+                for position, event in found.events.items()
+                if position > after and self._matches(query, event)
+            ),
+            key=lambda event: event.position,
+        )
+        events = tuple(matching[:limit])
+        if not guarded or len(events) < len(matching):
+            return Page(events)
+        if guard is not None and not events:
+            query = Query(query.clauses + guard.clauses)
+            consumed = _joined(consumed, watched)
+        return Page(events, Boundary(query, found.observed(consumed)))
+
+    def _matches(self, query: Query, event: Event) -> bool:
+        return any(self._schema.vocabulary.matches(clause, event) for clause in query.clauses)
+
+    def _consumed(self, query: Query) -> Consumed:
+        consumed: Consumed = {}
+        for clause in query.clauses:
+            for index, type_name in self._drafter.fences(clause):
+                consumed.setdefault(index, set()).add(type_name)
+        return consumed
+
+    def _indexed(self, consumed: Consumed, watched: Consumed) -> Indexed:
+        """Read the indexes of ``consumed``; of those only watched, the fences alone.
+
+        Raises:
+            StoreUnavailable: an index does not become complete.
+        """
+        names = sorted(_joined(consumed, watched))
+        found = Indexed()
+        if len(names) != 1 or not consumed:
+            found.fences = self._cut(names)
+        pending = sorted(consumed)
+        for waits in range(READS_MAX):
+            pending = [index for index in pending if not self._complete(index, consumed, found)]
+            if not pending:
+                return found
+            self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
+        raise StoreUnavailable(f"index {pending[0]} is not complete after {READS_MAX} reads")
+
+    def _cut(self, names: list[str]) -> dict[str, Fence]:
+        """All fences as of one moment, before any of their events is read."""
+        at_most("indexes of a query", len(names), ITEMS_MAX)
+        if not names:
+            return {}
+        places = {fence_place(name): name for name in names}
+        found = self._pace.persist(partial(self._transport.get, list(places), together=True))
+        for place, item in found.items():
+            self._hints.note(place, item)
+        return {name: Fence(found.get(place, {})) for place, name in places.items()}
+
+    def _complete(self, index: str, consumed: Consumed, found: Indexed) -> bool:
+        """Read one index; keep its events and say True if they are all there.
+
+        An index that stands alone brings its fence along; the fence of a read that came out
+        short judges the next one, so that it was surely observed before those events.
+        """
+        items = list(self._items(index))
+        fence = Fence()
+        if items and items[-1][SK] == FENCE:
+            fence = Fence(items.pop())
+            self._hints.note(fence_place(index), fence.item)
+        fence = found.fences.setdefault(index, fence)
+        events = self._events(items)
+        types = consumed[index]
+        if not all(self._agrees(fence, name, events) for name in types):
+            return False
+        found.events.update(
+            (event.position, event)
+            for event in events
+            if any(
+                event.position <= fence.position(name)
+                for name in (None, event.type)
+                if name in types
+            )
+        )
+        return True
+
+    def _agrees(self, fence: Fence, name: str | None, events: Iterable[Event]) -> bool:
+        """Whether as many events of a type are there, up to the fence, as it has counted."""
+        newest = fence.position(name)
+        there = sum(e.position <= newest and name in (None, e.type) for e in events)
+        return there == fence.count(name)
+
+    def _items(self, index: str) -> Iterator[Item]:
+        start: str | None = None
+        while True:
+            page = self._pace.persist(
+                partial(self._transport.query, index_partition(index), start=start)
+            )
+            yield from page.items
+            start = page.next
+            if start is None:
+                return
+
+    def _events(self, items: Iterable[Item]) -> list[Event]:
+        events: list[Event] = []
+        elsewhere: list[Position] = []
+        for item in items:
+            here, there = index_events(item)
+            events += here
+            elsewhere += there
+        return events + self._log.events_at(elsewhere) if elsewhere else events
+
+
+def _joined(one: Consumed, other: Consumed) -> Consumed:
+    return {index: one.get(index, set()) | other.get(index, set()) for index in (*one, *other)}

@@ -1,0 +1,157 @@
+"""Rows: by key, in order of their ids or of an index, and the rebuild of a whole collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+
+from tidegate.engines.dynamodb.items import (
+    entry_item,
+    entry_partition,
+    row_item,
+    row_partition,
+    row_place,
+    row_record,
+    size,
+    text,
+)
+from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.transport import (
+    ITEMS_MAX,
+    SK,
+    TRANSACTION_BYTES_MAX,
+    Action,
+    Item,
+    Place,
+    Remove,
+    Replace,
+    Transport,
+    overwrite,
+    place_of,
+)
+from tidegate.errors import Invalid, TooLarge
+from tidegate.kernel.model import ID_BYTES_MAX, Key, Record, check_text
+from tidegate.kernel.policy import SEPARATOR
+from tidegate.kernel.store import Schema
+
+RANGES_MAX = 10  # how often an index is read again because a row moved in it meanwhile
+PAGE_ITEMS_MIN, PAGE_ITEMS_MAX = 16, 1_000
+
+
+class Rows:
+    """The records of one table."""
+
+    def __init__(self, transport: Transport, schema: Schema, pace: Pace) -> None:
+        self._transport = transport
+        self._schema = schema
+        self._pace = pace
+
+    def get(self, keys: Sequence[Key]) -> tuple[Record | None, ...]:
+        for key in keys:
+            self._schema.collection(key.collection)
+        places = list(dict.fromkeys(row_place(key) for key in keys if _storable(key.id)))
+        found: dict[Place, Item] = {}
+        if places:
+            found = self._pace.persist(partial(self._transport.get, places))
+        return tuple(row_record(key.collection, found.get(row_place(key), {})) for key in keys)
+
+    def range(
+        self, collection: str, index: str | None, prefix: str, after: str, limit: int
+    ) -> tuple[Record, ...]:
+        declared = self._schema.collection(collection)
+        if index is None:
+            items = self._items(row_partition(collection), prefix, after, limit)
+            rows = (row_record(collection, item) for item in items)
+            return tuple(islice((row for row in rows if row is not None), limit))
+        declared.index(index)
+        found: tuple[Record, ...] = ()
+        for waits in range(RANGES_MAX):
+            entries, found = self._by_index(collection, index, prefix, after, limit)
+            if len(found) == len(entries):
+                break
+            self._pace.wait(waits)  # a row moved while we read
+        return found
+
+    def _by_index(
+        self, collection: str, index: str, prefix: str, after: str, limit: int
+    ) -> tuple[list[Item], tuple[Record, ...]]:
+        """Entries of an index, and the rows that still have them; fewer if some moved meanwhile."""
+        declared = self._schema.collection(collection)
+        items = self._items(entry_partition(collection, index), prefix, after, limit)
+        entries = list(islice(items, limit))
+        rows = self.get([Key(collection, text(item, "id")) for item in entries])
+        return entries, tuple(
+            row
+            for item, row in zip(entries, rows, strict=True)
+            if row is not None
+            and (entry := declared.entries(row.data).get(index)) is not None
+            and entry + SEPARATOR + row.key.id == item[SK]
+        )
+
+    def _items(self, pk: str, prefix: str, after: str, limit: int) -> Iterator[Item]:
+        """Items of a partition that begin with the prefix and come after a key, in order."""
+        low = max(prefix, after)
+        start: str | None = None
+        limit = min(max(limit + 1, PAGE_ITEMS_MIN), PAGE_ITEMS_MAX)
+        while True:
+            page = self._pace.persist(
+                partial(self._transport.query, pk, low=low, start=start, limit=limit)
+            )
+            for item in page.items:
+                if not text(item, SK).startswith(prefix):
+                    return  # in order, so none of the prefix follows
+                if item[SK] != after:
+                    yield item
+            start = page.next
+            if start is None:
+                return
+
+    def restore(self, collection: str, records: Iterable[Record]) -> None:
+        """Replace all rows of a collection, in batches: no reader may depend on it meanwhile."""
+        declared = self._schema.collection(collection)
+        partitions = [row_partition(collection)]
+        partitions += [entry_partition(collection, index.name) for index in declared.indexes]
+        old = {place_of(item) for pk in partitions for item in self._items(pk, "", "", ITEMS_MAX)}
+        batch = Batch(self._transport, self._pace)
+        for record in records:
+            entries = declared.entries(record.data).items()
+            items = [row_item(record), *(entry_item(record.key, *entry) for entry in entries)]
+            for item in items:
+                old.discard(place_of(item))
+                batch.add(Replace(item), size(item))
+        for place in sorted(old):
+            batch.add(Remove(place), 0)
+        batch.flush()
+
+
+class Batch:
+    """Unconditional actions, sent as many at once as the service takes."""
+
+    def __init__(self, transport: Transport, pace: Pace) -> None:
+        self._transport = transport
+        self._pace = pace
+        self._actions: list[Action] = []
+        self._bytes = 0
+
+    def add(self, action: Action, bytes_: int) -> None:
+        if len(self._actions) == ITEMS_MAX or self._bytes + bytes_ > TRANSACTION_BYTES_MAX:
+            self.flush()
+        self._actions.append(action)
+        self._bytes += bytes_
+
+    def flush(self) -> None:
+        if self._actions:
+            self._pace.persist(
+                partial(overwrite, self._transport, self._actions, self._pace.fresh())
+            )
+        self._actions, self._bytes = [], 0
+
+
+def _storable(id_: str) -> bool:
+    """Whether a row can have this id at all; the service refuses to look for others."""
+    try:
+        check_text("a row id", id_, ID_BYTES_MAX)
+    except (Invalid, TooLarge):
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""By which rule the events of each type were filed, remembered in the table.
+
+Fences and index items are written with the events and never again; so a type whose events would be
+filed otherwise under today's definitions cannot be read by them, and the store refuses to open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.engines.dynamodb.items import blob
+from tidegate.engines.dynamodb.log import Log
+from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.transport import Cancelled, Change, Item, Place, Transport
+from tidegate.errors import StoreRefused, StoreUnavailable
+from tidegate.kernel.model import Event
+from tidegate.kernel.tags import FactType, Scope, Vocabulary, tag_fields
+
+RULES: Final = Place("meta", "rules")
+CHANGES_MAX = 50
+
+
+class Rule(Struct, frozen=True):
+    """What of an event makes it stand under an index."""
+
+    keys: tuple[str, ...]  # of tags that are indexes by themselves
+    composites: tuple[tuple[str, ...], ...]  # of tag sets that are
+    global_order: bool
+
+    def filed(self, event: Event) -> frozenset[tuple[str, ...]]:
+        """The tag sets under which this rule files the event; the empty one for all events."""
+        keys = tuple(sorted({tag.partition(":")[0] for tag in event.tags}))
+        found: set[tuple[str, ...]] = {
+            (tag,) for tag in event.tags if tag.partition(":")[0] in self.keys
+        }
+        if keys in self.composites:
+            found.add(event.tags)
+        return frozenset(found | ({()} if self.global_order else set()))
+
+
+Rules = dict[str, Rule]
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decoder = msgspec.json.Decoder(Rules)
+
+
+def rule_of(vocabulary: Vocabulary, known: FactType) -> Rule:
+    fields = tag_fields(known.struct)
+    carried = {field.key for field in fields}
+    indexed = sorted(field.key for field in fields if field.scope is not Scope.PLAIN)
+    composites = sorted(tuple(sorted(keys)) for keys in vocabulary.composites if keys <= carried)
+    return Rule(tuple(indexed), tuple(composites), known.global_order)
+
+
+def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: Log) -> None:
+    """Remember the rule of each new type, and see that the others still file events as they did.
+
+    Raises:
+        StoreRefused: a type has events that today's rule would file otherwise.
+        StoreUnavailable: others change the rules all the time.
+    """
+    today = {name: rule_of(vocabulary, known) for name, known in vocabulary.types.items()}
+    for waits in range(CHANGES_MAX):
+        found = pace.persist(partial(transport.get, [RULES])).get(RULES, {})
+        old = _decoder.decode(blob(found, "rules")) if found else {}
+        changed = {
+            name: (old[name], rule) for name, rule in today.items() if old.get(name, rule) != rule
+        }
+        if changed:
+            _refuse_refiling(changed, log.scan())
+        if old | today == old or _remembered(transport, pace, found, old | today):
+            return
+        pace.wait(waits)
+    raise StoreUnavailable(f"the rules of the table changed {CHANGES_MAX} times meanwhile")
+
+
+def _remembered(transport: Transport, pace: Pace, found: Item, rules: Rules) -> bool:
+    """Write the rules down, unless somebody else did so since we looked."""
+    equal = {"rules": found.get("rules")}
+    change = Change(RULES, equal, sets={"rules": _encode(rules)})
+    try:
+        pace.persist(partial(transport.transact, [change], pace.fresh()))
+    except Cancelled:
+        return False
+    return True
+
+
+def _refuse_refiling(changed: dict[str, tuple[Rule, Rule]], events: Iterable[Event]) -> None:
+    for event in events:
+        if event.type in changed:
+            old, new = changed[event.type]
+            if old.filed(event) != new.filed(event):
+                raise StoreRefused(
+                    f"the indexes of {event.type} changed, and its event at {event.position} is "
+                    "filed by the old rule; give the new meaning a new type",
+                    type=event.type,
+                    position=event.position,
+                )

@@ -1,0 +1,142 @@
+"""The kernel's store on one DynamoDB table: fences guard decisions, slots order the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from random import Random
+from typing import ClassVar
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tidegate.engines.dynamodb.client import BotoTransport
+from tidegate.engines.dynamodb.commit import Writer
+from tidegate.engines.dynamodb.hints import Hints
+from tidegate.engines.dynamodb.items import once_place, once_receipt
+from tidegate.engines.dynamodb.log import Log
+from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.read import Reader
+from tidegate.engines.dynamodb.rows import Rows
+from tidegate.engines.dynamodb.rules import settle_rules
+from tidegate.engines.dynamodb.transport import ITEMS_MAX, Transport
+from tidegate.errors import InvalidInput, TidegateError
+from tidegate.kernel.model import (
+    ONCE_KEY_BYTES_MAX,
+    Commit,
+    Key,
+    Page,
+    Position,
+    Query,
+    Receipt,
+    Record,
+    check_text,
+)
+from tidegate.kernel.store import Schema, check_range
+
+
+class DynamoStore:
+    """A handle on one log and its rows. Threads may share it; it starts none."""
+
+    pack_cost_max: ClassVar[int] = ITEMS_MAX
+
+    def __init__(
+        self,
+        table: str,
+        schema: Schema,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        transport: Transport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        random: Random | None = None,
+    ) -> None:
+        """Opens the table, and makes it if it is missing; a ``transport`` brings its own.
+
+        Raises:
+            StoreRefused: the table is not ours, or holds events that today's types would file
+                otherwise. StoreUnavailable: it does not answer.
+        """
+        self.schema = schema
+        pace = Pace(clock, sleep, random)
+        self._transport = transport or _opened(table, region, endpoint, pace)
+        hints = Hints()
+        log = Log(self._transport, pace)
+        self._pace = pace
+        self._log = log
+        self._reader = Reader(self._transport, schema, pace, hints, log)
+        self._writer = Writer(self._transport, schema, pace, hints)
+        self._rows = Rows(self._transport, schema, pace)
+        settle_rules(self._transport, pace, schema.vocabulary, log)
+
+    @classmethod
+    def from_url(cls, url: str, schema: Schema) -> DynamoStore:
+        """Open ``dynamodb://table?region=…&endpoint=…``; both may be left to the environment.
+
+        Raises:
+            InvalidInput: the URL has another form.
+        """
+        parts = urlsplit(url)
+        given = parse_qs(parts.query, keep_blank_values=True)
+        if parts.scheme != "dynamodb" or not parts.netloc or parts.path.strip("/"):
+            raise InvalidInput(f"{url!r} is not dynamodb://table?region=…&endpoint=…", field="url")
+        if unknown := sorted(set(given) - {"region", "endpoint"}):
+            raise InvalidInput(f"{url!r} says {unknown}, which means nothing here", field="url")
+        region, endpoint = (given.get(name, [None])[-1] for name in ("region", "endpoint"))
+        return cls(unquote(parts.netloc), schema, region=region, endpoint=endpoint)
+
+    def read(
+        self,
+        query: Query,
+        *,
+        guard: Query | None = None,
+        after: Position = 0,
+        limit: int | None = None,
+    ) -> Page:
+        check_range(after, limit)
+        return self._reader.read(query, guard, after, limit)
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        return self._rows.get(keys)
+
+    def range(
+        self,
+        collection: str,
+        *,
+        index: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+    ) -> tuple[Record, ...]:
+        check_range(0, limit)
+        return self._rows.range(collection, index, prefix, after, limit)
+
+    def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+        return self._writer.commit(commits)
+
+    def receipt(self, key: str) -> Receipt | None:
+        try:
+            check_text("an idempotency key", key, ONCE_KEY_BYTES_MAX)
+        except TidegateError:
+            return None  # no commit can have had it
+        place = once_place(key)
+        # Ordered with transactions: a copy of the commit that is just landing is not missed.
+        found = self._pace.persist(partial(self._transport.get, [place], together=True))
+        return once_receipt(found[place]) if place in found else None
+
+    def feed(self, *, after: Position, limit: int) -> Page:
+        check_range(after, limit)
+        return Page(self._log.feed(after, limit) if limit > 0 else ())
+
+    def restore(self, collection: str, records: Iterable[Record]) -> None:
+        """Not atomic here: for the start of a process, before anyone reads the collection."""
+        self._rows.restore(collection, records)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _opened(table: str, region: str | None, endpoint: str | None, pace: Pace) -> Transport:
+    transport = BotoTransport(table, region=region, endpoint=endpoint)
+    transport.open_table(pace.sleep)
+    return transport

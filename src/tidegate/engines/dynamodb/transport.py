@@ -1,0 +1,175 @@
+"""The seam between this engine and DynamoDB: five calls on one table, and what can come of them.
+
+    get         items by place, read strongly, on request as one atomic cut
+    query       one page of a partition in order, read strongly
+    increment   the next number of a counter
+    put_absent  a put where nothing stands yet
+    transact    several actions, all or nothing
+
+The engine above speaks in plain items and structured actions; expressions, attribute types and
+error codes end here. Nothing is retried here: the engine owns every retry, because only it knows
+what may be sent twice. Tests put faults, or a table with torn visibility, behind this seam.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+Value = str | int | bytes
+Item = dict[str, Value]
+
+PK: Final = "pk"
+SK: Final = "sk"
+EXPIRES: Final = "expires"  # by which the service sweeps what is over
+ITEMS_MAX = 100  # of one transaction, of one atomic cut and of one batch of gets
+TRANSACTION_BYTES_MAX = 4 * 1024 * 1024
+
+
+class Place(NamedTuple):
+    """Where an item lies."""
+
+    pk: str
+    sk: str
+
+
+def place_of(item: Mapping[str, Value]) -> Place:
+    pk, sk = item[PK], item[SK]
+    assert isinstance(pk, str)
+    assert isinstance(sk, str)
+    return Place(pk, sk)
+
+
+# ── actions of a transaction ──────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Put an item where none may stand."""
+
+    item: Item
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.item)
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Put an item, whatever stands there."""
+
+    item: Item
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.item)
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete an item, if it is there."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Change an item, or make it, if its attributes are as demanded.
+
+    ``equal`` names attributes and the values that they must have; None: the attribute is absent.
+    ``below`` names attributes that must be absent or smaller.
+    """
+
+    place: Place
+    equal: Mapping[str, Value | None] = field(default_factory=dict)
+    below: Mapping[str, int] = field(default_factory=dict)
+    sets: Mapping[str, Value] = field(default_factory=dict)
+    adds: Mapping[str, int] = field(default_factory=dict)
+    removes: Sequence[str] = ()
+
+
+Action = Add | Replace | Remove | Change
+
+
+# ── what can come of a call ───────────────────────────────────────────────────────────────────────
+
+FAILED: Final = "ConditionalCheckFailed"
+CONTENDED: Final = frozenset(
+    {"TransactionConflict", "ProvisionedThroughputExceeded", "ThrottlingError"}
+)
+
+
+class Reason(NamedTuple):
+    """Why one action stood in a transaction's way: a code, and the item as it was found.
+
+    No code: nothing is known to be wrong with this action, which proves nothing.
+    """
+
+    code: str | None
+    item: Item
+
+
+class Busy(Exception):
+    """The call was not taken: throttled, in contention, or never sent. Nothing was applied."""
+
+
+class Lost(Exception):
+    """No answer that can be believed: the call may have been applied, or may yet be."""
+
+
+class Cancelled(Exception):
+    """The transaction was refused as a whole. Reasons stand by position; some may be left out."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        super().__init__(", ".join(str(reason.code) for reason in reasons))
+        self.reasons = tuple(reasons)
+
+
+class Slice(NamedTuple):
+    """One page of a query; ``next`` is where to go on, None at the end."""
+
+    items: list[Item]
+    next: str | None
+
+
+class Transport(Protocol):
+    """One table. Every call may raise Busy, Lost or StoreRefused; ``transact`` also Cancelled."""
+
+    def get(self, places: Sequence[Place], *, together: bool = False) -> dict[Place, Item]:
+        """The items that stand there; ``together`` as of one moment, ordered with transactions."""
+        ...
+
+    def query(
+        self,
+        pk: str,
+        *,
+        low: str | None = None,
+        high: str | None = None,
+        start: str | None = None,
+        limit: int | None = None,
+    ) -> Slice:
+        """Items of a partition with ``low`` ≤ sk ≤ ``high``, in order, after ``start``."""
+        ...
+
+    def increment(self, place: Place, attribute: str) -> int:
+        """The value after adding 1."""
+        ...
+
+    def put_absent(self, item: Item) -> Item | None:
+        """None if the item was put, else the one that already stands there."""
+        ...
+
+    def transact(self, actions: Sequence[Action], token: str) -> None:
+        """All or nothing; the service takes one token once."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def overwrite(transport: Transport, actions: Sequence[Action], token: str) -> None:
+    """Actions without a condition: only contention can refuse them, so they may be sent again."""
+    try:
+        transport.transact(actions, token)
+    except Cancelled as contention:
+        raise Busy(str(contention)) from contention

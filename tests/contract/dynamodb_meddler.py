@@ -1,0 +1,188 @@
+"""A DynamoDB transport with a test's hand in it: it notes what is sent and can spoil any call."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from tests.contract.world import SCHEMA
+from tidegate.engines.dynamodb import DynamoStore
+from tidegate.engines.dynamodb.client import BotoTransport
+from tidegate.engines.dynamodb.pack import Role, Step, described
+from tidegate.engines.dynamodb.transport import (
+    Action,
+    Busy,
+    Cancelled,
+    Change,
+    Item,
+    Lost,
+    Place,
+    Reason,
+    Slice,
+    Transport,
+)
+from tidegate.kernel.store import Schema
+
+Send = Callable[[], Any]
+Plot = Callable[[Send], Any]  # what happens instead of the call; it may make it
+
+
+class Gone(BaseException):
+    """The process that made the call is no more."""
+
+
+class Meddler:
+    """Passes the five calls on, unless a plot stands in the way of the next one of its name."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.calls: Counter[str] = Counter()
+        self.sent: list[Sequence[Action]] = []
+        self._plots: defaultdict[str, deque[Plot]] = defaultdict(deque)
+
+    def plot(self, call: str, *plots: Plot) -> None:
+        """Spoil the next calls of this name, one plot each."""
+        self._plots[call].extend(plots)
+
+    def get(self, places: Sequence[Place], *, together: bool = False) -> dict[Place, Item]:
+        found = self._through("get", lambda: self.inner.get(places, together=together))
+        assert isinstance(found, dict)
+        return found
+
+    def query(self, pk: str, **bounds: Any) -> Slice:
+        page = self._through("query", lambda: self.inner.query(pk, **bounds))
+        assert isinstance(page, Slice)
+        return page
+
+    def increment(self, place: Place, attribute: str) -> int:
+        return int(self._through("increment", lambda: self.inner.increment(place, attribute)))
+
+    def put_absent(self, item: Item) -> Item | None:
+        standing: Item | None = self._through("put", lambda: self.inner.put_absent(item))
+        return standing
+
+    def transact(self, actions: Sequence[Action], token: str) -> None:
+        self.sent.append(actions)
+        self._through("transact", lambda: self.inner.transact(actions, token))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def described(self) -> list[list[str]]:
+        """Every transaction so far, in words."""
+        return [described([_step(action) for action in actions]) for actions in self.sent]
+
+    def _through(self, call: str, send: Send) -> Any:
+        self.calls[call] += 1
+        plots = self._plots[call]
+        return plots.popleft()(send) if plots else send()
+
+
+def _step(action: Action) -> Step:
+    place = action.place
+    role = Role.ROW
+    if place.pk.startswith("index#"):
+        role = Role.FENCE if isinstance(action, Change) else Role.EVENTS
+    return Step(role, action, (0,))
+
+
+# ── plots ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lose_request(send: Send) -> Any:
+    raise Lost("the request never arrived")
+
+
+def lose_answer(send: Send) -> Any:
+    send()
+    raise Lost("the answer never arrived")
+
+
+def throttle(send: Send) -> Any:
+    raise Busy("ThrottlingException")
+
+
+def die_after(send: Send) -> Any:
+    send()
+    raise Gone
+
+
+def refuse(code: str, at: int, of: int) -> Plot:
+    """The transaction is cancelled for one of its actions."""
+
+    def plot(send: Send) -> Any:
+        raise Cancelled([Reason(code if i == at else None, {}) for i in range(of)])
+
+    return plot
+
+
+def tell_only(*positions: int) -> Plot:
+    """The call is made; of a refusal only the reasons at these positions are told."""
+
+    def plot(send: Send) -> Any:
+        try:
+            return send()
+        except Cancelled as refusal:
+            told = [
+                reason if at in positions else Reason(None, {})
+                for at, reason in enumerate(refusal.reasons)
+            ]
+            raise Cancelled(told) from None
+
+    return plot
+
+
+def first(act: Callable[[], Any]) -> Plot:
+    """Something else happens before the call is made."""
+
+    def plot(send: Send) -> Any:
+        act()
+        return send()
+
+    return plot
+
+
+# ── handles ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Time:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass(slots=True)
+class Table:
+    """A fresh table on the server of the tests, and handles on it."""
+
+    endpoint: str
+    name: str
+    time: Time
+
+    def transport(self) -> BotoTransport:
+        return BotoTransport(self.name, region="local", endpoint=self.endpoint)
+
+    def open(self, schema: Schema = SCHEMA) -> tuple[DynamoStore, Meddler]:
+        """A handle whose calls can be meddled with, in the table's virtual time."""
+        meddler = Meddler(self.transport())
+        time = self.time
+        store = DynamoStore(self.name, schema, transport=meddler, clock=time, sleep=time.sleep)
+        meddler.calls.clear()
+        meddler.sent.clear()
+        return store, meddler
+
+
+def fresh_table(endpoint: str, schema: Schema = SCHEMA) -> Table:
+    table = Table(endpoint, f"dynamo_{uuid4().hex[:16]}", Time())
+    DynamoStore(table.name, schema, region="local", endpoint=endpoint).close()
+    return table

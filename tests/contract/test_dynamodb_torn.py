@@ -1,0 +1,262 @@
+"""Torn visibility: what the DynamoDB engine reads while a transaction's items show one by one.
+
+The table is the model of `dynamodb_model`. Each rule of the engine, switched off, must be seen by
+the checker of `dynamodb_history`, or the checker would prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from tests.contract.dynamodb_history import MIXED, ROWS_ONLY, Decision, chaos, handle
+from tests.contract.dynamodb_model import CALM, COMMON, Cast, TornTable, Weather
+from tests.contract.world import (
+    OrderPlaced,
+    ProductAdded,
+    ProductRenamed,
+    about,
+    append,
+    clause,
+    positions,
+    told,
+)
+from tidegate.engines.dynamodb import DynamoStore
+from tidegate.engines.dynamodb.commit import Landing
+from tidegate.engines.dynamodb.items import FENCE, SPAN, fence_place, index_partition, void_slot
+from tidegate.engines.dynamodb.log import Log
+from tidegate.engines.dynamodb.pack import Pack, Role, Step
+from tidegate.engines.dynamodb.read import Reader
+from tidegate.engines.dynamodb.transport import Action, Change, Item, Place, Remove, Replace
+from tidegate.errors import StoreUnavailable
+from tidegate.kernel.model import Query, Receipt
+
+pytestmark = pytest.mark.parametrize("engine", ["dynamodb"])
+
+PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+BOTH = Query((*PRODUCT.clauses, clause(OrderPlaced, tags="customer_id:c1")))
+
+
+class Curtain:
+    """A table of which some items lag behind, until somebody waits."""
+
+    def __init__(self) -> None:
+        self.table = TornTable(Cast(0))
+        self.store = handle(self.table, CALM)
+        self.waits = 0
+
+    def draw(self, before: dict[Place, Item], lagging: Sequence[Place]) -> DynamoStore:
+        """A handle that sees these items as they were, and all of them once it has waited."""
+        now = dict(self.table.items)
+        for place in lagging:
+            self.table.items.pop(place)
+            if place in before:
+                self.table.items[place] = before[place]
+
+        def sleep(seconds: float) -> None:
+            self.waits += 1
+            self.table.items.update(now)
+
+        store = handle(self.table, CALM)
+        store._pace.sleep = sleep
+        return store
+
+    def picture(self) -> dict[Place, Item]:
+        return {place: dict(item) for place, item in self.table.items.items()}
+
+
+@pytest.mark.req("CB-25")
+@pytest.mark.parametrize("query", [PRODUCT, BOTH], ids=["one index", "two indexes"])
+def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, query: Query) -> None:
+    """Entry before fence, fence before entry, and every other part of a transaction in flight."""
+    curtain = Curtain()
+    append(curtain.store, ProductAdded("p1"), OrderPlaced("o1", "c1"))
+    before = curtain.picture()
+    append(curtain.store, ProductRenamed("p1"), OrderPlaced("o2", "c1"))
+    after = curtain.picture()
+    moving = sorted(place for place in after if after[place] != before.get(place))
+    new = curtain.store.read(query).events
+    old = tuple(event for event in new if event.position < SPAN * 2)
+    fences = {place for place in moving if place.sk == FENCE}
+    pages = []
+
+    for number in range(len(moving) + 1):
+        for lagging in combinations(moving, number):
+            if 0 < len(fences & set(lagging)) < len(fences):
+                continue  # fences are read in one cut, and no cut goes through a transaction
+            curtain.table.items = {place: dict(item) for place, item in after.items()}
+            pages.append(curtain.draw(before, lagging).read(query).events)
+
+    assert set(pages) == {old, new}
+    assert curtain.waits > 0
+
+
+@pytest.mark.req("CB-25")
+def test_a_count_short_by_one_is_read_again(engine: str) -> None:
+    curtain = Curtain()
+    receipts = [append(curtain.store, ProductRenamed("p1", str(n))) for n in range(4)]
+    place = Place(index_partition("product_id:p1"), f"{receipts[1].first:016}")
+    reader = curtain.draw({}, [place])
+
+    page = reader.read(PRODUCT)
+
+    assert positions(page.events) == [receipt.first for receipt in receipts]
+    assert curtain.waits > 0
+
+
+def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine: str) -> None:
+    """F10: what is missing is never taken for the end."""
+    curtain = Curtain()
+    receipt = append(curtain.store, ProductAdded("p1"))
+    del curtain.table.items[Place(index_partition("product_id:p1"), f"{receipt.first:016}")]
+
+    with pytest.raises(StoreUnavailable, match="not complete"):
+        handle(curtain.table, CALM).read(PRODUCT)
+
+
+def test_events_above_the_fence_are_left_for_the_next_read(engine: str) -> None:
+    """F8, F11: an event that shows before its fence was raised belongs to no boundary yet."""
+    curtain = Curtain()
+    first = append(curtain.store, ProductAdded("p1"))
+    before = curtain.picture()
+    second = append(curtain.store, ProductRenamed("p1"))
+    reader = curtain.draw(before, [fence_place("product_id:p1")])
+
+    early = reader.read(PRODUCT)
+    reader._pace.sleep(0)
+    late = reader.read(PRODUCT, after=first.last)
+
+    assert positions(early.events) == [first.last]
+    assert early.boundary is not None
+    assert early.boundary.seen["product_id:p1"] == {
+        "ProductAdded": first.last,
+        "ProductRenamed": 0,
+    }
+    assert positions(late.events) == [second.last]
+    (refused,) = reader.commit(told(ProductRenamed("p1"), on=[early.boundary]))
+    assert not isinstance(refused, Receipt)
+
+
+# ── chaos ─────────────────────────────────────────────────────────────────────────────────────────
+
+SEEDS = 50
+STALLING = Weather(stall=0.06)
+
+
+@pytest.mark.req("CB-1", "CB-10", "CB-15", "CB-25")
+@pytest.mark.parametrize("share", range(2))
+def test_every_decision_follows_from_the_facts_before_it(engine: str, share: int) -> None:
+    """Writers stall and die, requests are lost, late and torn; the replay contradicts nothing."""
+    runs = {seed: chaos(seed) for seed in range(share * SEEDS // 2, (share + 1) * SEEDS // 2)}
+
+    assert {seed: found for seed, found in runs.items() if found} == {}
+
+
+def test_rows_follow_from_their_facts(engine: str) -> None:
+    runs = {seed: chaos(seed, decisions=ROWS_ONLY) for seed in range(20)}
+
+    assert {seed: found for seed, found in runs.items() if found} == {}
+
+
+# ── each rule switched off ────────────────────────────────────────────────────────────────────────
+
+
+def resent(change: Callable[[Step], Action]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Every transaction goes out with its actions changed."""
+
+    def switch(monkeypatch: pytest.MonkeyPatch) -> None:
+        sound = Pack._steps
+
+        def steps(self: Pack, number: int, tx: str, inline: bool) -> list[Step]:
+            made = sound(self, number, tx, inline)
+            return [replace(step, action=change(step)) for step in made]
+
+        monkeypatch.setattr(Pack, "_steps", steps)
+
+    return switch
+
+
+def of_fences(change: Callable[[Change], Action]) -> Callable[[pytest.MonkeyPatch], None]:
+    return resent(lambda s: change(s.action) if _is(s, Role.FENCE) else s.action)  # type: ignore[arg-type]
+
+
+def of_rows(change: Callable[[Change], Action]) -> Callable[[pytest.MonkeyPatch], None]:
+    return resent(lambda s: change(s.action) if _is(s, Role.ROW) else s.action)  # type: ignore[arg-type]
+
+
+def _is(step: Step, role: Role) -> bool:
+    return step.role is role and isinstance(step.action, Change)
+
+
+def only_checked(change: Change) -> Change:
+    advances = any(name.startswith("pos") for name in change.sets)
+    return change if advances else replace(change, sets={}, below={})
+
+
+def overwritten(step: Step) -> Action:
+    if step.role is Role.SLOT and not isinstance(step.action, Remove | Change):
+        return Replace(step.action.item)
+    return step.action
+
+
+def forgotten(change: Change) -> Action:
+    return Remove(change.place) if "version" in change.removes else change
+
+
+def counts_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reader, "_agrees", lambda self, fence, name, events: True)
+
+
+def settle_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resend(self: Landing, drafts: Any, waits: int) -> Any:
+        self._number = None
+        return [(drafts, waits)]
+
+    monkeypatch.setattr(Landing, "_settled", resend)
+
+
+def holes_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Log, "_closed", lambda self, hole: void_slot(hole))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the engine, how to switch it off, and where its absence shows soon."""
+
+    off: Callable[[pytest.MonkeyPatch], None]
+    weather: Weather = COMMON
+    decisions: Sequence[Decision] = MIXED
+
+
+RULES = {
+    "an index is accepted by its counts": Rule(counts_off),
+    "what was observed is compared": Rule(of_fences(lambda c: replace(c, equal={}))),
+    "absent is an observed value": Rule(
+        of_fences(lambda c: replace(c, equal={k: v for k, v in c.equal.items() if v}))
+    ),
+    "a consumed fence is touched": Rule(of_fences(only_checked)),
+    "numbers rise along a fence": Rule(of_fences(lambda c: replace(c, below={}))),
+    "numbers rise along a row": Rule(of_rows(lambda c: replace(c, below={})), STALLING, ROWS_ONLY),
+    "a row is at its version": Rule(of_rows(lambda c: replace(c, equal={})), decisions=ROWS_ONLY),
+    "an absent row remembers its number": Rule(of_rows(forgotten), STALLING, ROWS_ONLY),
+    "a closed slot stays closed": Rule(resent(overwritten), STALLING),
+    "an unknown outcome is settled": Rule(settle_off),
+    "a hole is closed before it is passed": Rule(holes_off),
+}
+SEEDS_MAX = 300
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_switched_off_is_found_by_the_checker(
+    engine: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    off = RULES[rule]
+    off.off(monkeypatch)
+
+    broken = (chaos(seed, off.weather, off.decisions) for seed in range(SEEDS_MAX))
+
+    assert any(broken), f"{SEEDS_MAX} runs without the rule show nothing"
