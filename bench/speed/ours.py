@@ -35,7 +35,8 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.policy import Collection
 from tidegate.kernel.store import Schema, Store
-from tidegate.kernel.tags import Cross, Partition, Vocabulary, facts
+from tidegate.kernel.tags import Cross, Partition
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 KIND = "order"
 META = Meta(actor="bench")

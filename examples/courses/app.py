@@ -19,11 +19,13 @@ from tidegate.control.runtime import Control
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import NotFound, Refused
-from tidegate.kernel.folds import Fold, Folds, differences
+from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.policy import Collection, Nature, Writers
+from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import Cross, Partition, Vocabulary, facts
+from tidegate.kernel.tags import Cross, Partition
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 COURSES_PER_STUDENT_MAX = 3
 

@@ -18,10 +18,11 @@ from tidegate.control.runtime import Control
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import Refused
-from tidegate.kernel.folds import Fold, Folds, differences
+from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.policy import Collection, Index, Nature, Writers
+from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import Vocabulary
+from tidegate.kernel.vocabulary import Vocabulary
 
 
 class CustomerUnits(Struct, frozen=True, rename="camel", omit_defaults=True):

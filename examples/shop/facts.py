@@ -6,7 +6,8 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from tidegate.kernel.tags import Cross, Partition, Untagged, facts
+from tidegate.kernel.tags import Cross, Partition, Untagged
+from tidegate.kernel.vocabulary import facts
 
 
 class ProductAdded(Struct, frozen=True, rename="camel"):

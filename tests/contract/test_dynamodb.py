@@ -66,7 +66,8 @@ from tidegate.kernel.model import (
     Receipt,
 )
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import Cross, Partition, Vocabulary, facts
+from tidegate.kernel.tags import Cross, Partition
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 pytestmark = pytest.mark.parametrize("engine", ["dynamodb"])
 

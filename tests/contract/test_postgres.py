@@ -60,7 +60,8 @@ from tidegate.kernel import codec
 from tidegate.kernel.model import ALL, ONCE_KEPT, Key, Once, Query, Receipt
 from tidegate.kernel.policy import Collection, Index, entry
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import Cross, Partition, Vocabulary, facts
+from tidegate.kernel.tags import Cross, Partition
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 Open = Callable[..., PostgresStore]
 

@@ -74,6 +74,19 @@ def test_keeps_the_position_that_created_a_row(store: Store) -> None:
     assert stored(store, A) == Record(A, third, born, row(name="3"))
 
 
+def test_a_row_made_and_changed_in_one_commit_is_born_by_the_first_of_its_facts(
+    store: Store,
+) -> None:
+    facts = (Rebooted(), ProductAdded("p1"), ProductAdded("p2"))
+
+    made = land(store, told(*facts, writes=[Put(A, row(name="1"), ABSENT, fact=2, born=1)]))
+    assert stored(store, A) == Record(A, made.first + 2, made.first + 1, row(name="1"))
+
+    again = Put(A, row(name="2"), made.first + 2, fact=2, born=0)  # deleted and made anew
+    remade = land(store, told(*facts, writes=[again]))
+    assert stored(store, A) == Record(A, remade.first + 2, remade.first, row(name="2"))
+
+
 def test_gets_rows_in_the_order_asked_and_a_row_twice_if_asked_twice(store: Store) -> None:
     write(store, put(A, row(name="a")), put(B, row(name="b")))
     a, b = stored(store, A), stored(store, B)

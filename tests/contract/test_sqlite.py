@@ -68,7 +68,8 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.policy import Collection, Index, Writers, entry
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import Cross, FactType, Partition, Tag, Vocabulary, facts
+from tidegate.kernel.tags import Cross, Partition, Tag
+from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
 
 Open = Callable[..., SqliteStore]
 

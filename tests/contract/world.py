@@ -39,7 +39,8 @@ from tidegate.kernel.model import (
 from tidegate.kernel.policy import Collection, Index, Nature, Writers
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema, Store, demand_boundary
-from tidegate.kernel.tags import Cross, FactType, Partition, Vocabulary, facts
+from tidegate.kernel.tags import Cross, Partition
+from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

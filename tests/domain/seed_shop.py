@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from msgspec import Struct, defstruct
 
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import Cross, Partition, Untagged, Vocabulary, facts
+from tidegate.kernel.tags import Cross, Partition, Untagged
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 
 class Seed(Struct, frozen=True, rename="camel"):

@@ -16,7 +16,7 @@ from msgspec import Struct, defstruct
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.model import Event, Fact, Meta
-from tidegate.kernel.tags import FactType, Vocabulary, facts
+from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -17,7 +17,8 @@ from tests.domain.seed_shop import SHOP, C, P, slice_of, struct, vocabulary_of
 from tidegate.errors import InvalidDefinition, InvalidInput, LimitExceeded
 from tidegate.kernel.model import Fact
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import ALL_INDEX, Partition, Tag, Untagged, Vocabulary
+from tidegate.kernel.tags import ALL_INDEX, Partition, Tag, Untagged
+from tidegate.kernel.vocabulary import Vocabulary
 
 pure = {"engines": None, "reason": "a definition is checked before there is a store"}
 

@@ -14,7 +14,8 @@ from tests.domain.seed_shop import C, P, slice_of, struct, vocabulary_of
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel.model import Clause, Fact, Query
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import Cross, Vocabulary, tag_fields
+from tidegate.kernel.tags import Cross, tag_fields
+from tidegate.kernel.vocabulary import Vocabulary
 
 pure = {"engines": None, "reason": "derivation is a pure function of types and values"}
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -12,7 +12,8 @@ from tests.domain.seed_shop import SHOP, slice_of
 from tidegate.errors import InvalidInput, LimitExceeded
 from tidegate.kernel.model import Clause, Query
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import Partition, Tag, Untagged, Vocabulary, facts
+from tidegate.kernel.tags import Partition, Tag, Untagged
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 pure = {"engines": None, "reason": "derivation is a pure function of types and values"}
 

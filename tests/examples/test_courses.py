@@ -36,8 +36,9 @@ from tests.examples.racing import (
 )
 from tidegate.control.runtime import Control
 from tidegate.errors import InvalidDefinition
-from tidegate.kernel.folds import differences
-from tidegate.kernel.tags import Partition, Vocabulary
+from tidegate.kernel.replay import differences
+from tidegate.kernel.tags import Partition
+from tidegate.kernel.vocabulary import Vocabulary
 
 
 @pytest.fixture

@@ -42,8 +42,8 @@ from tests.examples.racing import (
 )
 from tidegate.control.runtime import Control
 from tidegate.errors import BoundaryMoved
-from tidegate.kernel.folds import differences
 from tidegate.kernel.model import ALL, Boundary, Commit, Receipt
+from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import demand_boundary
 

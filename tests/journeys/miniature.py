@@ -18,7 +18,8 @@ from tidegate.kernel.model import Key
 from tidegate.kernel.policy import Collection, Index, Nature, Writers
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import Partition, Untagged, Vocabulary, facts
+from tidegate.kernel.tags import Partition, Untagged
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 # ── facts ─────────────────────────────────────────────────────────────────────────────────────────
 

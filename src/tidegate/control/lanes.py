@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -26,35 +28,44 @@ from tidegate.clock import Clock, system_clock
 from tidegate.control.runtime import Outcome, Submit
 from tidegate.errors import (
     BoundaryMoved,
+    Invalid,
     InvalidDefinition,
-    LimitExceeded,
+    InvalidInput,
     StoreUnavailable,
-    TidegateError,
+    TooLarge,
     VersionConflict,
 )
-from tidegate.kernel.folds import Folds, Unfolding
+from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import NO_META, Commit, Key, Meta, Position, Receipt
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
+from tidegate.kernel.unfolding import PackFull, Rows, Unfolding
 
-THREADS_MAX = 8  # lanes that are drained at once
+THREADS_MAX = 8  # lanes that have their turn at once
 PACK_MAX = 200  # reports in one commit
-WAITING_MAX = 10_000  # reports in one lane; past it, callers are told to come back
+WAITING_MAX = 10_000  # reports, or commands, in one lane; past it, callers are told to come back
 DEADLINE_SECONDS = 10.0
 BACK_OFF_SECONDS = 0.002  # after a conflict with another process, full jitter, doubled
 BACK_OFF_SECONDS_MAX = 0.1
+DOUBLINGS_MAX = 10
 ROWS_KNOWN_MAX = 4_096  # per lane, handed from pack to pack
+LANES_IDLE_MAX = 64  # lanes without work whose rows are still known
 
 
 @dataclass(slots=True)
 class _Report:
     slice: Slice
     report: Struct
+    keys: tuple[Key, ...]
     meta: Meta
     deadline: float
     future: Future[Outcome] = field(default_factory=Future)
+
+    # What became of it in the pack that is being tried.
     facts: tuple[Struct, ...] = ()
+    answer: bytes = b""
     span: range = range(0)  # its facts in the pack, follow-ups included
+    error: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -65,15 +76,31 @@ class _Command:
 
 @dataclass(slots=True)
 class _Lane:
-    lock: Lock = field(default_factory=Lock)
+    name: str
     reports: deque[_Report] = field(default_factory=deque)
     commands: deque[_Command] = field(default_factory=deque)
     draining: bool = False
-    known: dict[Key, tuple[Position, Any]] = field(default_factory=dict)
+    known: Rows = field(default_factory=dict)
 
 
-class PackFull(LimitExceeded):
-    """The pack would cost more than one commit may; alone in it, a report is simply too large."""
+@dataclass(slots=True)
+class _Pack:
+    """Reports that were decided one after the other, to be answered by one commit."""
+
+    unfolding: Unfolding
+    at: datetime
+    reports: list[_Report] = field(default_factory=list)
+    # What reports looked at that add nothing to the commit: repeated ones and refused ones.
+    doubtful: dict[Key, Position] = field(default_factory=dict)
+
+    def is_spoiled(self, error: Exception) -> bool:
+        """Whether some report of it keeps the commit from landing, now and ever: it breaks a limit
+        or a form, or makes a row for a worker that stands already.
+        """
+        if isinstance(error, VersionConflict):
+            row = Key(str(error.facts["collection"]), str(error.facts["id"]))
+            return self.unfolding.intends(row)
+        return isinstance(error, Invalid | TooLarge)
 
 
 class Lanes:
@@ -97,8 +124,10 @@ class Lanes:
         self._monotonic = monotonic
         self._sleep = sleep
         self._jitter = jitter
+        self._lock = Lock()  # over the lanes and their queues; never held while anything is run
         self._lanes: dict[str, _Lane] = {}
-        self._lock = Lock()
+        self._idle: OrderedDict[str, None] = OrderedDict()  # longest first
+        self._closed = False
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="tidegate-lane")
 
     def record(
@@ -108,54 +137,86 @@ class Lanes:
 
         The future raises Refused (its machine says no; the neighbours in the pack are unharmed),
         Unavailable (not applied) or Unknown.
+
+        Raises:
+            StoreUnavailable: the lane is full or closed. InvalidInput: another slice's report.
         """
-        if item.rows is None:
-            raise InvalidDefinition(f"a report is decided from rows; {item.name} reads facts")
-        waiting = _Report(item, report, meta, self._monotonic() + DEADLINE_SECONDS)
-        found = self._lane(lane)
-        with found.lock:
-            if len(found.reports) >= WAITING_MAX:
-                raise StoreUnavailable(f"lane {lane} is full; report again later", lane=lane)
-            found.reports.append(waiting)
-        self._wake(found)
+        if item.rows is None or item.expects or item.spends:
+            raise InvalidDefinition(f"{item.name} is no report: those are decided from rows alone")
+        if not isinstance(report, item.command):
+            raise InvalidInput(f"{item.name} takes {item.command.__name__}")
+        deadline = self._monotonic() + DEADLINE_SECONDS
+        waiting = _Report(item, report, item.rows(report), meta, deadline)
+        self._enqueue(lane, waiting)
         return waiting.future
 
     def command(self, lane: str, run: Callable[[], Any]) -> Future[Any]:
-        """Run a command alone in the lane, before any report that still waits there."""
+        """Run a command alone in the lane, before any report that still waits there.
+
+        Raises:
+            StoreUnavailable: the lane is full or closed.
+        """
         waiting = _Command(run)
-        found = self._lane(lane)
-        with found.lock:
-            found.commands.append(waiting)
-        self._wake(found)
+        self._enqueue(lane, waiting)
         return waiting.future
 
     def close(self) -> None:
         """Finish what waits, then stop."""
+        with self._lock:
+            self._closed = True
         self._threads.shutdown(wait=True)
 
-    def _lane(self, name: str) -> _Lane:
-        with self._lock:
-            return self._lanes.setdefault(name, _Lane())
+    # ── queues and turns ──
 
-    def _wake(self, lane: _Lane) -> None:
-        with lane.lock:
-            if lane.draining:
-                return
-            lane.draining = True
-        self._threads.submit(self._drain, lane)
+    def _enqueue(self, name: str, waiting: _Report | _Command) -> None:
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable("the lanes are closed; report again later", lane=name)
+            lane = self._lanes.get(name) or _Lane(name)
+            reporting = isinstance(waiting, _Report)
+            queue: deque[Any] = lane.reports if reporting else lane.commands
+            if len(queue) >= WAITING_MAX:
+                raise StoreUnavailable(f"lane {name} is full; report again later", lane=name)
+            queue.append(waiting)
+            self._lanes[name] = lane
+            self._idle.pop(name, None)
+            if not lane.draining:
+                lane.draining = True
+                self._threads.submit(self._drain, lane)
 
     def _drain(self, lane: _Lane) -> None:
-        while True:
-            with lane.lock:
-                command = lane.commands.popleft() if lane.commands else None
-                pack = [] if command else self._next_pack(lane)
-                if command is None and not pack:
-                    lane.draining = False
-                    return
-            if command is not None:
+        """One turn; if more waits, the lane goes to the end of the line of lanes."""
+        while self._turn(lane):
+            try:
+                self._threads.submit(self._drain, lane)
+            except RuntimeError:
+                continue  # closing: this thread finishes what waits
+            return
+
+    def _turn(self, lane: _Lane) -> bool:
+        """Run a command or else a pack of reports; whether there was any."""
+        with self._lock:
+            command = lane.commands.popleft() if lane.commands else None
+            pack = [] if command else self._next_pack(lane)
+            if command is None and not pack:
+                self._rest(lane)
+                return False
+        # Whoever gave up while waiting is dropped now; from here on nobody can.
+        if command is not None:
+            if command.future.set_running_or_notify_cancel():
                 self._run(lane, command)
-            else:
-                self._run_pack(lane, pack)
+        else:
+            pack = [item for item in pack if item.future.set_running_or_notify_cancel()]
+            self._run_pack(lane, pack)
+        return True
+
+    def _rest(self, lane: _Lane) -> None:
+        """Keep what the lane knows, but not of ever more lanes."""
+        lane.draining = False
+        self._idle[lane.name] = None
+        if len(self._idle) > LANES_IDLE_MAX:
+            longest, _ = self._idle.popitem(last=False)
+            del self._lanes[longest]
 
     def _next_pack(self, lane: _Lane) -> list[_Report]:
         count = min(len(lane.reports), PACK_MAX)
@@ -167,88 +228,98 @@ class Lanes:
     def _run(self, lane: _Lane, command: _Command) -> None:
         lane.known.clear()  # the command writes rows that we would not notice
         try:
-            command.future.set_result(command.run())
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+            answer = command.run()
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
             command.future.set_exception(error)
+        else:
+            command.future.set_result(answer)
 
-    def _run_pack(self, lane: _Lane, pack: list[_Report]) -> None:
-        """Decide, step and commit the pack; what does not fit goes back to the head of the lane."""
+    # ── packs ──
+
+    def _run_pack(self, lane: _Lane, waiting: list[_Report]) -> None:
+        """Decide, step and commit the reports, in as many commits as it takes."""
         conflicts = 0
-        while pack:
-            pack = self._in_time(pack)
+        size = len(waiting)
+        while waiting := self._in_time(waiting):
+            pack = self._decide(lane, waiting[:size])
             try:
-                unfolding, taken, rest = self._unfold(lane, pack)
-                receipt = self._land(unfolding, pack[0].meta)
-            except (VersionConflict, BoundaryMoved):
-                lane.known.clear()
-                conflicts += 1
-                longest = min(BACK_OFF_SECONDS * 2**conflicts, BACK_OFF_SECONDS_MAX)
-                self._sleep(longest * self._jitter())
-                continue
+                receipt = self._land(pack)
             except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
                 lane.known.clear()
-                for report in pack:
-                    if not report.future.done():
-                        report.future.set_exception(error)
-                return
-            self._answer(lane, unfolding, taken, receipt)
-            pack = rest
+                spoiled = pack.is_spoiled(error)
+                if isinstance(error, VersionConflict | BoundaryMoved) and not spoiled:
+                    conflicts += 1
+                    self._back_off(conflicts)
+                    continue
+                if spoiled and len(pack.reports) > 1:
+                    size = len(pack.reports) // 2  # until the one that spoils it is alone
+                    continue
+                self._fail(pack.reports, error)
+            else:
+                self._answer(lane, pack, receipt)
+            waiting = waiting[len(pack.reports) :]
+            size = len(waiting)
 
-    def _in_time(self, pack: list[_Report]) -> list[_Report]:
+    def _in_time(self, waiting: list[_Report]) -> list[_Report]:
         now = self._monotonic()
-        for report in pack:
-            if report.deadline < now:
-                late = StoreUnavailable("the report waited too long for its row; send it again")
-                report.future.set_exception(late)
-        return [report for report in pack if report.deadline >= now]
+        late = [report for report in waiting if report.deadline < now]
+        if late:
+            error = StoreUnavailable("the report waited too long for its row; send it again")
+            self._fail(late, error)
+        return [report for report in waiting if report.deadline >= now]
 
-    def _unfold(
-        self, lane: _Lane, pack: list[_Report]
-    ) -> tuple[Unfolding, list[_Report], list[_Report]]:
-        """Step the reports of a pack in order until its cost is spent; the rest is for the next."""
-        unfolding = Unfolding(self._folds, self._store.get, lane.known)
-        rows = [item.slice.rows for item in pack]
-        unfolding.fetch(
-            key for item, of in zip(pack, rows, strict=True) if of for key in of(item.report)
-        )
-        now = self._clock()
-        cost_max = self._store.pack_cost_max
-        taken: list[_Report] = []
-        for number, report in enumerate(pack):
+    def _decide(self, lane: _Lane, reports: list[_Report]) -> _Pack:
+        """Step the reports in order, until the cost of a commit is spent."""
+        unfolding = Unfolding(self._folds, self._store.get, lane.known, self._store.pack_cost_max)
+        pack = _Pack(unfolding, self._clock())
+        try:
+            unfolding.fetch(key for report in reports for key in report.keys)
+        except Exception as error:  # noqa: BLE001 - nobody's rows could be read
+            for report in reports:
+                report.facts, report.error = (), error
+            pack.reports = reports
+            return pack
+        for report in reports:
             start = len(unfolding.facts)
+            report.facts, report.error = (), None
             try:
-                with unfolding.kept_whole():
-                    report.facts = unfolding.decide(report.slice, report.report, now)
-                    if (cost := unfolding.cost()) > cost_max:
-                        raise PackFull("storage items of a pack", cost, cost_max)
-            except PackFull as full:
-                if start:
-                    return unfolding, taken, pack[number:]
-                report.future.set_exception(full)
-                continue
-            except TidegateError as refusal:
-                report.future.set_exception(refusal)
-                continue
+                report.facts, report.answer = unfolding.decide(report.slice, report.report, pack.at)
+            except PackFull:
+                break
+            except Exception as error:  # noqa: BLE001 - it is this report's, not its neighbours'
+                report.error = error
+            if not report.facts:
+                pack.doubtful |= unfolding.looked
             report.span = range(start, len(unfolding.facts))
-            taken.append(report)
-        return unfolding, taken, []
+            pack.reports.append(report)
+        return pack
 
-    def _land(self, unfolding: Unfolding, meta: Meta) -> Receipt | None:
-        if not unfolding.facts:
+    def _land(self, pack: _Pack) -> Receipt | None:
+        pack.unfolding.demand_current(pack.doubtful)
+        if not pack.unfolding.facts:
             return None
-        return self._submit(unfolding.commit(Commit(self._clock(), meta))).result()
+        basis = Commit(pack.at, pack.reports[0].meta)
+        return self._submit(pack.unfolding.commit(basis)).result()
 
-    def _answer(
-        self, lane: _Lane, unfolding: Unfolding, taken: list[_Report], receipt: Receipt | None
-    ) -> None:
+    def _back_off(self, conflicts: int) -> None:
+        longest = BACK_OFF_SECONDS * 2 ** min(conflicts, DOUBLINGS_MAX)
+        self._sleep(min(longest, BACK_OFF_SECONDS_MAX) * self._jitter())
+
+    def _answer(self, lane: _Lane, pack: _Pack, receipt: Receipt | None) -> None:
         if receipt is not None:
-            lane.known.update(unfolding.settled(receipt.first))
-        while len(lane.known) > ROWS_KNOWN_MAX:
-            lane.known.pop(next(iter(lane.known)))
-        for report in taken:
+            lane.known.update(pack.unfolding.settled(receipt.first))
+        for key in list(islice(lane.known, max(0, len(lane.known) - ROWS_KNOWN_MAX))):
+            del lane.known[key]
+        for report in pack.reports:
+            if report.error is not None:
+                report.future.set_exception(report.error)
+                continue
             own = None
             if receipt is not None and report.span:
                 last = receipt.first + report.span[-1]
                 own = Receipt(receipt.first + report.span[0], last, receipt.at)
-            answer = report.slice.answer(report.facts)
-            report.future.set_result(Outcome(report.facts, own, answer))
+            report.future.set_result(Outcome(report.facts, own, report.answer))
+
+    def _fail(self, reports: list[_Report], error: Exception) -> None:
+        for report in reports:
+            report.future.set_exception(error)

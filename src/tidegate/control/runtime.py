@@ -14,7 +14,6 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import datetime
 from hashlib import sha256
 
 from msgspec import Struct
@@ -25,13 +24,19 @@ from tidegate.errors import (
     BoundaryMoved,
     Conflict,
     IdempotencyMismatch,
+    Invalid,
     InvalidInput,
-    Refused,
+    StaleVersion,
+    TidegateError,
+    TooLarge,
+    Unavailable,
+    Unknown,
     VersionConflict,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.folds import Folds, Unfolding
+from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import (
+    ABSENT,
     COST_MAX,
     NO_META,
     Boundary,
@@ -45,13 +50,18 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store, demand_boundary
+from tidegate.kernel.unfolding import Rows, Unfolding
 
 ATTEMPTS_MAX = 3
 REFOLDS_MAX = 50  # a fold's row that moved costs no attempt, but not for ever
 BACK_OFF_SECONDS = 0.005  # doubled per attempt, full jitter
 BACK_OFF_SECONDS_MAX = 0.2
+DOUBLINGS_MAX = 10
 
 Submit = Callable[[Commit], "Future[Receipt]"]
+
+# Every other error of a slice or fold is what a rule says of the state that it saw.
+NO_RULINGS = (Invalid, TooLarge, Unavailable, Unknown)
 
 
 class Outcome(Struct, frozen=True):
@@ -65,6 +75,31 @@ class Outcome(Struct, frozen=True):
     def position(self) -> Position:
         """The log position that it caused, 0 if none."""
         return 0 if self.receipt is None else self.receipt.last
+
+
+class _Moved(Exception):
+    """The store's conflict with a commit of ours, apart from any that a rule raises itself."""
+
+    def __init__(self, conflict: BoundaryMoved | VersionConflict) -> None:
+        super().__init__(conflict.detail)
+        self.conflict = conflict
+
+    @property
+    def row(self) -> Key | None:
+        """The row that moved, if it was one."""
+        if not isinstance(self.conflict, VersionConflict):
+            return None
+        return Key(str(self.conflict.facts["collection"]), str(self.conflict.facts["id"]))
+
+
+class _Decision(Struct, frozen=True):
+    """What a slice decided, and on what."""
+
+    values: tuple[Struct, ...]
+    basis: Commit  # the boundary or the checks that it stands on
+    read: Rows
+    spent: tuple[Key, ...]
+    answer: bytes
 
 
 class Control:
@@ -110,15 +145,17 @@ class Control:
         once = None if key is None else Once(key, digest(meta.actor, item.name, command))
         if once is not None and (earlier := self._earlier(once)) is not None:
             return earlier
-        moved = Conflict("no attempt was allowed")
+        moved: Conflict = Conflict("no attempt was allowed")
         for attempt in range(self._attempts_max):
             if attempt:
                 self._back_off(attempt)
             try:
                 return self._attempt(item, command, meta, once)
-            except (BoundaryMoved, VersionConflict) as conflict:
-                moved = conflict
-            except Refused:
+            except _Moved as again:
+                moved = again.conflict
+            except NO_RULINGS:
+                raise
+            except TidegateError:
                 # The refusal may have seen this very command's earlier copy.
                 if once is not None and (earlier := self._earlier(once)) is not None:
                     return earlier
@@ -131,19 +168,33 @@ class Control:
 
     def _attempt(self, item: Slice, command: Struct, meta: Meta, once: Once | None) -> Outcome:
         at = self.clock()
+        state: object
         if item.rows is not None:
-            return self._from_rows(item, command, at, meta, once)
-        boundary, state = self._read(item, command)
-        basis = Commit(at, meta, boundaries=(boundary,))
+            keys = item.rows(command)
+            known = self._read_rows(keys)
+            self._demand_expected(item, command, known)
+            state = tuple(known[key][1] for key in keys)
+            seen = tuple(Check(key, version) for key, (version, _) in known.items())
+            basis = Commit(at, meta, writes=seen)
+        else:
+            known = {}
+            boundary, state = self._read(item, command)
+            basis = Commit(at, meta, boundaries=(boundary,))
         try:
             values = tuple(item.decide(state, command, at))
-        except Refused:
+        except NO_RULINGS:
+            raise
+        except TidegateError:
             if item.certify:
                 self._land(basis)
             raise
-        if not values:
-            return Outcome((), None, item.answer(()))
-        return self._fold(values, basis, item.answer(values), once)
+        answer = item.answer(values)
+        if values:
+            spent = () if item.spends is None else item.spends(command)
+            return self._fold(_Decision(values, basis, known, spent, answer), once)
+        # The empty decision, too, may have seen this very command's earlier copy.
+        earlier = None if once is None else self._earlier(once)
+        return Outcome((), None, answer) if earlier is None else earlier
 
     def _read(self, item: Slice, command: Struct) -> tuple[Boundary, object]:
         vocabulary = self.folds.vocabulary
@@ -157,74 +208,65 @@ class Control:
             state = item.evolve(state, vocabulary.value(event, views[event.type]))
         return demand_boundary(page, query), state
 
-    def _fold(
-        self, values: tuple[Struct, ...], basis: Commit, answer: bytes, once: Once | None
-    ) -> Outcome:
-        """Step the rows of decided facts and commit; a row that moved is read and stepped again."""
-        moved = Conflict("no fold was allowed")
-        for _ in range(REFOLDS_MAX):
-            unfolding = Unfolding(self.folds, self.store.get)
-            unfolding.fetch(key for value in values for key in self.folds.keys(value))
-            try:
-                unfolding.add(values, basis.at)
-            except Refused:
-                # The rows are newer than the decision: if its boundary moved, that is the reason.
-                self._land(basis)
-                raise
-            try:
-                return self._landed(values, unfolding, basis, answer, once)
-            except VersionConflict as conflict:
-                moved = conflict
-                self._back_off(1)
-        raise moved
+    def _read_rows(self, keys: tuple[Key, ...]) -> Rows:
+        """The rows that a slice starts from: their versions are its boundary."""
+        unfolding = Unfolding(self.folds, self.store.get)
+        unfolding.fetch(keys)
+        return unfolding.known
 
-    def _from_rows(
-        self, item: Slice, command: Struct, at: datetime, meta: Meta, once: Once | None
-    ) -> Outcome:
-        """A slice that starts from rows: its boundary is the versions of what it read."""
-        assert item.rows is not None
-        read = item.rows(command)
-        moved = Conflict("no fold was allowed")
-        for _ in range(REFOLDS_MAX):
-            unfolding = Unfolding(self.folds, self.store.get)
-            unfolding.fetch(read)
-            seen = tuple(Check(key, unfolding.known[key][0]) for key in read)
+    def _demand_expected(self, item: Slice, command: Struct, known: Rows) -> None:
+        for key, version in ({} if item.expects is None else item.expects(command)).items():
+            found = known[key][0]
+            if found not in (ABSENT, version):
+                raise StaleVersion(version, found)
+
+    def _fold(self, decision: _Decision, once: Once | None) -> Outcome:
+        """Step the rows of decided facts and commit; a row that moved is read and stepped again.
+
+        What the slice itself read stays as it was read: if that moved, it must decide again.
+        """
+        for _ in range(REFOLDS_MAX - 1):
+            unfolding = self._unfolding(decision)
             try:
-                values = unfolding.decide(item, command, at)
-            except Refused:
-                if item.certify:
-                    self._land(Commit(at, meta, writes=seen))
-                raise
-            if not values:
-                return Outcome((), None, item.answer(()))
-            answer = item.answer(values)
-            try:
-                return self._landed(values, unfolding, Commit(at, meta), answer, once)
-            except VersionConflict as conflict:
-                if Key(str(conflict.facts["collection"]), str(conflict.facts["id"])) in read:
+                return self._folded(unfolding, decision, once)
+            except _Moved as moved:
+                if moved.row is None or moved.row in decision.read or unfolding.intends(moved.row):
                     raise
-                moved = conflict
                 self._back_off(1)
-        raise moved
+        return self._folded(self._unfolding(decision), decision, once)
 
-    def _landed(
-        self,
-        values: tuple[Struct, ...],
-        unfolding: Unfolding,
-        basis: Commit,
-        answer: bytes,
-        once: Once | None,
-    ) -> Outcome:
+    def _unfolding(self, decision: _Decision) -> Unfolding:
+        unfolding = Unfolding(self.folds, self.store.get, dict(decision.read))
+        unfolding.fetch(key for value in decision.values for key in self.folds.keys(value))
+        for key in decision.read:
+            unfolding.row(key)
+        return unfolding
+
+    def _folded(self, unfolding: Unfolding, decision: _Decision, once: Once | None) -> Outcome:
+        basis = decision.basis
+        try:
+            unfolding.add(decision.values, basis.at)
+            unfolding.spend(decision.spent)
+        except NO_RULINGS:
+            raise
+        except TidegateError:
+            # Its rows are newer than the decision and were not read at one moment: the refusal
+            # counts only if neither the boundary nor any of them has moved.
+            self._land(Commit(basis.at, basis.meta, (), basis.boundaries, unfolding.pins()))
+            raise
         if once is not None:
-            once = Once(once.key, once.digest, answer)
+            once = Once(once.key, once.digest, decision.answer)
         receipt = self._land(unfolding.commit(basis, once))
         if receipt.replayed:
             return Outcome((), receipt, receipt.answer)
-        return Outcome(values, receipt, answer)
+        return Outcome(decision.values, receipt, decision.answer)
 
     def _land(self, commit: Commit) -> Receipt:
         self.store.schema.check(commit, COST_MAX)
-        return self._submit(commit).result()
+        try:
+            return self._submit(commit).result()
+        except (BoundaryMoved, VersionConflict) as conflict:
+            raise _Moved(conflict) from conflict
 
     def _earlier(self, once: Once) -> Outcome | None:
         receipt = self.store.receipt(once.key)
@@ -235,7 +277,7 @@ class Control:
         return Outcome((), receipt, receipt.answer)
 
     def _back_off(self, attempt: int) -> None:
-        longest = min(BACK_OFF_SECONDS * 2 ** (attempt - 1), BACK_OFF_SECONDS_MAX)
+        longest = min(BACK_OFF_SECONDS * 2 ** min(attempt - 1, DOUBLINGS_MAX), BACK_OFF_SECONDS_MAX)
         self._sleep(longest * self._jitter())
 
 

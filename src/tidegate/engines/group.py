@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 
 from tidegate.errors import StoreUnavailable, TidegateError
-from tidegate.kernel.model import Commit, Receipt
+from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.kernel.store import Store
 
 GROUP_MAX = 512  # commits in one flush
@@ -42,10 +42,11 @@ class Grouped:
 
     def submit(self, commit: Commit) -> Future[Receipt]:
         """Raises: StoreUnavailable: the writer is closed, or too much waits for it already."""
-        if self._closed or self._queue.qsize() >= WAITING_MAX:
-            raise StoreUnavailable("the writer takes no more commits now; try again later")
         future: Future[Receipt] = Future()
-        self._queue.put((commit, future))
+        with self._closing:  # nothing may come to stand behind the end of the queue
+            if self._closed or self._queue.qsize() >= WAITING_MAX:
+                raise StoreUnavailable("the writer takes no more commits now; try again later")
+            self._queue.put((commit, future))
         return future
 
     def close(self) -> None:
@@ -86,8 +87,11 @@ class Grouped:
         return group
 
     def _flush(self, group: list[_Request]) -> None:
+        # Whoever gave up while waiting is dropped now; from here on nobody can.
+        group = [request for request in group if request[1].set_running_or_notify_cancel()]
         try:
-            results = self.store.commit(*(commit for commit, _ in group))
+            results = self.store.commit(*(commit for commit, _ in group)) if group else ()
+            assert len(results) == len(group), "a store answers every commit"
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             for _, future in group:
                 future.set_exception(error)
@@ -100,4 +104,5 @@ class Grouped:
 
 
 def _size(commit: Commit) -> int:
-    return sum(len(fact.body) for fact in commit.facts) + 256
+    rows = sum(len(write.data) for write in commit.writes if isinstance(write, Put))
+    return sum(len(fact.body) for fact in commit.facts) + rows + 256

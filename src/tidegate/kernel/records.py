@@ -60,7 +60,8 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.policy import Collection, Writers
 from tidegate.kernel.store import Store
-from tidegate.kernel.tags import FactType, Partition, facts
+from tidegate.kernel.tags import Partition
+from tidegate.kernel.vocabulary import FactType, facts
 
 PUT_ATTEMPTS_MAX = 32  # how often a row may move between our read and our commit
 BATCH_MAX = 100

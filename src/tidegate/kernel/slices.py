@@ -43,6 +43,9 @@ class Slice:
     # From rows: the versions that the client saw; another one is a StaleVersion before deciding.
     expects: Callable[[Any], dict[Key, Position]] | None = None
 
+    # From rows: kept rows among them, such as a lease, that the decided facts use up.
+    spends: Callable[[Any], tuple[Key, ...]] | None = None
+
     # What the caller is told, from the decided facts; stored with the idempotency key.
     answer: Callable[[Sequence[Any]], bytes] = lambda facts: b""
 
@@ -51,8 +54,8 @@ class Slice:
 
     def __post_init__(self) -> None:
         folded = self.start is not None and self.evolve is not None and bool(self.reads)
-        if self.expects is not None and self.rows is None:
-            raise InvalidDefinition(f"slice {self.name} expects versions, but reads no rows")
+        if self.rows is None and (self.expects or self.spends):
+            raise InvalidDefinition(f"slice {self.name} expects or spends rows, but reads none")
         if folded == (self.rows is not None):
             raise InvalidDefinition(
                 f"slice {self.name} must start from facts (reads, start, evolve) or from rows, "

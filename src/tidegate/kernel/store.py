@@ -28,7 +28,7 @@ from tidegate.kernel.model import (
     check_version,
 )
 from tidegate.kernel.policy import Collection, Nature, Writers, by_name
-from tidegate.kernel.tags import Vocabulary
+from tidegate.kernel.vocabulary import Vocabulary
 
 
 class FoldNumber(Struct, frozen=True):

@@ -25,7 +25,7 @@ from tidegate.kernel.model import ABSENT, Commit, Key, Page, Position, Put, Rece
 from tidegate.kernel.policy import Collection, Mode, Nature, WritePolicy, Writers
 from tidegate.kernel.records import REPAIRS
 from tidegate.kernel.store import Schema, Store
-from tidegate.kernel.tags import Vocabulary, facts
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 RACERS = 12
 T0 = datetime(2026, 4, 24, 19, tzinfo=UTC)

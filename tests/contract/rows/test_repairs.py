@@ -28,7 +28,7 @@ from tidegate.errors import (
 from tidegate.kernel import codec
 from tidegate.kernel.records import RawRecords, RecordRepaired
 from tidegate.kernel.store import Schema, Store
-from tidegate.kernel.tags import Vocabulary, facts
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 
 @pytest.fixture

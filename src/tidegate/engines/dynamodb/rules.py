@@ -19,7 +19,8 @@ from tidegate.engines.dynamodb.pace import Pace
 from tidegate.engines.dynamodb.transport import Cancelled, Change, Item, Place, Transport
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.kernel.model import Event
-from tidegate.kernel.tags import FactType, Scope, Vocabulary, tag_fields
+from tidegate.kernel.tags import Scope, tag_fields
+from tidegate.kernel.vocabulary import FactType, Vocabulary
 
 RULES: Final = Place("meta", "rules")
 CHANGES_MAX = 50

@@ -35,7 +35,7 @@ from tidegate.kernel.model import (
     Receipt,
     Write,
 )
-from tidegate.kernel.tags import Vocabulary
+from tidegate.kernel.vocabulary import Vocabulary
 
 
 class Stamp(NamedTuple):
@@ -231,7 +231,8 @@ class Batch:
             return
         if isinstance(write, Put):
             version = first + write.fact
-            born = version if write.expect == ABSENT else seen.rows[write.key].born
+            before = ABSENT if write.expect == ABSENT else seen.rows[write.key].born
+            born = write.born_at(first, before)
             seen.rows[write.key] = Stamp(version, born)
             self._changed[write.key] = _Row(write.key.id, version, born, write.data.decode())
         else:

@@ -17,7 +17,8 @@ from msgspec import Struct
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import StoreRefused
 from tidegate.kernel.model import Clause, Match, set_name
-from tidegate.kernel.tags import ALL_INDEX, Scope, Vocabulary, tag_fields
+from tidegate.kernel.tags import ALL_INDEX, Scope, tag_fields
+from tidegate.kernel.vocabulary import Vocabulary
 
 REINDEX_PAGE_MAX = 10_000
 

@@ -20,7 +20,7 @@ from tidegate.engines.postgres.sessions import Statement
 from tidegate.kernel import codec
 from tidegate.kernel.model import Clause, Event, Key, Match, Position, Query, Receipt, Record
 from tidegate.kernel.policy import SEPARATOR, Collection
-from tidegate.kernel.tags import Vocabulary
+from tidegate.kernel.vocabulary import Vocabulary
 
 _COLUMNS = "l.seq, l.at, l.kind, l.type, l.schema, l.tags, l.meta, l.body"
 

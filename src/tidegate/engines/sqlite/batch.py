@@ -41,7 +41,7 @@ from tidegate.kernel.model import (
     Put,
     Receipt,
 )
-from tidegate.kernel.tags import Vocabulary
+from tidegate.kernel.vocabulary import Vocabulary
 
 ONCE_COLLECTED_MAX = 64  # outdated idempotency keys that one group removes
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidegate.kernel.codec import meta_value, time_value
 from tidegate.kernel.model import Clause, Event, Match, Meta, Position
-from tidegate.kernel.tags import Vocabulary
+from tidegate.kernel.vocabulary import Vocabulary
 
 _COLUMNS = "e.at, e.kind, e.type, e.schema, e.tags, e.meta, e.body"
 

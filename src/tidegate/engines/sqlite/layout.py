@@ -21,7 +21,8 @@ from tidegate.engines.sqlite.records import Table
 from tidegate.errors import InvalidDefinition, StoreRefused
 from tidegate.kernel.model import Fact
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import Vocabulary, tag_fields
+from tidegate.kernel.tags import tag_fields
+from tidegate.kernel.vocabulary import Vocabulary
 
 FORMAT = 1
 REINDEX_BATCH = 1_000

@@ -1,0 +1,244 @@
+"""What the log says the rows must be: replay, comparison, rebuild."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.errors import (
+    TidegateError,
+    VersionConflict,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Fold, Folds, Intent, stepped
+from tidegate.kernel.model import (
+    ABSENT,
+    POSITION_MAX,
+    Commit,
+    Event,
+    Fact,
+    Key,
+    Position,
+    Put,
+    Record,
+)
+from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store
+
+PAGE = 1_000
+VERIFY_ROUNDS_MAX = 10
+
+
+class Difference(Struct, frozen=True):
+    """Where the live rows or facts are not what the log says."""
+
+    key: str
+    what: str
+    expected: str
+    found: str
+
+
+class Replay:
+    """Rows folded from the log alone, by the very functions that wrote the live ones.
+
+    ``only`` narrows it to some folds, and leaves follow-ups unchecked.
+    """
+
+    def __init__(self, folds: Folds, only: tuple[Fold, ...] | None = None) -> None:
+        self._folds = folds
+        self._only = None if only is None else {fold.collection.name for fold in only}
+        self._awaited: deque[Struct] = deque()
+        self.position: Position = 0
+        self.rows: dict[Key, Record] = {}
+        self._values: dict[Key, Any] = {}
+        self.differences: list[Difference] = []
+
+    def follow(self, store: Store, *, upto: Position = POSITION_MAX) -> int:
+        """Fold what the feed has beyond the last position; how many events that were."""
+        count = 0
+        while self.position < upto:
+            events = store.feed(after=self.position, limit=PAGE).events
+            for event in events:
+                if event.position > upto:
+                    return count
+                self.step(event)
+                count += 1
+            if len(events) < PAGE:
+                break  # the end as it was now; on a live store there is always more
+        return count
+
+    def step(self, event: Event) -> None:
+        """Fold one event, and compare it with the follow-up that its cause called for."""
+        self.position = event.position
+        value = self._folds.vocabulary.value(event)
+        if self._awaited:
+            self._compare(self._awaited.popleft(), value, event)
+        caused: list[Struct] = []
+        for fold in self._folds.of(event.type):
+            if self._only is None or fold.collection.name in self._only:
+                for id in fold.ids(value):
+                    caused += self._fold(fold, id, value, event)
+        if self._only is None:
+            self._awaited.extendleft(reversed(caused))
+
+    def _fold(self, fold: Fold, id: str, value: Struct, event: Event) -> list[Struct]:
+        key = Key(fold.collection.name, id)
+        old = self._values.get(key)
+        try:
+            new, effects = stepped(fold, id, old, value, event.at)
+        except TidegateError as error:
+            self.differences.append(
+                Difference(str(key), "refused fact in the log", "", f"{event.position} {error}")
+            )
+            return []
+        if new != old:
+            self._store(key, new, event.position)
+        return [effect for effect in effects if not isinstance(effect, Intent)]
+
+    def _store(self, key: Key, value: Any, position: Position) -> None:
+        if value is None:
+            del self._values[key], self.rows[key]
+            return
+        born = self.rows[key].born if key in self.rows else position
+        self._values[key] = value
+        self.rows[key] = Record(key, position, born, b"")
+
+    def record(self, key: Key) -> Record:
+        """The row with its bytes; encoded only now, because most rows change many times."""
+        row = self.rows[key]
+        return Record(key, row.version, row.born, codec.encode(self._values[key]))
+
+    def _compare(self, awaited: Struct, value: Struct, event: Event) -> None:
+        wanted = self._folds.vocabulary.fact(awaited)
+        # A fact of an older schema has other bytes; brought to the newest it is the same value.
+        altered = wanted.schema == event.schema and wanted != Fact(
+            event.kind, event.type, event.schema, event.tags, event.body
+        )
+        if awaited != value or altered:
+            self.differences.append(
+                Difference(
+                    f"event_log/{event.position}",
+                    "follow-up",
+                    f"{wanted.type} {wanted.body.decode()}",
+                    f"{event.type} {event.body.decode()}",
+                )
+            )
+
+    def missing_follow_ups(self) -> list[Difference]:
+        """The follow-ups that the last events called for and the log does not have."""
+        where = f"event_log/{self.position}"
+        return [
+            Difference(where, "follow-up", type(awaited).__name__, "end of the log")
+            for awaited in self._awaited
+        ]
+
+
+def differences(store: Store, folds: Folds) -> list[Difference]:
+    """Replay the log and compare every folded row byte for byte, stamps included.
+
+    The store may be live: a row that is ahead of the replay is compared when the replay stands
+    exactly where the row was written.
+    """
+    replay = Replay(folds)
+    replay.follow(store)
+    names = [fold.collection.name for fold in folds.folds]
+    found = [difference for name in names for difference in _compared(store, name, replay)]
+    replay.follow(store)  # to the end of a commit, whose follow-ups are then all there
+    return [*replay.differences, *replay.missing_follow_ups(), *found]
+
+
+def _compared(store: Store, collection: str, replay: Replay) -> Iterator[Difference]:
+    seen: set[str] = set()
+    for page in _pages(store, collection):
+        seen.update(record.key.id for record in page)
+        yield from _compared_rows(store, page, replay)
+    missing = [k for k in replay.rows if k.collection == collection and k.id not in seen]
+    for _ in range(VERIFY_ROUNDS_MAX):
+        if not missing:
+            return
+        found = [record for record in _get(store, missing) if record is not None]
+        yield from _compared_rows(store, found, replay)
+        # What is absent may have been deleted meanwhile: then the log says so by now.
+        came = {record.key for record in found}
+        count = replay.follow(store)
+        missing = [key for key in missing if key not in came and key in replay.rows]
+        if not count:
+            break
+    for key in missing:
+        yield Difference(str(key), "missing row", replay.record(key).data.decode(), "")
+
+
+def _compared_rows(store: Store, records: Sequence[Record], replay: Replay) -> Iterator[Difference]:
+    """Rows that were read after the replay came to where it stands."""
+    for record in sorted(records, key=lambda record: record.version):
+        replay.follow(store, upto=record.version)
+        key = record.key
+        if key not in replay.rows:
+            yield Difference(str(key), "extra row", "", record.data.decode())
+            continue
+        wanted = replay.record(key)
+        if wanted.data != record.data:
+            yield Difference(str(key), "data", wanted.data.decode(), record.data.decode())
+        if (wanted.version, wanted.born) != (record.version, record.born):
+            yield Difference(
+                str(key),
+                "stamp",
+                f"version {wanted.version}, born {wanted.born}",
+                f"version {record.version}, born {record.born}",
+            )
+
+
+def _pages(store: Store, collection: str) -> Iterator[tuple[Record, ...]]:
+    after = ""
+    while page := store.range(collection, after=after, limit=PAGE):
+        yield page
+        after = page[-1].key.id
+
+
+def _get(store: Store, keys: Sequence[Key]) -> Iterator[Record | None]:
+    for start in range(0, len(keys), PAGE):
+        yield from store.get(*keys[start : start + PAGE])
+
+
+def rebuild(store: Store, folds: Folds, *changed: Fold) -> int:
+    """Make the rows of these folds anew, in one pass over the log; how many there are.
+
+    Nothing else may write meanwhile.
+    """
+    replay = Replay(folds, only=changed)
+    replay.follow(store)
+    for fold in changed:
+        name = fold.collection.name
+        keys = [key for key in replay.rows if key.collection == name]
+        store.restore(name, (replay.record(key) for key in keys))
+    return len(replay.rows)
+
+
+def rebuild_changed(store: Store, folds: Folds, at: datetime) -> tuple[str, ...]:
+    """Rebuild each collection whose fold has another number than the one that wrote it.
+
+    To be called at a start, before anything else writes.
+    """
+    keys = {Key(FOLD_NUMBERS.name, fold.collection.name): fold for fold in folds.folds}
+    records = dict(zip(keys, _get(store, tuple(keys)), strict=True))
+    changed = {key: fold for key, fold in keys.items() if not _is_of(fold, records[key])}
+    if not changed:
+        return ()
+    rebuild(store, folds, *changed.values())
+    for key, fold in changed.items():
+        record = records[key]
+        version = ABSENT if record is None else record.version
+        number = codec.encode(FoldNumber(fold.number))
+        (result,) = store.commit(Commit(at, writes=(Put(key, number, version),)))
+        if isinstance(result, VersionConflict) and _is_of(fold, store.get(key)[0]):
+            continue  # another process started with the same fold and was faster
+        if isinstance(result, TidegateError):
+            raise result
+    return tuple(fold.collection.name for fold in changed.values())
+
+
+def _is_of(fold: Fold, record: Record | None) -> bool:
+    return record is not None and record.data == codec.encode(FoldNumber(fold.number))

@@ -1,0 +1,398 @@
+"""Which events a command depends on, derived from types: nobody writes a query by hand.
+
+An event is *indexed* under its partition tag, under each cross-partition tag, under its exact tag
+set where some slice reads that composite, and under ``ALL_INDEX`` if its type asks for a global
+order. Index scope = read scope = fence scope, on every engine, because every engine asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+from msgspec import Struct
+
+from tidegate.errors import InvalidDefinition, InvalidInput
+from tidegate.kernel import codec
+from tidegate.kernel.model import (
+    ANY,
+    CLAUSES_MAX,
+    COMPOSITE_TAGS_MAX,
+    TAGS_MAX,
+    Clause,
+    Event,
+    Fact,
+    Match,
+    Query,
+    at_most,
+    set_name,
+)
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.tags import ALL_INDEX, Scope, Tag, TagField, annotations_of, tag_fields
+
+SHAPES_MAX = 4_096  # remembered forms of clauses
+
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FactType:
+    """One type of fact: its struct, the kind under which the log files it, and its history.
+
+    ``upcasts[n]`` turns the JSON object of schema n into that of schema n + 1.
+    """
+
+    struct: type[Struct]
+    kind: str
+    schema: int = 1
+    upcasts: Mapping[int, Upcast] = field(default_factory=dict)
+    global_order: bool = False  # also indexed under ALL_INDEX: type-only conditions work
+
+    @property
+    def name(self) -> str:
+        return self.struct.__name__
+
+
+def facts(kind: str, *structs: type[Struct]) -> tuple[FactType, ...]:
+    """Fact types of one kind, all at schema 1."""
+    return tuple(FactType(struct, kind) for struct in structs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A clause of a slice before it has values: the fields of its tags, and the types."""
+
+    fields: tuple[TagField, ...]
+    types: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """How clauses of one shape are answered; with no key, set or name only a scan can."""
+
+    types: frozenset[str] | None  # those that can stand under the index
+    key: str | None = None  # "key:" of the tag whose index it is
+    composite: bool = False  # the index of the exact set
+    name: str | None = None
+
+
+class Vocabulary:
+    """Every fact type and every slice of a log, checked against each other once.
+
+    Raises:
+        InvalidDefinition: scopes that disagree, a clause that can find nothing, a consumed type
+            that no clause can reach, a tag annotation on a consumed view.
+    """
+
+    def __init__(self, types: Iterable[FactType], slices: Iterable[Slice] = ()) -> None:
+        self.types: dict[str, FactType] = {}
+        for fact_type in types:
+            if fact_type.name in self.types:
+                raise InvalidDefinition(f"fact type {fact_type.name} is declared twice")
+            self.types[fact_type.name] = fact_type
+            codec.check_type(fact_type.struct)
+        self._fields = {name: tag_fields(known.struct) for name, known in self.types.items()}
+        self._scopes = {
+            name: {tag.key: tag.scope for tag in found} for name, found in self._fields.items()
+        }
+        self._shapes: dict[tuple[Any, ...], _Served] = {}
+        self._check_facts()
+        self.slices = tuple(slices)
+        # Exact tag sets that some slice reads: their keys, and the types that are filed under them.
+        self.composites: dict[frozenset[str], frozenset[str]] = {}
+        for item in self.slices:
+            self._file_composite(item)
+        self._plans = {item.name: self._plan(item) for item in self.slices}
+        if len(self._plans) != len(self.slices):
+            raise InvalidDefinition("two slices have one name")
+
+    # ── facts in, facts out ──
+
+    def fact(self, value: Struct) -> Fact:
+        """The fact as it will be stored. Raises: InvalidInput, LimitExceeded."""
+        name = type(value).__name__
+        known = self.types.get(name)
+        if known is None or known.struct is not type(value):
+            raise InvalidInput(f"fact type {name} is not declared")
+        tags = sorted({tag for found in self._fields[name] for tag in found.tags(value)})
+        at_most("tags of a fact", len(tags), TAGS_MAX)
+        body = codec.encode(value)
+        codec.decode(body, known.struct)  # what cannot be read again is never written
+        return Fact(known.kind, name, known.schema, tuple(tags), body)
+
+    def value(self, event: Event | Fact, struct: type[Struct] | None = None) -> Struct:
+        """The typed fact of an event, brought to its newest schema, or a view of it.
+
+        Raises:
+            InvalidInput: the type or its schema is unknown here.
+        """
+        known = self.types.get(event.type)
+        if known is None or event.schema > known.schema:
+            raise InvalidInput(f"{event.type} of schema {event.schema} is unknown here")
+        wanted = struct or known.struct
+        if event.schema == known.schema:
+            return codec.decode(event.body, wanted)
+        content = codec.decode(event.body, dict)
+        for schema in range(event.schema, known.schema):
+            content = known.upcasts[schema](content)
+        return codec.convert(content, wanted)
+
+    # ── indexes: the one answer to "what is found by what" ──
+
+    def indexes(self, fact: Fact | Event) -> tuple[str, ...]:
+        """The index names under which this fact is filed. Raises: InvalidInput."""
+        known = self.types.get(fact.type)
+        if known is None:
+            raise InvalidInput(f"fact type {fact.type} is not declared")
+        scopes = self._scopes[fact.type]
+        names = []
+        keys = []
+        for tag in fact.tags:
+            key = tag.partition(":")[0]
+            scope = scopes.get(key)
+            if scope is None:
+                raise InvalidInput(
+                    f"{fact.type} carries no tag {key!r}; it has {sorted(scopes) or 'none'}"
+                )
+            keys.append(key)
+            if scope is not Scope.PLAIN:
+                names.append(tag)
+        if len(keys) > 1 and fact.type in self.composites.get(frozenset(keys), ()):
+            names.append(set_name(fact.tags))
+        if known.global_order:
+            names.append(ALL_INDEX)
+        return tuple(names)
+
+    def index(self, clause: Clause) -> str | None:
+        """The index that serves and fences the clause, or None if only a scan can answer it.
+
+        Raises:
+            InvalidInput: a tag key or an event type that is not declared.
+        """
+        served = self._served(clause)
+        if served.key is not None:
+            return next(tag for tag in sorted(clause.tags) if tag.startswith(served.key))
+        return set_name(clause.tags) if served.composite else served.name
+
+    def fenced(self, clause: Clause) -> frozenset[str] | None:
+        """The types of the clause that can stand under its index; ANY stays ANY."""
+        return self._served(clause).types
+
+    def _served(self, clause: Clause) -> _Served:
+        """How a clause of this shape is served: asked for every clause, worked out once."""
+        keys = tuple(sorted(tag.partition(":")[0] for tag in clause.tags))
+        shape = (clause.types, keys, clause.match)
+        served = self._shapes.get(shape)
+        if served is None:
+            served = self._serve(clause, keys)
+            if len(self._shapes) >= SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[shape] = served
+        return served
+
+    def _serve(self, clause: Clause, keys: tuple[str, ...]) -> _Served:
+        self._check_known(clause, keys)
+        if not keys:
+            ordered = clause.types is not ANY and all(
+                self.types[name].global_order for name in clause.types
+            )
+            return _Served(clause.types, name=ALL_INDEX if ordered else None)
+        if len(keys) > 1 and clause.match is Match.EXACT:
+            return _Served(clause.types, composite=self._files(frozenset(keys), clause.types))
+        exact = clause.match is Match.EXACT
+        key = next((key for key in keys if exact or self._covers(key, clause)), None)
+        if key is None:
+            return _Served(clause.types)
+        types = clause.types
+        if types is not ANY:
+            types = frozenset(name for name in types if self._indexed(name, {key}))
+        return _Served(types, key=f"{key}:")
+
+    def matches(self, clause: Clause, event: Event | Fact) -> bool:
+        """Whether a read of the clause returns the event: the definition that engines speed up."""
+        if clause.types is not ANY and event.type not in clause.types:
+            return False
+        if not clause.tags:
+            return True
+        if clause.match is Match.CONTAINS:
+            return clause.tags.issubset(event.tags)
+        if len(clause.tags) == 1:
+            return next(iter(clause.tags)) in self.indexes(event)
+        return clause.tags == frozenset(event.tags)
+
+    # ── queries ──
+
+    def query(self, item: Slice, command: Struct) -> Query:
+        """The clauses on which this command's decision depends.
+
+        Raises:
+            InvalidInput: the command gives no tag at all (only empty lists), or a bad tag value.
+        """
+        clauses: dict[Clause, None] = {}
+        for planned in self._plans[item.name]:
+            if planned.fields[0].many:
+                for tag in planned.fields[0].tags(command):
+                    clauses[Clause(planned.types, frozenset((tag,)))] = None
+            else:
+                tags = frozenset(tag for found in planned.fields for tag in found.tags(command))
+                clauses[Clause(planned.types, tags)] = None
+        if not clauses:
+            raise InvalidInput(f"{item.name} depends on nothing: the command's lists are empty")
+        at_most("clauses of a query", len(clauses), CLAUSES_MAX)
+        return Query(tuple(clauses))
+
+    def guard(self, item: Slice, query: Query) -> Query | None:
+        """What else a decision on an empty model depends on: the types it creates, in the
+        partitions that the command names, so that of two first writers one conflicts (CB-13).
+        """
+        read = {name.__name__ for name in item.reads}
+        clauses: dict[Clause, None] = {}
+        for created in item.writes:
+            name = created.__name__
+            key = self._partition(name)
+            if name in read or key is None:
+                continue
+            for clause in query.clauses:
+                for tag in clause.tags:
+                    if tag.partition(":")[0] == key:
+                        clauses[Clause(frozenset((name,)), frozenset((tag,)))] = None
+        return Query(tuple(clauses)) if clauses else None
+
+    # ── definition-time checks ──
+
+    def _partition(self, name: str) -> str | None:
+        return next((tag.key for tag in self._fields[name] if tag.scope is Scope.PARTITION), None)
+
+    def _check_known(self, clause: Clause, keys: Iterable[str]) -> None:
+        for name in clause.types or ():
+            if name not in self.types:
+                raise InvalidInput(f"event type {name!r} is not declared")
+        declared = {key for scopes in self._scopes.values() for key in scopes}
+        for key in keys:
+            if key not in declared:
+                raise InvalidInput(f"unknown tag key {key!r}; known are {sorted(declared)}")
+
+    def _covers(self, key: str, clause: Clause) -> bool:
+        """Whether every event that can match a contains clause is indexed under this key."""
+        wanted = self.types if clause.types is ANY else clause.types
+        scopes = [self._scopes[name].get(key) for name in wanted]
+        return Scope.PLAIN not in scopes and any(scopes)
+
+    def _check_facts(self) -> None:
+        for name, found in self._fields.items():
+            if len(found) > 1 and self._partition(name) is None:
+                raise InvalidDefinition(f"{name} has several tags and no Partition() among them")
+        for key in {key for scopes in self._scopes.values() for key in scopes}:
+            carried = {name: scopes[key] for name, scopes in self._scopes.items() if key in scopes}
+            if {Scope.CROSS, Scope.PLAIN} <= set(carried.values()):
+                plain = sorted(n for n, scope in carried.items() if scope is Scope.PLAIN)
+                cross = sorted(n for n, scope in carried.items() if scope is Scope.CROSS)
+                raise InvalidDefinition(
+                    f"the scope of {key!r} disagrees: cross-partition on {cross}, "
+                    f"plain on {plain}; declare Cross() or Untagged() on each"
+                )
+
+    def _file_composite(self, item: Slice) -> None:
+        for fields in self._shape(item):
+            keys = frozenset(tag.key for tag in fields)
+            if len(keys) > 1:
+                at_most("tags of a composite", len(keys), COMPOSITE_TAGS_MAX)
+                read = {struct.__name__ for struct in item.reads} & set(self.types)
+                types = frozenset(name for name in read if self._may_carry(name, keys))
+                self.composites[keys] = self.composites.get(keys, frozenset()) | types
+
+    def _files(self, keys: frozenset[str], types: frozenset[str] | None) -> bool:
+        """Whether every event that can have exactly these keys is filed under its exact set."""
+        filed = self.composites.get(keys, frozenset())
+        wanted = self.types if types is ANY else types
+        return bool(filed) and all(name in filed for name in wanted if self._may_carry(name, keys))
+
+    def _may_carry(self, name: str, keys: frozenset[str]) -> bool:
+        """Whether an event of this type can carry exactly one tag of each of these keys."""
+        found = {tag.key: tag for tag in self._fields[name]}
+        return keys <= set(found) and all(
+            tag.many or tag.optional for key, tag in found.items() if key not in keys
+        )
+
+    def _shape(self, item: Slice) -> tuple[tuple[TagField, ...], ...]:
+        """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5)."""
+        if item.rows is not None:
+            return ()
+        found = tag_fields(item.command)
+        if not found:
+            raise InvalidDefinition(f"{item.command.__name__} has no tag, so nothing to read by")
+        if any(tag.many or tag.scope is Scope.CROSS for tag in found):
+            return tuple((tag,) for tag in found)
+        return (found,)
+
+    def _plan(self, item: Slice) -> tuple[_Clause, ...]:
+        for struct in item.writes:
+            if self.types.get(struct.__name__) is None:
+                raise InvalidDefinition(f"slice {item.name} writes undeclared {struct.__name__}")
+        if item.rows is not None:
+            return ()
+        reads = frozenset(self._consumed(item, struct) for struct in item.reads)
+        for tag in tag_fields(item.command):
+            self._check_command_tag(item, tag, reads)
+        plan = []
+        for fields in self._shape(item):
+            keys = {tag.key for tag in fields}
+            types = frozenset(name for name in reads if keys <= set(self._scopes[name]))
+            if not any(self._indexed(name, keys) for name in types):
+                raise InvalidDefinition(
+                    f"slice {item.name} reads by {sorted(keys)}, but none of {sorted(reads)} "
+                    "is indexed under it; declare Cross() on command and fact, or Untagged()"
+                )
+            plan.append(_Clause(fields, types))
+        for name in reads:
+            if not any(
+                name in clause.types and self._indexed(name, {tag.key for tag in clause.fields})
+                for clause in plan
+            ):
+                raise InvalidDefinition(
+                    f"slice {item.name} reads {name}, but none of its clauses can find one"
+                )
+        return tuple(plan)
+
+    def _indexed(self, name: str, keys: set[str]) -> bool:
+        if len(keys) > 1:
+            return name in self.composites.get(frozenset(keys), ())
+        return self._scopes[name].get(next(iter(keys)), Scope.PLAIN) is not Scope.PLAIN
+
+    def _consumed(self, item: Slice, struct: type[Struct]) -> str:
+        name = struct.__name__
+        known = self.types.get(name)
+        if known is None:
+            raise InvalidDefinition(f"slice {item.name} reads undeclared {name}")
+        if known.struct is not struct:
+            hints = get_type_hints(struct, include_extras=True)
+            noted = [
+                field_name
+                for field_name, hint in hints.items()
+                if any(isinstance(note, Tag) for note in annotations_of(hint)[1])
+            ]
+            if noted:
+                raise InvalidDefinition(
+                    f"the view of {name} in slice {item.name} declares tags on {noted}; "
+                    "tags belong to the command and the produced fact"
+                )
+        return name
+
+    def _check_command_tag(self, item: Slice, tag: TagField, reads: frozenset[str]) -> None:
+        where = f"{item.command.__name__}.{tag.name}"
+        if tag.optional:
+            raise InvalidDefinition(f"{where} is a tag and may not be absent")
+        carried = {n: scopes[tag.key] for n, scopes in self._scopes.items() if tag.key in scopes}
+        if not carried:
+            raise InvalidDefinition(f"{where}: no fact carries a tag {tag.key!r}")
+        if tag.scope is Scope.CROSS:
+            plain = sorted(name for name, scope in carried.items() if scope is Scope.PLAIN)
+            if plain:
+                raise InvalidDefinition(
+                    f"{where} is cross-partition, but plain on {plain}; declare it on both"
+                )
+        elif any(carried.get(name) is Scope.CROSS for name in reads):
+            raise InvalidDefinition(
+                f"{where} is read over all partitions; say so with Cross() on the command too"
+            )

@@ -1,0 +1,188 @@
+"""A log outlives the program that wrote it: old facts under new types, new folds over old facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct, defstruct
+
+from tests.differential.logs import Logs
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import BoundaryMoved, InvalidInput
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Fold, Folds
+from tidegate.kernel.model import Clause, Commit, Event, Key, Query, Receipt
+from tidegate.kernel.policy import Collection, Nature, Writers
+from tidegate.kernel.replay import differences, rebuild_changed
+from tidegate.kernel.store import Schema, Store
+from tidegate.kernel.vocabulary import FactType, Vocabulary
+
+T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+# ── one type through three schemas, and one that is gone later ────────────────────────────────────
+
+HostSeen1 = defstruct("HostSeen", [("host_id", str), ("address", str)], frozen=True)
+HostSeen2 = defstruct("HostSeen", [("host_id", str), ("addresses", tuple[str, ...])], frozen=True)
+HostSeen3 = defstruct(
+    "HostSeen",
+    [("host_id", str), ("addresses", tuple[str, ...]), ("zone", str)],
+    frozen=True,
+)
+HostRetired = defstruct("HostRetired", [("host_id", str)], frozen=True)
+
+
+def several_addresses(old: dict[str, Any]) -> dict[str, Any]:
+    return {"host_id": old["host_id"], "addresses": [old["address"]]}
+
+
+def with_zone(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "zone": "unknown"}
+
+
+UPCASTS = {1: several_addresses, 2: with_zone}
+RETIRED = FactType(HostRetired, "host")
+FIRST = Vocabulary((FactType(HostSeen1, "host"), RETIRED))
+SECOND = Vocabulary((FactType(HostSeen2, "host", schema=2, upcasts=UPCASTS), RETIRED))
+THIRD = Vocabulary((FactType(HostSeen3, "host", schema=3, upcasts=UPCASTS), RETIRED))
+WITHOUT_RETIRED = Vocabulary((FactType(HostSeen1, "host"),))
+ABOUT_WEB = Query((Clause(frozenset({"HostSeen"}), frozenset({"host_id:web"})),))
+
+Open = Callable[[Schema], Store]
+
+
+@pytest.fixture
+def reopen(engine: str, tmp_path: Path) -> Iterator[Open]:
+    """Opens one log again and again, as programs of different age do, one after the other."""
+    with ExitStack() as last, closing(Logs(engine, tmp_path)) as logs:
+        memory: list[MemoryStore] = []
+        address = None if engine == "memory" else logs.address()
+
+        def open_with(schema: Schema) -> Store:
+            last.close()
+            if address is not None:
+                return last.enter_context(closing(address.open(schema)))
+            memory.append(memory[0] if memory else MemoryStore(schema))
+            memory[0].schema = schema
+            return memory[0]
+
+        yield open_with
+
+
+def land(store: Store, *values: Struct) -> Receipt:
+    facts = tuple(store.schema.vocabulary.fact(value) for value in values)
+    (answer,) = store.commit(Commit(T0, facts=facts))
+    assert isinstance(answer, Receipt)
+    return answer
+
+
+def feed(store: Store) -> tuple[Event, ...]:
+    return store.feed(after=0, limit=100).events
+
+
+def test_reads_what_an_older_program_wrote_as_todays_facts(reopen: Open) -> None:
+    old = reopen(Schema(FIRST))
+    land(old, HostSeen1("web", "10.0.0.1"), HostSeen1("db", "10.0.0.2"))
+    stored = feed(old)
+    land(reopen(Schema(SECOND)), HostSeen2("web", ("10.0.0.3", "fe80::1")))
+
+    new = reopen(Schema(THIRD))
+    land(new, HostSeen3("web", (), "north"))
+    events = new.read(ABOUT_WEB).events
+
+    assert [event.schema for event in events] == [1, 2, 3]
+    assert [THIRD.value(event) for event in events] == [
+        HostSeen3("web", ("10.0.0.1",), "unknown"),
+        HostSeen3("web", ("10.0.0.3", "fe80::1"), "unknown"),
+        HostSeen3("web", (), "north"),
+    ]
+    assert [codec.leaf(event) for event in feed(new)[:2]] == [codec.leaf(event) for event in stored]
+
+
+def test_guards_a_decision_of_a_new_program_against_old_and_new_facts(reopen: Open) -> None:
+    land(reopen(Schema(FIRST)), HostSeen1("web", "10.0.0.1"))
+    new = reopen(Schema(SECOND))
+    page = new.read(ABOUT_WEB)
+    assert page.boundary is not None
+    fact = SECOND.fact(HostSeen2("web", ("10.0.0.3",)))
+    decided = Commit(T0, facts=(fact,), boundaries=(page.boundary,))
+
+    first, second = (new.commit(decided)[0] for _ in range(2))
+
+    assert isinstance(first, Receipt)
+    assert isinstance(second, BoundaryMoved)
+
+
+def test_an_older_program_meets_a_newer_schema_and_stops_there(reopen: Open) -> None:
+    land(reopen(Schema(SECOND)), HostSeen2("web", ("10.0.0.1",)))
+
+    (event,) = feed(reopen(Schema(FIRST)))
+
+    with pytest.raises(InvalidInput, match="HostSeen of schema 2 is unknown"):
+        FIRST.value(event)
+
+
+def test_an_unknown_type_stops_values_and_folds_but_not_the_feed(reopen: Open) -> None:
+    land(reopen(Schema(FIRST)), HostSeen1("web", "10.0.0.1"), HostRetired("db"))
+    schema = Schema(WITHOUT_RETIRED, (HOSTS,))
+    store = reopen(schema)
+    land(store, HostSeen1("web", "10.0.0.2"))
+
+    events = feed(store)
+
+    assert [event.type for event in events] == ["HostSeen", "HostRetired", "HostSeen"]
+    assert [event.position for event in store.read(ABOUT_WEB).events] == [
+        events[0].position,
+        events[2].position,
+    ]
+    with pytest.raises(InvalidInput, match="HostRetired of schema 1 is unknown"):
+        WITHOUT_RETIRED.value(events[1])
+    with pytest.raises(InvalidInput, match="HostRetired"):
+        rebuild_changed(store, Folds(schema, (counted(number=1, step=1),)), T0)
+
+
+# ── a fold that counts otherwise than it did ──────────────────────────────────────────────────────
+
+
+class Host(Struct, frozen=True):
+    seen: int = 0
+
+
+HOSTS = Collection("hosts", Host, writers=Writers.FOLDED, nature=Nature.DERIVED)
+
+
+def counted(number: int, step: int) -> Fold:
+    return Fold(
+        collection=HOSTS,
+        number=number,
+        reads=(HostSeen1,),
+        ids=lambda fact: (fact.host_id,),
+        start=lambda id, fact: Host(),
+        step=lambda host, fact, at: Host(host.seen + step),
+    )
+
+
+def test_a_fold_with_a_new_number_is_rebuilt_at_the_start(reopen: Open) -> None:
+    schema = Schema(FIRST, (HOSTS,))
+    store = reopen(schema)
+    receipt = land(store, HostSeen1("web", "1"), HostSeen1("db", "2"), HostSeen1("web", "3"))
+    old = Folds(schema, (counted(number=1, step=1),))
+    assert rebuild_changed(store, old, T0) == ("hosts",)
+    assert differences(store, old) == []
+
+    store = reopen(schema)
+    new = Folds(schema, (counted(number=2, step=10),))
+    assert differences(store, new) != []
+    rebuilt = rebuild_changed(store, new, T0)
+
+    (web,) = store.get(Key("hosts", "web"))
+    assert rebuilt == ("hosts",)
+    assert web is not None
+    assert codec.decode(web.data, Host) == Host(20)
+    assert (web.born, web.version) == (receipt.first, receipt.last)
+    assert differences(store, new) == []
+    assert rebuild_changed(reopen(schema), new, T0) == ()

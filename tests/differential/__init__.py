@@ -1,0 +1,1 @@
+"""Engines beside the oracle: the same programs, the same answers; the same races, no anomaly."""

@@ -1,0 +1,132 @@
+"""Random programs get the same answers, errors, rows and pages from every engine and the oracle.
+
+The seeds are fixed, so that every run is the same; more and other programs are run by hand:
+`TIDEGATE_EXAMPLES=50 TIDEGATE_SEED=7 pytest tests/differential/test_differential.py` runs fifty
+times as many, from other seeds. A failure prints the shrunk program: `check` takes it as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import repeat
+from typing import NamedTuple
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from tests.differential.logs import DENSE, Connect, Logs
+from tests.differential.machine import Machine
+from tests.differential.program import STEPS, Pause, Program, programs, sample
+from tests.differential.world import CLAUSES, SCHEMA, UNKNOWN_CLAUSES
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import Query
+
+FACTOR = int(os.environ.get("TIDEGATE_EXAMPLES", "1"))
+FIRST_SEED = int(os.environ.get("TIDEGATE_SEED", "1"))
+
+
+SHRINK_SECONDS_MAX = 600  # a failure is shrunk before it is shown
+
+
+class Share(NamedTuple):
+    """A part of an engine's programs, so that workers can divide them."""
+
+    engine: str
+    seed: int
+    examples: int
+
+
+# Hypothesis likes pauses; the surplus makes up for them: 300, 60 and 30 times 40 steps that ask.
+SHARES = (
+    *(Share("sqlite", FIRST_SEED + number, 180) for number in range(2)),
+    Share("postgres", FIRST_SEED, 80),
+    Share("dynamodb", FIRST_SEED, 45),
+)
+STEPS_MIN = {"sqlite": 300 * STEPS, "postgres": 60 * STEPS, "dynamodb": 30 * STEPS}
+
+
+def check(program: Program, connect: Connect, engine: str) -> Counter[str]:
+    """Raises: Difference."""
+    return Machine(MemoryStore(SCHEMA), connect, dense=engine in DENSE).run(program)
+
+
+@pytest.mark.parametrize(
+    ("engine", "seed", "examples"),
+    SHARES,
+    ids=lambda value: str(value),
+    scope="function",
+)
+@pytest.mark.timeout(SHRINK_SECONDS_MAX)
+@pytest.mark.req("CB-17")
+def test_answers_random_programs_as_the_oracle_does(logs: Logs, seed: int, examples: int) -> None:
+    asked = 0
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=examples * FACTOR,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        report_multiple_bugs=False,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(programs())
+    def run(program: Program) -> None:
+        nonlocal asked
+        asking = tuple(step for step in program if not isinstance(step, Pause))
+        asked += len(asking)
+        note(f"{len(asking)} steps ask: {asking}")
+        check(program, logs.fresh(SCHEMA), logs.engine)
+
+    run()
+
+    shares = [share for share in SHARES if share.engine == logs.engine]
+    assert asked >= STEPS_MIN[logs.engine] / len(shares)
+
+
+@pytest.mark.req("CB-17")
+@pytest.mark.parametrize("bad", sorted(UNKNOWN_CLAUSES))
+def test_refuses_an_unknown_word_wherever_it_stands(logs: Logs, bad: str) -> None:
+    store = logs.store(SCHEMA)
+    unknown, known, unfenced = (
+        UNKNOWN_CLAUSES[bad],
+        CLAUSES["[Opened @ order_id:1]"],
+        CLAUSES["[Opened @ no tag]"],
+    )
+
+    for clauses in ((unknown,), (known, unknown), (unfenced, unknown), (unknown, unfenced)):
+        with pytest.raises(InvalidInput, match=r"Vanished|nobody_id"):
+            store.read(Query(clauses))
+    for first in (known, unfenced):
+        with pytest.raises(InvalidInput, match=r"Vanished|nobody_id"):
+            store.read(Query((first,)), guard=Query((unknown,)))
+
+
+def test_asks_what_matters_often_enough() -> None:
+    """A run in which nothing conflicts, replays or is found would prove nothing."""
+    tally: Counter[str] = Counter()
+
+    for program in sample(FIRST_SEED, 60):
+        tally.update(check(program, repeat(MemoryStore(SCHEMA)).__next__, "memory"))
+
+    often = {
+        "landed": 400,
+        "BoundaryMoved": 150,
+        "VersionConflict": 60,
+        "replayed": 30,
+        "IdempotencyMismatch": 20,
+        "InvalidInput": 50,
+        "events read": 200,
+        "boundary": 250,
+        "no boundary": 100,
+        "read refused": 4,
+        "rows ranged": 30,
+        "Feed": 50,
+        "Restore": 15,
+        "Switch": 30,
+        "Reopen": 60,
+    }
+    assert {name: tally[name] for name, least in often.items() if tally[name] < least} == {}

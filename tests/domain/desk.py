@@ -1,0 +1,103 @@
+"""The desk between the write path and a store: commits directly, and can be told to go wrong.
+
+It stands at the ``submit`` seam, so that a rival's commit, a lost answer or a dead database can be
+put between what was read and what is committed, on any engine.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from tests.domain.orchard import FOLDS, SCHEMA, T0
+from tidegate.clock import Clock, ManualClock
+from tidegate.control.lanes import Lanes
+from tidegate.control.runtime import Control
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import OutcomeUnknown, TidegateError
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import ALL, Commit, Event, Key, Receipt
+from tidegate.kernel.store import Store
+
+
+class Desk:
+    """A writer without a thread, and the plan of what happens at its next commits."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.commits: list[Commit] = []
+        self.before: deque[Callable[[], object]] = deque()  # one is run before each commit
+        self.lost_answers = 0  # so many commits land and nobody hears of it
+        self.errors: deque[BaseException] = deque()  # one answers each commit in the store's place
+
+    def submit(self, commit: Commit) -> Future[Receipt]:
+        if self.before:
+            self.before.popleft()()
+        future: Future[Receipt] = Future()
+        self.commits.append(commit)
+        if self.errors:
+            future.set_exception(self.errors.popleft())
+            return future
+        (answer,) = self.store.commit(commit)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            future.set_exception(OutcomeUnknown("the connection broke"))
+        elif isinstance(answer, TidegateError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return future
+
+
+class Orchard:
+    """A store with a desk, a control, a clock that stands still, and waits that take no time."""
+
+    def __init__(self, store: Store | None = None, folds: Folds = FOLDS) -> None:
+        self.store: Store = MemoryStore(SCHEMA) if store is None else store
+        self.folds = folds
+        self.desk = Desk(self.store)
+        self.clock = ManualClock(T0)
+        self.waits: list[float] = []
+        self.control = self.control_with()
+
+    def control_with(self, *, attempts_max: int = 3, jitter: float = 0.5) -> Control:
+        return Control(
+            self.store,
+            self.folds,
+            self.desk.submit,
+            clock=self.clock,
+            sleep=self.waits.append,
+            jitter=lambda: jitter,
+            attempts_max=attempts_max,
+        )
+
+    def rival(self) -> Control:
+        """Somebody else on the same store, whose commits nothing interrupts."""
+        return Orchard(self.store, self.folds).control
+
+    def lanes(
+        self, *, monotonic: Callable[[], float] = lambda: 0.0, clock: Clock | None = None
+    ) -> Lanes:
+        return Lanes(
+            self.store,
+            self.folds,
+            self.desk.submit,
+            clock=clock or self.clock,
+            monotonic=monotonic,
+            sleep=self.waits.append,
+            jitter=lambda: 0.5,
+        )
+
+    def events(self) -> tuple[Event, ...]:
+        return self.store.read(ALL).events
+
+    def types(self) -> list[str]:
+        return [event.type for event in self.events()]
+
+    def row(self, key: Key) -> object:
+        """The decoded row, None where there is none."""
+        (record,) = self.store.get(key)
+        model = self.store.schema.collection(key.collection).model
+        return None if record is None else codec.decode(record.data, model)

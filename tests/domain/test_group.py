@@ -1,0 +1,258 @@
+"""Group commit: many callers, one writer, one flush; each future its own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+from threading import Barrier, Event, Thread
+
+import pytest
+
+from tests.domain.orchard import SCHEMA, T0, Errand, errand_key
+from tidegate.engines import group as group_module
+from tidegate.engines.group import GROUP_MAX, Grouped
+from tidegate.engines.memory import MemoryStore
+from tidegate.engines.sqlite import SqliteStore
+from tidegate.errors import InvalidInput, StoreUnavailable, TidegateError, VersionConflict
+from tidegate.kernel import codec
+from tidegate.kernel.model import ABSENT, Commit, Put, Receipt
+
+WAIT = 30
+
+
+class Stalling(MemoryStore):
+    """A store whose flushes are counted, can be held up, and can fail as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__(SCHEMA)
+        self.groups: list[int] = []
+        self.entered = Event()
+        self.gate = Event()
+        self.gate.set()
+        self.error: BaseException | None = None
+
+    def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+        self.groups.append(len(commits))
+        self.entered.set()
+        assert self.gate.wait(WAIT)
+        if self.error is not None:
+            raise self.error
+        return super().commit(*commits)
+
+    def hold(self, writer: Grouped) -> Future[Receipt]:
+        """Until the gate opens the writer is busy with this commit, and all others wait."""
+        self.gate.clear()
+        self.entered.clear()
+        holding = writer.submit(errand("holding"))
+        assert self.entered.wait(WAIT)
+        return holding
+
+
+def errand(id: str, text: str = "x") -> Commit:
+    row = codec.encode(Errand(text))
+    return Commit(T0, writes=(Put(errand_key(id, 0), row, ABSENT),))
+
+
+@pytest.fixture
+def store() -> Stalling:
+    return Stalling()
+
+
+@pytest.fixture
+def writer(store: Stalling) -> Iterator[Grouped]:
+    with closing(Grouped(store)) as writer:
+        yield writer
+        store.gate.set()
+
+
+def test_answers_in_order_each_with_its_own(store: Stalling, writer: Grouped) -> None:
+    store.hold(writer)
+    futures = [writer.submit(errand(id)) for id in ("a", "b", "a", "c", "b", "d")]
+    futures.append(writer.submit(Commit(T0, writes=(Put(errand_key("", 0), b"", -1),))))
+    store.gate.set()
+
+    answers = [future.exception(WAIT) or future.result() for future in futures]
+
+    assert [a.first if isinstance(a, Receipt) else type(a) for a in answers] == [
+        2,
+        3,
+        VersionConflict,
+        4,
+        VersionConflict,
+        5,
+        InvalidInput,
+    ]
+    assert store.groups == [1, 7]
+
+
+def test_acknowledges_nothing_before_the_store_has_answered(
+    store: Stalling, writer: Grouped
+) -> None:
+    holding = store.hold(writer)
+    behind = writer.submit(errand("a"))
+
+    assert not wait([holding, behind], timeout=0.05).done
+
+    store.gate.set()
+    assert holding.result(WAIT).first == 1
+    assert behind.result(WAIT).first == 2
+
+
+def test_really_forms_groups_under_sixteen_threads(tmp_path: Path) -> None:
+    flushes = []
+
+    class Counting(SqliteStore):
+        def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+            flushes.append(len(commits))
+            return super().commit(*commits)
+
+    threads, each = 16, 25
+    barrier = Barrier(threads)
+    with (
+        closing(Counting(str(tmp_path / "log.db"), SCHEMA)) as store,
+        closing(Grouped(store)) as writer,
+        ThreadPoolExecutor(threads) as callers,
+    ):
+
+        def write(number: int) -> list[int]:
+            barrier.wait(WAIT)
+            ids = [f"{number}-{turn}" for turn in range(each)]
+            return [writer.submit(errand(id)).result(WAIT).first for id in ids]
+
+        positions = list(callers.map(write, range(threads)))
+
+    assert sorted(chain(*positions)) == list(range(1, threads * each + 1))
+    assert all(found == sorted(found) for found in positions)
+    assert sum(flushes) == threads * each
+    assert len(flushes) <= threads * each / 3, "a flush serves several callers"
+
+
+def test_bounds_a_group_by_number_and_by_bytes(
+    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.hold(writer)
+    futures = [writer.submit(errand(str(number))) for number in range(GROUP_MAX + 1)]
+    store.gate.set()
+    wait(futures, WAIT)
+    assert store.groups == [1, GROUP_MAX, 1]
+
+    monkeypatch.setattr(group_module, "GROUP_BYTES_MAX", 10_000)
+    store.hold(writer)
+    futures = [writer.submit(errand(f"large-{n}", "x" * 4_000)) for n in range(6)]
+    store.gate.set()
+    wait(futures, WAIT)
+    assert store.groups[4:] == [3, 3], "rows count, too"
+
+
+def test_an_error_of_the_store_reaches_all_that_wait_and_the_writer_survives(
+    store: Stalling, writer: Grouped
+) -> None:
+    store.hold(writer)
+    futures = [writer.submit(errand(id)) for id in ("a", "b")]
+    store.error = OSError("the disk is gone")
+    store.gate.set()
+
+    for future in futures:
+        with pytest.raises(OSError, match="the disk is gone"):
+            future.result(WAIT)
+    store.error = None
+    assert writer.submit(errand("a")).result(WAIT).first == 1
+
+
+def test_a_store_that_answers_too_few_is_found_out(
+    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "commit", lambda *commits: ())
+
+    with pytest.raises(AssertionError, match="answers every commit"):
+        writer.submit(errand("a")).result(WAIT)
+
+    monkeypatch.undo()
+    assert writer.submit(errand("a")).result(WAIT).first == 1
+
+
+def test_whoever_gives_up_waiting_is_dropped_and_the_writer_survives(
+    store: Stalling, writer: Grouped
+) -> None:
+    holding = store.hold(writer)
+    first, second = writer.submit(errand("a")), writer.submit(errand("b"))
+    assert not holding.cancel(), "it is on its way"
+    assert first.cancel()
+    store.gate.set()
+
+    assert second.result(WAIT).first == 2
+    with pytest.raises(CancelledError):
+        first.result(WAIT)
+    assert store.get(errand_key("a", 0)) == (None,)
+
+
+def test_a_group_of_which_everybody_gave_up_is_nothing(store: Stalling, writer: Grouped) -> None:
+    store.hold(writer)
+    assert writer.submit(errand("a")).cancel()
+    store.gate.set()
+
+    assert writer.submit(errand("b")).result(WAIT).first == 2
+
+
+def test_takes_no_more_than_it_may_keep_waiting(
+    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "WAITING_MAX", 3)
+    store.hold(writer)
+    futures = [writer.submit(errand(id)) for id in ("a", "b", "c")]
+
+    with pytest.raises(StoreUnavailable):
+        writer.submit(errand("d"))
+
+    store.gate.set()
+    assert [future.result(WAIT).first for future in futures] == [2, 3, 4]
+    assert writer.submit(errand("d")).result(WAIT).first == 5
+
+
+def test_finishes_what_waits_when_it_is_closed(store: Stalling) -> None:
+    writer = Grouped(store)
+    holding = store.hold(writer)
+    futures = [writer.submit(errand(str(number))) for number in range(GROUP_MAX + 5)]
+    closer = Thread(target=writer.close)
+    closer.start()
+    store.gate.set()
+    closer.join(WAIT)
+
+    assert holding.done()
+    assert all(future.done() for future in futures)
+    assert futures[-1].result(0).first == GROUP_MAX + 6
+    with pytest.raises(StoreUnavailable):
+        writer.submit(errand("late"))
+    writer.close()
+
+
+def test_a_commit_beside_the_closing_is_refused_or_answered(store: Stalling) -> None:
+    """None may come to stand behind the end of the queue, where nobody would look at it."""
+    for turn in range(40):
+        assert all(future.done() for future in submitted_beside_a_close(store, turn))
+
+
+def submitted_beside_a_close(store: Stalling, turn: int) -> list[Future[Receipt]]:
+    writer = Grouped(store)
+    barrier = Barrier(5)
+    submitted: list[Future[Receipt]] = []
+
+    def submit(number: int) -> None:
+        barrier.wait(WAIT)
+        for step in range(20):
+            try:
+                submitted.append(writer.submit(errand(f"{turn}-{number}-{step}")))
+            except StoreUnavailable:
+                return
+
+    callers = [Thread(target=submit, args=(number,)) for number in range(4)]
+    for caller in callers:
+        caller.start()
+    barrier.wait(WAIT)
+    writer.close()
+    for caller in callers:
+        caller.join(WAIT)
+    return submitted

@@ -1,0 +1,663 @@
+"""Lanes: reports on one hot row in order and in packs, each with its own answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace as redefined
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from threading import Event
+from typing import ClassVar
+
+import pytest
+from msgspec import Struct
+
+from tests.domain.desk import Orchard
+from tests.domain.orchard import (
+    ERRANDS,
+    FOLDS,
+    SCHEMA,
+    T0,
+    Barn,
+    CloseBarn,
+    FellTree,
+    FruitPicked,
+    HandPick,
+    PlantTree,
+    ReportPick,
+    SequenceGap,
+    Tree,
+    barn_key,
+    close_barn,
+    errand_key,
+    fell_tree,
+    hand_pick,
+    plant_tree,
+    report_pick,
+    tree_key,
+)
+from tidegate.control import lanes as lanes_module
+from tidegate.control.lanes import DEADLINE_SECONDS, LANES_IDLE_MAX, PACK_MAX, Lanes
+from tidegate.control.runtime import Control, Outcome
+from tidegate.engines.group import Grouped
+from tidegate.engines.memory import MemoryStore
+from tidegate.engines.sqlite import SqliteStore
+from tidegate.errors import (
+    InvalidDefinition,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    OutcomeUnknown,
+    StoreUnavailable,
+    VersionConflict,
+)
+from tidegate.kernel.model import (
+    ABSENT,
+    COST_MAX,
+    FACTS_MAX,
+    ID_BYTES_MAX,
+    Commit,
+    Key,
+    Meta,
+    Put,
+    Record,
+)
+from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
+
+WAIT = 30  # seconds until a hanging future fails its test
+
+
+def planted(store: Store | None = None, trees: Sequence[str] = ("elm",)) -> Orchard:
+    orchard = Orchard(store)
+    for tree in trees:
+        orchard.control.execute(plant_tree, PlantTree(tree, "north"))
+    orchard.desk.commits.clear()
+    return orchard
+
+
+@pytest.fixture
+def orchard() -> Iterator[Orchard]:
+    orchard = planted()
+    yield orchard
+    assert differences(orchard.store, FOLDS) == []
+
+
+@pytest.fixture
+def lanes(orchard: Orchard) -> Iterator[Lanes]:
+    with closing(orchard.lanes()) as lanes:
+        yield lanes
+
+
+def report(lanes: Lanes, seq: int, fruit: int = 1, tree: str = "elm") -> Future[Outcome]:
+    return lanes.record("north", report_pick, ReportPick(tree, "ann", fruit, seq))
+
+
+@contextmanager
+def held(lanes: Lanes, lane: str = "north") -> Iterator[None]:
+    """Whatever is put into the lane meanwhile waits there together."""
+    started, gate = Event(), Event()
+
+    def hold() -> bool:
+        started.set()
+        return gate.wait(WAIT)
+
+    holding = lanes.command(lane, hold)
+    try:
+        assert started.wait(WAIT)
+        yield
+    finally:
+        gate.set()
+    assert holding.result(WAIT)
+
+
+def landed(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
+    outcomes = [future.result(WAIT) for future in futures]
+    assert all(outcome.receipt is not None for outcome in outcomes)
+    return outcomes
+
+
+# ── packs ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_commits_what_waits_as_one_pack_in_order(orchard: Orchard, lanes: Lanes) -> None:
+    with held(lanes):
+        futures = [report(lanes, seq, fruit=7) for seq in range(1, 41)]
+
+    outcomes = landed(futures)
+
+    assert len(orchard.desk.commits) == 1
+    by_position = {event.position: event for event in orchard.events()}
+    following = outcomes[0].receipt.first if outcomes[0].receipt else 0
+    for seq, outcome in enumerate(outcomes, 1):
+        assert outcome.facts == (FruitPicked("elm", "ann", 7, seq),)
+        assert outcome.answer == b"FruitPicked"
+        assert outcome.receipt is not None
+        assert outcome.receipt.first == following, "its span is its own facts, one behind another"
+        assert by_position[outcome.receipt.first].type == "FruitPicked"
+        rest = range(outcome.receipt.first + 1, outcome.receipt.last + 1)
+        assert {by_position[position].type for position in rest} <= {"BasketFilled", "CartSent"}
+        following = outcome.receipt.last + 1
+    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 280, 40, T0)
+
+
+def test_puts_no_more_than_so_many_reports_into_a_pack(orchard: Orchard, lanes: Lanes) -> None:
+    with held(lanes):
+        futures = [report(lanes, seq) for seq in range(1, PACK_MAX + 2)]
+
+    landed(futures)
+
+    assert [len(commit.facts) for commit in orchard.desk.commits] == [200 + 20 + 6, 1]
+
+
+def test_a_refused_report_hears_of_it_and_its_neighbours_land(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    with held(lanes):
+        first, gap, missing, second = (
+            report(lanes, 1),
+            report(lanes, 7),
+            report(lanes, 1, tree="oak"),
+            report(lanes, 2),
+        )
+
+    landed([first, second])
+    with pytest.raises(SequenceGap) as refusal:
+        gap.result(WAIT)
+    assert refusal.value.facts == {"expected": 2}, "decided on what the neighbour before it left"
+    with pytest.raises(NotFound):
+        missing.result(WAIT)
+    assert len(orchard.desk.commits) == 1
+
+
+def test_a_repeated_report_changes_nothing_and_has_no_receipt(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    with held(lanes):
+        first, again = report(lanes, 1), report(lanes, 1)
+
+    landed([first])
+    assert again.result(WAIT) == Outcome((), None, b"")
+    assert report(lanes, 1).result(WAIT).receipt is None
+    assert orchard.types().count("FruitPicked") == 1
+
+
+def test_a_bug_in_one_report_is_not_its_neighbours(orchard: Orchard, lanes: Lanes) -> None:
+    def stumble(rows: object, report: ReportPick, now: datetime) -> Sequence[Struct]:
+        if report.count == 13:
+            raise ZeroDivisionError
+        return report_pick.decide(rows, report, now)
+
+    item = redefined(report_pick, decide=stumble)
+    with held(lanes):
+        bad = lanes.record("north", item, ReportPick("elm", "ann", 13, 1))
+        good = lanes.record("north", item, ReportPick("elm", "ann", 1, 1))
+
+    landed([good])
+    with pytest.raises(ZeroDivisionError):
+        bad.result(WAIT)
+
+
+def test_keeps_reports_of_different_people_in_different_commits(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    people = [Meta("ann"), Meta("ann"), Meta("bob"), Meta("ann")]
+    with held(lanes):
+        futures = [
+            lanes.record("north", report_pick, ReportPick("elm", "ann", 1, seq), meta=meta)
+            for seq, meta in enumerate(people, 1)
+        ]
+
+    landed(futures)
+
+    assert [(c.meta, len(c.facts)) for c in orchard.desk.commits] == [
+        (Meta("ann"), 2),
+        (Meta("bob"), 1),
+        (Meta("ann"), 1),
+    ]
+
+
+def test_takes_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
+    with pytest.raises(InvalidDefinition, match="hand-pick is no report"):
+        lanes.record("north", hand_pick, HandPick("elm", "ann", 1))
+    with pytest.raises(InvalidInput, match="report-pick takes ReportPick"):
+        lanes.record("north", report_pick, HandPick("elm", "ann", 1))
+
+
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SmallPacks(MemoryStore):
+    """A store that takes only small commits."""
+
+    pack_cost_max: ClassVar[int] = 20
+
+
+def test_cuts_a_pack_by_its_cost_and_loses_nothing() -> None:
+    trees = [f"tree-{number:02}" for number in range(60)]
+    orchard = planted(SmallPacks(SCHEMA), trees)
+    with closing(orchard.lanes()) as lanes:
+        with held(lanes):
+            futures = [report(lanes, 1, fruit=10, tree=tree) for tree in trees]
+
+        outcomes = landed(futures)
+
+    costs = [SCHEMA.cost(commit) for commit in orchard.desk.commits]
+    assert max(costs) <= 20
+    assert len(costs) > 15
+    assert [outcome.position for outcome in outcomes] == sorted(o.position for o in outcomes)
+    assert orchard.row(barn_key("north")) == Barn("north", 60, 20)
+    assert differences(orchard.store, FOLDS) == []
+
+
+class LikeDynamo(MemoryStore):
+    """A store that takes as little at once as DynamoDB: 100 items, 128 facts."""
+
+    pack_cost_max: ClassVar[int] = COST_MAX
+
+
+def test_divides_a_pack_with_too_many_facts() -> None:
+    orchard = planted(LikeDynamo(SCHEMA))
+    with closing(orchard.lanes()) as lanes:
+        with held(lanes):
+            futures = [report(lanes, seq) for seq in range(1, PACK_MAX + 1)]
+
+        landed(futures)
+
+    written = [len(c.facts) for c in orchard.desk.commits if len(c.facts) <= FACTS_MAX]
+    assert sum(written) == PACK_MAX + 20 + 6
+    assert len(written) <= 4
+    assert differences(orchard.store, FOLDS) == []
+
+
+@pytest.mark.parametrize("place", [0, 7, 19])
+def test_one_report_that_no_store_takes_does_not_spoil_its_neighbours(
+    orchard: Orchard, lanes: Lanes, place: int
+) -> None:
+    with held(lanes):
+        seqs = iter(range(1, 20))
+        futures = [report(lanes, next(seqs)) for _ in range(place)]
+        long = ReportPick("elm", "x" * (ID_BYTES_MAX + 1), 1, place + 1)
+        spoiled = lanes.record("north", report_pick, long)
+        futures += [report(lanes, seq) for seq in seqs]
+
+    landed(futures)
+    with pytest.raises(LimitExceeded, match="bytes of a row id"):
+        spoiled.result(WAIT)
+    assert orchard.types().count("FruitPicked") == len(futures) == 19
+
+
+def test_an_errand_that_stands_already_is_its_report_s_error_alone(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    errand = Put(errand_key("north", 1), b'{"text":"of another hand"}', ABSENT)
+    orchard.store.commit(Commit(T0, writes=(errand,)))
+    with held(lanes):
+        before = [report(lanes, seq) for seq in (1, 2, 3)]
+        sending = report(lanes, 4, fruit=30)
+        after = [report(lanes, seq) for seq in (4, 5, 6)]
+
+    landed([*before, *after])
+    with pytest.raises(VersionConflict, match="errands/north/1"):
+        sending.result(WAIT)
+    assert orchard.waits == [], "no retry can help, so none is made"
+    orchard.store.restore(ERRANDS.name, [])
+
+
+def test_a_full_lane_says_so(
+    orchard: Orchard, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_module, "WAITING_MAX", 3)
+    with held(lanes):
+        futures = [report(lanes, seq) for seq in (1, 2, 3)]
+        commands = [lanes.command("north", lambda: None) for _ in range(3)]
+        with pytest.raises(StoreUnavailable, match="lane north is full"):
+            report(lanes, 4)
+        with pytest.raises(StoreUnavailable, match="lane north is full"):
+            lanes.command("north", lambda: None)
+        elsewhere = lanes.command("south", lambda: "free")
+        assert elsewhere.result(WAIT) == "free"
+
+    landed(futures)
+    assert [command.result(WAIT) for command in commands] == [None] * 3
+    landed([report(lanes, 4)])
+
+
+def test_forgets_lanes_that_have_been_idle_longest(orchard: Orchard, lanes: Lanes) -> None:
+    with held(lanes, "busy"):
+        for number in range(3 * LANES_IDLE_MAX):
+            lanes.command(f"lane-{number}", lambda: None).result(WAIT)
+        wait_for(lambda: len(lanes._idle) == LANES_IDLE_MAX)
+
+        assert len(lanes._lanes) == LANES_IDLE_MAX + 1
+        assert "busy" in lanes._lanes
+        assert f"lane-{3 * LANES_IDLE_MAX - 1}" in lanes._lanes
+
+
+def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "ROWS_KNOWN_MAX", 10)
+    trees = [f"tree-{number:02}" for number in range(40)]
+    orchard = planted(trees=trees)
+    with closing(orchard.lanes()) as lanes:
+        for seq in (1, 2):
+            landed([report(lanes, seq, tree=tree) for tree in trees])
+
+        assert len(lanes._lanes["north"].known) <= 10
+
+
+def wait_for(reached: object) -> None:
+    assert callable(reached)
+    deadline = time.monotonic() + WAIT
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+# ── time ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_report_that_waited_too_long_is_not_applied(orchard: Orchard) -> None:
+    now = [0.0]
+    with closing(orchard.lanes(monotonic=lambda: now[0])) as lanes:
+        with held(lanes):
+            late = report(lanes, 1)
+            now[0] = DEADLINE_SECONDS / 2
+            in_time = report(lanes, 1, fruit=2)
+            now[0] = DEADLINE_SECONDS + 1
+
+        landed([in_time])
+        with pytest.raises(StoreUnavailable, match="waited too long"):
+            late.result(WAIT)
+    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 2, 1, T0)
+
+
+def test_conflicts_are_tried_again_until_the_deadline(orchard: Orchard) -> None:
+    looks = count()
+    conflict = VersionConflict("trees", "elm", 1, 2)
+    orchard.desk.errors.extend([conflict] * 20_000)
+    with closing(orchard.lanes(monotonic=lambda: next(looks) * 0.008)) as lanes:
+        with pytest.raises(StoreUnavailable, match="waited too long"):
+            report(lanes, 1).result(WAIT)
+        orchard.desk.errors.clear()
+
+        assert len(orchard.waits) > 1_100, "doubled as often, no number would hold the wait"
+        assert max(orchard.waits) <= lanes_module.BACK_OFF_SECONDS_MAX
+        landed([report(lanes, 1)])
+
+
+def test_gives_other_lanes_their_turn_between_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "THREADS_MAX", 1)
+    monkeypatch.setattr(lanes_module, "PACK_MAX", 1)
+    orchard = planted(trees=("elm", "oak"))
+    with closing(orchard.lanes()) as lanes:
+        with held(lanes):
+            hot = [report(lanes, seq) for seq in range(1, 6)]
+            other = lanes.record("other", report_pick, ReportPick("oak", "ann", 1, 1))
+
+        landed([*hot, other])
+
+    trees = [event.tags[0] for event in orchard.events() if event.type == "FruitPicked"]
+    assert trees.index("tree_id:oak") <= 1
+
+
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_command_overtakes_the_reports_that_wait_and_runs_alone(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    busy = []
+
+    def close() -> list[str]:
+        busy.append("command")
+        orchard.rival().execute(close_barn, CloseBarn("north"))
+        seen = orchard.types()
+        time.sleep(0.01)
+        busy.pop()
+        return seen
+
+    orchard.desk.before.extend([lambda: busy and pytest.fail("a pack beside a command")] * 9)
+    with held(lanes):
+        futures = [report(lanes, seq) for seq in (1, 2)]
+        command = lanes.command("north", close)
+        last = report(lanes, 3, fruit=10)
+
+    assert command.result(WAIT) == ["TreePlanted", "BarnClosed"]
+    landed(futures)
+    with pytest.raises(Exception, match="north is closed"):
+        last.result(WAIT)
+
+
+def test_a_command_that_fails_tells_its_caller_and_the_lane_goes_on(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    with held(lanes):
+        failing = lanes.command("north", lambda: orchard.row(Key("nowhere", "x")))
+        leaving = lanes.command("north", leave)
+
+    with pytest.raises(InvalidInput):
+        failing.result(WAIT)
+    with pytest.raises(SystemExit):
+        leaving.result(WAIT)
+    landed([report(lanes, 1)])
+
+
+def test_reads_again_after_a_command(orchard: Orchard, lanes: Lanes) -> None:
+    landed([report(lanes, 1)])
+    orchard.desk.commits.clear()
+
+    lanes.command("north", lambda: orchard.rival().execute(hand_pick, HandPick("elm", "bob", 1)))
+    landed([report(lanes, 1)])  # the pick by hand set the sequence back
+
+    assert len(orchard.desk.commits) == 1
+    assert orchard.waits == [], "no conflict had to tell it"
+
+
+# ── other processes ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_drops_what_it_knew_when_another_process_moved_a_row(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    landed([report(lanes, 1)])
+    orchard.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
+    orchard.desk.commits.clear()
+    with held(lanes):
+        again = report(lanes, 2)
+        new = report(lanes, 3)
+
+    landed([new])
+    assert again.result(WAIT).receipt is None
+    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
+
+
+def test_believes_no_refusal_of_rows_that_it_only_remembers(orchard: Orchard, lanes: Lanes) -> None:
+    landed([report(lanes, 1)])
+    orchard.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
+
+    landed([report(lanes, 3)])  # by what the lane remembers, the second is missing
+
+
+def test_believes_no_repetition_of_rows_that_it_only_remembers(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    landed([report(lanes, 1), report(lanes, 2)])
+    orchard.rival().execute(fell_tree, FellTree("elm"))
+    orchard.rival().execute(plant_tree, PlantTree("elm", "south"))
+
+    landed([report(lanes, 1)])  # by what the lane remembers, it had that one
+
+    assert orchard.row(tree_key("elm")) == Tree("elm", "south", 1, 1, T0)
+
+
+def test_a_refusal_in_a_pack_that_must_be_tried_again_is_decided_again(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    orchard.rival().execute(plant_tree, PlantTree("oak", "north"))
+    with held(lanes):
+        orchard.desk.before.append(
+            lambda: orchard.rival().execute(report_pick, ReportPick("oak", "ann", 1, 1))
+        )
+        refused_at_first = report(lanes, 2, tree="oak")
+        refused = report(lanes, 9)
+        accepted = report(lanes, 1)
+
+    landed([accepted, refused_at_first])
+    with pytest.raises(SequenceGap):
+        refused.result(WAIT)
+
+
+def test_two_processes_on_one_hot_row_lose_nothing_and_see_no_conflict(tmp_path: Path) -> None:
+    path = str(tmp_path / "orchard.db")
+    trees = [f"tree-{number:02}" for number in range(24)]
+    with closing(SqliteStore(path, SCHEMA)) as store:
+        planted(store, trees)
+
+        def reported(share: list[str]) -> int:
+            with (
+                closing(SqliteStore(path, SCHEMA)) as own,
+                closing(Grouped(own)) as writer,
+                closing(Lanes(own, FOLDS, writer.submit)) as lanes,
+            ):
+
+                def of_one(tree: str) -> int:
+                    return len(landed([report(lanes, seq, 10, tree) for seq in range(1, 11)]))
+
+                with ThreadPoolExecutor(12) as reporters:
+                    return sum(reporters.map(of_one, share))
+
+        with ThreadPoolExecutor(2) as processes:
+            assert sum(processes.map(reported, [trees[::2], trees[1::2]])) == 240
+
+        assert Orchard(store).row(barn_key("north")) == Barn("north", 240, 80)
+        assert differences(store, FOLDS) == []
+
+
+# ── faults ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(orchard: Orchard, lanes: Lanes) -> None:
+    orchard.desk.errors.extend([ZeroDivisionError(), StoreUnavailable("down")])
+    for error in (ZeroDivisionError, StoreUnavailable):
+        with held(lanes):
+            futures = [report(lanes, seq) for seq in (1, 2)]
+        for future in futures:
+            with pytest.raises(error):
+                future.result(WAIT)
+
+    assert orchard.types() == ["TreePlanted"]
+    landed([report(lanes, 1)])
+
+
+def test_everybody_in_a_pack_hears_that_its_outcome_is_unknown(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    orchard.desk.lost_answers = 1
+    with held(lanes):
+        futures = [report(lanes, seq) for seq in (1, 2)]
+
+    for future in futures:
+        with pytest.raises(OutcomeUnknown):
+            future.result(WAIT)
+    orchard.desk.commits.clear()
+    with held(lanes):
+        again = report(lanes, 2)
+        new = report(lanes, 3)
+    assert again.result(WAIT).receipt is None, "it had landed"
+    landed([new])
+    assert len(orchard.desk.commits) == 1, "decided on rows that were read again"
+
+
+class Unreadable(MemoryStore):
+    """A store whose next reads of rows fail."""
+
+    failures = 0
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("the database is away")
+        return super().get(*keys)
+
+
+def test_reports_whose_rows_cannot_be_read_are_told_and_the_lane_goes_on() -> None:
+    store = Unreadable(SCHEMA)
+    orchard = planted(store)
+    with closing(orchard.lanes()) as lanes:
+        with held(lanes):
+            futures = [report(lanes, seq) for seq in (1, 2)]
+            store.failures = 1
+
+        for future in futures:
+            with pytest.raises(StoreUnavailable, match="away"):
+                future.result(WAIT)
+        landed([report(lanes, 1)])
+
+
+def test_whoever_gives_up_waiting_is_dropped_and_the_lane_goes_on(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    with held(lanes):
+        first, second, third = report(lanes, 1), report(lanes, 2), report(lanes, 2, fruit=5)
+        command = lanes.command("north", lambda: pytest.fail("it was cancelled"))
+        assert second.cancel()
+        assert command.cancel()
+
+    landed([first, third])
+    with pytest.raises(CancelledError):
+        second.result(WAIT)
+    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 6, 2, T0)
+
+
+def test_a_pack_of_which_everybody_gave_up_is_nothing(orchard: Orchard, lanes: Lanes) -> None:
+    with held(lanes):
+        assert report(lanes, 1).cancel()
+
+    landed([report(lanes, 1)])
+    assert len(orchard.desk.commits) == 1
+
+
+# ── the end ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_finishes_what_waits_when_it_is_closed(
+    orchard: Orchard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_module, "PACK_MAX", 2)
+    lanes = orchard.lanes()
+    gate = Event()
+    holding = lanes.command("north", lambda: gate.wait(WAIT))
+    futures = [report(lanes, seq) for seq in range(1, 10)]
+    with ThreadPoolExecutor(1) as closer:
+        closing_lanes = closer.submit(lanes.close)
+        wait_for(lambda: lanes._closed)
+        with pytest.raises(StoreUnavailable, match="closed"):
+            report(lanes, 10)
+        gate.set()
+        closing_lanes.result(WAIT)
+
+    assert holding.result(0)
+    assert all(future.done() for future in futures)
+    landed(futures)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        report(lanes, 10)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        lanes.command("south", lambda: None)
+    assert orchard.types().count("FruitPicked") == 9
+
+
+def test_a_control_runs_its_commands_in_the_lane(orchard: Orchard, lanes: Lanes) -> None:
+    control: Control = orchard.control
+
+    outcome = lanes.command(
+        "north", lambda: control.execute(hand_pick, HandPick("elm", "ann", 30))
+    ).result(WAIT)
+
+    assert outcome.position == 6
