@@ -1,18 +1,22 @@
-"""Group commit: one writer thread drains what waits and hands it to the store as one flush.
+"""Group commit: all that waits goes to the store as one flush, written by one of those who wait.
 
-    submit ─┐
-    submit ─┼─▶ queue ─▶ writer ─▶ store.commit(a, b, c, …) ─▶ each future its receipt or error
-    submit ─┘
+    submit ─┐                 ┌─ the first who asks for a result leads: it writes for everybody
+    submit ─┼─▶ queue ─▶ ─────┤─ the others wait; when the flush is done, one of them leads next
+    submit ─┘                 └─ if nobody asks (a callback on an event loop), the thread does
 
-The only thread of kernel and engines.
+A caller that waits anyway writes its own commit without a hop to another thread and back. The
+thread is the only one of kernel and engines, and idle while there are callers who wait.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Any
 
 from tidegate.errors import StoreUnavailable, TidegateError
 from tidegate.kernel.model import Commit, Put, Receipt
@@ -22,11 +26,43 @@ GROUP_MAX = 512  # commits in one flush
 GROUP_BYTES_MAX = 4_000_000
 WAITING_MAX = 20_000  # commits in the queue; past it, callers are told to come back
 
-# After a shared flush half of the clients are still waking up. Waiting this long for them, and only
-# then, makes groups twice as large and costs a lone client nothing.
+# After a shared flush its callers are still waking up. To wait for as many as there were, at most
+# this long and a little longer for each, makes larger groups, and costs a lone client nothing.
 GATHER_SECONDS = 0.000_1
+GATHER_EACH_SECONDS = 0.000_02
+PATIENCE_SECONDS = 0.002  # how long the thread leaves it to somebody who waits
+RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
 
-_Request = tuple[Commit, "Future[Receipt]"]
+
+class Pending(Future[Receipt]):
+    """A commit that waits for its flush. Asking for its result may be what makes it happen."""
+
+    def __init__(self, group: Grouped, commit: Commit) -> None:
+        super().__init__()
+        self.commit = commit
+        self._group = group
+        self._turn = Lock()  # released to wake whoever waits: it is done, or it shall lead
+        self._turn.acquire()
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        self._group.help(self, timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._group.help(self, timeout)
+        return super().exception(0)
+
+    def add_done_callback(self, fn: Callable[[Future[Receipt]], Any]) -> None:
+        super().add_done_callback(fn)
+        self._group.hurry()  # nobody waits in a thread of his own
+
+    def wake(self) -> None:
+        """Let whoever waits look again; nothing if he does already."""
+        _release(self._turn)
+
+    def wait_turn(self, seconds: float) -> None:
+        """Sleep until woken, at most so long."""
+        self._turn.acquire(timeout=seconds)
 
 
 class Grouped:
@@ -34,73 +70,120 @@ class Grouped:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._queue: SimpleQueue[_Request | None] = SimpleQueue()
+        self._queue: deque[Pending] = deque()
+        self._lead = Lock()  # held by whoever writes
+        self._last = 1  # callers that the last flush served
+        self._awaited = 0  # how many the leader waits for
+        self._complete = Lock()  # released when so many are there
+        self._complete.acquire()
         self._closing = Lock()
         self._closed = False
-        self._writer = Thread(target=self._run, name="tidegate-writer", daemon=True)
-        self._writer.start()
+        self._armed = Event()
+        self._hurry = Event()
+        self._thread = Thread(target=self._run, name="tidegate-writer", daemon=True)
+        self._thread.start()
 
-    def submit(self, commit: Commit) -> Future[Receipt]:
+    def submit(self, commit: Commit) -> Pending:
         """Raises: StoreUnavailable: the writer is closed, or too much waits for it already."""
-        future: Future[Receipt] = Future()
+        pending = Pending(self, commit)
         with self._closing:  # nothing may come to stand behind the end of the queue
-            if self._closed or self._queue.qsize() >= WAITING_MAX:
+            if self._closed or len(self._queue) >= WAITING_MAX:
                 raise StoreUnavailable("the writer takes no more commits now; try again later")
-            self._queue.put((commit, future))
-        return future
+            self._queue.append(pending)
+        if 0 < self._awaited <= len(self._queue):
+            self._awaited = 0
+            _release(self._complete)
+        if not self._armed.is_set():
+            self._armed.set()
+        return pending
 
     def close(self) -> None:
         """Finish what waits, then stop. The store stays open."""
         with self._closing:
-            if not self._closed:
-                self._closed = True
-                self._queue.put(None)
-        self._writer.join()
+            self._closed = True
+        self._armed.set()
+        self._hurry.set()
+        self._thread.join()
+
+    def hurry(self) -> None:
+        """Let the thread write what waits now."""
+        self._hurry.set()
+
+    def help(self, pending: Pending, timeout: float | None) -> None:
+        """Wait until it is done or the time is over; lead whenever nobody else does."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not pending.done():
+            if self._led():
+                continue
+            seconds = RECHECK_SECONDS
+            if deadline is not None:
+                seconds = min(seconds, deadline - time.monotonic())
+                if seconds <= 0:
+                    return
+            pending.wait_turn(seconds)
 
     def _run(self) -> None:
-        shared = False
-        while (group := self._gather(shared)) is not None:
-            shared = len(group) > 1
-            self._flush(group)
+        while not (self._closed and not self._queue):
+            self._armed.wait()
+            self._hurry.wait(PATIENCE_SECONDS)
+            self._hurry.clear()
+            self._armed.clear()
+            while self._queue:
+                if not self._led():
+                    time.sleep(PATIENCE_SECONDS)
 
-    def _gather(self, shared: bool) -> list[_Request] | None:
-        """The next group, or None at the end. ``shared``: the last flush served several callers."""
-        first = self._queue.get()
-        if first is None:
-            return None
-        group = [first]
-        size = _size(first[0])
-        deadline = time.monotonic() + GATHER_SECONDS if shared else 0.0
-        while len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
-            try:
-                request = self._queue.get_nowait()
-            except Empty:
-                if time.monotonic() >= deadline:
-                    break
-                time.sleep(GATHER_SECONDS / 4)
-                continue
-            if request is None:
-                self._queue.put(None)  # close after this group
-                break
-            group.append(request)
-            size += _size(request[0])
+    def _led(self) -> bool:
+        """Write the next group, unless somebody writes already; then appoint who comes next."""
+        if not self._lead.acquire(blocking=False):
+            return False
+        try:
+            group = self._gather()
+            if group:
+                self._last = len(group)
+                self._flush(group)
+        finally:
+            self._lead.release()
+        # Whoever queued before this moment found the lead taken and waits: one of them is next.
+        with suppress(IndexError):
+            self._queue[0].wake()
+        return True
+
+    def _gather(self) -> list[Pending]:
+        """The next group: all that waits, once the callers of the last one had time to return."""
+        if self._last > 1 and len(self._queue) < self._last:
+            self._awaited = self._last
+            self._complete.acquire(timeout=GATHER_SECONDS + GATHER_EACH_SECONDS * self._last)
+            self._awaited = 0
+        group: list[Pending] = []
+        size = 0
+        while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
+            group.append(self._queue.popleft())
+            size += _size(group[-1].commit)
         return group
 
-    def _flush(self, group: list[_Request]) -> None:
+    def _flush(self, group: list[Pending]) -> None:
         # Whoever gave up while waiting is dropped now; from here on nobody can.
-        group = [request for request in group if request[1].set_running_or_notify_cancel()]
+        group = [pending for pending in group if pending.set_running_or_notify_cancel()]
         try:
-            results = self.store.commit(*(commit for commit, _ in group)) if group else ()
+            results = self.store.commit(*(pending.commit for pending in group)) if group else ()
             assert len(results) == len(group), "a store answers every commit"
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
-            for _, future in group:
-                future.set_exception(error)
+            for pending in group:
+                pending.set_exception(error)
+                pending.wake()
             return
-        for (_, future), result in zip(group, results, strict=True):
+        for pending, result in zip(group, results, strict=True):
             if isinstance(result, TidegateError):
-                future.set_exception(result)
+                pending.set_exception(result)
             else:
-                future.set_result(result)
+                pending.set_result(result)
+            pending.wake()
+
+
+def _release(lock: Lock) -> None:
+    """Release a lock that serves as a signal; two signals at once are one."""
+    with suppress(RuntimeError):
+        lock.release()
 
 
 def _size(commit: Commit) -> int:
