@@ -16,7 +16,13 @@ from tidegate.engines import group as group_module
 from tidegate.engines.group import GROUP_MAX, Grouped
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
-from tidegate.errors import InvalidInput, StoreUnavailable, TidegateError, VersionConflict
+from tidegate.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TidegateError,
+    VersionConflict,
+)
 from tidegate.kernel import codec
 from tidegate.kernel.model import ABSENT, Commit, Put, Receipt
 
@@ -256,3 +262,63 @@ def submitted_beside_a_close(store: Stalling, turn: int) -> list[Future[Receipt]
     for caller in callers:
         caller.join(WAIT)
     return submitted
+
+
+def test_a_callback_is_served_without_anybody_waiting(writer: Grouped) -> None:
+    told = Event()
+
+    writer.submit(errand("a")).add_done_callback(lambda _: told.set())
+
+    assert told.wait(WAIT)
+
+
+def test_a_callback_may_commit_and_wait_for_it(writer: Grouped) -> None:
+    inner: list[Receipt] = []
+    told = Event()
+
+    def commit_again(_: Future[Receipt]) -> None:
+        inner.append(writer.submit(errand("inner")).result())
+        told.set()
+
+    outer = writer.submit(errand("outer"))
+    outer.add_done_callback(commit_again)
+
+    assert told.wait(WAIT)
+    assert outer.result().last < inner[0].first
+
+
+def test_two_threads_may_wait_for_one_commit(store: Stalling, writer: Grouped) -> None:
+    store.hold(writer)
+    pending = writer.submit(errand("a"))
+
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(pending.result) for _ in range(2)]
+        store.gate.set()
+        assert answers[0].result(WAIT) == answers[1].result(WAIT)
+
+
+def test_a_time_limit_holds_while_somebody_else_writes(store: Stalling, writer: Grouped) -> None:
+    store.hold(writer)
+    pending = writer.submit(errand("a"))
+
+    with pytest.raises(TimeoutError):
+        pending.result(0.05)
+    store.gate.set()
+
+    assert pending.result(WAIT).first > 0
+
+
+def test_whoever_waited_beside_an_interrupted_writer_hears_that_the_outcome_is_unknown(
+    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "PATIENCE_SECONDS", WAIT)  # so that we lead
+    first, second = writer.submit(errand("a")), writer.submit(errand("b"))
+    store.error = KeyboardInterrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        first.result()
+    with pytest.raises(OutcomeUnknown):
+        second.result()
+    store.error = None
+
+    assert writer.submit(errand("c")).result().first > 0

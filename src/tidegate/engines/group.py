@@ -2,23 +2,23 @@
 
     submit ─┐                 ┌─ the first who asks for a result leads: it writes for everybody
     submit ─┼─▶ queue ─▶ ─────┤─ the others wait; when the flush is done, one of them leads next
-    submit ─┘                 └─ if nobody asks (a callback on an event loop), the thread does
+    submit ─┘                 └─ if nobody can (a callback, a time limit), the thread does
 
-A caller that waits anyway writes its own commit without a hop to another thread and back. The
-thread is the only one of kernel and engines, and idle while there are callers who wait.
+A caller that waits anyway writes its own commit without a hop to another thread and back
+(ADR-0005). The thread is the only one of kernel and engines.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Any
 
-from tidegate.errors import StoreUnavailable, TidegateError
+from tidegate.errors import OutcomeUnknown, StoreUnavailable
 from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.kernel.store import Store
 
@@ -40,29 +40,45 @@ class Pending(Future[Receipt]):
     def __init__(self, group: Grouped, commit: Commit) -> None:
         super().__init__()
         self.commit = commit
+        self.size = _size(commit)
         self._group = group
         self._turn = Lock()  # released to wake whoever waits: it is done, or it shall lead
         self._turn.acquire()
 
     def result(self, timeout: float | None = None) -> Receipt:
-        self._group.help(self, timeout)
-        return super().result(0)
+        self._prompt(timeout)
+        return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._group.help(self, timeout)
-        return super().exception(0)
+        self._prompt(timeout)
+        return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[Receipt]], Any]) -> None:
         super().add_done_callback(fn)
         self._group.hurry()  # nobody waits in a thread of his own
 
+    def _prompt(self, timeout: float | None) -> None:
+        # A flush cannot be broken off, so whoever has a time limit does not lead one.
+        if timeout is None:
+            self._group.help(self)
+        else:
+            self._group.hurry()
+
+    def resolve(self, answer: Receipt | BaseException) -> None:
+        """Tell whoever waits what became of it."""
+        if isinstance(answer, BaseException):
+            self.set_exception(answer)
+        else:
+            self.set_result(answer)
+        self.wake()
+
     def wake(self) -> None:
         """Let whoever waits look again; nothing if he does already."""
         _release(self._turn)
 
-    def wait_turn(self, seconds: float) -> None:
-        """Sleep until woken, at most so long."""
-        self._turn.acquire(timeout=seconds)
+    def wait_turn(self) -> None:
+        """Sleep until woken."""
+        self._turn.acquire(timeout=RECHECK_SECONDS)
 
 
 class Grouped:
@@ -104,23 +120,18 @@ class Grouped:
         self._armed.set()
         self._hurry.set()
         self._thread.join()
+        with self._lead:  # a caller may still be writing the last group
+            pass
 
     def hurry(self) -> None:
         """Let the thread write what waits now."""
         self._hurry.set()
 
-    def help(self, pending: Pending, timeout: float | None) -> None:
-        """Wait until it is done or the time is over; lead whenever nobody else does."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    def help(self, pending: Pending) -> None:
+        """Wait until it is done, and lead whenever nobody else does."""
         while not pending.done():
-            if self._led():
-                continue
-            seconds = RECHECK_SECONDS
-            if deadline is not None:
-                seconds = min(seconds, deadline - time.monotonic())
-                if seconds <= 0:
-                    return
-            pending.wait_turn(seconds)
+            if not self._led():
+                pending.wait_turn()
 
     def _run(self) -> None:
         while not (self._closed and not self._queue):
@@ -133,19 +144,19 @@ class Grouped:
                     time.sleep(PATIENCE_SECONDS)
 
     def _led(self) -> bool:
-        """Write the next group, unless somebody writes already; then appoint who comes next."""
+        """Write the next group; False if somebody writes already."""
         if not self._lead.acquire(blocking=False):
             return False
+        answers: list[tuple[Pending, Receipt | BaseException]] = []
         try:
-            group = self._gather()
-            if group:
-                self._last = len(group)
-                self._flush(group)
+            self._write(self._gather(), answers)
         finally:
             self._lead.release()
-        # Whoever queued before this moment found the lead taken and waits: one of them is next.
-        with suppress(IndexError):
-            self._queue[0].wake()
+            # Whoever queued before this moment found the lead taken: one of them is next.
+            with suppress(IndexError):
+                self._queue[0].wake()
+            # Now that the lead is free, a callback may commit as well.
+            _resolve(answers)
         return True
 
     def _gather(self) -> list[Pending]:
@@ -158,26 +169,37 @@ class Grouped:
         size = 0
         while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
             group.append(self._queue.popleft())
-            size += _size(group[-1].commit)
+            size += group[-1].size
         return group
 
-    def _flush(self, group: list[Pending]) -> None:
+    def _write(
+        self, group: list[Pending], answers: list[tuple[Pending, Receipt | BaseException]]
+    ) -> None:
         # Whoever gave up while waiting is dropped now; from here on nobody can.
         group = [pending for pending in group if pending.set_running_or_notify_cancel()]
+        if not group:
+            return
+        self._last = len(group)
+        unknown = OutcomeUnknown("the writer was interrupted")
+        results: Sequence[Receipt | BaseException] = [unknown] * len(group)
         try:
-            results = self.store.commit(*(pending.commit for pending in group)) if group else ()
+            results = self.store.commit(*(pending.commit for pending in group))
             assert len(results) == len(group), "a store answers every commit"
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
-            for pending in group:
-                pending.set_exception(error)
-                pending.wake()
-            return
-        for pending, result in zip(group, results, strict=True):
-            if isinstance(result, TidegateError):
-                pending.set_exception(result)
-            else:
-                pending.set_result(result)
-            pending.wake()
+            results = [error] * len(group)
+        finally:
+            answers.extend(zip(group, results, strict=True))
+
+
+def _resolve(answers: list[tuple[Pending, Receipt | BaseException]]) -> None:
+    done = 0
+    try:
+        for pending, answer in answers:
+            done += 1
+            pending.resolve(answer)
+    finally:
+        if done < len(answers):  # interrupted: the others wait as well
+            _resolve(answers[done:])
 
 
 def _release(lock: Lock) -> None:
