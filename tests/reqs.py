@@ -1,16 +1,21 @@
 """A pytest plugin that says which requirement points are proved, and on which engines.
 
 A test names its points: `@pytest.mark.req("CB-1", "CB-2")`. It runs on the engine that its `engine`
-parameter names; one that needs no engine says so and why: `req("RO-9", engines=None, reason="…")`.
-A point is proved when tests that name it passed on each of ENGINES, or one without an engine
-passed, and none that names it failed. The points are those of `docs/requirements.md`.
+parameter names, and calls for a pass on each of ENGINES. Two say that they call for less, and why:
+
+    req("RO-9", engines=None, reason="…")      needs no engine
+    req("CB-24", only="dynamodb", reason="…")  is about one engine
+
+A point is proved when tests that name it passed wherever any of them calls for it, and none failed:
+beside a test on engines, one without proves nothing by itself. The points are those of
+`docs/requirements.md`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +24,9 @@ import pytest
 
 ENGINES = ("sqlite", "postgres", "dynamodb")
 NO_ENGINE = "no engine"
+EVERY = "every engine"
 PROPERTY = "req"
+FORMS = ({"engines", "reason"}, {"only", "reason"})
 ROW = re.compile(r"^\| ([A-Z]{2}-\d+) \| (.+) \|$", re.MULTILINE)
 
 
@@ -29,17 +36,24 @@ class Tally:
 
     passed: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
+    scopes: set[str] = field(default_factory=set)  # what the tests call for: EVERY, or one name
+
+    @property
+    def wanted(self) -> set[str]:
+        """Where it must have passed; a point that no test names is wanted on every engine."""
+        scopes = self.scopes or {EVERY}
+        return {*(scopes - {EVERY}), *(ENGINES if EVERY in scopes else ())}
 
     @property
     def proved(self) -> bool:
-        return not self.failed and (NO_ENGINE in self.passed or self.passed.issuperset(ENGINES))
+        return not self.failed and self.passed >= self.wanted
 
     def cell(self, engine: str) -> str:
         if engine in self.failed:
             return "FAILED"
         if engine in self.passed:
             return "passed"
-        return "-" if NO_ENGINE in (engine, *self.passed) else "missing"
+        return "missing" if engine in self.wanted else "-"
 
 
 def points(root: Path) -> dict[str, str]:
@@ -47,27 +61,30 @@ def points(root: Path) -> dict[str, str]:
     return dict(ROW.findall((root / "docs" / "requirements.md").read_text()))
 
 
-def claims(marks: Iterable[pytest.Mark], engine: str | None, known: Mapping[str, str]) -> list[str]:
-    """The points that these marks name; `engine` is None when the test takes none.
+def check(mark: pytest.Mark, takes_engine: bool, known: Mapping[str, str]) -> None:
+    """Refuse a mark that could never count.
 
     Raises:
-        ValueError: a mark says something that could never count.
+        ValueError: it says what is wrong.
     """
-    named: list[str] = []
-    for mark in marks:
-        without_engine = "engines" in mark.kwargs
-        if not mark.args or not set(mark.kwargs) <= {"engines", "reason"}:
-            raise ValueError("req takes ids of points, and engines=None with a reason")
-        if unknown := [point for point in mark.args if point not in known]:
-            raise ValueError(f"req names unknown points: {', '.join(map(str, unknown))}")
-        if without_engine and mark.kwargs["engines"] is not None:
-            raise ValueError("req takes engines=None only: the engine fixture says which others")
-        if without_engine and not mark.kwargs.get("reason"):
-            raise ValueError("req with engines=None must give the reason why no engine is needed")
-        if not without_engine and engine is None:
-            raise ValueError("req on a test without the engine fixture must say engines=None")
-        named += mark.args
-    return named
+    said = mark.kwargs
+    if not mark.args or not any(set(said) <= form for form in FORMS):
+        raise ValueError('req takes ids of points, and engines=None or only="…" with a reason')
+    if unknown := [point for point in mark.args if point not in known]:
+        raise ValueError(f"req names unknown points: {', '.join(map(str, unknown))}")
+    if said.get("engines") is not None:
+        raise ValueError("req takes engines=None only: the engine fixture says which others")
+    if "only" in said and said["only"] not in ENGINES:
+        raise ValueError(f"req takes one of {', '.join(ENGINES)} as only=")
+    if said and not said.get("reason"):
+        raise ValueError("req that calls for fewer engines must give the reason")
+    if "engines" not in said and not takes_engine:
+        raise ValueError("req on a test without the engine fixture must say engines=None")
+
+
+def scope(mark: pytest.Mark) -> str:
+    """Where the points of this mark must pass: EVERY, one engine, or NO_ENGINE."""
+    return NO_ENGINE if "engines" in mark.kwargs else str(mark.kwargs.get("only", EVERY))
 
 
 def matrix(known: Mapping[str, str], tallies: Mapping[str, Tally]) -> list[str]:
@@ -94,8 +111,9 @@ class Report:
             if name != PROPERTY:
                 continue
             assert isinstance(claim, list)
-            engine, *named = claim
+            engine, called_for, *named = claim
             for point in named:
+                self.tallies[point].scopes.add(called_for)
                 if report.failed:
                     self.tallies[point].failed.add(engine)
                 elif report.when == "call" and report.passed:
@@ -128,7 +146,8 @@ _KNOWN = pytest.StashKey[Mapping[str, str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "req(*points, engines=None, reason=...): the requirement points a test proves"
+        "markers",
+        "req(*points, engines=None | only=..., reason=...): the requirement points a test proves",
     )
     config.stash[_KNOWN] = points(config.rootpath)
     if config.getoption("req_report") and not hasattr(config, "workerinput"):
@@ -137,10 +156,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Checks the marks where a fault becomes an error of collection."""
-    engine = "some" if "engine" in metafunc.fixturenames else None
-    marks = metafunc.definition.iter_markers(PROPERTY)
+    takes_engine = "engine" in metafunc.fixturenames
     try:
-        claims(marks, engine, metafunc.config.stash[_KNOWN])
+        for mark in metafunc.definition.iter_markers(PROPERTY):
+            check(mark, takes_engine, metafunc.config.stash[_KNOWN])
     except ValueError as error:
         pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
 
@@ -148,10 +167,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Writes the claims on the item, whence they travel with its reports, from a worker too."""
-    marks = list(item.iter_markers(PROPERTY))
     callspec = getattr(item, "callspec", None)
     engine = callspec.params.get("engine") if callspec else None
-    for mark in marks:
-        where = NO_ENGINE if "engines" in mark.kwargs else engine
-        named = claims([mark], where, item.config.stash[_KNOWN])
-        item.user_properties.append((PROPERTY, [str(where), *named]))
+    for mark in item.iter_markers(PROPERTY):
+        called_for = scope(mark)
+        where = NO_ENGINE if called_for == NO_ENGINE else str(engine)
+        item.user_properties.append((PROPERTY, [where, called_for, *mark.args]))

@@ -113,9 +113,64 @@ def test_does_not_count_a_skipped_test_or_a_failed_set_up(project: pytest.Pytest
 
     report = lines(project)
 
-    assert "AA-1 missing missing missing - the first" in report
-    assert "AA-2 missing missing missing FAILED the second" in report
+    assert "AA-1 - - - missing the first" in report
+    assert "AA-2 - - - FAILED the second" in report
     assert report[-1] == "proved 0 of 2"
+
+
+def test_counts_a_point_of_one_engine_where_that_engine_passed(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("engine", ["dynamodb"])
+        @pytest.mark.req("AA-1", only="dynamodb", reason="its items")
+        def test_its_own(engine):
+            pass
+
+        @pytest.mark.parametrize("engine", ["sqlite"])
+        @pytest.mark.req("AA-2", only="dynamodb", reason="its items")
+        def test_another(engine):
+            pass
+        """
+    )
+
+    report = lines(project)
+
+    assert "AA-1 - - passed - the first" in report
+    assert "AA-2 passed - missing - the second" in report
+    assert report[-1] == "proved 1 of 2"
+
+
+@pytest.mark.parametrize(
+    "beside", ['engines=None, reason="pure"', 'only="dynamodb", reason="its items"']
+)
+def test_calls_for_every_engine_as_soon_as_one_test_does(
+    project: pytest.Pytester, beside: str
+) -> None:
+    project.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.parametrize("engine", ["dynamodb"])
+        @pytest.mark.req("AA-1", {beside})
+        def test_less(engine):
+            pass
+
+        @pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
+        @pytest.mark.req("AA-1")
+        def test_engine(engine):
+            if engine == "postgres":
+                pytest.skip("not today")
+        """
+    )
+
+    report = lines(project)
+    complete = lines(project, "-k", "less")
+
+    assert any(line.startswith("AA-1 passed missing passed") for line in report)
+    assert report[-1] == "proved 0 of 2"
+    assert complete[-1] == "proved 1 of 2"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +183,10 @@ def test_does_not_count_a_skipped_test_or_a_failed_set_up(project: pytest.Pytest
         ('"AA-1", engines=None', "", "must give the reason"),
         ('"AA-1", engines=None, reason=""', "", "must give the reason"),
         ('"AA-1", engines=["sqlite"], reason="other"', "", "takes engines=None only"),
+        ('"AA-1", only="sqlite"', "engine", "must give the reason"),
+        ('"AA-1", only="memory", reason="other"', "engine", "takes one of sqlite, postgres"),
+        ('"AA-1", only="sqlite", reason="other"', "", "must say engines=None"),
+        ('"AA-1", only="sqlite", engines=None, reason="x"', "engine", "req takes ids of points"),
     ],
 )
 def test_refuses_a_mark_that_could_never_count(

@@ -7,11 +7,18 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import deque
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
+
+import tidegate
+from tidegate import errors
+from tidegate.errors import TidegateError
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tidegate"
@@ -60,7 +67,8 @@ HOMELESS = {
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home|Users|opt)/\w")
 REGISTRY_HOST = re.compile(
-    r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|registry\.\w+\.\w+|deb\.debian\.org"
+    r"pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|deb\.debian\.org"
+    r"|\bregistry(?:\.[a-z0-9-]+)+\.(?:com|corp|dev|internal|io|lan|local|net|org)\b"
 )
 TEXT_BYTES_MAX = 2_000_000
 
@@ -225,6 +233,51 @@ def test_leaves_no_residue_in_tracked_files() -> None:
                     residue.append(f"{name_of(path)}:{number}: {found[0]}")
 
     assert residue == []
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("image: registry.hub.example.com/app", True),
+        ("https://registry.k8s.io:443", True),
+        ("pip install -i https://pypi.org/simple", True),
+        ("rows = store.range(registry.ACTUAL.name, limit=10)", False),
+        ("registry.known.rows.get(key)", False),
+    ],
+)
+def test_knows_the_host_of_a_registry_from_a_name_in_code(line: str, host: bool) -> None:
+    assert bool(REGISTRY_HOST.search(line)) is host
+
+
+def own_errors() -> Iterator[type[TidegateError]]:
+    """Our errors, families included, wherever in the source they are defined."""
+    for module in walk_packages(tidegate.__path__, "tidegate."):
+        import_module(module.name)
+    waiting = deque([TidegateError])
+    while waiting:
+        found = waiting.popleft()
+        waiting += found.__subclasses__()
+        if found.__module__.partition(".")[0] == "tidegate":
+            yield found
+
+
+def family(error: type[TidegateError]) -> str:
+    """The code of the family that callers catch; "none" for what has no family."""
+    families = [kind for kind in TidegateError.__subclasses__() if issubclass(error, kind)]
+    return families[0].code if families and families[0].__module__ == errors.__name__ else "none"
+
+
+def test_tells_of_every_error_what_to_do_next() -> None:
+    """Those of errors.py in the table of problems, under their family; others on some page."""
+    table = (ROOT / "docs" / "problems" / "README.md").read_text()
+    told = set(re.findall(r"^\| `(\w+)` \| `?(\w+)`? \| .+ \| .+ \|$", table, re.MULTILINE))
+    pages = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    known = {(error.code, family(error)): error.__module__ for error in reversed([*own_errors()])}
+    general = {said for said, module in known.items() if module == errors.__name__}
+
+    assert sorted(general - told) == []
+    assert sorted(told - set(known)) == [], "told of an error that does not exist"
+    assert sorted(code for code, _ in known if f"`{code}`" not in pages) == []
 
 
 def test_numbers_the_decisions_without_gaps() -> None:

@@ -15,13 +15,14 @@ from typing import Annotated
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate.clock import system_clock
 from tidegate.control.runtime import Control
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import NotFound, Refused
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.policy import Collection, Nature, Writers
-from tidegate.kernel.replay import differences
+from tidegate.kernel.replay import differences, rebuild_changed
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
 from tidegate.kernel.tags import Cross, Partition
@@ -212,8 +213,9 @@ FOLDS = Folds(SCHEMA, (course_places,))
 
 @contextmanager
 def courses(url: str) -> Iterator[Control]:
-    """The courses on the log at this URL."""
+    """The courses on the log at this URL. A fold with a new number is rebuilt first."""
     with closing(connect(url, SCHEMA)) as store, closing(Grouped(store)) as writer:
+        rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 
 

@@ -14,13 +14,15 @@ from examples.shop import catalog, demand
 from examples.shop.facts import FACTS, ProductOrdered
 from examples.shop.order_product import OrderProduct, order_product
 from examples.shop.orders import PlaceOrder, place_order
+from tidegate.clock import system_clock
 from tidegate.control.runtime import Control
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import Refused
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.policy import Collection, Index, Nature, Writers
-from tidegate.kernel.replay import differences
+from tidegate.kernel.replay import differences, rebuild_changed
+from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
 from tidegate.kernel.vocabulary import Vocabulary
 
@@ -63,24 +65,30 @@ FOLDS = Folds(SCHEMA, (customer_units,))
 
 @contextmanager
 def shop(url: str) -> Iterator[Control]:
-    """The shop on the log at this URL."""
+    """The shop on the log at this URL. A fold with a new number is rebuilt first."""
     with closing(connect(url, SCHEMA)) as store, closing(Grouped(store)) as writer:
+        rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 
 
+def said(control: Control, item: Slice, command: Struct) -> str:
+    """What became of a command, in a few words."""
+    try:
+        outcome = control.execute(item, command)
+    except Refused as refusal:
+        return f"{refusal.code}: {refusal.detail}"
+    return f"log position {outcome.position}" if outcome.receipt else "stands already"
+
+
 def walk(control: Control) -> None:
-    """A first customer, from the catalogue to the cap."""
+    """A first customer, from the catalogue to the cap. Repeated, it changes nothing."""
     control.execute(catalog.add_product, catalog.AddProduct("prod-1", "Lamp", "It shines", 990))
     control.execute(catalog.sync_product, catalog.SyncProduct("prod-1", True))
-    control.execute(place_order, PlaceOrder("ord-1", "cust-9", ("prod-1",)))
+    order = PlaceOrder("ord-1", "cust-9", ("prod-1",))
+    print(f"placing ord-1: {said(control, place_order, order)}")
     for number in range(1, 8):
-        command = OrderProduct(f"ord-{number}", "cust-9", "prod-1", 1)
-        try:
-            outcome = control.execute(order_product, command)
-        except Refused as refusal:
-            print(f"{command.order_id}: {refusal.code}: {refusal.detail}")
-        else:
-            print(f"{command.order_id}: ordered, log position {outcome.position}")
+        unit = OrderProduct(f"ord-{number}", "cust-9", "prod-1", 1)
+        print(f"one prod-1 in {unit.order_id}: {said(control, order_product, unit)}")
     for record in control.store.range(CUSTOMER_UNITS.name, limit=10):
         print(f"{record.key}: {record.data.decode()} at version {record.version}")
     print(f"differences after replay: {differences(control.store, FOLDS)}")

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from msgspec import Struct
@@ -42,6 +44,7 @@ from tests.examples.racing import (
 )
 from tidegate.control.runtime import Control
 from tidegate.errors import BoundaryMoved
+from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import ALL, Boundary, Commit, Receipt
 from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
@@ -83,9 +86,48 @@ def test_walks_from_the_catalogue_to_the_cap(
     app.walk(shop)
 
     printed = capsys.readouterr().out
-    assert "ord-5: ordered" in printed
-    assert "ord-6: cap_reached" in printed
+    assert "placing ord-1: log position" in printed
+    assert "in ord-5: log position" in printed
+    assert "in ord-6: cap_reached" in printed
     assert "differences after replay: []" in printed
+
+
+@pytest.mark.req("CB-16")
+def test_walks_a_second_time_and_changes_nothing(
+    shop: Control, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app.walk(shop)
+    capsys.readouterr()
+    events = shop.store.read(ALL).events
+
+    app.walk(shop)
+
+    printed = capsys.readouterr().out
+    assert "placing ord-1: order_already_placed" in printed
+    assert "in ord-5: stands already" in printed
+    assert "in ord-6: cap_reached" in printed
+    assert "differences after replay: []" in printed
+    assert shop.store.read(ALL).events == events
+
+
+def test_rebuilds_at_its_start_what_a_new_fold_makes_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    with app.shop(url) as control:
+        control.execute(order_product, OrderProduct("ord-1", "cust-9", "prod-1", 2))
+    doubled = replace(
+        app.customer_units,
+        number=2,
+        step=lambda row, fact, now: app.add_units(app.add_units(row, fact, now), fact, now),
+    )
+    monkeypatch.setattr(app, "FOLDS", Folds(app.SCHEMA, (doubled,)))
+
+    with app.shop(url) as control:
+        (row,) = control.store.range(app.CUSTOMER_UNITS.name, limit=9)
+        assert differences(control.store, app.FOLDS) == []
+
+    assert b'"units":4' in row.data
 
 
 @pytest.mark.req("CB-18", engines=None, reason="a query is derived before any engine is asked")
