@@ -1,0 +1,51 @@
+"""Package revisions: from Draft by review to Published, and to their end (seed 001).
+
+names         repository / package path / workspace, dotted names, file paths
+content       manifest, digest, difference of two, merge of three
+lifecycle     states, transitions and mutability, as data
+facts         what happens
+rows, links   what stands: folds of the facts
+repositories, creation, updates, approvals, deletions      one slice per command
+documents     a revision as clients see it
+history       what the log tells: timeline, approvals, lineage
+refusals      what can be said against a request
+"""
+
+from __future__ import annotations
+
+from tidegate.domain.packages import (
+    approvals,
+    creation,
+    deletions,
+    links,
+    repositories,
+    rows,
+    updates,
+)
+from tidegate.domain.packages.facts import FACTS
+
+SLICES = (
+    *repositories.SLICES,
+    *creation.SLICES,
+    *updates.SLICES,
+    *approvals.SLICES,
+    *deletions.SLICES,
+)
+COLLECTIONS = (
+    rows.REPOSITORIES,
+    rows.PACKAGES,
+    rows.REVISIONS,
+    links.REVISION_LINKS,
+    links.REVISION_DEPENDENTS,
+    links.REVISION_TOMBSTONES,
+)
+FOLDS = (
+    rows.repositories,
+    rows.packages,
+    rows.revisions,
+    links.revision_links,
+    links.revision_dependents,
+    links.revision_tombstones,
+)
+
+__all__ = ["COLLECTIONS", "FACTS", "FOLDS", "SLICES"]

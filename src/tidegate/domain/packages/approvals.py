@@ -1,0 +1,132 @@
+"""Proposal, review, publication: the only door from Proposed to Published.
+
+Four eyes: who proposed a revision or changed what it holds does not approve it. An approval names
+the digest that was looked at. The one that completes the repository's quorum publishes, in its
+commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.packages.content import check_digest
+from tidegate.domain.packages.facts import (
+    ProposalRejected,
+    ProposalWithdrawn,
+    RevisionApproved,
+    RevisionProposed,
+    RevisionPublished,
+)
+from tidegate.domain.packages.lifecycle import Verb, edge_by_verb
+from tidegate.domain.packages.metadata import check_reason
+from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.refusals import DigestMismatch, SelfApproval
+from tidegate.domain.packages.repositories import repository_key
+from tidegate.domain.packages.revisions import (
+    StepCommand,
+    beside,
+    demand_alive,
+    demand_ready,
+    expects,
+    own_row,
+    package_key,
+    revision_key,
+    standing,
+    step_decision,
+)
+from tidegate.domain.packages.rows import PackageRow, Repository, Revision
+from tidegate.kernel.model import Key
+from tidegate.kernel.slices import Slice
+
+
+class ProposeRevision(StepCommand, frozen=True, kw_only=True):
+    """Draft → Proposed: ready for review; its content is frozen from here."""
+
+
+class WithdrawProposal(StepCommand, frozen=True, kw_only=True):
+    """Proposed → Draft, by who proposed it."""
+
+
+class RejectProposal(StepCommand, frozen=True, kw_only=True):
+    """Proposed → Draft, with a reason."""
+
+
+class ApproveRevision(StepCommand, frozen=True, kw_only=True):
+    """Proposed → Published, once enough others have approved this digest."""
+
+    digest: str
+
+
+def rows_read(command: ApproveRevision) -> tuple[Key, ...]:
+    """Numbers are given out per package: of two approvals at once the second decides again."""
+    place = parse(command.name)
+    return (
+        revision_key(place.name),
+        repository_key(place.repository),
+        package_key(place.package),
+    )
+
+
+def decide(
+    rows: tuple[Revision | None, Repository | None, PackageRow | None],
+    command: ApproveRevision,
+    now: datetime,
+) -> Sequence[Struct]:
+    """Raises: TransitionRefused, DigestMismatch, NotReady, SelfApproval."""
+    check_digest(command.digest)
+    check_reason(command.reason, needed=False)
+    revision, state = standing(rows[0], command)
+    demand_alive(revision)
+    edge_by_verb(state, Verb.APPROVE)
+    if command.digest != revision.content.digest:
+        raise DigestMismatch(command.digest, revision.content.digest)
+    demand_ready(revision)
+    repository = beside(rows[1], revision.name)
+    package = beside(rows[2], revision.name)
+    alone = repository.quorum == 0
+    if not alone and command.by in (revision.proposed_by, *revision.editors):
+        raise SelfApproval(
+            f"{command.by} proposed or changed {revision.name}; somebody else must approve it",
+            revision=revision.name,
+        )
+    if command.by in revision.approvals:
+        return ()  # said already: a repeated approval does not count twice
+    by, name, uid = command.by, revision.name, revision.uid
+    digest = command.digest
+    approved = RevisionApproved(name, package.package, uid, by, digest, command.reason)
+    if len(revision.approvals) + 1 < repository.quorum:
+        return (approved,)
+    number = package.last_number + 1
+    published = RevisionPublished(
+        name, package.package, uid, by, number, digest, alone, package.latest
+    )
+    return (approved, published)
+
+
+def _step(name: str, command: type[StepCommand], fact: type[Struct], verb: Verb) -> Slice:
+    return Slice(
+        name=name,
+        command=command,
+        writes=(fact,),
+        rows=own_row,
+        expects=expects,
+        decide=step_decision(verb),
+    )
+
+
+propose_revision = _step("propose-revision", ProposeRevision, RevisionProposed, Verb.PROPOSE)
+withdraw_proposal = _step("withdraw-proposal", WithdrawProposal, ProposalWithdrawn, Verb.WITHDRAW)
+reject_proposal = _step("reject-proposal", RejectProposal, ProposalRejected, Verb.REJECT)
+approve_revision = Slice(
+    name="approve-revision",
+    command=ApproveRevision,
+    writes=(RevisionApproved, RevisionPublished),
+    rows=rows_read,
+    expects=expects,
+    decide=decide,
+)
+
+SLICES = (propose_revision, withdraw_proposal, reject_proposal, approve_revision)

@@ -1,0 +1,153 @@
+"""A new revision: always a Draft, made by one task, at a path that no other package overlaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.packages.content import Content, File, Manifest
+from tidegate.domain.packages.facts import (
+    Clone,
+    Init,
+    Metadata,
+    PackageStarted,
+    RevisionCreated,
+    Task,
+)
+from tidegate.domain.packages.lifecycle import created_as
+from tidegate.domain.packages.metadata import check_gates, check_metadata, check_uid
+from tidegate.domain.packages.names import Identity, ancestors, check_user, identity
+from tidegate.domain.packages.origins import Rows, given, origin, sources
+from tidegate.domain.packages.refusals import (
+    AlreadyExists,
+    PackageExists,
+    PathOverlap,
+    RepositoryNotFound,
+    TooManyTasks,
+)
+from tidegate.domain.packages.repositories import repository_key
+from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.rows import PackageRow
+from tidegate.kernel.model import Key
+from tidegate.kernel.slices import Slice
+
+
+class CreateRevision(Struct, frozen=True, kw_only=True):
+    """``uid`` is new for each creation. ``files`` None: those of the task's source."""
+
+    repository: str
+    package: str  # the path inside the repository
+    workspace: str
+    uid: str
+    by: str
+    lifecycle: str = ""
+    tasks: tuple[Task, ...] = ()
+    files: tuple[File, ...] | None = None
+    metadata: Metadata = Metadata()
+    readiness_gates: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Identity:
+        """Raises: InvalidName."""
+        return identity(self.repository, self.package, self.workspace)
+
+    @property
+    def task(self) -> Task:
+        """The one task that tells how it comes to be. Raises: TooManyTasks."""
+        if len(self.tasks) > 1:
+            raise TooManyTasks(f"a revision is created by one task, found {len(self.tasks)}")
+        return self.tasks[0] if self.tasks else Init()
+
+
+def rows_read(command: CreateRevision) -> tuple[Key, ...]:
+    """A new package depends on what lies above it; what lies below is counted in its own row."""
+    place = command.place
+    own = (repository_key(place.repository), revision_key(place.name), package_key(place.package))
+    above = ancestors(place.package) if _starts_package(command.task) else ()
+    return tuple(dict.fromkeys((*own, *map(package_key, above), *sources(command.task))))
+
+
+def decide(
+    rows: tuple[Struct | None, ...], command: CreateRevision, now: datetime
+) -> Sequence[Struct]:
+    """Raises: Invalid, NotFound, Conflict and Refused leaves of ``refusals``."""
+    created_as(command.lifecycle)
+    content = _check_form(command)
+    place, task = command.place, command.task
+    seen: Rows = dict(zip(rows_read(command), rows, strict=True))
+    if seen[repository_key(place.repository)] is None:
+        raise RepositoryNotFound(place.repository)
+    if seen[revision_key(place.name)] is not None:
+        raise AlreadyExists(f"package revision {place.name} exists", revision=place.name)
+    package = _package(seen, place.package)
+    if _starts_package(task):
+        _demand_free(package, seen)
+    came = origin(task, place.package, seen)
+    created = RevisionCreated(
+        place.name,
+        place.package,
+        command.uid,
+        command.by,
+        task,
+        given(came, task, content),
+        came.upstream,
+        command.metadata,
+        command.readiness_gates,
+    )
+    if package.live:
+        return (created,)
+    return (PackageStarted(place.package, command.by), created)
+
+
+def _check_form(command: CreateRevision) -> Content | None:
+    """The content that the command brings. Raises: Invalid, TooLarge."""
+    check_user(command.by)
+    check_uid(command.uid)
+    check_metadata(command.metadata)
+    check_gates(command.readiness_gates)
+    if command.files is not None:
+        return Manifest(command.files).content
+    return Manifest(()).content if isinstance(command.task, Init) else None
+
+
+def _starts_package(task: Task) -> bool:
+    return isinstance(task, Init | Clone)
+
+
+def _package(seen: Rows, package: str) -> PackageRow:
+    row = seen[package_key(package)]
+    assert row is None or isinstance(row, PackageRow)
+    return PackageRow(package) if row is None else row
+
+
+def _demand_free(package: PackageRow, seen: Rows) -> None:
+    """That a first revision can start here: several may be drafted until one is published.
+
+    Raises:
+        PackageExists, PathOverlap.
+    """
+    if package.latest is not None:
+        raise PackageExists(
+            f"package {package.package} exists, latest is {package.latest.name}; edit that",
+            package=package.package,
+        )
+    if package.below:
+        raise PathOverlap(
+            f"{package.below} packages lie below {package.package}", package=package.package
+        )
+    for above in ancestors(package.package):
+        if _package(seen, above).live:
+            raise PathOverlap(f"{package.package} would lie inside package {above}", package=above)
+
+
+create_revision = Slice(
+    name="create-revision",
+    command=CreateRevision,
+    writes=(PackageStarted, RevisionCreated),
+    rows=rows_read,
+    decide=decide,
+)
+
+SLICES = (create_revision,)

@@ -1,0 +1,166 @@
+"""The end of a revision: proposed first if it was published, never while others descend from it.
+
+Finalizers hold it: then the deletion only sets a timestamp, once, and the removal of the last one
+deletes in its own commit. What is left is a tombstone, and the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.packages.facts import (
+    PackageEmptied,
+    RevisionDeleted,
+    RevisionDeletionProposed,
+    RevisionDeletionRejected,
+    RevisionDeletionStarted,
+)
+from tidegate.domain.packages.lifecycle import MUTABILITY, Lifecycle, Operation, Verb
+from tidegate.domain.packages.links import RevisionLinks
+from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.refusals import (
+    DeletionNotProposed,
+    ProposalProtected,
+    SelfDeletion,
+    StillReferenced,
+)
+from tidegate.domain.packages.repositories import repository_key
+from tidegate.domain.packages.revisions import (
+    RevisionCommand,
+    StepCommand,
+    beside,
+    expects,
+    found,
+    links_key,
+    own_row,
+    package_key,
+    revision_key,
+    step_decision,
+)
+from tidegate.domain.packages.rows import PackageRow, Repository, Revision
+from tidegate.kernel.model import Key
+from tidegate.kernel.slices import Slice
+
+
+class ProposeDeletion(StepCommand, frozen=True, kw_only=True):
+    """Published → DeletionProposed."""
+
+
+class RejectDeletion(StepCommand, frozen=True, kw_only=True):
+    """DeletionProposed → Published, with a reason unless it was one's own proposal."""
+
+
+class DeleteRevision(RevisionCommand, frozen=True, kw_only=True):
+    """For good. The version is checked if it is given."""
+
+
+def rows_read(command: DeleteRevision) -> tuple[Key, ...]:
+    """Its links tell who descends from it, so a clone beside this is seen or conflicts."""
+    place = parse(command.name)
+    return (
+        revision_key(place.name),
+        repository_key(place.repository),
+        package_key(place.package),
+        links_key(place.name),
+    )
+
+
+def decide(
+    rows: tuple[Revision | None, Repository | None, PackageRow | None, RevisionLinks | None],
+    command: DeleteRevision,
+    now: datetime,
+) -> Sequence[Struct]:
+    """Raises: DeletionNotProposed, ProposalProtected, SelfDeletion, StillReferenced."""
+    revision, state = found(rows[0], command)
+    if revision.deletion_timestamp is not None:
+        return ()  # under way: the timestamp stays what it is
+    repository = beside(rows[1], revision.name)
+    package = beside(rows[2], revision.name)
+    links = beside(rows[3], revision.name)
+    _demand_deletable(revision, state, repository, command.by)
+    _demand_unreferenced(links)
+    if revision.metadata.finalizers:
+        return (
+            RevisionDeletionStarted(
+                revision.name, revision.package, revision.uid, command.by, state
+            ),
+        )
+    return removed(revision, package, links, command.by)
+
+
+def removed(
+    revision: Revision, package: PackageRow, links: RevisionLinks, by: str
+) -> Sequence[Struct]:
+    """The facts of a deletion that nothing holds up. Raises: StillReferenced."""
+    _demand_unreferenced(links)
+    deleted = RevisionDeleted(
+        revision.name,
+        revision.package,
+        revision.uid,
+        by,
+        Lifecycle(revision.lifecycle),
+        revision.number,
+        revision.content,
+        revision.upstream,
+        links.older,
+        links.newer,
+    )
+    if package.live > 1:
+        return (deleted,)
+    return (deleted, PackageEmptied(revision.package, by))
+
+
+def _demand_deletable(
+    revision: Revision, state: Lifecycle, repository: Repository, by: str
+) -> None:
+    if not MUTABILITY[Operation.DELETE, state]:
+        raise DeletionNotProposed(
+            f"{revision.name} is {state}; propose its deletion first", revision=revision.name
+        )
+    if state is Lifecycle.PROPOSED and repository.protect_proposed:
+        raise ProposalProtected(
+            f"{revision.name} is {state}; withdraw or reject it first", revision=revision.name
+        )
+    # Where one person works alone there is nobody else to ask.
+    guarded = repository.deployment and repository.quorum > 0
+    if guarded and state is Lifecycle.DELETION_PROPOSED and by == revision.deletion_proposed_by:
+        raise SelfDeletion(
+            f"{by} proposed the deletion of {revision.name}; somebody else must carry it out",
+            revision=revision.name,
+        )
+
+
+def _demand_unreferenced(links: RevisionLinks) -> None:
+    if links.dependents:
+        raise StillReferenced(links.name, links.dependents, links.some_dependents)
+
+
+propose_deletion = Slice(
+    name="propose-deletion",
+    command=ProposeDeletion,
+    writes=(RevisionDeletionProposed,),
+    rows=own_row,
+    expects=expects,
+    decide=step_decision(Verb.PROPOSE_DELETION),
+)
+reject_deletion = Slice(
+    name="reject-deletion",
+    command=RejectDeletion,
+    writes=(RevisionDeletionRejected,),
+    rows=own_row,
+    expects=expects,
+    decide=step_decision(Verb.REJECT_DELETION),
+)
+delete_revision = Slice(
+    name="delete-revision",
+    command=DeleteRevision,
+    writes=(RevisionDeletionStarted, RevisionDeleted, PackageEmptied),
+    rows=rows_read,
+    expects=expects,
+    decide=decide,
+)
+
+SLICES = (propose_deletion, reject_deletion, delete_revision)

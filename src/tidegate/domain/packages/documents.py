@@ -1,0 +1,98 @@
+"""A revision as clients see it: metadata, spec and status, spelt as seed 001 spells them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.packages.content import Content
+from tidegate.domain.packages.facts import Condition, Lineage, OwnerReference, Task
+from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.kernel.model import Position
+
+
+class MetadataPart(Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str  # opaque to clients: they send back what they saw
+    creation_timestamp: datetime | None
+    deletion_timestamp: datetime | None
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    finalizers: tuple[str, ...]
+    owner_references: tuple[OwnerReference, ...]
+
+
+class SpecPart(Struct, frozen=True, rename="camel"):
+    repository: str
+    package_name: str
+    workspace_name: str
+    revision: int  # 0 until it is published
+    lifecycle: str
+    tasks: tuple[Task, ...]
+    readiness_gates: tuple[str, ...]
+
+
+class StatusPart(Struct, frozen=True, rename="camel"):
+    created_by: str
+    proposed_by: str | None
+    proposed_at: datetime | None
+    approved_by: tuple[str, ...]
+    published_by: str | None
+    published_at: datetime | None
+    self_approved: bool
+    deletion_proposed_by: str | None
+    deletion_proposed_at: datetime | None
+    latest: bool
+    content: Content
+    upstream: Lineage | None
+    conditions: tuple[Condition, ...]
+
+
+class RevisionDocument(Struct, frozen=True):
+    metadata: MetadataPart
+    spec: SpecPart
+    status: StatusPart
+
+
+def document(row: Revision, version: Position, package: PackageRow | None) -> RevisionDocument:
+    """The revision at this version of its row; its package's row says which one is the latest."""
+    latest = None if package is None else package.latest
+    return RevisionDocument(
+        MetadataPart(
+            name=row.name,
+            uid=row.uid,
+            resource_version=str(version),
+            creation_timestamp=row.created_at,
+            deletion_timestamp=row.deletion_timestamp,
+            labels=row.metadata.labels,
+            annotations=row.metadata.annotations,
+            finalizers=row.metadata.finalizers,
+            owner_references=row.metadata.owner_references,
+        ),
+        SpecPart(
+            repository=row.repository,
+            package_name=row.package.partition("/")[2],
+            workspace_name=row.workspace,
+            revision=row.number,
+            lifecycle=row.lifecycle,
+            tasks=row.tasks,
+            readiness_gates=row.gates,
+        ),
+        StatusPart(
+            created_by=row.created_by,
+            proposed_by=row.proposed_by or None,
+            proposed_at=row.proposed_at,
+            approved_by=row.approvals,
+            published_by=row.published_by or None,
+            published_at=row.published_at,
+            self_approved=row.self_approved,
+            deletion_proposed_by=row.deletion_proposed_by or None,
+            deletion_proposed_at=row.deletion_proposed_at,
+            latest=latest is not None and latest.name == row.name,
+            content=row.content,
+            upstream=row.upstream,
+            conditions=row.conditions,
+        ),
+    )

@@ -1,0 +1,310 @@
+"""What happens to repositories and package revisions. Facts name users by id, and hold no content.
+
+A revision's facts are found by its name; the steps of its lifecycle also by its package. ``uid``
+tells the incarnations of a name apart.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Struct
+
+from tidegate.domain.packages.content import Content, Strategy
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.kernel.tags import Cross, Partition
+from tidegate.kernel.vocabulary import facts
+
+Name = Annotated[str, Partition("revision")]
+Package = Annotated[str, Cross("package")]  # with its repository: blueprints/networking/vpc
+
+
+# ── how a revision came to be ─────────────────────────────────────────────────────────────────────
+
+
+class Init(Struct, frozen=True, tag="init", tag_field="type", omit_defaults=True):
+    """From nothing."""
+
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    site: str = ""
+
+
+class Clone(Struct, frozen=True, tag="clone", tag_field="type"):
+    """A package of its own, from a published revision of another one."""
+
+    upstream: str
+
+
+class Edit(Struct, frozen=True, tag="edit", tag_field="type"):
+    """The next revision of a package, from a published one."""
+
+    source: str
+
+
+class Upgrade(Struct, frozen=True, tag="upgrade", tag_field="type", rename="camel"):
+    """A published revision brought from the upstream that it descends from to a newer one."""
+
+    old_upstream: str
+    new_upstream: str
+    local_package_revision: str
+    strategy: Strategy = Strategy.THREE_WAY
+
+
+Task = Init | Clone | Edit | Upgrade
+
+
+class Lineage(Struct, frozen=True):
+    """A published revision that another one descends from, as it was then."""
+
+    name: str
+    uid: str
+    revision: int
+    digest: str
+
+
+# ── metadata and status ───────────────────────────────────────────────────────────────────────────
+
+
+class OwnerReference(Struct, frozen=True):
+    """Something that the revision belongs to. It informs; nothing is deleted on its behalf."""
+
+    kind: str
+    id: str
+
+
+class Metadata(Struct, frozen=True, omit_defaults=True):
+    """What may change in every state."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Status(StrEnum):
+    """What is known about a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(Struct, frozen=True, omit_defaults=True):
+    """What somebody found out about a revision, under a name that a readiness gate may ask for."""
+
+    type: str
+    status: Status
+    reason: str = ""
+    message: str = ""
+
+
+class Numbered(Struct, frozen=True):
+    """A published revision in the order of its package."""
+
+    name: str
+    number: int
+
+
+# ── repositories ──────────────────────────────────────────────────────────────────────────────────
+
+
+class RepositoryCreated(Struct, frozen=True):
+    repository: Annotated[str, Partition()]
+    quorum: int
+    deployment: bool
+    protect_proposed: bool
+    by: str
+
+
+class RepositoryChanged(Struct, frozen=True):
+    repository: Annotated[str, Partition()]
+    quorum: int
+    deployment: bool
+    protect_proposed: bool
+    by: str
+
+
+# ── packages ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class PackageStarted(Struct, frozen=True):
+    """The package has a revision now, so its path is taken."""
+
+    package: Annotated[str, Partition()]
+    by: str
+
+
+class PackageEmptied(Struct, frozen=True):
+    """Its last revision is gone: the path is free, its numbers stay used."""
+
+    package: Annotated[str, Partition()]
+    by: str
+
+
+# ── revisions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class RevisionCreated(Struct, frozen=True, omit_defaults=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    task: Task
+    content: Content
+    upstream: Lineage | None = None
+    metadata: Metadata = Metadata()
+    gates: tuple[str, ...] = ()
+
+
+class RevisionContentReplaced(Struct, frozen=True):
+    name: Name
+    uid: str
+    by: str
+    before: str  # its digest
+    content: Content
+
+
+class RevisionTaskAdded(Struct, frozen=True):
+    name: Name
+    uid: str
+    by: str
+    task: Task
+    former: Lineage | None  # what it descended from so far
+    upstream: Lineage | None
+
+
+class RevisionGatesChanged(Struct, frozen=True):
+    name: Name
+    uid: str
+    by: str
+    gates: tuple[str, ...]
+
+
+class RevisionConditionsChanged(Struct, frozen=True):
+    name: Name
+    uid: str
+    by: str
+    lifecycle: Lifecycle
+    digest: str  # of the content that was looked at
+    conditions: tuple[Condition, ...]  # all of them
+
+
+class RevisionMetadataChanged(Struct, frozen=True):
+    name: Name
+    uid: str
+    by: str
+    lifecycle: Lifecycle
+    metadata: Metadata  # all of it
+
+
+class RevisionProposed(Struct, frozen=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    digest: str
+    reason: str = ""
+
+
+class ProposalWithdrawn(Struct, frozen=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    reason: str = ""
+
+
+class ProposalRejected(Struct, frozen=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    digest: str
+    reason: str
+
+
+class RevisionApproved(Struct, frozen=True):
+    """One approval of this content; behind the one that completes the quorum it is published."""
+
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    digest: str
+    reason: str = ""
+
+
+class RevisionPublished(Struct, frozen=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    number: int
+    digest: str
+    self_approved: bool  # the repository asks for nobody else's approval
+    older: Numbered | None  # what was the latest revision of the package
+
+
+class RevisionDeletionProposed(Struct, frozen=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    reason: str = ""
+
+
+class RevisionDeletionRejected(Struct, frozen=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    reason: str = ""
+
+
+class RevisionDeletionStarted(Struct, frozen=True):
+    """It is deleted when its last finalizer is removed."""
+
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    lifecycle: Lifecycle
+
+
+class RevisionDeleted(Struct, frozen=True):
+    name: Name
+    package: Package
+    uid: str
+    by: str
+    lifecycle: Lifecycle  # the last one
+    number: int  # 0: it was never published
+    content: Content
+    upstream: Lineage | None
+    older: Numbered | None  # its neighbours among the published revisions of the package
+    newer: Numbered | None
+
+
+FACTS = facts(
+    "package",
+    RepositoryCreated,
+    RepositoryChanged,
+    PackageStarted,
+    PackageEmptied,
+    RevisionCreated,
+    RevisionContentReplaced,
+    RevisionTaskAdded,
+    RevisionGatesChanged,
+    RevisionConditionsChanged,
+    RevisionMetadataChanged,
+    RevisionProposed,
+    ProposalWithdrawn,
+    ProposalRejected,
+    RevisionApproved,
+    RevisionPublished,
+    RevisionDeletionProposed,
+    RevisionDeletionRejected,
+    RevisionDeletionStarted,
+    RevisionDeleted,
+)

@@ -1,0 +1,189 @@
+"""What the log tells about a revision or a package, in order: who did what, when, and why.
+
+For display alone: no decision reads it. It outlives deletions, because facts do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.domain.packages.facts import (
+    FACTS,
+    Lineage,
+    PackageEmptied,
+    PackageStarted,
+    ProposalRejected,
+    ProposalWithdrawn,
+    RepositoryChanged,
+    RepositoryCreated,
+    RevisionApproved,
+    RevisionConditionsChanged,
+    RevisionContentReplaced,
+    RevisionCreated,
+    RevisionDeleted,
+    RevisionDeletionProposed,
+    RevisionDeletionRejected,
+    RevisionDeletionStarted,
+    RevisionGatesChanged,
+    RevisionMetadataChanged,
+    RevisionProposed,
+    RevisionPublished,
+    RevisionTaskAdded,
+    Task,
+)
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.links import REVISION_DEPENDENTS, RevisionDependent
+from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.kernel import codec
+from tidegate.kernel.model import Clause, Event, Position, Query
+from tidegate.kernel.store import Store
+from tidegate.kernel.tags import tag_fields
+from tidegate.kernel.vocabulary import Vocabulary
+
+LINEAGE_MAX = 64  # generations that are shown
+DEPENDENTS_MAX = 1_000
+
+# The words of the audit feed, as the seed's own system logs them.
+ACTIONS: dict[type[Struct], str] = {
+    RepositoryCreated: "Create-repository",
+    RepositoryChanged: "Change-repository",
+    PackageStarted: "Start-package",
+    PackageEmptied: "Empty-package",
+    RevisionCreated: "Create",
+    RevisionContentReplaced: "Update",
+    RevisionTaskAdded: "Add-task",
+    RevisionGatesChanged: "Change-gates",
+    RevisionConditionsChanged: "Report-conditions",
+    RevisionMetadataChanged: "Update-metadata",
+    RevisionProposed: "Propose",
+    ProposalWithdrawn: "Withdraw",
+    ProposalRejected: "Reject",
+    RevisionApproved: "Approve",
+    RevisionPublished: "Publish",
+    RevisionDeletionProposed: "Propose-delete",
+    RevisionDeletionRejected: "Reject-deletion",
+    RevisionDeletionStarted: "Start-delete",
+    RevisionDeleted: "Delete",
+}
+
+# The state after a fact that does not tell it itself.
+_LIFECYCLES: dict[type[Struct], Lifecycle] = {
+    RevisionCreated: Lifecycle.DRAFT,
+    RevisionContentReplaced: Lifecycle.DRAFT,
+    RevisionTaskAdded: Lifecycle.DRAFT,
+    RevisionGatesChanged: Lifecycle.DRAFT,
+    RevisionProposed: Lifecycle.PROPOSED,
+    ProposalWithdrawn: Lifecycle.DRAFT,
+    ProposalRejected: Lifecycle.DRAFT,
+    RevisionApproved: Lifecycle.PROPOSED,
+    RevisionPublished: Lifecycle.PUBLISHED,
+    RevisionDeletionProposed: Lifecycle.DELETION_PROPOSED,
+    RevisionDeletionRejected: Lifecycle.PUBLISHED,
+}
+
+
+class Step(Struct, frozen=True, rename="camel"):
+    """One line of a timeline."""
+
+    position: Position
+    at: datetime
+    by: str
+    action: str
+    name: str
+    uid: str
+    lifecycle: str | None  # after it; none for a package
+    task: Task | None = None
+    revision: int | None = None
+    digest: str | None = None
+    reason: str | None = None
+
+
+def history_of(name: str) -> Query:
+    """All that happened to a revision of this name, in all its incarnations."""
+    return _about("revision", revision_key(name).id)
+
+
+def history_of_package(package: str) -> Query:
+    """The steps of the lifecycles of all revisions of a package."""
+    return _about("package", package)
+
+
+def history_of_repository(name: str) -> Query:
+    """How a repository was set up and changed."""
+    return _about("repository", name)
+
+
+def timeline(
+    vocabulary: Vocabulary, events: Iterable[Event], uid: str | None = None
+) -> tuple[Step, ...]:
+    """The events as steps, in order; those of one incarnation if its uid is given.
+
+    Each step stands for itself, so a long history may be read page by page.
+    """
+    steps = (_step(event, vocabulary.value(event)) for event in events)
+    return tuple(step for step in steps if uid is None or step.uid == uid)
+
+
+def approvers(steps: Iterable[Step]) -> tuple[str, ...]:
+    """Who approved what was published: the approvals behind the last proposal."""
+    found: list[str] = []
+    for step in steps:
+        if step.action == ACTIONS[RevisionProposed]:
+            found = []
+        elif step.action == ACTIONS[RevisionApproved]:
+            found.append(step.by)
+    return tuple(found)
+
+
+def lineage_of(store: Store, name: str) -> tuple[Lineage, ...]:
+    """What a revision descends from, nearest first, as far as it goes."""
+    found: list[Lineage] = []
+    for _ in range(LINEAGE_MAX):
+        (record,) = store.get(revision_key(name))
+        upstream = None if record is None else codec.decode(record.data, Revision).upstream
+        if upstream is None:
+            break
+        found.append(upstream)
+        name = upstream.name
+    return tuple(found)
+
+
+def dependents_of(store: Store, name: str) -> tuple[str, ...]:
+    """The revisions that descend from this one, so that it cannot be deleted."""
+    records = store.range(REVISION_DEPENDENTS.name, prefix=f"{name}/", limit=DEPENDENTS_MAX)
+    return tuple(codec.decode(record.data, RevisionDependent).dependent for record in records)
+
+
+def last_good(store: Store, package: str) -> str | None:
+    """The package's latest published revision: what one returns to."""
+    (record,) = store.get(package_key(package))
+    latest = None if record is None else codec.decode(record.data, PackageRow).latest
+    return None if latest is None else latest.name
+
+
+def _about(key: str, value: str) -> Query:
+    types = (item for item in FACTS if key in {tag.key for tag in tag_fields(item.struct)})
+    return Query((Clause(frozenset(item.name for item in types), frozenset((f"{key}:{value}",))),))
+
+
+def _step(event: Event, fact: Any) -> Step:
+    subjects = (getattr(fact, member, None) for member in ("name", "package", "repository"))
+    content = getattr(fact, "content", None)
+    return Step(
+        position=event.position,
+        at=event.at,
+        by=fact.by,
+        action=ACTIONS[type(fact)],
+        name=next(subject for subject in subjects if subject is not None),
+        uid=getattr(fact, "uid", ""),
+        lifecycle=getattr(fact, "lifecycle", None) or _LIFECYCLES.get(type(fact)),
+        task=getattr(fact, "task", None),
+        revision=getattr(fact, "number", None),
+        digest=getattr(fact, "digest", None) if content is None else content.digest,
+        reason=getattr(fact, "reason", None) or None,
+    )

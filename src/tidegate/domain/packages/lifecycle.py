@@ -1,0 +1,164 @@
+"""The states of a package revision, as data: who goes where by which verb, what may change when.
+
+    Draft ◀──▶ Proposed ──▶ Published ◀──▶ DeletionProposed ──▶ (deleted)
+
+One table feeds the rules, the API, the command line, the docs and the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tidegate.domain.packages.refusals import (
+    LifecycleInvalidCreate,
+    LifecycleInvalidDesired,
+    LifecycleInvalidOriginal,
+    LifecycleUnsupported,
+    TransitionRefused,
+)
+
+
+class Lifecycle(StrEnum):
+    """Where a revision stands, spelt as the seed spells it."""
+
+    DRAFT = "Draft"
+    PROPOSED = "Proposed"
+    PUBLISHED = "Published"
+    DELETION_PROPOSED = "DeletionProposed"
+
+
+# "A package revision is considered published if its lifecycle is either Published or
+# DeletionProposed."
+PUBLISHED_STATES: Final = frozenset({Lifecycle.PUBLISHED, Lifecycle.DELETION_PROPOSED})
+
+
+class Verb(StrEnum):
+    """What somebody does to a revision's lifecycle."""
+
+    PROPOSE = "propose"
+    WITHDRAW = "withdraw"
+    REJECT = "reject"
+    APPROVE = "approve"
+    PROPOSE_DELETION = "propose_deletion"
+    REJECT_DELETION = "reject_deletion"
+
+
+class Edge(NamedTuple):
+    """One step of the lifecycle."""
+
+    old: Lifecycle
+    new: Lifecycle
+    verb: Verb
+    needs_reason: bool = False
+    by_update: bool = True  # whether an update may ask for it; approval has a door of its own
+
+    @property
+    def permission(self) -> str:
+        return f"revision.{self.verb}"
+
+
+_D, _P, _PUBLISHED, _DP = Lifecycle
+
+# An update by the one who proposed is a withdrawal, by anybody else a rejection: see ``edge_of``.
+EDGES: Final = (
+    Edge(_D, _P, Verb.PROPOSE),
+    Edge(_P, _D, Verb.WITHDRAW),
+    Edge(_P, _D, Verb.REJECT, needs_reason=True),
+    Edge(_P, _PUBLISHED, Verb.APPROVE, by_update=False),
+    Edge(_PUBLISHED, _DP, Verb.PROPOSE_DELETION),
+    Edge(_DP, _PUBLISHED, Verb.REJECT_DELETION, needs_reason=True),
+)
+BY_VERB: Final[Mapping[Verb, Edge]] = MappingProxyType({edge.verb: edge for edge in EDGES})
+
+
+class Operation(StrEnum):
+    """What a request may want to change: the rows of the mutability matrix."""
+
+    TASKS = "tasks"
+    RESOURCES = "resources"
+    GATES = "readinessGates"
+    CONDITIONS = "conditions"
+    METADATA = "metadata"
+    LIFECYCLE = "lifecycle"
+    DELETE = "delete"
+
+
+_RULINGS: Final[Mapping[Operation, tuple[bool, bool, bool, bool]]] = {
+    # Draft, Proposed, Published, DeletionProposed
+    Operation.TASKS: (True, False, False, False),
+    Operation.RESOURCES: (True, False, False, False),
+    Operation.GATES: (True, False, False, False),
+    Operation.CONDITIONS: (True, True, False, False),  # so that CI may report on a frozen proposal
+    Operation.METADATA: (True, True, True, True),
+    Operation.LIFECYCLE: (True, True, True, True),  # along EDGES
+    Operation.DELETE: (True, True, False, True),
+}
+MUTABILITY: Final[Mapping[tuple[Operation, Lifecycle], bool]] = MappingProxyType(
+    {
+        (operation, state): ruling
+        for operation, rulings in _RULINGS.items()
+        for state, ruling in zip(Lifecycle, rulings, strict=True)
+    }
+)
+
+
+def created_as(value: str) -> Lifecycle:
+    """The state that a new revision asks for; nothing said means Draft.
+
+    Raises:
+        LifecycleInvalidCreate, LifecycleUnsupported.
+    """
+    if value in ("", Lifecycle.DRAFT):
+        return Lifecycle.DRAFT
+    if value in PUBLISHED_STATES:
+        raise LifecycleInvalidCreate("Final")  # the seed's word for both
+    if value == Lifecycle.PROPOSED:
+        raise LifecycleInvalidCreate(value)
+    raise LifecycleUnsupported(value)
+
+
+def desired(value: str) -> Lifecycle:
+    """The state that an update asks for. Raises: LifecycleInvalidDesired."""
+    try:
+        return Lifecycle(value)
+    except ValueError:
+        raise LifecycleInvalidDesired(value) from None
+
+
+def original(value: str) -> Lifecycle:
+    """The state that is stored. Raises: LifecycleInvalidOriginal."""
+    try:
+        return Lifecycle(value)
+    except ValueError:
+        raise LifecycleInvalidOriginal(value) from None
+
+
+def allowed(old: Lifecycle) -> tuple[Lifecycle, ...]:
+    """The states that can follow."""
+    return tuple(dict.fromkeys(edge.new for edge in EDGES if edge.old is old))
+
+
+def edge_by_verb(old: Lifecycle, verb: Verb) -> Edge:
+    """The step that a verb takes from here. Raises: TransitionRefused."""
+    edge = BY_VERB[verb]
+    if edge.old is not old:
+        raise TransitionRefused(old, edge.new, allowed(old))
+    return edge
+
+
+def edge_of(old: Lifecycle, new: Lifecycle, *, own: bool) -> Edge:
+    """The step that an update asks for by naming the next state.
+
+    ``own``: it comes from the one whose proposal it would undo. Raises: TransitionRefused.
+    """
+    edges = [edge for edge in EDGES if (edge.old, edge.new) == (old, new)]
+    if not edges:
+        raise TransitionRefused(old, new, allowed(old))
+    if not edges[0].by_update:
+        raise TransitionRefused(
+            old, new, (state for state in allowed(old) if state is not new), ", or be approved"
+        )
+    return edges[0] if own else edges[-1]

@@ -1,0 +1,119 @@
+"""Who is who: repositories, package paths, workspaces, the dotted name of a revision, file paths.
+
+    repository   package path      workspace        name
+    blueprints   networking/vpc    v1          ──▶  blueprints.networking.vpc.v1
+
+A label holds no dot, so a name can be taken apart again: first the repository, last the workspace.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tidegate.domain.packages.refusals import InvalidFilePath, InvalidName
+
+LABEL_CHARS_MAX = 63
+NAME_CHARS_MAX = 253
+PATH_DEPTH_MAX = 16
+FILE_PATH_BYTES_MAX = 1_024
+FILE_SEGMENT_BYTES_MAX = 255  # what file systems hold
+USER_CHARS_MAX = 128
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_USER = re.compile(r"[!-~]+")
+
+
+class Identity(NamedTuple):
+    """A revision's place: what its dotted name says."""
+
+    repository: str
+    path: str
+    workspace: str
+
+    @property
+    def name(self) -> str:
+        return ".".join((self.repository, *self.path.split("/"), self.workspace))
+
+    @property
+    def package(self) -> str:
+        """The package over all repositories: ``blueprints/networking/vpc``."""
+        return f"{self.repository}/{self.path}"
+
+
+def identity(repository: str, path: str, workspace: str) -> Identity:
+    """The identity of these parts. Raises: InvalidName."""
+    check_label("a repository", repository)
+    check_path(path)
+    check_label("a workspace", workspace)
+    found = Identity(repository, path, workspace)
+    if len(found.name) > NAME_CHARS_MAX:
+        raise InvalidName(f"{found.name!r} is longer than {NAME_CHARS_MAX} characters")
+    return found
+
+
+def parse(name: str) -> Identity:
+    """The identity that a dotted name spells. Raises: InvalidName."""
+    repository, *path, workspace = name.split(".") if name.count(".") > 1 else ("", "", "")
+    try:
+        return identity(repository, "/".join(path), workspace)
+    except InvalidName as error:
+        raise InvalidName(f"{name!r} names no revision: {error.detail}", name=name) from None
+
+
+def check_label(what: str, text: str) -> None:
+    """A DNS-1123 label. Raises: InvalidName."""
+    if len(text) > LABEL_CHARS_MAX or not _LABEL.fullmatch(text):
+        raise InvalidName(
+            f"{what} is named by at most {LABEL_CHARS_MAX} of a-z, 0-9 and -, starting and ending "
+            f"with a letter or digit; found {text[:LABEL_CHARS_MAX]!r}",
+            name=text[:NAME_CHARS_MAX],
+        )
+
+
+def check_path(path: str) -> None:
+    """A package path: labels between slashes, together no longer than one. Raises: InvalidName."""
+    segments = path.split("/")
+    if len(segments) > PATH_DEPTH_MAX:
+        raise InvalidName(f"a package path has at most {PATH_DEPTH_MAX} segments", name=path[:253])
+    for segment in segments:
+        check_label("each segment of a package path", segment)
+    check_label("a package path without its slashes", "".join(segments))
+
+
+def check_user(by: str) -> None:
+    """A user id: facts name ids only, never a person's name. Raises: InvalidName."""
+    if len(by) > USER_CHARS_MAX or not _USER.fullmatch(by):
+        raise InvalidName(f"a user id has 1 to {USER_CHARS_MAX} printable characters, no space")
+
+
+def ancestors(package: str) -> tuple[str, ...]:
+    """The packages that would lie above this one, outermost first: r/a and r/a/b of r/a/b/c."""
+    repository, *path = package.split("/")
+    return tuple("/".join((repository, *path[:depth])) for depth in range(1, len(path)))
+
+
+def check_file_path(path: str) -> None:
+    """A path inside a package that is the same file everywhere and never leaves its directory.
+
+    Raises:
+        InvalidFilePath: absolute, ``..``, ``.``, empty segment, backslash, control character, too
+            long, or text without a UTF-8 form.
+    """
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise InvalidFilePath(path, "it holds a lone surrogate") from None
+    if not 0 < size <= FILE_PATH_BYTES_MAX:
+        raise InvalidFilePath(path, f"it needs 1 to {FILE_PATH_BYTES_MAX} bytes")
+    if path.startswith("/"):
+        raise InvalidFilePath(path, "it must be relative")
+    if "\\" in path:
+        raise InvalidFilePath(path, "segments are separated by /, never by a backslash")
+    if any(ord(char) < 32 or ord(char) == 127 for char in path):
+        raise InvalidFilePath(path, "it holds a control character")
+    for segment in path.split("/"):
+        if segment in ("", ".", ".."):
+            raise InvalidFilePath(path, "no segment may be empty, . or ..")
+        if len(segment.encode()) > FILE_SEGMENT_BYTES_MAX:
+            raise InvalidFilePath(path, f"a segment is longer than {FILE_SEGMENT_BYTES_MAX} bytes")

@@ -1,0 +1,135 @@
+"""Where a revision comes from: the sources of a task, what is taken from them, the lineage.
+
+A revision descends from its upstream: a clone from what it cloned, an edit from what its source
+descends from, an upgrade from the new upstream. As long as it lives, its upstream cannot be
+deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from tidegate.domain.packages.content import WHOLE, Content, Strategy
+from tidegate.domain.packages.facts import Clone, Edit, Init, Lineage, Task, Upgrade
+from tidegate.domain.packages.lifecycle import PUBLISHED_STATES, original
+from tidegate.domain.packages.refusals import (
+    InvalidMember,
+    RevisionNotFound,
+    SourceMismatch,
+    SourceNotPublished,
+)
+from tidegate.domain.packages.revisions import demand_alive, revision_key
+from tidegate.domain.packages.rows import Revision
+from tidegate.kernel.model import Key
+
+Rows = Mapping[Key, Struct | None]
+
+
+class Origin(Struct, frozen=True):
+    """What a task gives a revision; no content where the command must bring it."""
+
+    content: Content | None
+    upstream: Lineage | None
+
+
+def sources(task: Task) -> tuple[Key, ...]:
+    """The rows of the revisions that a task names. Raises: InvalidName."""
+    match task:
+        case Init():
+            return ()
+        case Clone(upstream=name) | Edit(source=name):
+            return (revision_key(name),)
+        case Upgrade(old_upstream=old, new_upstream=new, local_package_revision=local):
+            return tuple(dict.fromkeys(map(revision_key, (old, new, local))))
+
+
+def origin(task: Task, package: str, rows: Rows, draft: Revision | None = None) -> Origin:
+    """What the task gives to a revision of this package; ``draft`` is that revision if it stands.
+
+    Raises:
+        RevisionNotFound, Terminating, SourceNotPublished, SourceMismatch.
+    """
+    match task:
+        case Init():
+            return Origin(None, None)
+        case Clone(upstream=name):
+            upstream = _published(name, rows)
+            return Origin(upstream.content, lineage(upstream))
+        case Edit(source=name):
+            source = _published(name, rows)
+            _demand_package(source, package)
+            return Origin(source.content, source.upstream)
+        case Upgrade():
+            return _upgrade(task, package, rows, draft)
+
+
+def _upgrade(task: Upgrade, package: str, rows: Rows, draft: Revision | None) -> Origin:
+    old, new = _published(task.old_upstream, rows), _published(task.new_upstream, rows)
+    itself = draft is not None and draft.name == task.local_package_revision
+    local = draft if draft is not None and itself else _published(task.local_package_revision, rows)
+    _demand_package(local, package)
+    if local.upstream is None or local.upstream.name != old.name:
+        descent = "nothing" if local.upstream is None else local.upstream.name
+        raise SourceMismatch(
+            f"{local.name} descends from {descent}, not from {old.name}", revision=local.name
+        )
+    if new.package != old.package:
+        raise SourceMismatch(
+            f"{new.name} is no revision of {old.package}, from which {local.name} descends",
+            revision=new.name,
+        )
+    if task.strategy is Strategy.FAST_FORWARD and local.content.digest != old.content.digest:
+        raise SourceMismatch(
+            f"{local.name} was changed since {old.name}; a fast-forward needs it as it was",
+            revision=local.name,
+        )
+    return Origin(new.content if task.strategy in WHOLE else None, lineage(new))
+
+
+def lineage(revision: Revision) -> Lineage:
+    """The revision as what descends from it remembers it."""
+    return Lineage(revision.name, revision.uid, revision.number, revision.content.digest)
+
+
+def given(origin: Origin, task: Task, content: Content | None) -> Content:
+    """The content of a new revision: what the command brings, else what the origin gives.
+
+    Raises:
+        InvalidMember: neither does, or the task leaves no choice.
+    """
+    if (
+        isinstance(task, Upgrade)
+        and task.strategy in WHOLE
+        and content not in (None, origin.content)
+    ):
+        raise InvalidMember(f"a {task.strategy} upgrade takes the content of its new upstream")
+    chosen = origin.content if content is None else content
+    if chosen is None:
+        raise InvalidMember("this task needs the files that it results in")
+    return chosen
+
+
+def _published(name: str, rows: Rows) -> Revision:
+    row = rows[revision_key(name)]
+    if row is None:
+        raise RevisionNotFound(name)
+    assert isinstance(row, Revision)
+    if original(row.lifecycle) not in PUBLISHED_STATES:
+        raise SourceNotPublished(
+            f"{name} is {row.lifecycle}; what a revision is made from must be published",
+            revision=name,
+            lifecycle=row.lifecycle,
+        )
+    demand_alive(row)
+    return row
+
+
+def _demand_package(source: Revision, package: str) -> None:
+    if source.package != package:
+        raise SourceMismatch(
+            f"{source.name} belongs to package {source.package}, not to {package}",
+            revision=source.name,
+            package=package,
+        )

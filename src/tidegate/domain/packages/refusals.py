@@ -1,0 +1,305 @@
+"""What can be said against a request about packages. The sentences of seed 001 are kept verbatim.
+
+``code`` is what programs compare; the family (Invalid, Conflict, Refused, Forbidden …) decides the
+HTTP status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.errors import (
+    Conflict,
+    Forbidden,
+    IllegalTransition,
+    Invalid,
+    NotFound,
+    Refused,
+    TidegateError,
+    TooLarge,
+)
+
+SHOWN_CHARS_MAX = 200  # of a value that somebody sent
+DETAIL_CHARS_MAX = 1_000  # of a list in a sentence; the problem's own member has all of it
+
+
+def listed(items: Iterable[str]) -> str:
+    """Several values as one member of a problem."""
+    return ", ".join(items)
+
+
+# ── fix the request ───────────────────────────────────────────────────────────────────────────────
+
+
+class InvalidName(Invalid):
+    """A name is not of the form that names have."""
+
+    code = "invalid_argument"
+
+
+class InvalidFilePath(Invalid):
+    """A file path could mean another file elsewhere, or leave its directory."""
+
+    code = "invalid_argument"
+
+    def __init__(self, path: str, why: str) -> None:
+        shown = ascii(path[:SHOWN_CHARS_MAX])
+        super().__init__(f"{shown} is no path of a file in a package: {why}", path=shown)
+
+
+class InvalidMember(Invalid):
+    """A member of the request is not of the form that it must have."""
+
+    code = "invalid_argument"
+
+
+class LifecycleInvalidCreate(Invalid):
+    """A package revision is created as Draft; the other states are reached from there."""
+
+    code = "lifecycle_invalid_create"
+
+    def __init__(self, value: str) -> None:
+        super().__init__(
+            f"cannot create a package revision with lifecycle value '{value}'", value=value
+        )
+
+
+class LifecycleUnsupported(Invalid):
+    """There is no such lifecycle value."""
+
+    code = "lifecycle_unsupported"
+
+    def __init__(self, value: str) -> None:
+        value = value[:SHOWN_CHARS_MAX]
+        super().__init__(f"unsupported lifecycle value: {value}", value=value)
+
+
+class LifecycleInvalidDesired(Invalid):
+    """The lifecycle that the update asks for does not exist."""
+
+    code = "lifecycle_invalid_desired"
+
+    def __init__(self, value: str) -> None:
+        value = value[:SHOWN_CHARS_MAX]
+        super().__init__(f"invalid desired lifecycle value: {value}", value=value)
+
+
+class TooManyTasks(Invalid):
+    """One task tells how a revision came to be; an update adds one at a time."""
+
+    code = "too_many_tasks"
+
+
+class ReasonRequired(Invalid):
+    """Turning down somebody's proposal needs a reason that they can read."""
+
+    code = "reason_required"
+
+
+class ContentTooLarge(TooLarge):
+    """The content has more files or bytes than a revision may have."""
+
+    code = "too_large"
+
+
+# ── check the name ────────────────────────────────────────────────────────────────────────────────
+
+
+class RepositoryNotFound(NotFound):
+    """There is no repository of this name."""
+
+    code = "not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no repository {name}", repository=name)
+
+
+class RevisionNotFound(NotFound):
+    """There is no package revision of this name; a deleted one has a tombstone and a history."""
+
+    code = "not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no package revision {name}", revision=name)
+
+
+# ── somebody was there before ─────────────────────────────────────────────────────────────────────
+
+
+class AlreadyExists(Conflict):
+    """Something of this name exists."""
+
+    code = "already_exists"
+
+
+class PackageExists(Conflict):
+    """The package exists; a new revision of it is an edit or an upgrade of an existing one."""
+
+    code = "package_exists"
+
+
+class PathOverlap(Conflict):
+    """A package lies above or below this path; packages do not nest."""
+
+    code = "path_overlap"
+
+
+class Terminating(Conflict):
+    """The revision is being deleted: only finalizers go, and labels and annotations change."""
+
+    code = "terminating"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is being deleted and waits for its finalizers", revision=name)
+
+
+class DigestMismatch(Conflict):
+    """The content is not the one that you looked at."""
+
+    code = "digest_mismatch"
+
+    def __init__(self, expected: str, current: str) -> None:
+        super().__init__(
+            f"the content is {current}, you looked at {expected}",
+            expected=expected,
+            current=current,
+        )
+
+
+# ── a rule says no in this state ──────────────────────────────────────────────────────────────────
+
+
+class TransitionRefused(IllegalTransition):
+    """The lifecycle has no such step from here."""
+
+    def __init__(self, old: str, new: str, allowed: Iterable[str], hint: str = "") -> None:
+        allowed = listed(allowed)
+        Refused.__init__(
+            self,
+            f"a package revision does not go from {old} to {new}; "
+            f"from {old} it may go to {allowed or 'no other state'}{hint}",
+            **{"from": old, "to": new, "allowed": allowed},
+        )
+
+
+class NotDraft(Refused):
+    """Content and tasks change in Draft only."""
+
+    code = "not_draft"
+
+    def __init__(self, value: str, members: Iterable[str]) -> None:
+        super().__init__(
+            f"cannot update a package revision with lifecycle value {value}; package must be Draft",
+            lifecycle=value,
+            members=listed(members),
+        )
+
+
+class Immutable(NotDraft):
+    """Outside Draft an update may touch metadata and lifecycle; this one touches more."""
+
+    code = "immutable"
+
+
+class OriginFixed(Refused):
+    """Tasks are history: the first is the origin, and none that stands is changed or removed."""
+
+    code = "immutable"
+
+
+class SourceNotPublished(Refused):
+    """What a revision is made from must be published."""
+
+    code = "source_not_published"
+
+
+class SourceMismatch(Refused):
+    """The source does not belong to what is made from it."""
+
+    code = "source_mismatch"
+
+
+class UpgradeConflict(Refused):
+    """Local changes meet those of the new upstream; nothing chooses for you."""
+
+    code = "upgrade_conflict"
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        paths = tuple(paths)
+        super().__init__(
+            f"local changes stand against the upgrade in {len(paths)} files: "
+            f"{listed(paths)[:DETAIL_CHARS_MAX]}",
+            count=len(paths),
+            paths=listed(paths),
+        )
+
+
+class NotReady(Refused):
+    """A readiness gate has no condition of status True."""
+
+    code = "not_ready"
+
+    def __init__(self, gates: Iterable[str]) -> None:
+        gates = listed(gates)
+        super().__init__(f"these readiness gates are not met: {gates}", gates=gates)
+
+
+# ── somebody else may ─────────────────────────────────────────────────────────────────────────────
+
+
+class SelfApproval(Forbidden):
+    """Four eyes: who proposed a revision or changed it does not approve it."""
+
+    code = "self_approval"
+
+
+class SelfDeletion(Forbidden):
+    """Four eyes: in a deployment repository somebody else carries out a proposed deletion."""
+
+    code = "self_deletion"
+
+
+class NotProposer(Forbidden):
+    """Only the proposer withdraws a proposal; others reject it, with a reason."""
+
+    code = "not_proposer"
+
+
+class DeletionNotProposed(Forbidden):
+    """A published revision is deleted only after its deletion was proposed."""
+
+    code = "deletion_not_proposed"
+
+
+class ProposalProtected(Forbidden):
+    """This repository keeps proposals from being deleted; withdraw or reject it first."""
+
+    code = "proposal_protected"
+
+
+class StillReferenced(Forbidden):
+    """Other revisions descend from this one."""
+
+    code = "still_referenced"
+
+    def __init__(self, name: str, count: int, some: Iterable[str]) -> None:
+        some = tuple(some)
+        more = f" and {count - len(some)} more" if count > len(some) else ""
+        super().__init__(
+            f"{name} cannot be deleted: {listed(some)}{more} descend from it",
+            revision=name,
+            count=count,
+            blockers=listed(some),
+        )
+
+
+# ── the store is damaged ──────────────────────────────────────────────────────────────────────────
+
+
+class LifecycleInvalidOriginal(TidegateError):
+    """The stored lifecycle is none that exists: the row was damaged, nothing is decided on it."""
+
+    code = "lifecycle_invalid_original"
+
+    def __init__(self, value: str) -> None:
+        super().__init__(f"invalid original lifecycle value: {value}", value=value)

@@ -1,0 +1,159 @@
+"""What every command on a revision begins with: which rows it reads, and what must hold at once.
+
+The order of answers is the same everywhere: form 400, exists 404, version given 428, version
+current 409, not being deleted 409, state 422, policy 403.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from tidegate.domain.packages.facts import (
+    ProposalRejected,
+    ProposalWithdrawn,
+    RevisionDeletionProposed,
+    RevisionDeletionRejected,
+    RevisionProposed,
+    Status,
+)
+from tidegate.domain.packages.lifecycle import Edge, Lifecycle, Verb, edge_by_verb, original
+from tidegate.domain.packages.links import REVISION_LINKS
+from tidegate.domain.packages.metadata import check_reason
+from tidegate.domain.packages.names import check_user, parse
+from tidegate.domain.packages.refusals import NotProposer, NotReady, RevisionNotFound, Terminating
+from tidegate.domain.packages.rows import PACKAGES, REVISIONS, Revision
+from tidegate.errors import VersionRequired
+from tidegate.kernel.model import Key, Position
+
+Row = TypeVar("Row", bound=Struct)
+
+
+class RevisionCommand(Struct, frozen=True, kw_only=True):
+    """Somebody wants something of a revision that they saw at a version."""
+
+    name: str
+    by: str
+    expected_version: Position | None = None
+
+
+def revision_key(name: str) -> Key:
+    """Raises: InvalidName."""
+    return Key(REVISIONS.name, parse(name).name)
+
+
+def package_key(package: str) -> Key:
+    return Key(PACKAGES.name, package)
+
+
+def links_key(name: str) -> Key:
+    return Key(REVISION_LINKS.name, name)
+
+
+def own_row(command: RevisionCommand) -> tuple[Key, ...]:
+    """The rows of a command that concerns the revision alone."""
+    return (revision_key(command.name),)
+
+
+def expects(command: RevisionCommand) -> dict[Key, Position]:
+    """The version that the client saw. Without one ``standing`` asks for it."""
+    if command.expected_version is None:
+        return {}
+    return {revision_key(command.name): command.expected_version}
+
+
+def found(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
+    """The revision and its state. Raises: RevisionNotFound, LifecycleInvalidOriginal."""
+    check_user(command.by)
+    if row is None:
+        raise RevisionNotFound(command.name)
+    return row, original(row.lifecycle)
+
+
+def standing(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
+    """As ``found``, for a command that must name a version. Raises: VersionRequired too."""
+    revision, state = found(row, command)
+    if command.expected_version is None:
+        raise VersionRequired(f"say which version of {command.name} you saw", revision=command.name)
+    return revision, state
+
+
+def demand_alive(revision: Revision) -> None:
+    """Raises: Terminating."""
+    if revision.deletion_timestamp is not None:
+        raise Terminating(revision.name)
+
+
+def demand_ready(revision: Revision) -> None:
+    """That every readiness gate has a condition of status True. Raises: NotReady."""
+    met = {item.type for item in revision.conditions if item.status is Status.TRUE}
+    unmet = [gate for gate in revision.gates if gate not in met]
+    if unmet:
+        raise NotReady(unmet)
+
+
+def beside(row: Row | None, name: str) -> Row:
+    """A row that stands as long as the revision does. Rows are not all read at one moment: where
+    it is missing, the revision was deleted meanwhile.
+
+    Raises:
+        RevisionNotFound.
+    """
+    if row is None:
+        raise RevisionNotFound(name)
+    return row
+
+
+def moved(revision: Revision, edge: Edge, by: str, reason: str) -> Sequence[Struct]:
+    """The fact of one step of the lifecycle; approval has a module of its own.
+
+    Raises:
+        ReasonRequired, NotProposer, NotReady.
+    """
+    name, package, uid = revision.name, revision.package, revision.uid
+    own = edge.verb is Verb.REJECT_DELETION and by == revision.deletion_proposed_by
+    check_reason(reason, needed=edge.needs_reason and not own)
+    match edge.verb:
+        case Verb.PROPOSE:
+            demand_ready(revision)
+            return (RevisionProposed(name, package, uid, by, revision.content.digest, reason),)
+        case Verb.WITHDRAW:
+            if by != revision.proposed_by:
+                raise NotProposer(
+                    f"{name} was proposed by {revision.proposed_by}; reject it instead, "
+                    "with a reason",
+                    proposed_by=revision.proposed_by,
+                )
+            return (ProposalWithdrawn(name, package, uid, by, reason),)
+        case Verb.REJECT:
+            digest = revision.content.digest
+            return (ProposalRejected(name, package, uid, by, digest, reason),)
+        case Verb.PROPOSE_DELETION:
+            return (RevisionDeletionProposed(name, package, uid, by, reason),)
+        case Verb.REJECT_DELETION:
+            return (RevisionDeletionRejected(name, package, uid, by, reason),)
+        case Verb.APPROVE:
+            raise AssertionError("an approval publishes; see approvals")
+
+
+class StepCommand(RevisionCommand, frozen=True, kw_only=True):
+    """A verb of the lifecycle."""
+
+    reason: str = ""
+
+
+def step_decision(verb: Verb) -> Callable[[Any, Any, datetime], Sequence[Struct]]:
+    """How the command of a verb is decided that changes nothing but the lifecycle."""
+
+    def decide(
+        rows: tuple[Revision | None], command: StepCommand, now: datetime
+    ) -> Sequence[Struct]:
+        revision, state = standing(rows[0], command)
+        demand_alive(revision)
+        edge = edge_by_verb(state, verb)
+        return moved(revision, edge, command.by, command.reason)
+
+    return decide

@@ -1,0 +1,352 @@
+"""Changes of a revision: content, tasks, gates, metadata, lifecycle, as one commit or not at all.
+
+A Draft may change in every respect at once. Any other revision is refused whole if the update
+touches more than metadata and an allowed step of the lifecycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar, cast
+
+from msgspec import Struct
+
+from tidegate.domain.packages.content import Content, File, Manifest, check_digest
+from tidegate.domain.packages.deletions import removed
+from tidegate.domain.packages.facts import (
+    Clone,
+    Condition,
+    Init,
+    Metadata,
+    OwnerReference,
+    PackageEmptied,
+    ProposalRejected,
+    ProposalWithdrawn,
+    RevisionConditionsChanged,
+    RevisionContentReplaced,
+    RevisionDeleted,
+    RevisionDeletionProposed,
+    RevisionDeletionRejected,
+    RevisionGatesChanged,
+    RevisionMetadataChanged,
+    RevisionProposed,
+    RevisionTaskAdded,
+    Task,
+)
+from tidegate.domain.packages.lifecycle import (
+    MUTABILITY,
+    Lifecycle,
+    Operation,
+    desired,
+    edge_of,
+)
+from tidegate.domain.packages.links import RevisionLinks
+from tidegate.domain.packages.metadata import (
+    CONDITIONS_MAX,
+    check_conditions,
+    check_gates,
+    check_metadata,
+)
+from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.origins import Rows, given, origin, sources
+from tidegate.domain.packages.refusals import (
+    DigestMismatch,
+    Immutable,
+    NotDraft,
+    OriginFixed,
+    Terminating,
+    TooManyTasks,
+)
+from tidegate.domain.packages.revisions import (
+    RevisionCommand,
+    beside,
+    demand_alive,
+    expects,
+    links_key,
+    moved,
+    own_row,
+    package_key,
+    revision_key,
+    standing,
+)
+from tidegate.domain.packages.rows import PackageRow, Revision, RevisionFact, step_revision
+from tidegate.kernel.model import Key, at_most
+from tidegate.kernel.slices import Slice
+
+TASKS_MAX = 32
+EDITORS_MAX = 64
+
+Value = TypeVar("Value")
+
+
+class UpdateRevision(RevisionCommand, frozen=True, kw_only=True):
+    """The revision as it shall be; None: as it is. Whole values replace whole values."""
+
+    files: tuple[File, ...] | None = None
+    tasks: tuple[Task, ...] | None = None
+    readiness_gates: tuple[str, ...] | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+    lifecycle: str | None = None
+    reason: str = ""
+
+
+class ReplaceResources(RevisionCommand, frozen=True, kw_only=True):
+    """These files instead of all that were there."""
+
+    files: tuple[File, ...]
+
+
+class SetConditions(RevisionCommand, frozen=True, kw_only=True):
+    """What was found out about the content of this digest; other conditions stay."""
+
+    digest: str
+    conditions: tuple[Condition, ...]
+
+
+class Change(Struct, frozen=True):
+    """What an update would make different, and only that."""
+
+    content: Content | None = None
+    tasks: tuple[Task, ...] | None = None
+    gates: tuple[str, ...] | None = None
+    metadata: Metadata | None = None
+    lifecycle: Lifecycle | None = None
+
+    @property
+    def operations(self) -> frozenset[Operation]:
+        wanted = {
+            Operation.RESOURCES: self.content,
+            Operation.TASKS: self.tasks,
+            Operation.GATES: self.gates,
+            Operation.METADATA: self.metadata,
+            Operation.LIFECYCLE: self.lifecycle,
+        }
+        return frozenset(item for item, value in wanted.items() if value is not None)
+
+
+# ── update ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_read(command: UpdateRevision) -> tuple[Key, ...]:
+    """An update that leaves no finalizer may delete; one with tasks may add its last one."""
+    keys = [revision_key(command.name)]
+    if command.finalizers == ():
+        keys += [package_key(parse(command.name).package), links_key(command.name)]
+    if command.tasks:
+        keys += sources(command.tasks[-1])
+    return tuple(dict.fromkeys(keys))
+
+
+def decide_update(
+    rows: tuple[Struct | None, ...], command: UpdateRevision, now: datetime
+) -> Sequence[Struct]:
+    """Raises: Invalid, NotFound, Conflict, Refused and Forbidden leaves of ``refusals``."""
+    seen: Rows = dict(zip(rows_read(command), rows, strict=True))
+    revision, state = standing(cast(Revision | None, rows[0]), command)
+    change = _change(revision, state, command)
+    if revision.deletion_timestamp is not None:
+        return _while_terminating(revision, change, command, seen)
+    frozen = [
+        item for item in Operation if item in change.operations and not MUTABILITY[item, state]
+    ]
+    if frozen:
+        raise Immutable(state, frozen)
+    edits = _edits(revision, change, command, seen)
+    if change.lifecycle is None:
+        return edits
+    edge = edge_of(state, change.lifecycle, own=command.by == revision.proposed_by)
+    return (*edits, *moved(_after(revision, edits, now), edge, command.by, command.reason))
+
+
+def _change(revision: Revision, state: Lifecycle, command: UpdateRevision) -> Change:
+    """What differs from what stands. Raises: Invalid, TooLarge."""
+    metadata = Metadata(
+        _or(command.labels, revision.metadata.labels),
+        _or(command.annotations, revision.metadata.annotations),
+        _or(command.finalizers, revision.metadata.finalizers),
+        _or(command.owner_references, revision.metadata.owner_references),
+    )
+    check_metadata(metadata)
+    check_gates(command.readiness_gates or ())
+    content = None if command.files is None else Manifest(command.files).content
+    lifecycle = None if command.lifecycle is None else desired(command.lifecycle)
+    return Change(
+        content=_unless(content, revision.content),
+        tasks=_unless(command.tasks, revision.tasks),
+        gates=_unless(command.readiness_gates, revision.gates),
+        metadata=_unless(metadata, revision.metadata),
+        lifecycle=_unless(lifecycle, state),
+    )
+
+
+def _edits(
+    revision: Revision, change: Change, command: UpdateRevision, seen: Rows
+) -> Sequence[RevisionFact]:
+    """The facts of all but the lifecycle."""
+    name, uid, by = revision.name, revision.uid, command.by
+    facts: list[RevisionFact] = []
+    content = change.content
+    if change.operations & {Operation.TASKS, Operation.RESOURCES, Operation.GATES}:
+        at_most("editors of a revision", len({*revision.editors, by}), EDITORS_MAX)
+    if change.tasks is not None:
+        task = _added(revision, change.tasks)
+        came = origin(task, revision.package, seen, revision)
+        brought = None if command.files is None else content or revision.content
+        content = _unless(given(came, task, brought), revision.content)
+        facts.append(RevisionTaskAdded(name, uid, by, task, revision.upstream, came.upstream))
+    if content is not None:
+        before = revision.content.digest
+        facts.append(RevisionContentReplaced(name, uid, by, before, content))
+    if change.gates is not None:
+        facts.append(RevisionGatesChanged(name, uid, by, change.gates))
+    if change.metadata is not None:
+        state = Lifecycle(revision.lifecycle)
+        facts.append(RevisionMetadataChanged(name, uid, by, state, change.metadata))
+    return facts
+
+
+def _added(revision: Revision, tasks: tuple[Task, ...]) -> Task:
+    """The task that an update appends. Raises: OriginFixed, TooManyTasks, LimitExceeded."""
+    kept = len(revision.tasks)
+    if tasks[:kept] != revision.tasks:
+        raise OriginFixed(f"the {kept} tasks of {revision.name} stay as they are; add behind them")
+    if len(tasks) > kept + 1:
+        raise TooManyTasks(f"an update adds one task, found {len(tasks) - kept}")
+    at_most("tasks of a revision", len(tasks), TASKS_MAX)
+    if isinstance(tasks[-1], Init | Clone):
+        raise OriginFixed(f"{revision.name} has its origin; only edit and upgrade come later")
+    return tasks[-1]
+
+
+def _while_terminating(
+    revision: Revision, change: Change, command: UpdateRevision, seen: Rows
+) -> Sequence[Struct]:
+    """Labels and annotations change, finalizers go; with the last one the revision does.
+
+    Raises:
+        Terminating: anything else.
+    """
+    if not change.operations:
+        return ()
+    if change.metadata is None or change.operations != {Operation.METADATA}:
+        raise Terminating(revision.name)
+    old, new = revision.metadata, change.metadata
+    if not set(new.finalizers) <= set(old.finalizers):
+        raise Terminating(revision.name)
+    if new.owner_references != old.owner_references:
+        raise Terminating(revision.name)
+    facts: list[Struct] = [
+        RevisionMetadataChanged(
+            revision.name, revision.uid, command.by, Lifecycle(revision.lifecycle), new
+        )
+    ]
+    if not new.finalizers:
+        package = cast(PackageRow | None, seen[package_key(revision.package)])
+        links = cast(RevisionLinks | None, seen[links_key(revision.name)])
+        facts += removed(
+            revision, beside(package, revision.name), beside(links, revision.name), command.by
+        )
+    return facts
+
+
+def _after(revision: Revision, facts: Sequence[RevisionFact], now: datetime) -> Revision:
+    """The revision as these facts leave it, by the very function that will write it."""
+    for fact in facts:
+        stepped = step_revision(revision, fact, now)
+        assert stepped is not None, "an edit deletes nothing"
+        revision = stepped
+    return revision
+
+
+# ── resources, conditions ─────────────────────────────────────────────────────────────────────────
+
+
+def decide_resources(
+    rows: tuple[Revision | None], command: ReplaceResources, now: datetime
+) -> Sequence[Struct]:
+    revision, state = standing(rows[0], command)
+    content = Manifest(command.files).content
+    demand_alive(revision)
+    if not MUTABILITY[Operation.RESOURCES, state]:
+        raise NotDraft(state, (Operation.RESOURCES,))
+    if content == revision.content:
+        return ()
+    at_most("editors of a revision", len({*revision.editors, command.by}), EDITORS_MAX)
+    before = revision.content.digest
+    return (RevisionContentReplaced(revision.name, revision.uid, command.by, before, content),)
+
+
+def decide_conditions(
+    rows: tuple[Revision | None], command: SetConditions, now: datetime
+) -> Sequence[Struct]:
+    revision, state = standing(rows[0], command)
+    check_conditions(command.conditions)
+    check_digest(command.digest)
+    demand_alive(revision)
+    if not MUTABILITY[Operation.CONDITIONS, state]:
+        raise Immutable(state, (Operation.CONDITIONS,))
+    if command.digest != revision.content.digest:
+        raise DigestMismatch(command.digest, revision.content.digest)
+    by_type = {condition.type: condition for condition in revision.conditions}
+    by_type.update((condition.type, condition) for condition in command.conditions)
+    conditions = tuple(by_type.values())
+    at_most("conditions of a revision", len(conditions), CONDITIONS_MAX)
+    if conditions == revision.conditions:
+        return ()
+    return (
+        RevisionConditionsChanged(
+            revision.name, revision.uid, command.by, state, command.digest, conditions
+        ),
+    )
+
+
+def _or(wanted: Value | None, stored: Value) -> Value:
+    return stored if wanted is None else wanted
+
+
+def _unless(wanted: Value | None, stored: Value) -> Value | None:
+    return None if wanted == stored else wanted
+
+
+update_revision = Slice(
+    name="update-revision",
+    command=UpdateRevision,
+    writes=(
+        RevisionTaskAdded,
+        RevisionContentReplaced,
+        RevisionGatesChanged,
+        RevisionMetadataChanged,
+        RevisionProposed,
+        ProposalWithdrawn,
+        ProposalRejected,
+        RevisionDeletionProposed,
+        RevisionDeletionRejected,
+        RevisionDeleted,
+        PackageEmptied,
+    ),
+    rows=rows_read,
+    expects=expects,
+    decide=decide_update,
+)
+replace_resources = Slice(
+    name="replace-resources",
+    command=ReplaceResources,
+    writes=(RevisionContentReplaced,),
+    rows=own_row,
+    expects=expects,
+    decide=decide_resources,
+)
+set_conditions = Slice(
+    name="set-conditions",
+    command=SetConditions,
+    writes=(RevisionConditionsChanged,),
+    rows=own_row,
+    expects=expects,
+    decide=decide_conditions,
+)
+
+SLICES = (update_revision, replace_resources, set_conditions)

@@ -1,0 +1,865 @@
+"""Package revisions on every engine: each point of seed 001 by the sentence that it holds us to.
+
+Every test ends with a replay of the log: the rows are what the facts say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import product
+from typing import Any
+
+import pytest
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from tests.contract.address import Address
+from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, T0, Depot, files
+from tidegate.domain.packages.approvals import (
+    ApproveRevision,
+    ProposeRevision,
+    RejectProposal,
+    WithdrawProposal,
+)
+from tidegate.domain.packages.content import Manifest, Strategy, diff
+from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
+from tidegate.domain.packages.documents import document
+from tidegate.domain.packages.facts import (
+    Clone,
+    Condition,
+    Edit,
+    Init,
+    OwnerReference,
+    RevisionContentReplaced,
+    RevisionMetadataChanged,
+    RevisionProposed,
+    Status,
+    Task,
+    Upgrade,
+)
+from tidegate.domain.packages.history import approvers, dependents_of, last_good, lineage_of
+from tidegate.domain.packages.lifecycle import (
+    EDGES,
+    MUTABILITY,
+    PUBLISHED_STATES,
+    Lifecycle,
+    Operation,
+    Verb,
+    allowed,
+)
+from tidegate.domain.packages.links import REVISION_TOMBSTONES, Tombstone, tombstone_id
+from tidegate.domain.packages.refusals import (
+    AlreadyExists,
+    DeletionNotProposed,
+    DigestMismatch,
+    Immutable,
+    LifecycleInvalidCreate,
+    LifecycleInvalidDesired,
+    LifecycleInvalidOriginal,
+    LifecycleUnsupported,
+    NotDraft,
+    NotReady,
+    OriginFixed,
+    RevisionNotFound,
+    SelfApproval,
+    SourceNotPublished,
+    StillReferenced,
+    Terminating,
+    TransitionRefused,
+)
+from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.updates import ReplaceResources, SetConditions, UpdateRevision
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import StaleVersion, TidegateError, VersionRequired
+from tidegate.kernel import codec
+from tidegate.kernel.model import Key, Record
+from tidegate.kernel.policy import entry
+from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
+
+DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
+
+
+@pytest.fixture
+def depot(address: Address | None) -> Iterator[Depot]:
+    store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
+    with closing(store):
+        depot = Depot(store)
+        depot.repository()
+        yield depot
+        assert differences(store, FOLDS) == []
+
+
+def refused(depot: Depot, error: type[TidegateError], command: Struct) -> TidegateError:
+    """The command is refused in this way, and nothing is written."""
+    before = len(depot.log())
+
+    with pytest.raises(error) as refusal:
+        depot.run(command)
+
+    assert type(refusal.value) is error
+    assert len(depot.log()) == before
+    return refusal.value
+
+
+def on(depot: Depot, command: type[Any], name: str, by: str = AUTHOR, **members: Any) -> Any:
+    """The command at the version where the revision stands."""
+    return command(name=name, by=by, expected_version=depot.version(name), **members)
+
+
+# ── states and transitions ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("LC-1")
+def test_has_four_states_of_which_two_count_as_published(depot: Depot) -> None:
+    """“A package revision is considered published if its lifecycle is either Published or
+    DeletionProposed.”
+    """
+    assert [str(state) for state in Lifecycle] == [
+        "Draft",
+        "Proposed",
+        "Published",
+        "DeletionProposed",
+    ]
+    for number, state in enumerate(Lifecycle):
+        name = depot.brought_to(state, f"v{number}", package=f"p{number}")
+        copy = CreateRevision(
+            repository="blueprints",
+            package=f"p{number}",
+            workspace="copy",
+            uid="copy",
+            by=AUTHOR,
+            tasks=(Edit(name),),
+        )
+
+        assert depot.revision(name).lifecycle == state
+        if state in PUBLISHED_STATES:
+            depot.run(copy)
+        else:
+            refused(depot, SourceNotPublished, copy)
+
+
+DRAWN = {
+    (DRAFT, PROPOSED),
+    (PROPOSED, DRAFT),
+    (PROPOSED, PUBLISHED),
+    (PUBLISHED, DELETION_PROPOSED),
+    (DELETION_PROPOSED, PUBLISHED),
+}
+
+
+@pytest.mark.req("LC-2", "LC-13")
+def test_moves_along_the_drawn_edges_and_no_other_through_the_update_door(depot: Depot) -> None:
+    """“Published → Draft (cannot unpublish)”; only approval leads from Proposed to Published."""
+    for number, (old, new) in enumerate(product(Lifecycle, Lifecycle)):
+        name = depot.brought_to(old, f"w{number}")
+        command = on(depot, UpdateRevision, name, lifecycle=new, reason="so")
+        version = depot.version(name)
+
+        if old is new:
+            assert depot.run(command).receipt is None
+            assert depot.version(name) == version
+        elif (old, new) in DRAWN and (old, new) != (PROPOSED, PUBLISHED):
+            depot.run(command)
+            assert depot.revision(name).lifecycle == new
+        else:
+            refusal = refused(depot, TransitionRefused, command)
+            assert refusal.code == "invalid_transition"
+            assert (refusal.facts["from"], refusal.facts["to"]) == (old, new)
+            listed = str(refusal.facts["allowed"]).split(", ")
+            assert set(listed) == {to for frm, to in DRAWN if frm is old} - {new}
+
+
+VERBS: dict[Verb, type[Any]] = {
+    Verb.PROPOSE: ProposeRevision,
+    Verb.WITHDRAW: WithdrawProposal,
+    Verb.REJECT: RejectProposal,
+    Verb.APPROVE: ApproveRevision,
+    Verb.PROPOSE_DELETION: ProposeDeletion,
+    Verb.REJECT_DELETION: RejectDeletion,
+}
+
+
+@pytest.mark.req("LC-2")
+def test_accepts_each_verb_in_its_own_state_only(depot: Depot) -> None:
+    """Anything else is 422 with from, to and allowed."""
+    assert set(VERBS) == set(Verb)
+    assert {(edge.old, edge.new) for edge in EDGES} == DRAWN
+    for number, (state, edge) in enumerate(product(Lifecycle, EDGES)):
+        name = depot.brought_to(state, f"w{number}")
+        members: dict[str, Any] = {"reason": "because"}
+        if edge.verb is Verb.APPROVE:
+            members["digest"] = depot.revision(name).content.digest
+        by = REVIEWER if edge.verb is Verb.APPROVE else AUTHOR
+        command = on(depot, VERBS[edge.verb], name, by, **members)
+
+        if state is edge.old:
+            depot.run(command)
+            assert depot.revision(name).lifecycle == edge.new
+        else:
+            refusal = refused(depot, TransitionRefused, command)
+            assert refusal.facts == {
+                "from": state,
+                "to": edge.new,
+                "allowed": ", ".join(allowed(state)),
+            }
+
+
+@pytest.mark.req("LC-3")
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        ("Published", LifecycleInvalidCreate, "with lifecycle value 'Final'"),
+        ("DeletionProposed", LifecycleInvalidCreate, "with lifecycle value 'Final'"),
+        ("Proposed", LifecycleInvalidCreate, "with lifecycle value 'Proposed'"),
+        ("published", LifecycleUnsupported, "unsupported lifecycle value: published"),
+        ("Final", LifecycleUnsupported, "unsupported lifecycle value: Final"),
+    ],
+)
+def test_creates_drafts_only(
+    depot: Depot, value: str, error: type[TidegateError], text: str
+) -> None:
+    """“cannot create a package revision with lifecycle value 'Final'”"""
+    command = CreateRevision(
+        repository="blueprints", package="web", workspace="v1", uid="u", by=AUTHOR, lifecycle=value
+    )
+
+    refusal = refused(depot, error, command)
+
+    if error is LifecycleInvalidCreate:
+        text = f"cannot create a package revision {text}"
+    assert refusal.detail == text
+
+
+@pytest.mark.req("LC-3")
+def test_creates_a_draft_where_nothing_or_draft_is_said(depot: Depot) -> None:
+    """“Empty lifecycle: Defaults to Draft”"""
+    for number, value in enumerate(("", "Draft")):
+        name = depot.create("v1", f"p{number}", lifecycle=value)
+        assert depot.revision(name).lifecycle == DRAFT
+
+
+@pytest.mark.req("LC-11")
+@pytest.mark.parametrize("value", ["", "draft", "Deleted"])
+def test_tells_a_desired_lifecycle_that_does_not_exist(depot: Depot, value: str) -> None:
+    """“invalid desired lifecycle value: {value}”"""
+    name = depot.create()
+
+    refusal = refused(
+        depot, LifecycleInvalidDesired, on(depot, UpdateRevision, name, lifecycle=value)
+    )
+
+    assert refusal.detail == f"invalid desired lifecycle value: {value}"
+
+
+@pytest.mark.req("LC-11")
+def test_tells_a_damaged_lifecycle_and_decides_nothing_on_it(depot: Depot) -> None:
+    """“invalid original lifecycle value: {value}”"""
+    name = depot.create()
+    (sound,) = depot.store.get(revision_key(name))
+    assert sound is not None
+    damaged = codec.encode(replace(depot.revision(name), lifecycle="Lost"))
+    depot.store.restore(REVISIONS.name, [Record(sound.key, sound.version, sound.born, damaged)])
+
+    for command in (UpdateRevision, ProposeRevision, DeleteRevision):
+        refusal = refused(depot, LifecycleInvalidOriginal, on(depot, command, name))
+        assert refusal.detail == "invalid original lifecycle value: Lost"
+
+    depot.store.restore(REVISIONS.name, [sound])
+
+
+# ── what may change when ──────────────────────────────────────────────────────────────────────────
+
+
+def attempt(depot: Depot, operation: Operation, name: str, state: Lifecycle) -> Struct:
+    """A command that changes something of this kind."""
+    row = depot.revision(name)
+    match operation:
+        case Operation.RESOURCES:
+            return on(depot, ReplaceResources, name, files=files(new="1"))
+        case Operation.TASKS:
+            tasks: tuple[Task, ...] = (*row.tasks, Edit(f"blueprints.{SHELF}.v1"))
+            return on(depot, UpdateRevision, name, tasks=tasks, files=())
+        case Operation.GATES:
+            return on(depot, UpdateRevision, name, readiness_gates=("tested",))
+        case Operation.CONDITIONS:
+            found = (Condition("tested", Status.TRUE),)
+            return on(depot, SetConditions, name, digest=row.content.digest, conditions=found)
+        case Operation.METADATA:
+            return on(depot, UpdateRevision, name, labels={"team": "a"})
+        case Operation.LIFECYCLE:
+            by_update = [edge for edge in EDGES if edge.old is state and edge.by_update]
+            return on(depot, UpdateRevision, name, lifecycle=by_update[0].new, reason="so")
+        case Operation.DELETE:
+            return on(depot, DeleteRevision, name)
+
+
+SHELF = "web"
+REFUSALS: dict[Operation, type[TidegateError]] = {
+    Operation.RESOURCES: NotDraft,
+    Operation.TASKS: Immutable,
+    Operation.GATES: Immutable,
+    Operation.CONDITIONS: Immutable,
+    Operation.DELETE: DeletionNotProposed,
+}
+
+
+@pytest.mark.req("LC-12", "LC-4", "LC-5")
+def test_lets_change_what_the_matrix_allows_cell_by_cell(depot: Depot) -> None:
+    """“Published: Immutable content - no task or resource modifications allowed”"""
+    expected = {
+        Operation.TASKS: "Draft",
+        Operation.RESOURCES: "Draft",
+        Operation.GATES: "Draft",
+        Operation.CONDITIONS: "Draft Proposed",
+        Operation.METADATA: "Draft Proposed Published DeletionProposed",
+        Operation.LIFECYCLE: "Draft Proposed Published DeletionProposed",
+        Operation.DELETE: "Draft Proposed DeletionProposed",
+    }
+    depot.published("v1", SHELF)
+    for number, (operation, state) in enumerate(product(Operation, Lifecycle)):
+        name = depot.brought_to(state, f"w{number}", task=Edit(f"blueprints.{SHELF}.v1"))
+        command = attempt(depot, operation, name, state)
+
+        assert MUTABILITY[operation, state] == (state in expected[operation].split())
+        if MUTABILITY[operation, state]:
+            assert depot.run(command).facts
+        else:
+            refusal = refused(depot, REFUSALS[operation], command)
+            if operation is not Operation.DELETE:
+                assert refusal.detail == (
+                    f"cannot update a package revision with lifecycle value {state}; "
+                    "package must be Draft"
+                )
+
+
+@pytest.mark.req("LC-4")
+def test_keeps_the_first_task_for_ever_and_adds_others_in_draft(depot: Depot) -> None:
+    """The first task is the origin and never changes."""
+    first = depot.published(files=files(a="1"))
+    name = depot.create("v2", task=Edit(first))
+    origin = depot.revision(name).tasks
+
+    for tasks in ((), (Init("another"),), (Init("another"), *origin), (*origin, Clone(first))):
+        refused(depot, OriginFixed, on(depot, UpdateRevision, name, tasks=tasks))
+    depot.update(name, tasks=(*origin, Edit(first)), files=files(a="2"))
+
+    assert depot.revision(name).tasks == (*origin, Edit(first))
+    assert depot.update(name, tasks=(*origin, Edit(first))).receipt is None
+
+
+@pytest.mark.req("LC-5")
+def test_changes_metadata_in_every_state_without_touching_anything_else(depot: Depot) -> None:
+    """“Only metadata and lifecycle can be updated”"""
+    for number, state in enumerate(Lifecycle):
+        name = depot.brought_to(state, f"w{number}")
+        before = depot.revision(name)
+
+        depot.update(
+            name,
+            labels={"team": "payments", "example.org/tier": "1"},
+            annotations={"note": "any text at all: ü"},
+            finalizers=("example.org/hold",),
+            owner_references=(OwnerReference("variant", "var-1"),),
+        )
+
+        after = depot.revision(name)
+        assert after.metadata.labels == {"team": "payments", "example.org/tier": "1"}
+        assert after.metadata.annotations == {"note": "any text at all: ü"}
+        assert after.metadata.finalizers == ("example.org/hold",)
+        assert after.metadata.owner_references == (OwnerReference("variant", "var-1"),)
+        assert replace(after, metadata=before.metadata) == before
+
+
+@pytest.mark.req("LC-13")
+def test_changes_content_metadata_and_lifecycle_of_a_draft_in_one_commit(depot: Depot) -> None:
+    """One update of a Draft may change content, metadata and lifecycle together."""
+    name = depot.create()
+
+    outcome = depot.update(name, files=files(a="1"), labels={"team": "a"}, lifecycle="Proposed")
+
+    assert [type(fact) for fact in outcome.facts] == [
+        RevisionContentReplaced,
+        RevisionMetadataChanged,
+        RevisionProposed,
+    ]
+    row = depot.revision(name)
+    assert row.content.digest == Manifest(files(a="1")).digest
+    assert (row.lifecycle, row.metadata.labels) == (PROPOSED, {"team": "a"})
+    assert depot.version(name) == outcome.position
+
+
+@pytest.mark.req("LC-14")
+def test_refuses_an_update_beyond_metadata_whole_once_it_is_no_draft(depot: Depot) -> None:
+    """Its metadata part is not applied either."""
+    for number, state in enumerate(Lifecycle):
+        name = depot.brought_to(state, f"w{number}", files=files(a="1"))
+        if state is DRAFT:
+            continue
+        for change in ({"files": files(a="2")}, {"readiness_gates": ("x",)}, {"tasks": ()}):
+            command = on(depot, UpdateRevision, name, labels={"team": "a"}, **change)
+            refusal = refused(depot, Immutable, command)
+            assert refusal.code == "immutable"
+            assert depot.revision(name).metadata.labels == {}
+        # What only restates the content touches nothing.
+        depot.update(name, labels={"team": "a"}, files=files(a="1"), tasks=(Init(),))
+        assert depot.revision(name).metadata.labels == {"team": "a"}
+
+
+# ── optimistic locking ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("LC-6")
+def test_demands_the_version_that_the_client_saw(depot: Depot) -> None:
+    """“the object has been modified; please apply your changes to the latest version and try
+    again”
+    """
+    name = depot.create()
+    first = depot.version(name)
+    for command in (
+        UpdateRevision(name=name, by=AUTHOR, labels={"a": "b"}),
+        ReplaceResources(name=name, by=AUTHOR, files=()),
+        ProposeRevision(name=name, by=AUTHOR),
+        ApproveRevision(name=name, by=REVIEWER, digest=depot.revision(name).content.digest),
+    ):
+        refused(depot, VersionRequired, command)
+
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: depot.push(name, files(a="1")),
+        lambda: depot.update(name, labels={"a": "b"}),
+        lambda: depot.propose(name),
+        lambda: depot.approve(name),
+        lambda: depot.propose_deletion(name),
+        lambda: depot.reject_deletion(name),
+        lambda: depot.update(name, finalizers=("hold",)),
+    )
+    versions = [first]
+    for change in changes:
+        change()
+        versions.append(depot.version(name))
+
+    assert versions == sorted(set(versions))
+    for stale in versions[:-1]:
+        command = UpdateRevision(name=name, by=AUTHOR, labels={}, expected_version=stale)
+        refusal = refused(depot, StaleVersion, command)
+        assert refusal.code == "version_conflict"
+        assert refusal.facts["current"] == versions[-1]
+        assert refusal.detail == (
+            "the object has been modified; please apply your changes to the latest version "
+            "and try again"
+        )
+    depot.update(name, labels={})
+
+
+@pytest.mark.req("LC-6")
+def test_names_the_stale_version_before_the_illegal_transition(depot: Depot) -> None:
+    """stale version + illegal transition → 409"""
+    name = depot.create()
+    seen = depot.version(name)
+    depot.update(name, labels={"a": "b"})
+
+    command = ProposeDeletion(name=name, by=AUTHOR, expected_version=seen)
+
+    refused(depot, StaleVersion, command)
+
+
+@pytest.mark.req("LC-6")
+def test_is_not_made_stale_by_what_others_do_beside_it(depot: Depot) -> None:
+    """A clone of a revision, or its package's next publication, is no change of the revision."""
+    name = depot.published()
+    seen = depot.version(name)
+
+    depot.create("v1", "shop", task=Clone(name))
+    depot.published("v2", task=Edit(name))
+
+    assert depot.version(name) == seen
+
+
+# ── finalizers and deletion ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("LC-7")
+def test_deletes_with_the_last_finalizer(depot: Depot) -> None:
+    """“Last finalizer removed: Triggers actual deletion”"""
+    name = depot.create()
+    depot.update(name, finalizers=("one", "two"))
+
+    depot.delete(name)
+    stamped = depot.revision(name).deletion_timestamp
+    assert stamped is not None
+    assert depot.delete(name).receipt is None
+    assert depot.revision(name).deletion_timestamp == stamped
+    depot.update(name, finalizers=("two",))
+    assert depot.revision(name).deletion_timestamp == stamped
+    outcome = depot.update(name, finalizers=())
+
+    assert depot.find(name) is None
+    assert [type(fact).__name__ for fact in outcome.facts] == [
+        "RevisionMetadataChanged",
+        "RevisionDeleted",
+        "PackageEmptied",
+    ]
+
+
+@pytest.mark.req("LC-7")
+def test_deletes_nothing_when_the_last_finalizer_goes_without_a_timestamp(depot: Depot) -> None:
+    """“Deletion timestamp … Set? ──No──> Normal Update”"""
+    name = depot.create()
+    depot.update(name, finalizers=("one",))
+
+    depot.update(name, finalizers=())
+
+    assert depot.revision(name).deletion_timestamp is None
+
+
+@pytest.mark.req("LC-7")
+def test_changes_only_labels_and_finalizers_while_it_is_being_deleted(depot: Depot) -> None:
+    name = depot.create(files=files(a="1"))
+    depot.update(name, finalizers=("one", "two"))
+    depot.delete(name)
+
+    for change in (
+        {"finalizers": ("one", "two", "three")},
+        {"owner_references": (OwnerReference("variant", "v"),)},
+        {"files": ()},
+        {"lifecycle": "Proposed"},
+        {"finalizers": ("one",), "lifecycle": "Proposed"},
+    ):
+        refused(depot, Terminating, on(depot, UpdateRevision, name, **change))
+    refused(depot, Terminating, on(depot, ProposeRevision, name))
+    refused(depot, Terminating, on(depot, ReplaceResources, name, files=()))
+
+    depot.update(name, labels={"why": "old"}, annotations={"a": "b"})
+    assert depot.revision(name).metadata.labels == {"why": "old"}
+
+
+@pytest.mark.req("LC-12", "LC-17")
+def test_deletes_a_published_revision_only_after_deletion_was_proposed(depot: Depot) -> None:
+    """“Delete (typically after transitioning to DeletionProposed)”: here always."""
+    name = depot.published()
+
+    refusal = refused(depot, DeletionNotProposed, on(depot, DeleteRevision, name))
+    depot.propose_deletion(name)
+    depot.delete(name, by=REVIEWER)
+
+    assert refusal.code == "deletion_not_proposed"
+    assert depot.find(name) is None
+    refused(depot, RevisionNotFound, DeleteRevision(name=name, by=AUTHOR))
+
+
+# ── publication ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("LC-8")
+def test_sets_published_by_and_at_once(depot: Depot) -> None:
+    """“PublishedBy: Records user who published the package revision”"""
+    name = depot.create()
+    depot.propose(name)
+    assert depot.revision(name).published_by == ""
+    depot.approve(name)
+    first = depot.revision(name)
+
+    depot.propose_deletion(name)
+    depot.reject_deletion(name, by="user_other")
+
+    after = depot.revision(name)
+    assert (after.published_by, after.published_at) == (REVIEWER, first.published_at)
+    assert first.published_at is not None
+    assert first.published_at > T0
+
+
+@pytest.mark.req("LC-8", "LC-10")
+def test_publishes_with_the_approval_that_completes_the_quorum(depot: Depot) -> None:
+    depot.repository("strict", quorum=2)
+    name = depot.create(repository="strict", files=files(a="1"))
+    depot.update(name, by="user_editor", files=files(a="2"))
+    depot.propose(name)
+
+    for somebody in (AUTHOR, "user_editor"):
+        digest = depot.revision(name).content.digest
+        refused(depot, SelfApproval, on(depot, ApproveRevision, name, somebody, digest=digest))
+    refused(
+        depot,
+        DigestMismatch,
+        on(depot, ApproveRevision, name, REVIEWER, digest=Manifest(()).digest),
+    )
+    depot.approve(name, by=REVIEWER)
+    assert depot.revision(name).lifecycle == PROPOSED
+    assert depot.approve(name, by=REVIEWER).receipt is None
+    depot.approve(name, by=OPERATOR)
+
+    row = depot.revision(name)
+    assert (row.lifecycle, row.number, row.published_by) == (PUBLISHED, 1, OPERATOR)
+    assert not row.self_approved
+    assert approvers(depot.timeline(name)) == (REVIEWER, OPERATOR)
+
+
+def test_says_so_where_one_person_publishes_alone(depot: Depot) -> None:
+    depot.repository("mine", quorum=0)
+    name = depot.create(repository="mine")
+    depot.propose(name)
+
+    depot.approve(name, by=AUTHOR)
+
+    assert depot.revision(name).self_approved
+
+
+def test_demands_the_readiness_gates_at_proposal_and_at_approval(depot: Depot) -> None:
+    name = depot.create(files=files(a="1"), readiness_gates=("tested",))
+
+    def report(status: Status) -> None:
+        digest = depot.revision(name).content.digest
+        found = (Condition("tested", status),)
+        depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+
+    refusal = refused(depot, NotReady, on(depot, ProposeRevision, name))
+    assert refusal.facts["gates"] == "tested"
+    report(Status.TRUE)
+    # What was found out about other content is not known of this one.
+    refused(
+        depot, NotReady, on(depot, UpdateRevision, name, files=files(a="2"), lifecycle="Proposed")
+    )
+    depot.propose(name)
+    report(Status.FALSE)
+    digest = depot.revision(name).content.digest
+    refused(depot, NotReady, on(depot, ApproveRevision, name, REVIEWER, digest=digest))
+    report(Status.TRUE)
+    depot.approve(name)
+
+
+def test_numbers_publications_and_never_uses_a_number_again(depot: Depot) -> None:
+    first = depot.published("v1")
+    second = depot.published("v2", task=Edit(first))
+    third = depot.published("v3", task=Edit(first))
+    numbers = [depot.revision(name).number for name in (first, second, third)]
+    assert numbers == [1, 2, 3]
+
+    def latest() -> int:
+        row = depot.package("blueprints/web").latest
+        return 0 if row is None else row.number
+
+    depot.propose_deletion(second)
+    depot.propose_deletion(third)
+    assert latest() == 3
+    depot.delete(second)
+    assert latest() == 3
+    depot.delete(third)
+    assert latest() == 1
+    depot.propose_deletion(first)
+    depot.delete(first)
+    assert latest() == 0
+
+    again = depot.published("v1")
+    assert depot.revision(again).number == 4
+    assert (
+        depot.revision(again).uid
+        != depot.store.range(REVISION_TOMBSTONES.name, prefix=f"{first}/", limit=1)[
+            0
+        ].key.id.partition("/")[2]
+    )
+
+
+# ── origin, lineage, dependents ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("LC-9", "LC-18")
+def test_records_how_each_revision_came_to_be_and_what_it_descends_from(depot: Depot) -> None:
+    """“Tasks: Typically contains a single task indicating creation method (init, clone, edit,
+    upgrade)”
+    """
+    one = depot.published("v1", files=files(a="1"))
+    two = depot.published("v2", task=Edit(one), files=files(a="2"))
+    local = depot.published("v1", "shop", task=Clone(one))
+    edited = depot.create("v2", "shop", task=Edit(local))
+    task = Upgrade(one, two, local, Strategy.FAST_FORWARD)
+    upgraded = depot.published("v3", "shop", task=task)
+
+    assert depot.revision(one).tasks == (Init(),)
+    assert depot.revision(two).tasks == (Edit(one),)
+    assert depot.revision(local).tasks == (Clone(one),)
+    assert depot.revision(upgraded).tasks == (task,)
+    for name, upstream in ((local, one), (edited, one), (upgraded, two)):
+        (found,) = lineage_of(depot.store, name)
+        source = depot.revision(upstream)
+        assert (found.name, found.uid) == (upstream, source.uid)
+        assert (found.revision, found.digest) == (source.number, source.content.digest)
+        assert depot.revision(name).content == source.content
+    assert lineage_of(depot.store, two) == ()
+    assert dependents_of(depot.store, one) == (local, edited)
+    assert dependents_of(depot.store, two) == (upgraded,)
+
+
+@pytest.mark.req("LC-18")
+def test_copies_an_earlier_revision_into_a_draft_without_changing_it(depot: Depot) -> None:
+    """“Rollback: Revert to known-good states”"""
+    first = depot.published("v1", files=files(a="1"))
+    depot.published("v2", task=Edit(first), files=files(a="2"))
+    before, version = depot.revision(first), depot.version(first)
+
+    back = depot.published("v3", task=Edit(first))
+
+    assert (depot.revision(first), depot.version(first)) == (before, version)
+    assert depot.revision(back).content == before.content
+    assert depot.revision(back).number == 3
+
+
+@pytest.mark.req("LC-17")
+def test_keeps_a_revision_that_others_descend_from(depot: Depot) -> None:
+    """“Ensures consistency in dependency checks”"""
+    base = depot.published("v1")
+    depot.propose_deletion(base)
+    clone = depot.create("v1", "shop", task=Clone(base))  # DeletionProposed is still published
+    assert depot.package("blueprints/web").latest is not None
+    depot.propose(clone)
+    depot.approve(clone)
+    copy = depot.create("v2", "shop", task=Edit(clone))
+
+    refusal = refused(depot, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
+    assert refusal.facts == {"revision": base, "count": 2, "blockers": f"{clone}, {copy}"}
+    refused(depot, NotDraft, on(depot, ReplaceResources, base, files=files(a="2")))
+    depot.propose_deletion(clone)
+    depot.delete(clone)
+    # The copy inherited its descent, so the protection lasts.
+    refused(depot, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
+    depot.delete(copy)
+    depot.delete(base)
+
+    assert depot.find(base) is None
+
+
+def test_moves_the_protection_when_a_draft_is_upgraded(depot: Depot) -> None:
+    one = depot.published("v1", files=files(a="1"))
+    two = depot.published("v2", task=Edit(one), files=files(a="2"))
+    draft = depot.create("v1", "shop", task=Clone(one))
+    task = Upgrade(one, two, draft)
+
+    depot.update(draft, tasks=(Clone(one), task), files=files(a="2"))
+
+    assert dependents_of(depot.store, one) == ()
+    assert dependents_of(depot.store, two) == (draft,)
+    assert depot.revision(draft).upstream is not None
+    depot.propose_deletion(one)
+    depot.delete(one)
+    depot.propose_deletion(two)
+    refused(depot, StillReferenced, DeleteRevision(name=two, by=OPERATOR))
+
+
+# ── the trail ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("LC-15")
+def test_shows_a_revision_as_metadata_spec_and_status(depot: Depot) -> None:
+    name = depot.published("v1", "networking/vpc")
+    depot.update(name, finalizers=("hold",))
+    depot.propose_deletion(name)
+    depot.delete(name)
+
+    row, version = depot.revision(name), depot.version(name)
+    shown = json.decode(json.encode(document(row, version, depot.package(row.package))))
+
+    assert set(shown) == {"metadata", "spec", "status"}
+    metadata, spec, status = shown["metadata"], shown["spec"], shown["status"]
+    assert metadata["name"] == "blueprints.networking.vpc.v1"
+    assert metadata["resourceVersion"] == str(version)
+    assert metadata["labels"] == metadata["annotations"] == {}
+    assert metadata["finalizers"] == ["hold"]
+    assert metadata["ownerReferences"] == []
+    assert metadata["deletionTimestamp"] is not None
+    assert spec["packageName"] == "networking/vpc"
+    assert (spec["workspaceName"], spec["revision"]) == ("v1", 1)
+    assert (spec["lifecycle"], spec["tasks"]) == ("DeletionProposed", [{"type": "init"}])
+    assert status["publishedBy"] == REVIEWER
+    assert status["publishedAt"].startswith("2026-01-27T10:00:")
+    assert status["latest"] is True
+
+
+@pytest.mark.req("LC-10", "LC-16")
+def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(depot: Depot) -> None:
+    """“Package Revision Creation … Approval … Deletion Request … Actual Deletion”"""
+    upstream = depot.published("v1", "base", files=files(a="0"))
+    name = depot.create("v1", "web", task=Clone(upstream), by="user_ann")
+    depot.push(name, files(a="1"), by="user_ben")
+    depot.propose(name, by="user_ann")
+    depot.reject(name, by="user_cleo", reason="typo in a")
+    depot.push(name, files(a="2"), by="user_ben")
+    depot.propose(name, by="user_ben")
+    depot.approve(name, by="user_cleo")
+    good = last_good(depot.store, "blueprints/web")
+    depot.propose_deletion(name, by="user_dora")
+    depot.delete(name, by="user_cleo")
+
+    assert depot.find(name) is None
+    steps = depot.timeline(name)
+    assert [(step.action, step.lifecycle, step.by) for step in steps] == [
+        ("Create", "Draft", "user_ann"),
+        ("Update", "Draft", "user_ben"),
+        ("Propose", "Proposed", "user_ann"),
+        ("Reject", "Draft", "user_cleo"),
+        ("Update", "Draft", "user_ben"),
+        ("Propose", "Proposed", "user_ben"),
+        ("Approve", "Proposed", "user_cleo"),
+        ("Publish", "Published", "user_cleo"),
+        ("Propose-delete", "DeletionProposed", "user_dora"),
+        ("Delete", "DeletionProposed", "user_cleo"),
+    ]
+    assert steps[0].task == Clone(upstream)
+    assert steps[3].reason == "typo in a"
+    assert [step.at for step in steps] == sorted(step.at for step in steps)
+    assert steps[2].at < steps[7].at
+    assert approvers(steps) == ("user_cleo",)
+    assert good == name
+    assert last_good(depot.store, "blueprints/web") is None
+    assert [change.path for change in diff(Manifest(files(a="1")), Manifest(files(a="2")))] == ["a"]
+    tombstone = depot.get(
+        Key(REVISION_TOMBSTONES.name, tombstone_id(name, steps[0].uid)), Tombstone
+    )
+    assert tombstone is not None
+    assert (tombstone.number, tombstone.deleted_by) == (1, "user_cleo")
+    assert tombstone.upstream is not None
+
+
+def test_tells_the_incarnations_of_a_name_apart(depot: Depot) -> None:
+    name = depot.create()
+    first = depot.revision(name).uid
+    refused(
+        depot,
+        AlreadyExists,
+        CreateRevision(
+            repository="blueprints",
+            package="web",
+            workspace="v1",
+            uid="u",
+            by=AUTHOR,
+            tasks=(Edit(name),),
+        ),
+    )
+    depot.delete(name)
+    depot.create()
+
+    assert [step.action for step in depot.timeline(name, first)] == ["Create", "Delete"]
+    assert [step.action for step in depot.timeline(name)] == ["Create", "Delete", "Create"]
+
+
+def test_lists_revisions_by_repository_package_and_lifecycle(depot: Depot) -> None:
+    depot.repository("other")
+    names = {state: depot.brought_to(state, f"w{n}") for n, state in enumerate(Lifecycle)}
+    beside = depot.create("w9", "w0", repository="other")
+    later = depot.create("v2", "w2", task=Edit(names[PUBLISHED]))
+
+    def listed(**where: str) -> list[str]:
+        return [record.key.id for record in depot.store.range(REVISIONS.name, limit=10, **where)]
+
+    assert listed(prefix="other.") == [beside]
+    assert listed(index="by_package", prefix=entry("blueprints/w2", "")) == [
+        later,
+        names[PUBLISHED],
+    ]
+    assert listed(index="by_lifecycle", prefix=entry("Draft", "")) == [
+        names[DRAFT],
+        later,
+        beside,
+    ]
+    assert listed(index="by_lifecycle", prefix=entry("Published", "")) == [names[PUBLISHED]]

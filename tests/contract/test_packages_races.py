@@ -1,0 +1,279 @@
+"""Package revisions under several processes at once: every race has one outcome, and it is a legal
+one. On memory the racers are threads, because its log lives in one process.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+from msgspec import Struct
+
+from tests.contract.address import Address
+from tests.domain.depot import (
+    AUTHOR,
+    FOLDS,
+    OPERATOR,
+    REVIEWER,
+    SCHEMA,
+    SLICE_OF,
+    Depot,
+    direct,
+    files,
+)
+from tidegate.control.runtime import Control
+from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision, RejectProposal
+from tidegate.domain.packages.content import Manifest
+from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.deletions import DeleteRevision
+from tidegate.domain.packages.facts import Clone, Edit, Init, RevisionPublished, Task
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import AttemptsExhausted, TidegateError
+from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
+
+APPROVERS = 8
+SENDS_MAX = 200
+HEAD_START_SECONDS = 0.05  # so that all racers are ready when the first one runs
+SHARES = 2
+
+Race = Callable[[Sequence[Struct]], list[str]]
+
+
+def decided(store: Store, command: Struct) -> str:
+    """Send a command until it is decided; "done", or the code of what was said against it."""
+    control = Control(store, FOLDS, direct(store))
+    for _ in range(SENDS_MAX):
+        try:
+            control.execute(SLICE_OF[type(command)], command)
+        except AttemptsExhausted:
+            time.sleep(random.random() * 0.01)
+        except TidegateError as error:
+            return error.code
+        else:
+            return "done"
+    raise AssertionError(f"{command} was not decided in {SENDS_MAX} sendings")
+
+
+def send(store: Store, commands: Sequence[Struct], start: float) -> list[str]:
+    """Each command from a thread of its own, all of them at the same moment."""
+
+    def run(command: Struct) -> str:
+        time.sleep(max(0.0, start - time.time()))
+        return decided(store, command)
+
+    with ThreadPoolExecutor(len(commands)) as threads:
+        return list(threads.map(run, commands))
+
+
+def send_from_a_process(address: Address, commands: Sequence[Struct], start: float) -> list[str]:
+    with closing(address.open(SCHEMA)) as store:
+        return send(store, commands, start)
+
+
+@pytest.fixture
+def depot(address: Address | None) -> Iterator[Depot]:
+    store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
+    with closing(store):
+        depot = Depot(store)
+        depot.repository()
+        yield depot
+        assert differences(store, FOLDS) == []
+
+
+@pytest.fixture
+def race(request: pytest.FixtureRequest, depot: Depot, address: Address | None) -> Race:
+    """Answers in the order of the commands; the second half runs in another process."""
+
+    def run(commands: Sequence[Struct]) -> list[str]:
+        start = time.time() + HEAD_START_SECONDS
+        if address is None:
+            return send(depot.store, commands, start)
+        pool: ProcessPoolExecutor = request.getfixturevalue("processes")
+        shares = [list(range(len(commands)))[share::SHARES] for share in range(SHARES)]
+        waiting = [
+            pool.submit(send_from_a_process, address, [commands[i] for i in share], start)
+            for share in shares
+        ]
+        answers = {
+            i: answer
+            for share, future in zip(shares, waiting, strict=True)
+            for i, answer in zip(share, future.result(), strict=True)
+        }
+        return [answers[i] for i in range(len(commands))]
+
+    return run
+
+
+def approval(depot: Depot, name: str, by: str = REVIEWER) -> ApproveRevision:
+    digest = depot.revision(name).content.digest
+    return ApproveRevision(name=name, by=by, digest=digest, expected_version=depot.version(name))
+
+
+def creation(package: str, workspace: str, task: Task, uid: str) -> CreateRevision:
+    return CreateRevision(
+        repository="blueprints",
+        package=package,
+        workspace=workspace,
+        uid=uid,
+        by=AUTHOR,
+        tasks=(task,),
+    )
+
+
+def publications(depot: Depot, package: str) -> list[int]:
+    facts = (SCHEMA.vocabulary.value(event) for event in depot.log())
+    return [
+        fact.number
+        for fact in facts
+        if isinstance(fact, RevisionPublished) and fact.package == f"blueprints/{package}"
+    ]
+
+
+@pytest.mark.req("LC-6", "LC-8")
+def test_of_eight_approvers_one_publishes(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
+
+        answers = race([approval(depot, name, f"user_{number}") for number in range(APPROVERS)])
+
+        assert Counter(answers) == Counter(done=1, version_conflict=APPROVERS - 1)
+        assert publications(depot, f"p{turn}") == [1]
+
+
+def test_two_workspaces_of_a_package_approved_at_once_get_numbers_one_and_two(
+    depot: Depot, race: Race, rounds: int
+) -> None:
+    for turn in range(rounds):
+        names = [
+            depot.brought_to(Lifecycle.PROPOSED, workspace, package=f"p{turn}")
+            for workspace in ("v1", "v2")
+        ]
+
+        answers = race([approval(depot, name) for name in names])
+
+        assert answers == ["done", "done"]
+        assert sorted(depot.revision(name).number for name in names) == [1, 2]
+        assert publications(depot, f"p{turn}") == [1, 2]
+
+
+@pytest.mark.req("LC-6")
+def test_approve_against_edit(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}", files=files(a="1"))
+        seen = depot.version(name)
+        approved, labelled, pushed = race(
+            [
+                approval(depot, name),
+                UpdateRevision(name=name, by=AUTHOR, labels={"a": "b"}, expected_version=seen),
+                ReplaceResources(name=name, by=AUTHOR, files=(), expected_version=seen),
+            ]
+        )
+
+        assert sorted((approved, labelled)) == ["done", "version_conflict"]
+        assert pushed in ("not_draft", "version_conflict")
+        assert depot.revision(name).content.digest == Manifest(files(a="1")).digest
+
+
+@pytest.mark.req("LC-4", "LC-6")
+def test_propose_against_edit(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        name = depot.create(package=f"p{turn}", files=files(a="1"))
+        seen = depot.version(name)
+        looked_at = depot.revision(name).content.digest
+        proposed, pushed = race(
+            [
+                ProposeRevision(name=name, by=AUTHOR, expected_version=seen),
+                ReplaceResources(name=name, by=AUTHOR, files=files(a="2"), expected_version=seen),
+            ]
+        )
+
+        assert sorted((proposed, pushed)) == ["done", "version_conflict"]
+        assert (depot.revision(name).content.digest == looked_at) == (proposed == "done")
+
+
+@pytest.mark.req("LC-2", "LC-6")
+def test_approve_against_reject(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
+        seen = depot.version(name)
+        approved, rejected = race(
+            [
+                approval(depot, name),
+                RejectProposal(name=name, by=OPERATOR, reason="no", expected_version=seen),
+            ]
+        )
+
+        assert sorted((approved, rejected)) == ["done", "version_conflict"]
+        wanted = Lifecycle.PUBLISHED if approved == "done" else Lifecycle.DRAFT
+        assert depot.revision(name).lifecycle == wanted
+
+
+@pytest.mark.req("LC-12")
+def test_approve_against_delete(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
+        approved, deleted = race([approval(depot, name), DeleteRevision(name=name, by=OPERATOR)])
+
+        assert (approved, deleted) in (("done", "deletion_not_proposed"), ("not_found", "done"))
+        assert publications(depot, f"p{turn}") == ([1] if approved == "done" else [])
+
+
+@pytest.mark.req("LC-17")
+def test_delete_against_clone(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        base = depot.brought_to(Lifecycle.DELETION_PROPOSED, package=f"p{turn}")
+        deleted, cloned = race(
+            [
+                DeleteRevision(name=base, by=REVIEWER),
+                creation(f"clone{turn}", "v1", Clone(base), f"u{turn}"),
+            ]
+        )
+
+        assert (deleted, cloned) in (("done", "not_found"), ("still_referenced", "done"))
+        assert (depot.find(base) is None) == (deleted == "done")
+
+
+def test_founders_of_one_path_agree_on_whose_it_is(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        one, two, below, other = race(
+            [
+                creation(f"p{turn}", "v1", Init(), "one"),
+                creation(f"p{turn}", "v1", Init(), "two"),
+                creation(f"p{turn}/below", "v1", Init(), "three"),
+                creation(f"p{turn}", "v2", Init(), "four"),
+            ]
+        )
+
+        if below == "done":
+            assert one == two == other == "path_overlap"
+        else:
+            assert sorted((one, two)) == ["already_exists", "done"]
+            assert (below, other) == ("path_overlap", "done")
+
+
+def test_neighbours_deleted_at_once_leave_the_right_one_as_the_latest(
+    depot: Depot, race: Race, rounds: int
+) -> None:
+    for turn in range(rounds):
+        first = depot.published("v1", f"p{turn}")
+        others = [depot.published(f"v{number}", f"p{turn}", task=Edit(first)) for number in (2, 3)]
+        for name in others:
+            depot.propose_deletion(name)
+
+        answers = race([DeleteRevision(name=name, by=REVIEWER) for name in others])
+
+        assert answers == ["done", "done"]
+        latest = depot.package(f"blueprints/p{turn}").latest
+        assert latest is not None
+        assert latest.name == first
+        links = depot.links(first)
+        assert links is not None
+        assert links.newer is None

@@ -1,0 +1,207 @@
+"""Packages at work in tests: a store, a clock that ticks, and hands that read before they act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from tidegate.clock import ManualClock
+from tidegate.control.runtime import Control, Outcome
+from tidegate.domain import packages
+from tidegate.domain.packages.approvals import (
+    ApproveRevision,
+    ProposeRevision,
+    RejectProposal,
+)
+from tidegate.domain.packages.content import File, Manifest
+from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.deletions import (
+    DeleteRevision,
+    ProposeDeletion,
+    RejectDeletion,
+)
+from tidegate.domain.packages.facts import Task
+from tidegate.domain.packages.history import Step, history_of, timeline
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.links import RevisionLinks
+from tidegate.domain.packages.names import identity
+from tidegate.domain.packages.repositories import CreateRepository
+from tidegate.domain.packages.revisions import (
+    RevisionCommand,
+    links_key,
+    package_key,
+    revision_key,
+)
+from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.updates import (
+    ReplaceResources,
+    UpdateRevision,
+)
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import TidegateError
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import ABSENT, ALL, Commit, Event, Key, Position, Receipt
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Schema, Store
+from tidegate.kernel.vocabulary import Vocabulary
+
+SCHEMA = Schema(Vocabulary(packages.FACTS, packages.SLICES), packages.COLLECTIONS)
+FOLDS = Folds(SCHEMA, packages.FOLDS)
+T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
+
+AUTHOR, REVIEWER, OPERATOR = "user_author", "user_reviewer", "user_operator"
+
+SLICE_OF: dict[type[Struct], Slice] = {item.command: item for item in packages.SLICES}
+
+Row = TypeVar("Row", bound=Struct)
+
+
+def files(**texts: str) -> tuple[File, ...]:
+    """Files by name; their bytes are nowhere, as far as rules are concerned."""
+    return Manifest.of({name: text.encode() for name, text in texts.items()}).files
+
+
+def direct(store: Store) -> Any:
+    """A writer without a thread."""
+
+    def submit(commit: Commit) -> Future[Receipt]:
+        future: Future[Receipt] = Future()
+        (answer,) = store.commit(commit)
+        if isinstance(answer, TidegateError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+        return future
+
+    return submit
+
+
+class Depot:
+    """A log with packages on it."""
+
+    def __init__(self, store: Store | None = None, *, uids: str = "uid") -> None:
+        self.store: Store = MemoryStore(SCHEMA) if store is None else store
+        self.clock = ManualClock(T0)
+        self.control = Control(self.store, FOLDS, direct(self.store), clock=self.clock)
+        self._uids = (f"{uids}-{number}" for number in count(1))
+
+    # ── what stands ──
+
+    def get(self, key: Key, model: type[Row]) -> Row | None:
+        (record,) = self.store.get(key)
+        return None if record is None else codec.decode(record.data, model)
+
+    def find(self, name: str) -> Revision | None:
+        return self.get(revision_key(name), Revision)
+
+    def revision(self, name: str) -> Revision:
+        found = self.find(name)
+        assert found is not None, f"there is no {name}"
+        return found
+
+    def version(self, name: str) -> Position:
+        """0: there is none."""
+        (record,) = self.store.get(revision_key(name))
+        return ABSENT if record is None else record.version
+
+    def package(self, package: str) -> PackageRow:
+        return self.get(package_key(package), PackageRow) or PackageRow(package)
+
+    def links(self, name: str) -> RevisionLinks | None:
+        return self.get(links_key(name), RevisionLinks)
+
+    def timeline(self, name: str, uid: str | None = None) -> tuple[Step, ...]:
+        return timeline(SCHEMA.vocabulary, self.store.read(history_of(name)).events, uid)
+
+    def log(self) -> tuple[Event, ...]:
+        return self.store.read(ALL).events
+
+    # ── acting ──
+
+    def run(self, command: Struct) -> Outcome:
+        """Execute a command as it is; the clock ticks."""
+        self.clock.advance(timedelta(seconds=1))
+        return self.control.execute(SLICE_OF[type(command)], command)
+
+    def repository(self, name: str = "blueprints", **settings: Any) -> None:
+        self.run(CreateRepository(name=name, by=OPERATOR, **settings))
+
+    def create(
+        self,
+        workspace: str = "v1",
+        package: str = "web",
+        *,
+        task: Task | None = None,
+        repository: str = "blueprints",
+        by: str = AUTHOR,
+        **members: Any,
+    ) -> str:
+        """A new revision; its name."""
+        tasks = () if task is None else (task,)
+        command = CreateRevision(
+            repository=repository,
+            package=package,
+            workspace=workspace,
+            uid=next(self._uids),
+            by=by,
+            tasks=tasks,
+            **members,
+        )
+        self.run(command)
+        return identity(repository, package, workspace).name
+
+    def act(self, command: type[RevisionCommand], name: str, by: str, **members: Any) -> Outcome:
+        """A command on a revision at the version where it stands now."""
+        members.setdefault("expected_version", self.version(name))
+        return self.run(command(name=name, by=by, **members))
+
+    def update(self, name: str, by: str = AUTHOR, **members: Any) -> Outcome:
+        return self.act(UpdateRevision, name, by, **members)
+
+    def push(self, name: str, new: Sequence[File], by: str = AUTHOR) -> Outcome:
+        return self.act(ReplaceResources, name, by, files=tuple(new))
+
+    def propose(self, name: str, by: str = AUTHOR) -> Outcome:
+        return self.act(ProposeRevision, name, by)
+
+    def approve(self, name: str, by: str = REVIEWER, **members: Any) -> Outcome:
+        members.setdefault("digest", self.revision(name).content.digest)
+        return self.act(ApproveRevision, name, by, **members)
+
+    def reject(self, name: str, by: str = REVIEWER, reason: str = "not yet") -> Outcome:
+        return self.act(RejectProposal, name, by, reason=reason)
+
+    def propose_deletion(self, name: str, by: str = OPERATOR) -> Outcome:
+        return self.act(ProposeDeletion, name, by)
+
+    def reject_deletion(self, name: str, by: str = REVIEWER, reason: str = "needed") -> Outcome:
+        return self.act(RejectDeletion, name, by, reason=reason)
+
+    def delete(self, name: str, by: str = OPERATOR, **members: Any) -> Outcome:
+        return self.run(DeleteRevision(name=name, by=by, **members))
+
+    def published(self, workspace: str = "v1", package: str = "web", **members: Any) -> str:
+        """A revision that went all the way."""
+        name = self.create(workspace, package, **members)
+        self.propose(name)
+        self.approve(name)
+        return name
+
+    def brought_to(self, state: Lifecycle, workspace: str = "v1", **members: Any) -> str:
+        """A revision in this state; without a task, the first of a package named like it."""
+        if "task" not in members:
+            members.setdefault("package", workspace)
+        name = self.create(workspace, **members)
+        if state is not Lifecycle.DRAFT:
+            self.propose(name)
+        if state in (Lifecycle.PUBLISHED, Lifecycle.DELETION_PROPOSED):
+            self.approve(name)
+        if state is Lifecycle.DELETION_PROPOSED:
+            self.propose_deletion(name)
+        return name
