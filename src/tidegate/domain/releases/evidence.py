@@ -1,0 +1,259 @@
+"""Evidence that is kept without authority, and manifests that may become one.
+
+manifest ──▶ its digests ──▶ one release    ──▶ a transition, by the rule of its triple
+                         ──▶ none, several  ──▶ EVIDENCE#factory#<batch>, the pin untouched
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.domain.provenance import (
+    FACTORY_MANIFEST,
+    HIGH,
+    TEXT_BYTES_MAX,
+    Mode,
+    RejectedEvidence,
+    Rules,
+    claim,
+    moment,
+)
+from tidegate.domain.releases.facts import EvidenceKept
+from tidegate.domain.releases.known import DigestMatches, matches_key
+from tidegate.domain.releases.registry import (
+    TransitionRelease,
+    check_names,
+    check_operations,
+    check_status,
+    demand_authority,
+    demand_version,
+    is_repeat,
+    request_of,
+    transitioned,
+)
+from tidegate.domain.releases.rows import (
+    Actual,
+    DuplicateEvent,
+    Executed,
+    KeptEvidence,
+    Status,
+    actual_key,
+    command_key,
+    evidence_key,
+)
+from tidegate.errors import Invalid, InvalidInput, TooLarge
+from tidegate.kernel import codec
+from tidegate.kernel.model import Key, at_most, check_text
+
+FACTORY = "factory"
+DIGESTS_MAX = 16  # of one manifest
+DOCUMENT_BYTES_MAX = 64 * 1024
+MATCHES_SHOWN_MAX = 16
+
+
+class KeepEvidence(Struct, frozen=True, kw_only=True):
+    """Keep what was observed, whatever it says; it will never authorise anything."""
+
+    scope: str
+    source: str
+    batch: str
+    document: dict[str, Any]
+    command_id: str
+    by: str
+
+
+class ImportManifest(Struct, frozen=True, kw_only=True):
+    """A factory's batch manifest about a scope: the digests of what it built.
+
+    The version is asked for where the manifest is about to move the pin.
+    """
+
+    scope: str
+    batch: str
+    ref: str  # where the manifest lies
+    observed_at: str  # RFC 3339
+    digests: tuple[str, ...]
+    command_id: str
+    by: str
+    expected_version: int | None = None
+    import_run_id: str | None = None
+    status: Status = Status.ACTIVE
+    operations: tuple[str, ...] = ()
+
+
+# ── keeping ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_keeping(command: KeepEvidence) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_names(command)
+    at_most("bytes of an evidence document", len(codec.encode(command)), DOCUMENT_BYTES_MAX)
+    return (
+        command_key(command.scope, command.command_id),
+        evidence_key(command.scope, command.source, command.batch),
+    )
+
+
+def decide_keeping(
+    rows: tuple[Executed | None, KeptEvidence | None],
+    command: KeepEvidence,
+    now: datetime,
+    *,
+    rules: Rules,
+) -> Sequence[Struct]:
+    executed, kept = rows
+    if is_repeat(executed, command):
+        return ()
+    evidence = EvidenceKept(
+        scope=command.scope,
+        command_id=command.command_id,
+        request=request_of(command),
+        by=command.by,
+        recorded_at=now,
+        source=command.source,
+        batch=command.batch,
+        document=command.document,
+        reason=_why_not(command.document, rules),
+    )
+    return () if _stands(kept, evidence) else (evidence,)
+
+
+def _why_not(document: dict[str, Any], rules: Rules) -> str:
+    """Why the document is no authority, for those who look at it later."""
+    try:
+        authority = claim(document, rules)
+    except RejectedEvidence as refusal:
+        return refusal.detail
+    except (Invalid, TooLarge) as fault:
+        return f"malformed: {fault.detail}"
+    return "it claims no authority" if authority is None else "it was kept, not used"
+
+
+def _stands(kept: KeptEvidence | None, evidence: EvidenceKept) -> bool:
+    """Whether the same evidence is kept already, by whatever command.
+
+    Raises:
+        DuplicateEvent: its key is used for something else.
+    """
+    if kept is None:
+        return False
+    if kept.document != evidence.document:
+        raise DuplicateEvent(evidence_key(evidence.scope, evidence.source, evidence.batch).id)
+    return True
+
+
+# ── importing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_import(command: ImportManifest) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_names(command)
+    check_operations(command.operations)
+    check_status(command.status)
+    check_text("ref", command.ref, TEXT_BYTES_MAX)
+    moment(command.observed_at, "observed_at")
+    if not command.digests or len(set(command.digests)) != len(command.digests):
+        raise InvalidInput("a manifest names digests, each once", field="digests")
+    at_most("digests of a manifest", len(command.digests), DIGESTS_MAX)
+    for digest in command.digests:
+        check_text("a digest", digest, TEXT_BYTES_MAX // 8)
+    return (
+        actual_key(command.scope),
+        command_key(command.scope, command.command_id),
+        evidence_key(command.scope, FACTORY, command.batch),
+        *(matches_key(digest) for digest in command.digests),
+    )
+
+
+def decide_import(
+    rows: tuple[Any, ...], command: ImportManifest, now: datetime, *, rules: Rules
+) -> Sequence[Struct]:
+    actual, executed, kept, *matches = rows
+    if is_repeat(executed, command):
+        return ()
+    found = [row for row in matches if row is not None]
+    releases = {release_id: row.digest for row in found for release_id in row.release_ids}
+    if len(releases) == 1 and not any(row.crowded for row in found):
+        ((release_id, digest),) = releases.items()
+        return _promoted(actual, command, release_id, digest, now, rules)
+    evidence = EvidenceKept(
+        scope=command.scope,
+        command_id=command.command_id,
+        request=request_of(command),
+        by=command.by,
+        recorded_at=now,
+        source=FACTORY,
+        batch=command.batch,
+        document=manifest_document(command),
+        reason=_ambiguity(found, len(releases)),
+        matches=tuple(sorted(releases)[:MATCHES_SHOWN_MAX]),
+    )
+    return () if _stands(kept, evidence) else (evidence,)
+
+
+def _ambiguity(found: Sequence[DigestMatches], count: int) -> str:
+    more = " at least" if any(row.crowded for row in found) else ""
+    return f"it matches{more} {count} releases, one would be authority"
+
+
+def manifest_document(command: ImportManifest) -> dict[str, Any]:
+    """The manifest as it is kept."""
+    document: dict[str, Any] = {
+        "ref": command.ref,
+        "observed_at": command.observed_at,
+        "digests": list(command.digests),
+    }
+    if command.import_run_id is not None:
+        document["import_run_id"] = command.import_run_id
+    return document
+
+
+def _promoted(
+    actual: Actual | None,
+    command: ImportManifest,
+    release_id: str,
+    digest: str,
+    now: datetime,
+    rules: Rules,
+) -> Sequence[Struct]:
+    """The transition that a manifest with one match calls for, under all its guards.
+
+    Only a published release is a match, and its row is part of what was read.
+    """
+    transition = TransitionRelease(
+        scope=command.scope,
+        release_id=release_id,
+        digest=digest,
+        authority=manifest_authority(command, digest, now),
+        command_id=command.command_id,
+        by=command.by,
+        expected_version=command.expected_version,
+        status=command.status,
+        operations=command.operations,
+    )
+    actual = demand_version(actual, command.scope, command.expected_version)
+    authority = demand_authority(transition, now, rules)
+    return transitioned(actual, transition, request_of(command), authority, now)
+
+
+def manifest_authority(command: ImportManifest, digest: str, now: datetime) -> dict[str, Any]:
+    """The claim of a manifest that matches one release, by the built-in rule of its kind."""
+    observed = {"ref": command.ref, "observed_at": command.observed_at, "digest": digest}
+    provenance: dict[str, Any] = {
+        "mode": str(Mode.IMPORTED),
+        "system": FACTORY_MANIFEST.source,
+        "kind": FACTORY_MANIFEST.kind,
+        "recorded_at": codec.time_text(now),
+        **observed,
+        "evidence": [
+            {"kind": FACTORY_MANIFEST.kind, "source": FACTORY_MANIFEST.source, **observed}
+        ],
+    }
+    if command.import_run_id is not None:
+        provenance["import_run_id"] = command.import_run_id
+    confidence = {"level": HIGH, "reasons": [FACTORY_MANIFEST.reason]}
+    return {"provenance": provenance, "confidence": confidence}

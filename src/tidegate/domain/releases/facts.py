@@ -1,0 +1,68 @@
+"""What happens in the registry. All facts of a scope stand in its partition."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from tidegate.domain.provenance import Confidence, Provenance
+from tidegate.domain.releases.rows import Status
+from tidegate.kernel.tags import Partition, Untagged
+from tidegate.kernel.vocabulary import facts
+
+
+class RegistryFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What all of them say: where, by whose command, and when it was decided."""
+
+    scope: Annotated[str, Partition()]
+    command_id: Annotated[str, Untagged()]
+    request: str  # SHA-256 of the command, by which its repeat is known
+    by: str
+    recorded_at: datetime
+
+
+class ReleaseRegistered(RegistryFact, frozen=True, kw_only=True):
+    """A scope came into being with its first pin, at version 0."""
+
+    release_id: Annotated[str, Untagged()]
+    digest: str
+    status: Status
+    provenance: Provenance
+    confidence: Confidence
+
+
+class ReleaseTransitioned(RegistryFact, frozen=True, kw_only=True):
+    """The pin moved or was confirmed, by accepted evidence."""
+
+    release_id: Annotated[str, Untagged()]
+    digest: str
+    status: Status
+    version: int  # of the scope's row, after this
+    provenance: Provenance
+    confidence: Confidence
+    moved_from: Annotated[str | None, Untagged()] = None  # None: the pin stayed
+
+
+class ReleaseRetired(RegistryFact, frozen=True, kw_only=True):
+    """The scope takes no further release. Its row and history stay."""
+
+    release_id: Annotated[str, Untagged()]
+    version: int
+    reason: str
+
+
+class EvidenceKept(RegistryFact, frozen=True, kw_only=True):
+    """Something was observed that is no authority; the pin stayed as it was."""
+
+    source: str
+    batch: str
+    document: dict[str, Any]
+    reason: str
+    matches: tuple[str, ...] = ()
+
+
+Change = ReleaseRegistered | ReleaseTransitioned | ReleaseRetired
+
+FACTS = facts("release", ReleaseRegistered, ReleaseTransitioned, ReleaseRetired, EvidenceKept)

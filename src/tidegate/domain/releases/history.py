@@ -1,0 +1,121 @@
+"""What is current in a scope and what happened there: for those who look, not for decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.outbox.folds import outbox as outbox_intents
+from tidegate.domain.outbox.folds import outbox_deliveries, outbox_drifts
+from tidegate.domain.outbox.rows import OUTBOX
+from tidegate.domain.releases.folds import release_events, release_evidence
+from tidegate.domain.releases.rows import EVENTS, EVIDENCE, actual_key, beside, command_key
+from tidegate.errors import NotFound
+from tidegate.kernel import codec
+from tidegate.kernel.actions import Stored
+from tidegate.kernel.folds import Fold
+from tidegate.kernel.model import Clause, Key, Position, Query, Record, at_most
+from tidegate.kernel.policy import Mode
+from tidegate.kernel.store import Store
+
+PAGE_MAX = 500
+
+# Where each fact that is shown has its row: the first of these folds that reads it.
+_SHOWN: Final[tuple[Fold, ...]] = (
+    release_events,
+    release_evidence,
+    outbox_intents,
+    outbox_deliveries,
+    outbox_drifts,
+)
+_FOLDS: Final[Mapping[str, Fold]] = {
+    fact.__name__: fold for fold in reversed(_SHOWN) for fact in fold.reads
+}
+
+
+class Happening(Struct, frozen=True):
+    """One thing that happened in a scope."""
+
+    position: Position
+    at: datetime
+    type: str
+    row: str  # the id of the row that tells of it, or to which it happened
+    value: Struct  # that row where it is written once, else the fact itself
+
+
+def current(store: Store, scope: str) -> Stored:
+    """The scope's ACTUAL row. Raises: NotFound."""
+    return _found(store, actual_key(scope), f"{scope} is not registered")
+
+
+def outcome_of(store: Store, scope: str, command_id: str) -> Stored:
+    """What a command led to (``Executed``), for as long as the log stands. Raises: NotFound."""
+    return _found(store, command_key(scope, command_id), f"{command_id} was never executed")
+
+
+def events(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
+    """The scope's EVENT rows in order of time; ``after`` is the id of the last one seen."""
+    return _page(store, EVENTS.name, beside(scope, "EVENT#"), after, limit)
+
+
+def evidence(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
+    """The scope's EVIDENCE rows in order of source and batch."""
+    return _page(store, EVIDENCE.name, beside(scope, "EVIDENCE#"), after, limit)
+
+
+def outbox(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
+    """The scope's OUTBOX rows in order of operation and release."""
+    return _page(store, OUTBOX.name, beside(scope, "OUTBOX#"), after, limit)
+
+
+def happened(store: Store, scope: str, *, after: Position = 0, limit: int) -> tuple[Happening, ...]:
+    """Changes, evidence, intents and what became of them, in the order of their commits.
+
+    ``after`` is the position of the last one seen.
+    """
+    at_most("rows of a page", limit, PAGE_MAX)
+    query = Query((Clause(frozenset(_FOLDS), frozenset({f"scope:{scope}"})),))
+    events = store.read(query, after=after, limit=limit).events
+    facts = [(event, store.schema.vocabulary.value(event)) for event in events]
+    keys = [_key(fact) for _, fact in facts]
+    records = store.get(*keys) if keys else ()
+    return tuple(
+        Happening(event.position, event.at, event.type, key.id, _told(store, fact, record))
+        for (event, fact), key, record in zip(facts, keys, records, strict=True)
+    )
+
+
+def _key(fact: Struct) -> Key:
+    fold = _FOLDS[type(fact).__name__]
+    (id,) = fold.ids(fact)
+    return Key(fold.collection.name, id)
+
+
+def _told(store: Store, fact: Struct, record: Record | None) -> Struct:
+    """The row of a fact if it is still what the fact made it: if it is written once."""
+    once = _FOLDS[type(fact).__name__].collection.policy.mode is Mode.WRITE_ONCE
+    if record is None or not once:
+        return fact
+    value: Struct = _stored(store, record).value
+    return value
+
+
+def _page(store: Store, collection: str, prefix: str, after: str, limit: int) -> tuple[Stored, ...]:
+    at_most("rows of a page", limit, PAGE_MAX)
+    records = store.range(collection, prefix=prefix, after=after, limit=limit)
+    return tuple(_stored(store, record) for record in records)
+
+
+def _found(store: Store, key: Key, otherwise: str) -> Stored:
+    (record,) = store.get(key)
+    if record is None:
+        raise NotFound(otherwise, collection=key.collection, id=key.id)
+    return _stored(store, record)
+
+
+def _stored(store: Store, record: Record) -> Stored:
+    model = store.schema.collection(record.key.collection).model
+    return Stored(record.key, record.version, record.born, codec.decode(record.data, model))

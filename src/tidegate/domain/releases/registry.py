@@ -1,0 +1,298 @@
+"""The verbs that move a pin: register, transition, retire. Each carries evidence, or says why.
+
+    register ──▶ version 0 ──▶ transition ──▶ version 1 ──▶ … ──▶ retire
+    one commit: ACTUAL, its event, what is owed to the world
+
+The row's version is asked for, never assumed; a repeat of a command finds what its first copy did
+and changes nothing. Which guard failed is told: ``version_conflict`` (the row moved on),
+``duplicate_event`` (the command's id says something else), ``rejected_evidence``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tidegate.domain.outbox import IntentRequested, RequestedState, owe
+from tidegate.domain.outbox.names import check_name
+from tidegate.domain.provenance import Authority, Rules, Subject, authority_for
+from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseRetired, ReleaseTransitioned
+from tidegate.domain.releases.known import KnownRelease, demand_pinnable, known_key
+from tidegate.domain.releases.rows import (
+    Actual,
+    DuplicateEvent,
+    Executed,
+    Status,
+    actual_key,
+    command_key,
+)
+from tidegate.errors import (
+    ConditionFailed,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    StaleVersion,
+    VersionRequired,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.model import Key, at_most, check_text
+
+NAME_BYTES_MAX = 128
+OPERATIONS_MAX = 8  # that one change owes
+REASON_BYTES_MAX = 1_024
+_NAMES: Final = {
+    "scope": re.compile(r"[a-z0-9][a-z0-9-]*"),
+    "release_id": re.compile(r"[a-z0-9][a-z0-9._-]*"),
+    "command_id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+    "source": re.compile(r"[a-z0-9][a-z0-9._-]*"),
+    "batch": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+}
+
+Document = dict[str, Any]  # as it was sent: members provenance and confidence
+
+
+class RegisterRelease(Struct, frozen=True, kw_only=True):
+    """Open a scope with its first pin."""
+
+    scope: str
+    release_id: str
+    digest: str
+    authority: Document
+    command_id: str
+    by: str
+    status: Status = Status.ACTIVE
+    operations: tuple[str, ...] = ()  # effects that are owed to the world
+
+
+class TransitionRelease(Struct, frozen=True, kw_only=True):
+    """Pin a scope to a release, or confirm the pin with another status."""
+
+    scope: str
+    release_id: str
+    digest: str
+    authority: Document
+    command_id: str
+    by: str
+    expected_version: int | None = None
+    status: Status = Status.ACTIVE
+    operations: tuple[str, ...] = ()
+
+
+class RetireRelease(Struct, frozen=True, kw_only=True):
+    """Close a scope. Nothing of it is deleted."""
+
+    scope: str
+    reason: str
+    command_id: str
+    by: str
+    expected_version: int | None = None
+
+
+Pinning = RegisterRelease | TransitionRelease
+
+
+# ── what every verb asks first ────────────────────────────────────────────────────────────────────
+
+
+def check_names(command: Struct) -> None:
+    """That names fit into keys, and that somebody is named. Raises: InvalidInput, LimitExceeded."""
+    for name, pattern in _NAMES.items():
+        text = getattr(command, name, None)
+        if text is not None:
+            check_text(name, text, NAME_BYTES_MAX)
+            if not pattern.fullmatch(text):
+                raise InvalidInput(f"{name} is {text!r}, allowed is {pattern.pattern}", field=name)
+    check_text("by", getattr(command, "by", None), NAME_BYTES_MAX)
+
+
+def request_of(command: Struct) -> str:
+    """By what a repeat of the command is known."""
+    return sha256(codec.encode(command)).hexdigest()
+
+
+def is_repeat(executed: Executed | None, command: Struct) -> bool:
+    """Whether this very command was executed before.
+
+    Raises:
+        DuplicateEvent: its id was, for something else.
+    """
+    if executed is None:
+        return False
+    if executed.request != request_of(command):
+        raise DuplicateEvent(executed.row)
+    return True
+
+
+def demand_version(actual: Actual | None, scope: str, expected: int | None) -> Actual:
+    """The row, if the caller saw it as it is.
+
+    Raises:
+        VersionRequired, NotFound, StaleVersion. IllegalTransition: the scope is retired.
+    """
+    if expected is None:
+        raise VersionRequired(f"say which version of {scope} you saw", scope=scope)
+    if actual is None:
+        raise NotFound(f"{scope} is not registered", scope=scope)
+    if actual.version != expected:
+        raise StaleVersion(expected, actual.version)
+    if actual.status is Status.RETIRED:
+        raise IllegalTransition("release", actual.status, "a change")
+    return actual
+
+
+def demand_authority(command: Pinning, now: datetime, rules: Rules) -> Authority:
+    """The authority that the command brings. Raises: InvalidInput, LimitExceeded, RejectedEvidence.
+
+    The document is closed at its top, too: free text never comes near the row.
+    """
+    unknown = sorted(set(command.authority) - {"provenance", "confidence"})
+    if unknown:
+        raise InvalidInput(f"a registry row has no member {unknown[0]!r}", field=unknown[0])
+    subject = Subject(command.scope, command.release_id, command.digest)
+    return authority_for(command.authority, subject, now, rules)
+
+
+def check_operations(operations: tuple[str, ...]) -> None:
+    """Raises: InvalidInput, LimitExceeded."""
+    at_most("operations of a change", len(operations), OPERATIONS_MAX)
+    if len(set(operations)) != len(operations):
+        raise InvalidInput(f"a change owes each operation once: {operations!r}")
+    for operation in operations:
+        check_name("operation", operation)
+
+
+def check_status(status: str) -> None:
+    """Raises: InvalidInput: no release is pinned so."""
+    if status not in (Status.ACTIVE, Status.WARMING):
+        raise InvalidInput(f"a release is not pinned as {status!r}", field="status")
+
+
+def _check_pinning(command: Pinning) -> None:
+    check_names(command)
+    check_operations(command.operations)
+    check_status(command.status)
+
+
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────
+
+PinningRows = tuple[Actual | None, Executed | None, KnownRelease | None]
+
+
+def rows_of_pinning(command: Pinning) -> tuple[Key, ...]:
+    """What a change of the pin depends on. Raises: InvalidInput, LimitExceeded."""
+    _check_pinning(command)
+    return (
+        actual_key(command.scope),
+        command_key(command.scope, command.command_id),
+        known_key(command.release_id),
+    )
+
+
+def decide_register(
+    rows: PinningRows, command: RegisterRelease, now: datetime, *, rules: Rules
+) -> Sequence[Struct]:
+    actual, executed, release = rows
+    if is_repeat(executed, command):
+        return ()
+    if actual is not None:
+        raise ConditionFailed(f"{command.scope} is registered already", scope=command.scope)
+    demand_pinnable(release, command.release_id, command.digest)
+    authority = demand_authority(command, now, rules)
+    registered = ReleaseRegistered(
+        scope=command.scope,
+        command_id=command.command_id,
+        request=request_of(command),
+        by=command.by,
+        recorded_at=now,
+        release_id=command.release_id,
+        digest=command.digest,
+        status=command.status,
+        provenance=authority.provenance,
+        confidence=authority.confidence,
+    )
+    return (registered, *owed_by(registered, 0, command.operations))
+
+
+def decide_transition(
+    rows: PinningRows, command: TransitionRelease, now: datetime, *, rules: Rules
+) -> Sequence[Struct]:
+    actual, executed, release = rows
+    if is_repeat(executed, command):
+        return ()
+    actual = demand_version(actual, command.scope, command.expected_version)
+    demand_pinnable(release, command.release_id, command.digest)
+    authority = demand_authority(command, now, rules)
+    return transitioned(actual, command, request_of(command), authority, now)
+
+
+def transitioned(
+    actual: Actual, command: TransitionRelease, request: str, authority: Authority, now: datetime
+) -> tuple[Struct, ...]:
+    """The facts of a transition all of whose guards hold; ``request`` is of what was sent."""
+    moves = command.release_id != actual.pinned_release_id
+    fact = ReleaseTransitioned(
+        scope=command.scope,
+        command_id=command.command_id,
+        request=request,
+        by=command.by,
+        recorded_at=now,
+        release_id=command.release_id,
+        digest=command.digest,
+        status=command.status,
+        version=actual.version + 1,
+        provenance=authority.provenance,
+        confidence=authority.confidence,
+        moved_from=actual.pinned_release_id if moves else None,
+    )
+    return (fact, *owed_by(fact, fact.version, command.operations))
+
+
+def owed_by(
+    fact: ReleaseRegistered | ReleaseTransitioned, version: int, operations: tuple[str, ...]
+) -> tuple[IntentRequested, ...]:
+    """The intents that go into the commit of a change: what is wanted outside, never done here."""
+    state = RequestedState(release_id=fact.release_id, status=fact.status, digest=fact.digest)
+    return tuple(
+        owe(
+            scope=fact.scope,
+            operation=operation,
+            release_id=fact.release_id,
+            version=version,
+            command_id=fact.command_id,
+            state=state,
+            now=fact.recorded_at,
+        )
+        for operation in operations
+    )
+
+
+def rows_of_retirement(command: RetireRelease) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_names(command)
+    check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
+    return actual_key(command.scope), command_key(command.scope, command.command_id)
+
+
+def decide_retirement(
+    rows: tuple[Actual | None, Executed | None], command: RetireRelease, now: datetime
+) -> Sequence[Struct]:
+    actual, executed = rows
+    if is_repeat(executed, command):
+        return ()
+    actual = demand_version(actual, command.scope, command.expected_version)
+    retired = ReleaseRetired(
+        scope=command.scope,
+        command_id=command.command_id,
+        request=request_of(command),
+        by=command.by,
+        recorded_at=now,
+        release_id=actual.pinned_release_id,
+        version=actual.version + 1,
+        reason=command.reason,
+    )
+    return (retired,)

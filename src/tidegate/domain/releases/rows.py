@@ -1,0 +1,169 @@
+"""The rows of the registry, in the shape of seed 000: what is current, and beside it what happened.
+
+    RELEASE#service-a/ACTUAL                                       one per scope; the pin
+    RELEASE#service-a/EVENT#2026-04-24T19:00:00.000000Z#web.2#c1   one per change of the pin's row
+    RELEASE#service-a/EVIDENCE#factory#batch-2026-04-24            kept, never authority
+    RELEASE#service-a/COMMAND#c1                                   what became of a command
+
+Folds alone write them, so no generic call reaches a pin, an event or a piece of evidence. ACTUAL
+takes its declared members and no others: a note is no authority.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.domain.provenance import Confidence, Provenance
+from tidegate.errors import ConditionFailed
+from tidegate.kernel import codec
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Mode, Nature, WritePolicy, Writers
+
+
+class DuplicateEvent(ConditionFailed):
+    """The key of an event or of evidence is used already, and says something else."""
+
+    code = "duplicate_event"
+
+    def __init__(self, row: str) -> None:
+        super().__init__(f"{row} stands already and says something else", row=row)
+
+
+class Status(StrEnum):
+    """What is wanted of the pinned release."""
+
+    ACTIVE = "active"
+    WARMING = "warming"
+    RETIRED = "retired"  # the scope is closed; its row and history stay
+
+
+class EventType(StrEnum):
+    """What a change did."""
+
+    REGISTERED = "registered"
+    PROMOTED = "promoted"  # the pin moved
+    CONFIRMED = "confirmed"  # the pin stayed; status or evidence are new
+    RETIRED = "retired"
+
+
+class Actual(
+    Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename="camel",
+    forbid_unknown_fields=True,
+    kw_only=True,
+):
+    """What is current in a scope, and by which authority. ``version`` counts 0, 1, 2 …"""
+
+    scope: str
+    status: Status
+    pinned_release_id: str
+    digest: str
+    provenance: Provenance
+    confidence: Confidence
+    updated_at: datetime
+    version: int
+    previous_release_id: str | None = None
+
+
+class ReleaseEvent(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """One change of a scope's row. Written once."""
+
+    scope: str
+    event_type: EventType
+    release_id: str
+    status: Status
+    registry_version: int
+    recorded_at: datetime
+    command_id: str
+    by: str
+    previous_release_id: str | None = None
+    digest: str | None = None
+    provenance: Provenance | None = None
+    confidence: Confidence | None = None
+    reason: str | None = None
+
+
+class KeptEvidence(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """What somebody observed, as they sent it. Visible, never authority. Written once."""
+
+    scope: str
+    source: str
+    batch: str
+    authority: bool
+    document: dict[str, Any]
+    reason: str  # why it is no authority
+    recorded_at: datetime
+    command_id: str
+    by: str
+    matches: tuple[str, ...] = ()
+
+
+class Executed(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """What a command led to, so that its repeat finds itself. Written once."""
+
+    request: str  # SHA-256 of the command
+    row: str  # the id of the event or evidence that it wrote
+    registry_version: int | None = None  # of the scope after it; None: it left the row alone
+
+
+_ONCE = WritePolicy(Mode.WRITE_ONCE)
+
+ACTUAL = Collection(
+    "release_actual",
+    Actual,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    policy=WritePolicy(protected_attributes=("pinnedReleaseId",)),
+    columns=("scope", "status", "pinnedReleaseId", "previousReleaseId"),
+    allowed={"status": frozenset(Status)},
+)
+EVENTS = Collection(
+    "release_events",
+    ReleaseEvent,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    policy=_ONCE,
+    columns=("scope", "eventType", "releaseId"),
+    allowed={"eventType": frozenset(EventType)},
+)
+EVIDENCE = Collection(
+    "release_evidence",
+    KeptEvidence,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    policy=_ONCE,
+    columns=("scope", "source", "batch"),
+)
+COMMANDS = Collection(
+    "release_commands", Executed, writers=Writers.FOLDED, nature=Nature.DERIVED, policy=_ONCE
+)
+
+
+# ── keys ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def beside(scope: str, sort_key: str = "") -> str:
+    """The id of a scope's row with this sort key, or the beginning of several."""
+    return f"RELEASE#{scope}/{sort_key}"
+
+
+def actual_key(scope: str) -> Key:
+    return Key(ACTUAL.name, beside(scope, "ACTUAL"))
+
+
+def event_id(scope: str, at: datetime, release_id: str, command_id: str) -> str:
+    return beside(scope, f"EVENT#{codec.time_text(at)}#{release_id}#{command_id}")
+
+
+def evidence_key(scope: str, source: str, batch: str) -> Key:
+    return Key(EVIDENCE.name, beside(scope, f"EVIDENCE#{source}#{batch}"))
+
+
+def command_key(scope: str, command_id: str) -> Key:
+    return Key(COMMANDS.name, beside(scope, f"COMMAND#{command_id}"))

@@ -1,0 +1,225 @@
+"""From published revisions to releases that may be pinned, in the commit in which that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tests.domain.registry import T0, register, transition
+from tidegate.control.runtime import Control
+from tidegate.domain import packages, releases
+from tidegate.domain.packages.content import Content
+from tidegate.domain.packages.facts import (
+    RevisionDeleted,
+    RevisionDeletionProposed,
+    RevisionDeletionRejected,
+    RevisionDeletionStarted,
+    RevisionPublished,
+)
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.provenance import BUILT_IN_RULES
+from tidegate.domain.releases import known, offers
+from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
+from tidegate.domain.releases.folds import step_actual
+from tidegate.domain.releases.known import (
+    DigestMatches,
+    KnownRelease,
+    ReleaseOffered,
+    ReleasePins,
+    ReleaseTaken,
+    StillPinned,
+    pin_ids,
+    step_pins,
+)
+from tidegate.domain.releases.registry import decide_register, decide_transition
+from tidegate.engines.group import Grouped
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import Forbidden
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import ALL
+from tidegate.kernel.replay import differences
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Schema
+from tidegate.kernel.vocabulary import Vocabulary
+
+
+class Say(Struct, frozen=True):
+    """Facts of packages, without the way that leads to them."""
+
+    facts: tuple[Any, ...]
+
+
+say = Slice(
+    name="say",
+    command=Say,
+    writes=(RevisionPublished,),
+    rows=lambda command: (),
+    decide=lambda rows, command, now: command.facts,
+)
+SCHEMA = Schema(
+    Vocabulary((*packages.FACTS, *releases.FACTS), (say,)),
+    (*offers.COLLECTIONS, *known.COLLECTIONS),
+)
+FOLDS = Folds(SCHEMA, (*offers.FOLDS, *known.FOLDS))
+
+NAME, PACKAGE, DIGEST = "blueprints.networking.vpc.v1", "blueprints/networking/vpc", "sha256:ab"
+WHO: dict[str, Any] = {"name": NAME, "package": PACKAGE, "uid": "u1", "by": "user_1"}
+PUBLISHED = RevisionPublished(**WHO, number=3, digest=DIGEST, self_approved=False, older=None)
+
+STARTED = RevisionDeletionStarted(**WHO, lifecycle=Lifecycle.DELETION_PROPOSED)
+
+WEB_2, WEB_3 = (KnownRelease(name, DIGEST, "Published") for name in ("web.2", "web.3"))
+RULES = BUILT_IN_RULES
+
+
+def deleted(number: int) -> RevisionDeleted:
+    content = Content(DIGEST, "sha256:cd", 0, 0)
+    last = Lifecycle.DELETION_PROPOSED
+    return RevisionDeleted(NAME, PACKAGE, "u1", "user_1", last, number, content, None, None, None)
+
+
+@pytest.fixture
+def control() -> Iterator[Control]:
+    store = MemoryStore(SCHEMA)
+    with closing(Grouped(store)) as writer:
+        yield Control(store, FOLDS, writer.submit, clock=lambda: T0)
+    assert differences(store, FOLDS) == []
+
+
+def offered(control: Control) -> KnownRelease | None:
+    (record,) = control.store.get(known.known_key("blueprints.networking.vpc.3"))
+    return None if record is None else codec.decode(record.data, KnownRelease)
+
+
+def matching(control: Control) -> tuple[str, ...]:
+    (record,) = control.store.get(known.matches_key(DIGEST))
+    return () if record is None else codec.decode(record.data, DigestMatches).release_ids
+
+
+def test_offers_a_published_revision_by_its_package_and_number(control: Control) -> None:
+    control.execute(say, Say((PUBLISHED,)))
+
+    release_id = "blueprints.networking.vpc.3"
+    assert offered(control) == KnownRelease(release_id, DIGEST, "Published", NAME)
+    assert matching(control) == (release_id,)
+    said = [SCHEMA.vocabulary.value(event) for event in control.store.read(ALL).events]
+    assert said == [PUBLISHED, ReleaseOffered(release_id, DIGEST, "Published", NAME)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "lifecycle"),
+    [
+        ((RevisionDeletionProposed(**WHO),), "DeletionProposed"),
+        ((RevisionDeletionProposed(**WHO), RevisionDeletionRejected(**WHO)), "Published"),
+        ((RevisionDeletionProposed(**WHO), deleted(3)), "Deleted"),
+        ((RevisionDeletionProposed(**WHO), STARTED), "Terminating"),
+        ((RevisionDeletionProposed(**WHO), STARTED, deleted(3)), "Deleted"),
+    ],
+)
+def test_follows_the_revision_through_its_lifecycle(
+    control: Control, facts: tuple[Struct, ...], lifecycle: str
+) -> None:
+    control.execute(say, Say((PUBLISHED,)))
+
+    for fact in facts:
+        control.execute(say, Say((fact,)))
+
+    release = offered(control)
+    assert release is not None
+    assert release.lifecycle == lifecycle
+    assert bool(matching(control)) == (lifecycle == "Published")
+
+
+def test_says_nothing_of_a_revision_that_was_never_published(control: Control) -> None:
+    control.execute(say, Say((STARTED, deleted(0))))
+
+    assert offered(control) is None
+    said = [event.type for event in control.store.read(ALL).events]
+    assert said == ["RevisionDeletionStarted", "RevisionDeleted"]
+
+
+# ── what a release is called (ADR-0008) ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("package", "release_id"),
+    [
+        ("default/web", "web.3"),
+        ("default/networking/vpc", "networking.vpc.3"),
+        ("blueprints/web", "blueprints.web.3"),
+        ("default-2/web", "default-2.web.3"),
+        ("blueprints/default/web", "blueprints.default.web.3"),
+    ],
+)
+def test_names_a_release_by_its_package_and_the_default_repository_by_silence(
+    package: str, release_id: str
+) -> None:
+    assert offers.release_id_of(package, 3) == release_id
+
+
+def test_refuses_a_second_revision_under_the_name_of_a_release(control: Control) -> None:
+    """A path of the default repository may begin like the name of another repository."""
+    control.execute(say, Say((PUBLISHED,)))
+    name, package = f"default.{NAME}", f"default/{PACKAGE}"
+
+    with pytest.raises(ReleaseTaken) as refusal:
+        control.execute(say, Say((replace(PUBLISHED, name=name, package=package),)))
+
+    assert refusal.value.facts == {"release_id": "blueprints.networking.vpc.3", "revision": NAME}
+    release = offered(control)
+    assert release is not None
+    assert release.revision == NAME
+
+
+# ── pins ──────────────────────────────────────────────────────────────────────────────────────────
+
+PINNED = ReleasePins("web.1", 1)
+
+
+@pytest.mark.parametrize("lifecycle", ["Terminating", "Deleted"])
+def test_lets_no_pinned_release_end(lifecycle: str) -> None:
+    offer = ReleaseOffered("web.1", DIGEST, lifecycle)
+
+    with pytest.raises(StillPinned, match=r"web\.1") as refusal:
+        step_pins(PINNED, offer, T0)
+
+    assert isinstance(refusal.value, Forbidden)
+    assert refusal.value.code == "still_pinned"
+    assert refusal.value.facts == {"release_id": "web.1", "pins": 1}
+    assert step_pins(ReleasePins("web.1"), offer, T0) == ReleasePins("web.1")
+
+
+@pytest.mark.parametrize("lifecycle", ["Published", "DeletionProposed"])
+def test_lets_a_pinned_release_move_on_otherwise(lifecycle: str) -> None:
+    assert step_pins(PINNED, ReleaseOffered("web.1", DIGEST, lifecycle), T0) == PINNED
+
+
+def test_counts_a_pin_where_it_goes_and_where_it_leaves() -> None:
+    said = decide_register((None, None, WEB_2), register("web.2", digest=DIGEST), T0, rules=RULES)
+    registered = said[0]
+    assert isinstance(registered, ReleaseRegistered)
+    actual = step_actual(None, registered, T0)
+    confirmed, moved = (
+        decide_transition(
+            (actual, None, release),
+            transition(release.release_id, 0, "c1", digest=DIGEST),
+            T0,
+            rules=RULES,
+        )[0]
+        for release in (WEB_2, WEB_3)
+    )
+
+    assert pin_ids(registered) == ("web.2",)
+    assert step_pins(ReleasePins("web.2"), registered, T0).pins == 1
+    assert isinstance(confirmed, ReleaseTransitioned)
+    assert pin_ids(confirmed) == ()
+    assert isinstance(moved, ReleaseTransitioned)
+    assert pin_ids(moved) == ("web.3", "web.2")
+    assert step_pins(ReleasePins("web.3", 4), moved, T0).pins == 5
+    assert step_pins(ReleasePins("web.2", 4), moved, T0).pins == 3

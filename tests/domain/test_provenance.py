@@ -1,0 +1,481 @@
+"""Deploy authority: every rejection of seed 000's list and of our rulings, alone and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import datetime, timedelta
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.domain.documents import MODES, REASONS, authorises, generated, good, instant
+from tests.domain.registry import SEED, T0
+from tidegate.domain.provenance import (
+    BUILT_IN_RULES,
+    EVIDENCE_MAX,
+    SKEW_MAX,
+    TEXT_BYTES_MAX,
+    Authority,
+    Confidence,
+    Mode,
+    Provenance,
+    RejectedEvidence,
+    Rules,
+    Subject,
+    Triple,
+    authority_for,
+    bind,
+    claim,
+    moment,
+)
+from tidegate.errors import (
+    InvalidDefinition,
+    InvalidInput,
+    LimitExceeded,
+    TidegateError,
+)
+from tidegate.kernel import codec
+
+pure = pytest.mark.req("RS-6", engines=None, reason="validation is pure and runs before any engine")
+SUBJECT = Subject("service-a", "rel_002", "sha256:ab")
+OTHER = {
+    "kind": "submodule_pin",
+    "source": "service-ci",
+    "ref": "git://pins",
+    "observed_at": "2026-04-24T19:00:00Z",
+}
+MISSING: Any = object()
+
+Spoil = Callable[[dict[str, Any]], Any]
+
+
+def at(*path: str | int, to: Any = MISSING) -> Spoil:
+    """Set the member at this path, or take it away."""
+
+    def spoil(document: dict[str, Any]) -> None:
+        node: Any = document
+        for key in path[:-1]:
+            node = node[key]
+        if to is MISSING:
+            del node[path[-1]]
+        else:
+            node[path[-1]] = to
+
+    return spoil
+
+
+def twice(**changes: Any) -> Spoil:
+    """Say the evidence again, but otherwise."""
+
+    def spoil(document: dict[str, Any]) -> None:
+        evidence = document["provenance"]["evidence"]
+        evidence.append({**evidence[0], **changes})
+
+    return spoil
+
+
+def spoilt(*spoils: Spoil) -> dict[str, Any]:
+    document = deepcopy(SEED)
+    for spoil in spoils:
+        spoil(document)
+    return document
+
+
+def accepts(document: object, now: datetime = T0, rules: Rules = BUILT_IN_RULES) -> bool:
+    """Whether it is authority; a refusal is raised."""
+    return isinstance(authority_for(document, SUBJECT, now, rules), Authority)
+
+
+P, C, E = "provenance", "confidence", ("provenance", "evidence", 0)
+
+# The rejections in their order of evaluation: (row of the reference, fault, what it is).
+REJECTIONS: list[tuple[int, str, Spoil, type[TidegateError]]] = [
+    (2, "provenance stands alone", at(C), InvalidInput),
+    (2, "confidence stands alone", at(P), InvalidInput),
+    (3, "provenance is null", at(P, to=None), InvalidInput),
+    (3, "provenance is a list", at(P, to=[]), InvalidInput),
+    (3, "confidence is a text", at(C, to="high"), InvalidInput),
+    (4, "a free-form key in provenance", at(P, "notes", to="probably manifest A"), InvalidInput),
+    (4, "a free-form key in confidence", at(C, "notes", to="sure"), InvalidInput),
+    (5, "mode is missing", at(P, "mode"), InvalidInput),
+    (5, "mode is empty", at(P, "mode", to=""), InvalidInput),
+    (5, "mode is a number", at(P, "mode", to=1), InvalidInput),
+    (5, "mode is unknown", at(P, "mode", to="guessed"), InvalidInput),
+    (6, "system is missing", at(P, "system"), InvalidInput),
+    (6, "kind is empty", at(P, "kind", to=""), InvalidInput),
+    (6, "ref is null", at(P, "ref", to=None), InvalidInput),
+    (7, "observed_at is no RFC 3339", at(P, "observed_at", to="2026/04/24"), InvalidInput),
+    (7, "recorded_at is missing", at(P, "recorded_at"), InvalidInput),
+    (7, "recorded_at is a number", at(P, "recorded_at", to=1777057200), InvalidInput),
+    (8, "commit_sha is a number", at(P, "commit_sha", to=7), InvalidInput),
+    (8, "commit_sha is empty", at(P, "commit_sha", to=""), InvalidInput),
+    (8, "commit_sha is short", at(P, "commit_sha", to="abc123"), InvalidInput),
+    (8, "import_run_id is null", at(P, "import_run_id", to=None), InvalidInput),
+    (8, "digest is a list", at(P, "digest", to=[]), InvalidInput),
+    (9, "evidence is missing", at(P, "evidence"), InvalidInput),
+    (9, "evidence is a tuple", at(P, "evidence", to=({},)), InvalidInput),
+    (9, "an entry is a text", at(P, "evidence", to=["manifest A"]), InvalidInput),
+    (10, "evidence is empty", at(P, "evidence", to=[]), RejectedEvidence),
+    (11, "a free-form key in an entry", at(*E, "notes", to="x"), InvalidInput),
+    (11, "an entry without kind", at(*E, "kind"), InvalidInput),
+    (11, "an entry with an empty source", at(*E, "source", to=""), InvalidInput),
+    (11, "an entry without ref", at(*E, "ref"), InvalidInput),
+    (11, "an entry with a bad time", at(*E, "observed_at", to="Friday"), InvalidInput),
+    (11, "an entry with a digest of null", at(*E, "digest", to=None), InvalidInput),
+    (12, "another ref", twice(ref="operator://deploy/service-a/rel_003"), RejectedEvidence),
+    (12, "another kind", twice(kind="submodule_pin"), RejectedEvidence),
+    (12, "another source", twice(source="service-ci"), RejectedEvidence),
+    (12, "a digest in one entry only", twice(digest="sha256:ab"), RejectedEvidence),
+    (13, "an unsupported kind", at(*E, "kind", to="hearsay"), RejectedEvidence),
+    (13, "a kind from a wrong source", at(*E, "source", to="service-ci"), RejectedEvidence),
+    (14, "kind differs from its evidence", at(P, "kind", to="submodule_pin"), RejectedEvidence),
+    (14, "system differs from its evidence", at(P, "system", to="service-ci"), RejectedEvidence),
+    (14, "ref differs from its evidence", at(P, "ref", to="operator://x"), RejectedEvidence),
+    (15, "digest is empty", at(P, "digest", to=""), RejectedEvidence),
+    (15, "digest differs from its evidence", at(P, "digest", to="sha256:ab"), RejectedEvidence),
+    (16, "level is missing", at(C, "level"), InvalidInput),
+    (16, "level is empty", at(C, "level", to=""), InvalidInput),
+    (17, "medium confidence", at(C, "level", to="medium"), RejectedEvidence),
+    (17, "low confidence", at(C, "level", to="low"), RejectedEvidence),
+    (17, "another spelling of high", at(C, "level", to="High"), RejectedEvidence),
+    (18, "reasons is a text", at(C, "reasons", to="operator_command_authority"), InvalidInput),
+    (18, "reasons is missing", at(C, "reasons"), InvalidInput),
+    (18, "a reason is empty", at(C, "reasons", to=[""]), InvalidInput),
+    (18, "a reason is a number", at(C, "reasons", to=[1]), InvalidInput),
+    (19, "no reason", at(C, "reasons", to=[]), RejectedEvidence),
+    (19, "another reason", at(C, "reasons", to=["unique_submodule_pin_match"]), RejectedEvidence),
+    (
+        19,
+        "the reason twice",
+        at(C, "reasons", to=["operator_command_authority"] * 2),
+        RejectedEvidence,
+    ),
+]
+
+
+@pure
+def test_accepts_the_documents_of_the_seed_and_keeps_every_member() -> None:
+    """ "Actual-state rows that claim deploy authority should carry deterministic metadata" """
+    authority = authority_for(SEED, SUBJECT, T0)
+
+    assert msgspec.json.decode(codec.encode(authority)) == SEED
+    assert codec.decode(codec.encode(authority), Authority) == authority
+
+
+@pure
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [pytest.param(spoil, error, id=f"{row} {name}") for row, name, spoil, error in REJECTIONS],
+)
+def test_refuses_the_document_with_any_one_rule_broken(
+    spoil: Spoil, error: type[TidegateError]
+) -> None:
+    with pytest.raises(error) as refusal:
+        claim(spoilt(spoil))
+
+    assert type(refusal.value) is error
+
+
+@pure
+def test_tells_the_first_of_two_faults() -> None:
+    """Each later fault is added to each earlier one; the earlier one is told, word for word."""
+
+    def told(*spoils: Spoil) -> str:
+        with pytest.raises(TidegateError) as refusal:
+            claim(spoilt(*spoils))
+        return refusal.value.detail
+
+    pairs = 0
+    for (row, _, spoil, _), (later, _, more, _) in product(REJECTIONS, REJECTIONS):
+        if not 4 <= row < later or {row, later} & {9, 10} or (row, later) == (11, 12):
+            continue  # a fault that removes the place of the other, or repeats it
+        if row in (12, 13, 14) and later in (13, 14):
+            continue  # both are about the same members
+        assert told(more, spoil) == told(spoil), (row, later)
+        pairs += 1
+    assert pairs > 500
+
+
+@pure
+def test_reads_entries_one_by_one_so_a_malformed_one_counts_only_if_it_is_reached() -> None:
+    malformed: dict[str, Any] = {"kind": ""}
+
+    with pytest.raises(RejectedEvidence, match=r"evidence\[1\] conflicts"):
+        claim(spoilt(twice(ref="x"), lambda d: d[P]["evidence"].append(malformed)))
+    with pytest.raises(InvalidInput, match=r"evidence\[1\]"):
+        claim(spoilt(lambda d: d[P]["evidence"].append(malformed), twice(ref="x")))
+
+
+@pure
+@pytest.mark.parametrize("item", [{}, {"status": "active", "notes": "anything"}])
+def test_finds_no_claim_where_neither_document_is(item: dict[str, Any]) -> None:
+    assert claim(item) is None
+    with pytest.raises(InvalidInput, match="no authority is claimed"):
+        authority_for(item, SUBJECT, T0)
+
+
+@pure
+@pytest.mark.parametrize("item", [None, [], "provenance"])
+def test_refuses_what_is_no_item(item: object) -> None:
+    with pytest.raises(InvalidInput):
+        claim(item)
+
+
+# ── evidence ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pure
+@pytest.mark.parametrize(
+    ("pair", "reason"), list(product(product(MODES, {s for _, s in REASONS}), REASONS.values()))
+)
+def test_maps_each_kind_and_source_to_its_one_reason(pair: tuple[str, str], reason: str) -> None:
+    kind, source = pair
+    known = next(known for known in REASONS if known[0] == kind)
+    document = good(known, "service-a", "rel_002", "sha256:ab")
+    document[P]["system"] = document[P]["evidence"][0]["source"] = source
+    document[C]["reasons"] = [reason]
+
+    if REASONS.get(pair) == reason:
+        assert claim(document) is not None
+    else:
+        with pytest.raises(RejectedEvidence):
+            claim(document)
+
+
+@pure
+def test_counts_the_same_fact_seen_twice_as_agreement() -> None:
+    document = spoilt(twice(observed_at="2026-04-24T18:00:00Z"))
+
+    assert len(authority_for(document, SUBJECT, T0).provenance.evidence) == 2
+
+
+@pure
+def test_compares_signatures_as_tuples_so_that_no_separator_forges_agreement() -> None:
+    document = spoilt(
+        at(P, "ref", to="a|sha256:ab"),
+        at(*E, "ref", to="a|sha256:ab"),
+        twice(ref="a", digest="sha256:ab|"),
+    )
+
+    with pytest.raises(RejectedEvidence, match="conflicts"):
+        claim(document)
+
+
+@pure
+def test_takes_triples_that_an_installation_adds_and_no_others() -> None:
+    rules = Rules([Triple("argo_sync", "argo", "argo_sync_authority")])
+    document = good(("submodule_pin", "service-ci"), "service-a", "rel_002", "sha256:ab")
+    text = msgspec.json.encode(document).decode().replace("submodule_pin", "argo_sync")
+    document = msgspec.json.decode(text.replace("service-ci", "argo"))
+    document[C]["reasons"] = ["argo_sync_authority"]
+
+    assert authority_for(document, SUBJECT, T0, rules).provenance.kind == "argo_sync"
+    assert accepts(SEED, rules=rules)
+    with pytest.raises(RejectedEvidence, match="not supported"):
+        claim(document, BUILT_IN_RULES)
+
+
+@pure
+@pytest.mark.parametrize(
+    "triple",
+    [
+        Triple("submodule_pin", "service-ci", "because"),
+        Triple("guess", "nobody", "hunch", mode=Mode.INFERRED),
+        Triple("guess", "", "hunch"),
+        Triple("guess", "nobody", ""),
+    ],
+)
+def test_lets_no_added_triple_redefine_or_loosen(triple: Triple) -> None:
+    with pytest.raises(InvalidDefinition):
+        Rules([triple])
+
+
+# ── times ─────────────────────────────────────────────────────────────────────────────────────────
+
+DAY = "2026-04-24T19:00:00"
+ACCEPTED = (f"{DAY}Z", f"{DAY}.1Z", f"{DAY}.123456789Z", f"{DAY}+05:30", f"{DAY}-00:00")
+REFUSED = (
+    *("2026-04-24t19:00:00Z", f"{DAY}z", "2026-04-24 19:00:00Z", DAY, "2026-04-24T19:00Z"),
+    *(f"{DAY}+0000", f"{DAY},5Z", f"{DAY}.Z", "2026/04/24T19:00:00Z", "Friday", "1777057200"),
+    *(f"{DAY}Z\n", f" {DAY}Z", "2026-02-29T00:00:00Z", "2026-02-30T00:00:00Z"),
+    *("2026-04-31T00:00:00Z", "2026-04-24T24:00:00Z", "2026-04-24T23:59:60Z", f"{DAY}+24:00"),
+    *(f"{DAY}+05:60", "2026-13-01T00:00:00Z", "0000-01-01T00:00:00Z", "2026-04-24T19:00:0٣Z"),
+    *("0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"),
+)
+
+
+@pure
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_reads_rfc_3339_and_keeps_the_text(text: str) -> None:
+    document = spoilt(at(*E, "observed_at", to=text))
+
+    found = claim(document)
+
+    assert found is not None
+    assert found.provenance.evidence[0].observed_at == text
+    assert moment(text) == instant(text)
+
+
+@pure
+@pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.parametrize("path", [(P, "observed_at"), (P, "recorded_at"), (*E, "observed_at")])
+def test_refuses_every_other_spelling_of_a_time(text: str, path: tuple[str | int, ...]) -> None:
+    """ "non-RFC3339 timestamps" """
+    with pytest.raises(InvalidInput):
+        claim(spoilt(at(*path, to=text)))
+
+
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pure
+def test_bounds_every_text_and_the_number_of_entries() -> None:
+    entry = SEED[P]["evidence"][0]
+    longest = "x" * TEXT_BYTES_MAX
+    both = (at(P, "ref", to=longest), at(*E, "ref", to=longest))
+
+    assert claim(spoilt(*both)) is not None
+    assert claim(spoilt(at(P, "evidence", to=[entry] * EVIDENCE_MAX))) is not None
+    for spoil in (
+        at(P, "evidence", to=[entry] * (EVIDENCE_MAX + 1)),
+        at(P, "ref", to=longest + "x"),
+        at(P, "import_run_id", to=longest + "x"),
+        at(*E, "digest", to="ä" * 1_025),
+        at(C, "reasons", to=[longest + "x"]),
+    ):
+        with pytest.raises(LimitExceeded):
+            claim(spoilt(spoil))
+
+
+# ── binding ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pure
+@pytest.mark.parametrize(("pair", "mode"), list(product(REASONS, Mode)))
+def test_lets_each_kind_authorise_in_its_own_mode_and_never_by_inference(
+    pair: tuple[str, str], mode: Mode
+) -> None:
+    """ "Low confidence is visibility-only"; so is what somebody inferred."""
+    document = good(pair, "service-a", "rel_002", "sha256:ab")
+    document[P]["mode"] = str(mode)
+
+    if mode == MODES[pair[0]]:
+        assert accepts(document)
+    else:
+        with pytest.raises(RejectedEvidence, match="never as"):
+            authority_for(document, SUBJECT, T0)
+
+
+@pure
+@pytest.mark.parametrize(
+    ("evidence", "observed", "recorded", "holds"),
+    [
+        ("18:00:00Z", "19:00:00Z", "19:00:01Z", True),
+        ("19:00:00Z", "19:00:00Z", "19:00:00Z", True),
+        ("19:00:00.000001Z", "19:00:00Z", "19:00:01Z", False),
+        ("19:00:00Z", "19:00:02Z", "19:00:01Z", False),
+        ("21:00:00+02:00", "19:00:00Z", "15:00:00-04:00", True),
+        ("21:00:01+02:00", "19:00:00Z", "19:00:01Z", False),
+    ],
+)
+def test_asks_for_the_order_in_which_things_happen(
+    evidence: str, observed: str, recorded: str, holds: bool
+) -> None:
+    day = "2026-04-24T"
+    document = spoilt(
+        at(*E, "observed_at", to=day + evidence),
+        at(P, "observed_at", to=day + observed),
+        at(P, "recorded_at", to=day + recorded),
+    )
+
+    if holds:
+        assert accepts(document)
+    else:
+        with pytest.raises(RejectedEvidence):
+            authority_for(document, SUBJECT, T0)
+
+
+@pure
+def test_takes_a_record_from_a_clock_that_is_ahead_by_the_skew_and_no_more() -> None:
+    recorded = moment(SEED[P]["recorded_at"])
+
+    assert accepts(SEED, recorded - SKEW_MAX)
+    with pytest.raises(RejectedEvidence, match="ahead of"):
+        authority_for(SEED, SUBJECT, recorded - SKEW_MAX - timedelta(microseconds=1))
+
+
+@pure
+@pytest.mark.parametrize("pair", [pair for pair in REASONS if pair[0] != "operator_command"])
+@pytest.mark.parametrize("digest", [None, "", "sha256:cd"])
+def test_binds_evidence_about_content_to_the_content_of_the_release(
+    pair: tuple[str, str], digest: str | None
+) -> None:
+    document = good(pair, "service-a", "rel_002", "sha256:ab")
+    assert accepts(document)
+    for place in (document[P], document[P]["evidence"][0]):
+        del place["digest"]
+    if digest is not None:
+        document[P]["evidence"][0]["digest"] = digest
+
+    with pytest.raises(RejectedEvidence):
+        authority_for(document, SUBJECT, T0)
+
+
+@pure
+@pytest.mark.parametrize(
+    "subject",
+    [
+        Subject("service-b", "rel_002", "sha256:ab"),
+        Subject("service-a", "rel_003", "sha256:ab"),
+        Subject("service", "a/rel_002", "sha256:ab"),
+    ],
+)
+def test_binds_an_operators_command_to_its_scope_and_release(subject: Subject) -> None:
+    authority = claim(SEED)
+    assert authority is not None
+
+    with pytest.raises(RejectedEvidence, match="a command on this release"):
+        bind(authority, subject, T0)
+
+
+@pure
+def test_lets_an_operator_show_the_digest_only_if_it_is_the_releases() -> None:
+    assert accepts(spoilt(at(*E, "digest", to="sha256:ab")))
+
+    with pytest.raises(RejectedEvidence):
+        authority_for(spoilt(at(*E, "digest", to="sha256:cd")), SUBJECT, T0)
+
+
+# ── all of it ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pure
+def test_judges_3000_generated_documents_as_the_oracle_does() -> None:
+    def subject(number: int) -> tuple[str, str, str]:
+        return f"scope-{number}", "rel_002", "sha256:ab"
+
+    verdicts: list[bool] = []
+    for number, document in enumerate(generated(3_000, subject)):
+        expected = authorises(document, *subject(number), T0)
+        try:
+            if set(document) - {P, C}:
+                raise InvalidInput("the registry refuses other members")
+            authority_for(document, Subject(*subject(number)), T0)
+        except (InvalidInput, LimitExceeded, RejectedEvidence):
+            found = False
+        else:
+            found = True
+        assert found == expected, document
+        verdicts.append(found)
+
+    assert 300 < sum(verdicts) < 2_000
+
+
+def test_holds_documents_in_types_without_room_for_more() -> None:
+    for model, document in ((Provenance, SEED[P]), (Confidence, SEED[C])):
+        data = msgspec.json.encode({**document, "notes": "x"})
+        with pytest.raises(InvalidInput):
+            codec.decode(data, model)
