@@ -1,0 +1,188 @@
+"""The reconciler: it looks at the world and at our own rows, and says where they part.
+
+    for each scope      ACTUAL row = its history?      no: refuse, touch nothing
+    for each operation  observe, judge                 confirmed  complete what was never heard of
+                                                       adrift     note it, have it repeated if safe
+                                                       conflict   refuse; pin and confidence stay
+    what is overdue     attempted again, same key
+
+A second pass over an unchanged world appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from hashlib import sha256
+
+from msgspec import Struct
+
+from tidegate.control.outbox import Worker
+from tidegate.control.targets import Unobservable
+from tidegate.domain.outbox.facts import Finding
+from tidegate.domain.outbox.reconciliation import (
+    ReconcileActual,
+    ReconcileEffect,
+    judge,
+    reconcile_actual,
+    reconcile_effect,
+)
+from tidegate.domain.outbox.rows import QUEUES, Intent, Queue, intent_key, queue_key
+from tidegate.domain.releases.folds import release_actual
+from tidegate.domain.releases.rows import Actual, Status, actual_key
+from tidegate.errors import AttemptsExhausted
+from tidegate.kernel import codec
+from tidegate.kernel.folds import stepped
+from tidegate.kernel.model import Clause, Meta, Query
+from tidegate.kernel.slices import Slice
+
+# Twice a lease: a worker that died has been replaced by then, if there is another.
+OVERDUE_SECONDS = 60.0
+PAGE = 100
+COMPARISONS_MAX = 8
+HISTORY_PAGE = 500
+HISTORY_MAX = 100_000  # facts of a scope that are replayed in one pass
+ACTOR = "reconciler"
+
+
+class Pass(Struct, frozen=True):
+    """What one pass did: how many scopes it saw and how many facts it had to append."""
+
+    scopes: int = 0
+    appended: int = 0
+    attempted: int = 0
+    unobservable: int = 0
+
+
+class Reconciler:
+    """Goes over all scopes that ever owed something."""
+
+    def __init__(self, worker: Worker, *, overdue_seconds: float = OVERDUE_SECONDS) -> None:
+        self._worker = worker
+        self._control = worker.control
+        self._overdue = timedelta(seconds=overdue_seconds)
+
+    def run_once(self) -> Pass:
+        """One pass.
+
+        Raises:
+            Unavailable, Unknown, Conflict: it is not complete; the next one begins anew.
+        """
+        total = Pass()
+        for scope in self._scopes():
+            seen = self.reconcile(scope)
+            total = Pass(
+                total.scopes + 1,
+                total.appended + seen.appended,
+                total.attempted + seen.attempted,
+                total.unobservable + seen.unobservable,
+            )
+        return total
+
+    def reconcile(self, scope: str) -> Pass:
+        """One scope: its row against its history, then each operation against the world."""
+        actual, differs, appended = self._compare(scope)
+        (record,) = self._control.store.get(queue_key(scope))
+        if record is None:
+            return Pass(1, appended)
+        queue = codec.decode(record.data, Queue)
+        found: dict[str, Finding | None] = {}
+        for operation, intent_id in sorted(queue.newest.items()):
+            finding, count = self._look(scope, operation, intent_id, actual, differs)
+            found[operation] = finding
+            appended += count
+        attempted = 0 if differs else self._hasten(scope, found)
+        unobservable = sum(finding is None for finding in found.values())
+        return Pass(1, appended, attempted, unobservable)
+
+    # ── the registry's row against its history ──
+
+    def _compare(self, scope: str) -> tuple[Actual | None, bool, int]:
+        """The row as it stands, whether its history says otherwise, and how many facts that took.
+
+        Row and history are not read at one moment, so the row is read on both sides of it.
+        """
+        key = actual_key(scope)
+        for _ in range(COMPARISONS_MAX):
+            (record,) = self._control.store.get(key)
+            expected = self._replayed(scope)
+            if self._control.store.get(key) == (record,):
+                break
+        else:
+            raise AttemptsExhausted(f"{key} did not hold still")
+        found = None if record is None else record.data
+        wanted = None if expected is None else codec.encode(expected)
+        actual = None if found is None else codec.decode(found, Actual)
+        signature = sha256(b"|".join((found or b"", wanted or b""))).hexdigest()[:32]
+        command = ReconcileActual(scope=scope, differs=found != wanted, signature=signature)
+        return actual, command.differs, self._append(reconcile_actual, command)
+
+    def _replayed(self, scope: str) -> Actual | None:
+        """The row that the scope's history makes, by the very fold that wrote it."""
+        vocabulary = self._control.folds.vocabulary
+        types = frozenset(fact.__name__ for fact in release_actual.reads)
+        query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
+        id = actual_key(scope).id
+        row: Actual | None = None
+        after = 0
+        for _ in range(HISTORY_MAX // HISTORY_PAGE):
+            events = self._control.store.read(query, after=after, limit=HISTORY_PAGE).events
+            for event in events:
+                row, _ = stepped(release_actual, id, row, vocabulary.value(event), event.at)
+                after = event.position
+            if len(events) < HISTORY_PAGE:
+                break
+        return row
+
+    # ── the world ──
+
+    def _look(
+        self, scope: str, operation: str, intent_id: str, actual: Actual | None, differs: bool
+    ) -> tuple[Finding | None, int]:
+        """What was found, None if nothing can be seen, and how many facts that took."""
+        target = self._worker.targets.get(operation)
+        if target is None:
+            return None, 0
+        try:
+            observation = target.observe(scope, operation)
+        except Unobservable:
+            return None, 0
+        if observation is None:
+            return None, 0
+        (record,) = self._control.store.get(intent_key(intent_id))
+        assert record is not None, "an intent is never deleted"
+        intent = codec.decode(record.data, Intent)
+        wanted = actual is None or (
+            actual.pinned_release_id == intent.release_id and actual.status is not Status.RETIRED
+        )
+        command = ReconcileEffect(
+            scope=scope,
+            operation=operation,
+            intent_id=intent_id,
+            finding=judge(intent, observation),
+            signature=observation.signature,
+            repairable=wanted and not differs,
+        )
+        return command.finding, self._append(reconcile_effect, command)
+
+    def _hasten(self, scope: str, found: dict[str, Finding | None]) -> int:
+        """Attempt what should have been attempted long ago, unless the evidence conflicts."""
+        (record,) = self._control.store.get(queue_key(scope))
+        assert record is not None, "a queue is never deleted"
+        queue = codec.decode(record.data, Queue)
+        if queue.next_attempt_at is None:
+            return 0
+        late = queue.next_attempt_at + self._overdue <= self._control.clock()
+        if not late or found.get(queue.waiting[0].operation) is Finding.CONFLICTING:
+            return 0
+        return int(self._worker.attempt(scope) is not None)
+
+    def _append(self, item: Slice, command: Struct) -> int:
+        outcome = self._control.execute(item, command, meta=Meta(actor=ACTOR))
+        return len(outcome.facts)
+
+    def _scopes(self) -> Iterator[str]:
+        after = ""
+        while page := self._control.store.range(QUEUES.name, after=after, limit=PAGE):
+            yield from (record.key.id for record in page)
+            after = page[-1].key.id

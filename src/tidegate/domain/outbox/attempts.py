@@ -1,0 +1,240 @@
+"""The verbs on intents: ask for an effect, say what became of an attempt, give one another chance.
+
+attempt 1, 2, 3 … fails ──▶ wait 1 s, 2 s, 4 s … 5 min at most, each times a random share
+attempt 12 fails, or one that no repetition could mend ──▶ dead, until somebody redrives it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tidegate.domain.outbox.facts import (
+    AttemptFailed,
+    AttemptSucceeded,
+    IntentDied,
+    IntentRedriven,
+    IntentRequested,
+    owe,
+)
+from tidegate.domain.outbox.folds import IntentExists
+from tidegate.domain.outbox.names import NAME_BYTES_MAX, intent_id
+from tidegate.domain.outbox.rows import (
+    Delivery,
+    Intent,
+    Queue,
+    State,
+    delivery_key,
+    intent_key,
+    queue_key,
+)
+from tidegate.domain.outbox.secrecy import redacted
+from tidegate.errors import IllegalTransition, InvalidInput, NotFound, Refused
+from tidegate.kernel.model import Key, check_text
+from tidegate.kernel.slices import Slice
+
+ATTEMPTS_MAX = 12
+BACK_OFF_SECONDS = 1
+BACK_OFF_SECONDS_MAX = 300
+DOUBLINGS_MAX = 16  # more would pass the longest wait anyway
+JITTER_MAX: Final = 1_000_000  # a share of the wait, in millionths: facts hold no floats
+REASON_BYTES_MAX = 1_024
+
+
+class NewerIntent(Refused):
+    """A newer intent of this operation exists; to do the older one again would undo it."""
+
+    code = "newer_intent"
+
+
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class RequestEffect(Struct, frozen=True, kw_only=True):
+    """Ask for an effect by itself. A change that owes one adds ``owe(...)`` to its own facts."""
+
+    scope: str
+    operation: str
+    release_id: str
+    version: int
+    command_id: str
+    requested_state: dict[str, Any]
+    by: str
+
+
+class RecordAttempt(Struct, frozen=True, kw_only=True):
+    """Say what became of an attempt. ``jitter`` is tossed where the attempt was made."""
+
+    scope: str
+    intent_id: str
+    attempt: int
+    succeeded: bool
+    detail: str = ""  # as the target said it; redacted before it is written
+    retryable: bool = True
+    jitter: int = 0
+
+
+class RedriveIntent(Struct, frozen=True, kw_only=True):
+    """Attempt a dead intent again, from the first wait on, under the same key."""
+
+    scope: str
+    intent_id: str
+    by: str
+    reason: str
+
+
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def back_off(attempt: int, jitter: int) -> timedelta:
+    """How long to wait after this attempt: doubled each time, capped, full jitter.
+
+    Raises:
+        InvalidInput: the jitter is no share of the whole.
+    """
+    if not 0 <= jitter <= JITTER_MAX:
+        raise InvalidInput(f"jitter is 0 … {JITTER_MAX} millionths, found {jitter}", field="jitter")
+    doubled = BACK_OFF_SECONDS * 2 ** min(max(attempt - 1, 0), DOUBLINGS_MAX)
+    longest = timedelta(seconds=min(doubled, BACK_OFF_SECONDS_MAX))
+    return longest * jitter / JITTER_MAX
+
+
+def rows_of_request(command: RequestEffect) -> tuple[Key, ...]:
+    id = intent_id(command.scope, command.operation, command.release_id, command.command_id)
+    return (intent_key(id),)
+
+
+def decide_request(
+    rows: tuple[Intent | None], command: RequestEffect, now: datetime
+) -> Sequence[Struct]:
+    """Raises: IntentExists, SecretRefused, InvalidInput, LimitExceeded."""
+    check_text("by", command.by, NAME_BYTES_MAX)
+    fact = owe(
+        scope=command.scope,
+        operation=command.operation,
+        release_id=command.release_id,
+        version=command.version,
+        command_id=command.command_id,
+        state=command.requested_state,
+        now=now,
+    )
+    (intent,) = rows
+    if intent is None:
+        return (fact,)
+    same = (intent.idempotency_key, intent.requested_state)
+    if same != (fact.idempotency_key, fact.requested_state):
+        raise IntentExists(fact.intent_id)
+    return ()
+
+
+def decide_record(
+    rows: tuple[Delivery | None], command: RecordAttempt, now: datetime
+) -> Sequence[Struct]:
+    """What the outcome means for the intent. Raises: NotFound, InvalidInput.
+
+    Two workers may have made the same attempt, when a lease ran out under the first: a success
+    counts whenever it arrives while one is wanted, a failure that is known already says nothing.
+    """
+    delivery = demand_delivery(rows[0], command.scope, command.intent_id)
+    known = command.attempt <= delivery.attempts
+    if delivery.state is State.DONE or (known and delivery.state is State.SUPERSEDED):
+        return ()
+    attempt = max(command.attempt, delivery.attempts) if known else delivery.attempts + 1
+    said = redacted(command.detail)
+    if command.succeeded:
+        return (
+            AttemptSucceeded(
+                scope=command.scope, intent_id=command.intent_id, attempt=attempt, detail=said
+            ),
+        )
+    if known or delivery.state is State.DEAD:
+        return ()
+    return _failed(delivery, command, attempt, said, now)
+
+
+def _failed(
+    delivery: Delivery, command: RecordAttempt, attempt: int, error: str, now: datetime
+) -> Sequence[Struct]:
+    counted = attempt - delivery.forgiven
+    wait = back_off(counted, command.jitter)
+    again = command.retryable and counted < ATTEMPTS_MAX and delivery.state is State.PENDING
+    failed = AttemptFailed(
+        scope=command.scope,
+        intent_id=command.intent_id,
+        attempt=attempt,
+        error=error,
+        next_attempt_at=now + wait if again else None,
+    )
+    if again or delivery.state is State.SUPERSEDED:
+        return (failed,)
+    reason = f"failed {counted} times" if command.retryable else "no repetition could mend it"
+    died = IntentDied(
+        scope=command.scope, intent_id=command.intent_id, attempts=attempt, reason=reason
+    )
+    return failed, died
+
+
+def decide_redrive(
+    rows: tuple[Delivery | None, Queue | None], command: RedriveIntent, now: datetime
+) -> Sequence[Struct]:
+    """Raises: NotFound, IllegalTransition, NewerIntent, InvalidInput, LimitExceeded."""
+    check_text("by", command.by, NAME_BYTES_MAX)
+    check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
+    delivery = demand_delivery(rows[0], command.scope, command.intent_id)
+    if delivery.state is State.PENDING:
+        return ()
+    if not is_newest(rows[1], delivery.operation, command.intent_id):
+        raise NewerIntent(
+            f"{command.intent_id} is not the newest {delivery.operation} of {command.scope}",
+            intent_id=command.intent_id,
+        )
+    if delivery.state is not State.DEAD:
+        raise IllegalTransition("intent", delivery.state, "a redrive")
+    return (
+        IntentRedriven(
+            scope=command.scope,
+            intent_id=command.intent_id,
+            by=command.by,
+            reason=command.reason,
+            next_attempt_at=now,
+        ),
+    )
+
+
+def demand_delivery(delivery: Delivery | None, scope: str, intent_id: str) -> Delivery:
+    """Raises: NotFound: there is no such intent in the scope."""
+    if delivery is None or delivery.scope != scope:
+        raise NotFound(f"{scope} has no intent {intent_id}", intent_id=intent_id)
+    return delivery
+
+
+def is_newest(queue: Queue | None, operation: str, intent_id: str) -> bool:
+    """Whether nothing newer was asked of this operation."""
+    return queue is not None and queue.newest.get(operation) == intent_id
+
+
+request_effect = Slice(
+    name="request-effect",
+    command=RequestEffect,
+    writes=(IntentRequested,),
+    rows=rows_of_request,
+    decide=decide_request,
+)
+record_attempt = Slice(
+    name="record-attempt",
+    command=RecordAttempt,
+    writes=(AttemptSucceeded, AttemptFailed, IntentDied),
+    rows=lambda command: (delivery_key(command.intent_id),),
+    decide=decide_record,
+)
+redrive_intent = Slice(
+    name="redrive-intent",
+    command=RedriveIntent,
+    writes=(IntentRedriven,),
+    rows=lambda command: (delivery_key(command.intent_id), queue_key(command.scope)),
+    decide=decide_redrive,
+)
+SLICES = (request_effect, record_attempt, redrive_intent)

@@ -1,0 +1,221 @@
+"""How the facts of an outbox become its rows.
+
+    IntentRequested ──▶ queue machine ──▶ IntentSuperseded, for the one that it replaces
+
+A delivery accepts exactly the edges drawn here, so a fact that makes no sense never gets in:
+
+    pending ──▶ done            done ──▶ pending       by a redrive
+       ├──▶ dead                dead ──▶ pending, done
+       └──▶ superseded          an outcome that comes late is kept and leaves it superseded
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from tidegate.domain.outbox.facts import (
+    AttemptFailed,
+    AttemptSucceeded,
+    DriftDetected,
+    DriftRepaired,
+    IntentDied,
+    IntentRedriven,
+    IntentRequested,
+    IntentSuperseded,
+    Progress,
+    Reconciliation,
+    ReconciliationRefused,
+)
+from tidegate.domain.outbox.rows import (
+    DELIVERIES,
+    DRIFTS,
+    OUTBOX,
+    QUEUES,
+    Delivery,
+    Drift,
+    DriftState,
+    Intent,
+    Queue,
+    State,
+    Waiting,
+    drift_key,
+    queue_key,
+)
+from tidegate.errors import ConditionFailed, IllegalTransition
+from tidegate.kernel.folds import Fold, Machine
+from tidegate.kernel.model import at_most
+
+OPERATIONS_MAX = 32  # that one scope ever asks for; its queue holds at most one intent of each
+
+PROGRESS = (IntentSuperseded, AttemptSucceeded, AttemptFailed, IntentDied, IntentRedriven)
+
+
+class IntentExists(ConditionFailed):
+    """The outbox has this intent already; it is written once."""
+
+    code = "intent_exists"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"{id} stands already; it is written once", row=id)
+
+
+# ── intents ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_intent(intent: Intent | None, fact: IntentRequested, now: datetime) -> Intent:
+    """Raises: IntentExists."""
+    if intent is not None:
+        raise IntentExists(fact.intent_id)
+    return Intent(
+        fact.scope,
+        fact.operation,
+        fact.release_id,
+        fact.idempotency_key,
+        fact.requested_state,
+        fact.version,
+        fact.created_at,
+    )
+
+
+# ── deliveries ────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_delivery(
+    delivery: Delivery | None, fact: IntentRequested | Progress, now: datetime
+) -> Delivery:
+    """Raises: IllegalTransition."""
+    if delivery is None:
+        if not isinstance(fact, IntentRequested):
+            raise IllegalTransition("intent", "absent", type(fact).__name__)
+        return Delivery(
+            fact.scope,
+            fact.operation,
+            State.PENDING,
+            updated_at=fact.created_at,
+            next_attempt_at=fact.created_at,
+        )
+    delivery = replace(delivery, updated_at=now)
+    match delivery.state, fact:
+        case ((State.PENDING | State.DEAD), AttemptSucceeded(attempt=attempt)):
+            return replace(
+                delivery, state=State.DONE, attempts=attempt, next_attempt_at=None, last_error=None
+            )
+        case State.PENDING, AttemptFailed():
+            return replace(
+                delivery,
+                attempts=fact.attempt,
+                next_attempt_at=fact.next_attempt_at,
+                last_error=fact.error,
+            )
+        # It happened while something newer was asked for: true, but it changes no state.
+        case State.SUPERSEDED, (AttemptSucceeded() | AttemptFailed()):
+            return replace(delivery, attempts=fact.attempt)
+        case State.PENDING, IntentDied():
+            return replace(delivery, state=State.DEAD, next_attempt_at=None)
+        case State.PENDING, IntentSuperseded(by_intent_id=newer):
+            return replace(
+                delivery, state=State.SUPERSEDED, next_attempt_at=None, superseded_by=newer
+            )
+        case ((State.DEAD | State.DONE), IntentRedriven()):
+            return replace(
+                delivery,
+                state=State.PENDING,
+                forgiven=delivery.attempts,
+                next_attempt_at=fact.next_attempt_at,
+            )
+        case _:
+            raise IllegalTransition("intent", delivery.state, type(fact).__name__)
+
+
+# ── queues ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_queue(
+    queue: Queue, fact: IntentRequested | Progress, now: datetime
+) -> tuple[Queue, tuple[IntentSuperseded, ...]]:
+    """Raises: LimitExceeded, IllegalTransition."""
+    match fact:
+        case IntentRequested():
+            replaced = tuple(
+                IntentSuperseded(
+                    scope=queue.scope, intent_id=item.intent_id, by_intent_id=fact.intent_id
+                )
+                for item in queue.waiting
+                if item.operation == fact.operation
+            )
+            newest = queue.newest | {fact.operation: fact.intent_id}
+            at_most("operations of a scope", len(newest), OPERATIONS_MAX)
+            entry = Waiting(fact.intent_id, fact.operation, fact.created_at)
+            return _ordered(replace(queue, newest=newest), (*queue.waiting, entry)), replaced
+        case IntentRedriven():
+            operations = [name for name, id in queue.newest.items() if id == fact.intent_id]
+            if not operations:
+                raise IllegalTransition("queue", "moved on", type(fact).__name__)
+            entry = Waiting(fact.intent_id, operations[0], fact.next_attempt_at)
+            return _ordered(queue, (*queue.waiting, entry)), ()
+        case AttemptFailed(next_attempt_at=datetime() as due):
+            waiting = tuple(
+                replace(item, next_attempt_at=due) if item.intent_id == fact.intent_id else item
+                for item in queue.waiting
+            )
+            return _ordered(queue, waiting), ()
+        case AttemptFailed():
+            return queue, ()
+        case AttemptSucceeded() | IntentDied() | IntentSuperseded():
+            left = tuple(item for item in queue.waiting if item.intent_id != fact.intent_id)
+            return _ordered(queue, left), ()
+
+
+def _ordered(queue: Queue, waiting: tuple[Waiting, ...]) -> Queue:
+    due = waiting[0].next_attempt_at if waiting else None
+    return replace(queue, waiting=waiting, next_attempt_at=due)
+
+
+# ── drifts ────────────────────────────────────────────────────────────────────────────────────────
+
+_STATES = {
+    DriftDetected: DriftState.OPEN,
+    DriftRepaired: DriftState.REPAIRED,
+    ReconciliationRefused: DriftState.REFUSED,
+}
+
+
+def step_drift(drift: Drift | None, fact: Reconciliation, now: datetime) -> Drift:
+    return Drift(fact.scope, fact.subject, _STATES[type(fact)], fact.finding, fact.signature, now)
+
+
+outbox = Fold(
+    collection=OUTBOX,
+    number=1,
+    reads=(IntentRequested,),
+    ids=lambda fact: (fact.intent_id,),
+    start=lambda id, fact: None,
+    step=step_intent,
+)
+outbox_deliveries = Fold(
+    collection=DELIVERIES,
+    number=1,
+    reads=(IntentRequested, *PROGRESS),
+    ids=lambda fact: (fact.intent_id,),
+    start=lambda id, fact: None,
+    step=step_delivery,
+)
+outbox_queues = Machine(
+    collection=QUEUES,
+    number=1,
+    reads=(IntentRequested, *PROGRESS),
+    ids=lambda fact: (queue_key(fact.scope).id,),
+    start=lambda id, fact: Queue(id),
+    step=step_queue,
+)
+outbox_drifts = Fold(
+    collection=DRIFTS,
+    number=1,
+    reads=tuple(_STATES),
+    ids=lambda fact: (drift_key(fact.scope, fact.subject).id,),
+    start=lambda id, fact: None,
+    step=step_drift,
+)
+FOLDS = (outbox, outbox_deliveries, outbox_queues, outbox_drifts)

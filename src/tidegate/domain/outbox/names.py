@@ -1,0 +1,78 @@
+"""What things of the outbox are called: intents, their idempotency keys, and the names in them.
+
+    RELEASE#web-stable/OUTBOX#lambda_alias_update#web.2#c1     the id of an intent
+    web-stable:web.2:lambda_alias_update:7                     its key: scope, release, operation,
+                                                               version of the registry row
+
+The key is made of what was decided: the same at every attempt, another one when the same release
+is promoted again. No name holds a colon, so a key has one reading.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.errors import InvalidInput
+from tidegate.kernel.codec import INTEGER_MAX
+from tidegate.kernel.model import check_text
+
+NAME_BYTES_MAX = 128
+_NAMES: Final = {
+    "scope": re.compile(r"[a-z0-9][a-z0-9-]*"),
+    "release_id": re.compile(r"[a-z0-9][a-z0-9._-]*"),
+    "operation": re.compile(r"[a-z][a-z0-9_-]{0,62}"),
+    "command_id": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
+}
+
+
+class IdempotencyKey(Struct, frozen=True):
+    """The key of an effect, taken apart."""
+
+    scope: str
+    release_id: str
+    operation: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.scope}:{self.release_id}:{self.operation}:{self.version}"
+
+
+def check_name(name: str, text: str) -> None:
+    """Raises: InvalidInput, LimitExceeded: it cannot be part of an id, a key or a file name."""
+    check_text(name, text, NAME_BYTES_MAX)
+    if not _NAMES[name].fullmatch(text):
+        raise InvalidInput(f"{name} is {text!r}, allowed is {_NAMES[name].pattern}", field=name)
+
+
+def idempotency_key(scope: str, release_id: str, operation: str, version: int) -> IdempotencyKey:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_name("scope", scope)
+    check_name("release_id", release_id)
+    check_name("operation", operation)
+    if not 0 <= version <= INTEGER_MAX:
+        raise InvalidInput(f"a registry row has no version {version}", field="version")
+    return IdempotencyKey(scope, release_id, operation, version)
+
+
+def read_key(text: str) -> IdempotencyKey | None:
+    """The key that this text is; None if we never wrote it."""
+    scope, _, rest = text.partition(":")
+    release_id, _, rest = rest.partition(":")
+    operation, _, version = rest.partition(":")
+    try:
+        key = idempotency_key(scope, release_id, operation, int(version))
+    except (ValueError, InvalidInput):
+        return None
+    return key if str(key) == text else None
+
+
+def beside(scope: str, sort_key: str = "") -> str:
+    """The id of a scope's row with this sort key, or the beginning of several."""
+    return f"RELEASE#{scope}/{sort_key}"
+
+
+def intent_id(scope: str, operation: str, release_id: str, command_id: str) -> str:
+    return beside(scope, f"OUTBOX#{operation}#{release_id}#{command_id}")

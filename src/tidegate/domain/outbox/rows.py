@@ -1,0 +1,153 @@
+"""The rows of an outbox: what was asked for, what became of it, and what is due in a scope.
+
+    outbox               one per intent, written once, never read as authority
+    outbox_deliveries    beside it, same id: state, attempts, last error
+    outbox_queues        one per scope: its pending intents in order; the first is due when the
+                         row says so, the others wait behind it
+    outbox_drifts        one per scope and operation that was found to be otherwise outside
+
+Folds alone write them. A scope has at most one pending intent per operation, because a newer one
+supersedes it: so a queue stays small.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct, field
+
+from tidegate.domain.outbox.facts import Finding
+from tidegate.domain.outbox.names import beside
+from tidegate.domain.outbox.secrecy import RequestedState
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Index, Mode, Nature, WritePolicy, Writers
+
+ACTUAL = "ACTUAL"  # as the subject of a reconciliation: the registry's own row
+
+
+class State(StrEnum):
+    """Where an intent stands."""
+
+    PENDING = "pending"
+    DONE = "done"
+    DEAD = "dead"  # given up, and shown so
+    SUPERSEDED = "superseded"
+
+
+class Intent(Struct, frozen=True, rename="camel"):
+    """Work to attempt. Written once."""
+
+    scope: str
+    operation: str
+    release_id: str
+    idempotency_key: str
+    requested_state: RequestedState
+    version: int
+    created_at: datetime
+
+
+class Delivery(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What became of an intent so far."""
+
+    scope: str
+    operation: str
+    state: State
+    updated_at: datetime
+    attempts: int = 0
+    forgiven: int = 0  # attempts before the last redrive, which do not count towards the limit
+    next_attempt_at: datetime | None = None
+    last_error: str | None = None  # redacted
+    superseded_by: str | None = None
+
+
+class Waiting(Struct, frozen=True, rename="camel"):
+    """A pending intent in its queue."""
+
+    intent_id: str
+    operation: str
+    next_attempt_at: datetime
+
+
+class Queue(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The pending intents of a scope in the order in which they were asked for."""
+
+    scope: str
+    waiting: tuple[Waiting, ...] = ()
+    newest: dict[str, str] = field(default_factory=dict)  # operation → its last intent
+    next_attempt_at: datetime | None = None  # of the first; None: nothing is pending
+
+
+class DriftState(StrEnum):
+    """What is known about the world and one operation."""
+
+    OPEN = "open"
+    REFUSED = "refused"
+    REPAIRED = "repaired"
+
+
+class Drift(Struct, frozen=True, rename="camel"):
+    """The last thing that the reconciler had to say."""
+
+    scope: str
+    subject: str
+    state: DriftState
+    finding: Finding
+    signature: str
+    updated_at: datetime
+
+    def says(self, signature: str) -> bool:
+        """Whether exactly this was found before, and still stands open."""
+        return self.state is not DriftState.REPAIRED and self.signature == signature
+
+
+OUTBOX = Collection(
+    "outbox",
+    Intent,
+    writers=Writers.FOLDED,
+    nature=Nature.QUEUE,
+    policy=WritePolicy(Mode.WRITE_ONCE),
+    columns=("scope", "operation", "idempotencyKey"),
+)
+DELIVERIES = Collection(
+    "outbox_deliveries",
+    Delivery,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("scope", "operation", "state", "nextAttemptAt", "updatedAt"),
+    allowed={"state": frozenset(State)},
+    indexes=(Index("by_state", ("state", "updatedAt")),),
+)
+QUEUES = Collection(
+    "outbox_queues",
+    Queue,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("scope", "nextAttemptAt"),
+    indexes=(Index("due", ("nextAttemptAt",)),),
+)
+DRIFTS = Collection(
+    "outbox_drifts",
+    Drift,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("scope", "subject", "state", "finding"),
+    allowed={"state": frozenset(DriftState), "finding": frozenset(Finding)},
+)
+COLLECTIONS = (OUTBOX, DELIVERIES, QUEUES, DRIFTS)
+
+
+def intent_key(intent_id: str) -> Key:
+    return Key(OUTBOX.name, intent_id)
+
+
+def delivery_key(intent_id: str) -> Key:
+    return Key(DELIVERIES.name, intent_id)
+
+
+def queue_key(scope: str) -> Key:
+    return Key(QUEUES.name, scope)
+
+
+def drift_key(scope: str, subject: str) -> Key:
+    return Key(DRIFTS.name, beside(scope, f"DRIFT#{subject}"))

@@ -1,0 +1,161 @@
+"""What may be written into an outbox, and what an error from outside may say. Both by allow-list.
+
+Outbox rows and facts stay for ever and are shown to many: no credential, key material or decrypted
+value gets in. A requested state has declared members and no others, and none of their values may
+look like a secret. Of an error only plain words and small numbers are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.errors import Invalid, InvalidInput
+from tidegate.kernel.model import check_text
+
+VALUE_BYTES_MAX = 256
+ERROR_CHARS_MAX = 500
+REDACTED = "[redacted]"
+
+
+class SecretRefused(Invalid):
+    """An outbox holds no credentials, key material or decrypted values; name what is wanted."""
+
+    code = "secret_refused"
+
+    def __init__(self, member: str) -> None:
+        super().__init__(f"{member} looks like a secret; it was not written", field=member)
+
+
+class RequestedState(
+    Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename="camel",
+    forbid_unknown_fields=True,
+    kw_only=True,
+):
+    """What the external system shall look like: a snapshot, never a credential to reach it."""
+
+    release_id: str
+    status: str = ""
+    digest: str = ""
+    previous_release_id: str = ""
+    channel: str = ""
+
+
+MEMBERS: Final = frozenset(item.encode_name for item in msgspec.structs.fields(RequestedState))
+
+
+# ── into the outbox ───────────────────────────────────────────────────────────────────────────────
+
+_SECRET_NAMES = re.compile(
+    r"pass(word|wd|phrase)?|secret|token|credential|api[-_]?key|access[-_]?key|private[-_]?key"
+    r"|authorization|bearer|cookie|session|signature|plaintext|kms|\bkeys?\b",
+    re.IGNORECASE,
+)
+# Formats that issue recognisable credentials, and key material as it is usually written.
+_SECRETS = re.compile(
+    r"-----BEGIN|\b(AKIA|ASIA|AROA)[A-Z0-9]{12,}|\bgh[pousr]_\w{16,}|\bglpat-|\bxox[abprs]-"
+    r"|\bsk[-_](live|test|proj)[-_]|\btg_\w{16,}|\beyJ[\w-]{8,}\.[\w-]+\.|\bAIza[\w-]{20,}"
+    r"|\bAQICAH|://[^/\s:@]*:[^/\s@]+@|(?i:\b(password|secret|token|bearer|api[-_]?key)\b\s*[=: ])",
+)
+_DIGEST = re.compile(r"(sha256|sha512|blake3):[0-9a-f]{32,128}|[0-9a-f]{32,128}")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@~/-]*")
+# Longer runs of letters and digits without a break are not names but material.
+_RUN = re.compile(r"(?=[A-Za-z]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9+/]{24,}")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a member called so is taken for a secret, whatever it holds."""
+    return _SECRET_NAMES.search(name) is not None
+
+
+def is_secret(text: str) -> bool:
+    """Whether the text looks like a credential or key material, wherever it stands."""
+    return _SECRETS.search(text) is not None or _RUN.search(text) is not None
+
+
+def requested_state(content: RequestedState | dict[str, Any]) -> RequestedState:
+    """The state, if all of it may be written.
+
+    Raises:
+        SecretRefused: it is, or is called, something that must not be there.
+        InvalidInput, LimitExceeded: a member that a requested state does not have, or no text.
+    """
+    if isinstance(content, dict):
+        _check_members(content)
+        try:
+            content = msgspec.convert(content, RequestedState)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"not a requested state: {error}", field="requestedState") from None
+    for item in msgspec.structs.fields(content):
+        _check_value(item.name, item.encode_name, getattr(content, item.name))
+    return content
+
+
+def _check_members(content: dict[str, Any]) -> None:
+    for member in content:
+        if member in MEMBERS:
+            continue
+        if _SECRET_NAMES.search(str(member)):
+            raise SecretRefused(f"requestedState.{member}")
+        raise InvalidInput(
+            f"a requested state has no member {member!r}; it has {sorted(MEMBERS)}",
+            field="requestedState",
+        )
+
+
+def _check_value(field: str, member: str, value: str) -> None:
+    if not value and field != "release_id":
+        return
+    check_text(f"requestedState.{member}", value, VALUE_BYTES_MAX)
+    if field == "digest" and _DIGEST.fullmatch(value):
+        return
+    if _SECRETS.search(value) or _RUN.search(value):
+        raise SecretRefused(f"requestedState.{member}")
+    if field == "digest" or not _PLAIN.fullmatch(value):
+        # Not echoed: what is not a name may be anything.
+        raise InvalidInput(f"requestedState.{member} is not of its form", field=member)
+
+
+# ── out of an error ───────────────────────────────────────────────────────────────────────────────
+
+_WORD = re.compile(r"[A-Za-z]{1,20}(?:['-][A-Za-z]{1,20}){0,3}")
+_NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?%?")
+_EDGES = "()[]{}<>\"'`.,:;!?"
+_LINKS = frozenset({"is", "was", "=", "of", "for", "the"})  # the secret comes after them
+
+
+def redacted(error: str) -> str:
+    """What of an error may be stored and shown: words and small numbers.
+
+    Anything else, and whatever follows a word that announces a secret, is blanked: names of hosts
+    and files, addresses, tokens, pairs with an equals sign.
+    """
+    text = " ".join(_kept(error[: 8 * ERROR_CHARS_MAX]))
+    return text if len(text) <= ERROR_CHARS_MAX else text[: ERROR_CHARS_MAX - 1] + "…"
+
+
+def _kept(error: str) -> Iterator[str]:
+    blanked = False
+    announced = False
+    for token in error.split():
+        core = token.strip(_EDGES)
+        plain = not core or bool(_WORD.fullmatch(core) or _NUMBER.fullmatch(core))
+        plain = plain and not _SECRETS.search(core)
+        if announced and core.lower() in _LINKS:
+            yield token
+            continue
+        if plain and not announced:
+            blanked = False
+            yield token
+        elif not blanked:
+            blanked = True
+            yield REDACTED
+        announces = bool(_SECRET_NAMES.search(core)) and (plain or core.endswith("="))
+        announced = announces or (announced and not core)

@@ -1,0 +1,627 @@
+"""What is owed to the world is done there, at least once, in order, always under one key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from datetime import timedelta
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.outbox_world import (
+    FOLDS,
+    OPERATIONS,
+    T0,
+    Desk,
+    JournalTarget,
+    Killed,
+    Pin,
+    Point,
+    desk_on,
+    die_in_child,
+    drain,
+    drain_on,
+    intent,
+    landed,
+    opened,
+    pending,
+    pin,
+    raise_killed,
+    work_and_die,
+)
+from tidegate.clock import system_clock
+from tidegate.control.outbox import (
+    EffectFailed,
+    EffectRefused,
+    NotObserved,
+    Worker,
+    perform_then_record,
+    recover,
+)
+from tidegate.control.runtime import Control
+from tidegate.control.targets import Done, Effect, Failed, Observation
+from tidegate.control.targets.fake import FakeTarget, by_operation
+from tidegate.domain.outbox import RequestedState
+from tidegate.domain.outbox.attempts import (
+    ATTEMPTS_MAX,
+    NewerIntent,
+    RecordAttempt,
+    RedriveIntent,
+    record_attempt,
+    redrive_intent,
+)
+from tidegate.domain.outbox.names import intent_id
+from tidegate.domain.outbox.rows import OUTBOX, State, delivery_key, intent_key
+from tidegate.domain.outbox.secrecy import SecretRefused
+from tidegate.domain.outbox.shown import in_state, of_scope
+from tidegate.domain.releases.rows import actual_key
+from tidegate.errors import (
+    IllegalTransition,
+    ImmutableRecord,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TidegateError,
+)
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.model import Commit, Receipt
+from tidegate.kernel.records import Records
+from tidegate.kernel.store import Store
+
+ALIAS, DNS, NOTIFY = OPERATIONS
+
+
+@pytest.fixture
+def store(address: Address | None) -> Iterator[Store]:
+    with opened(address) as store:
+        yield store
+
+
+@pytest.fixture
+def desk(store: Store) -> Iterator[Desk]:
+    """A desk on a fresh log; whatever a test did there, its rows are what the log says."""
+    desk = desk_on(store)
+    yield desk
+    desk.prove()
+
+
+@pytest.fixture
+def fake() -> FakeTarget:
+    return FakeTarget()
+
+
+# ── intents ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RS-8", "RS-9")
+def test_puts_state_event_and_intent_into_one_commit_and_does_nothing_outside(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """RS-8: "state, event and outbox row in one commit, then worker, outcome event"."""
+    desk.pin("web.1", ALIAS)
+
+    actual, row = desk.store.get(actual_key("web"), intent_key(intent(ALIAS)))
+    assert actual is not None
+    assert row is not None
+    assert desk.types() == ["ReleaseRegistered", "IntentRequested"]
+    assert row.version == actual.version + 1 == desk.head()
+    assert fake.calls == []
+    shown = desk.shown(ALIAS)
+    assert (shown.state, shown.attempts, shown.last_error) == (State.PENDING, 0, None)
+    assert row.key.id == "RELEASE#web/OUTBOX#lambda_alias_update#web.1#c-web.1"
+    assert shown.idempotency_key == "web:web.1:lambda_alias_update:0"
+    assert shown.requested_state.release_id == "web.1"
+    assert shown.created_at == shown.updated_at == shown.next_attempt_at == T0
+
+
+@pytest.mark.req("RS-9")
+def test_an_intent_stays_as_it_was_written_whatever_becomes_of_it(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """RS-9: "Outbox rows are immutable"."""
+    desk.pin("web.1", ALIAS)
+    (written,) = desk.store.get(intent_key(intent(ALIAS)))
+    fake.fail("busy")
+    worker = desk.worker({ALIAS: fake})
+    worker.work()
+    desk.advance(10)
+    worker.work()
+
+    assert desk.store.get(intent_key(intent(ALIAS))) == (written,)
+    assert desk.shown(ALIAS).state is State.DONE
+    rows = Records(desk.store, desk.clock)
+    with pytest.raises(ImmutableRecord):
+        rows.update(OUTBOX.name, intent(ALIAS), {"operation": "other"})
+    with pytest.raises(ImmutableRecord):
+        rows.delete(OUTBOX.name, intent(ALIAS))
+
+
+@pytest.mark.req("RS-9")
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"releaseId": "web.1", "password": "hunter2"},
+        {"releaseId": "web.1", "kmsPlaintext": "decrypted"},
+        {"releaseId": "web.1", "status": "AKIAIOSFODNN7EXAMPLE"},
+        {"releaseId": "web.1", "channel": "-----BEGIN PRIVATE KEY-----"},
+        {"releaseId": "web.1", "digest": "ghp_0123456789abcdefghijABCDEFGHIJ012345"},
+    ],
+    ids=["password", "plaintext", "access key", "private key", "token"],
+)
+def test_refuses_secrets_at_write_and_writes_nothing(desk: Desk, state: dict[str, str]) -> None:
+    """RS-9: "Credentials, key material and decrypted values are refused at write"."""
+    command = Pin(
+        scope="web", release_id="web.1", command_id="c1", operations=(ALIAS,), state=state
+    )
+
+    with pytest.raises(SecretRefused) as refusal:
+        desk.control.execute(pin, command)
+
+    assert desk.head() == 0
+    assert not any(
+        value in refusal.value.detail for name, value in state.items() if name != "releaseId"
+    )
+
+
+# ── the worker ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RS-10")
+def test_performs_what_is_due_and_appends_its_success(desk: Desk, fake: FakeTarget) -> None:
+    """RS-10: "A worker performs outbox work with back-off and appends success or failure"."""
+    desk.pin("web.1", ALIAS)
+    head = desk.head()
+
+    (attempted,) = desk.worker({ALIAS: fake}).work()
+
+    assert attempted.key == "web:web.1:lambda_alias_update:0"
+    assert desk.types(head) == ["AttemptSucceeded"]
+    assert [event.kind for event in desk.events(head)] == ["effect"]
+    assert desk.events(head)[0].meta.actor == "outbox-worker"
+    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.worker({ALIAS: fake}).work() == ()
+    assert len(fake.calls) == 1
+    assert Leases(desk.store).find("outbox/web") is None
+
+
+@pytest.mark.req("RS-9", "RS-10")
+def test_backs_off_and_tries_again_with_the_same_key_and_the_same_words(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """RS-9: "idempotencyKey (same at each retry)"."""
+    desk.pin("web.1", ALIAS)
+    fake.fail("connection refused", "connection refused", "password=hunter2 was wrong")
+    worker = desk.worker({ALIAS: fake})
+
+    waits = []
+    for _ in range(3):
+        worker.work()
+        assert worker.attempt("web") is None
+        shown = desk.shown(ALIAS)
+        assert shown.next_attempt_at is not None
+        waits.append((shown.next_attempt_at - desk.clock()).total_seconds())
+        desk.advance(waits[-1] - 0.001)
+        assert worker.work() == ()
+        desk.advance(0.001)
+    assert desk.shown(ALIAS).last_error == "[redacted] was wrong"
+    worker.work()
+
+    assert waits == [1, 2, 4]
+    assert len(set(fake.keys)) == 1
+    assert len({effect for _, effect in fake.calls}) == 1
+    assert (desk.shown(ALIAS).attempts, desk.shown(ALIAS).state) == (4, State.DONE)
+    assert b"hunter2" not in b"".join(event.body for event in desk.events())
+
+
+@pytest.mark.req("RS-10")
+def test_keeps_the_order_of_a_scope_while_other_scopes_go_on(desk: Desk, fake: FakeTarget) -> None:
+    desk.pin("web.1", ALIAS, DNS)
+    desk.advance(0.5)  # so web is due first, and fails
+    desk.pin("api.1", DNS, scope="api")
+    fake.fail("busy")
+    worker = desk.worker(by_operation(fake, OPERATIONS))
+
+    worker.work()
+    worker.work()
+    desk.advance(10)
+    worker.work()
+    worker.work()
+
+    performed = [(effect.scope, effect.operation) for _, effect in fake.calls]
+    assert [name for scope, name in performed if scope == "web"] == [ALIAS, ALIAS, DNS]
+    assert ("api", DNS) in performed[:2]
+    assert len(performed) == 4
+    assert pending(desk.store) == []
+
+
+@pytest.mark.req("RS-10")
+def test_a_newer_intent_supersedes_the_pending_one_by_a_fact_of_its_own(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    desk.pin("web.1", ALIAS, DNS)
+    head = desk.head()
+
+    desk.pin("web.2", ALIAS)
+    worker = desk.worker(by_operation(fake, OPERATIONS))
+    worker.work()
+    worker.work()
+
+    assert desk.types(head)[:3] == ["ReleaseTransitioned", "IntentRequested", "IntentSuperseded"]
+    old = desk.shown(ALIAS)
+    assert (old.state, old.attempts) == (State.SUPERSEDED, 0)
+    assert old.superseded_by == intent(ALIAS, "web.2")
+    assert [(effect.operation, effect.release_id) for _, effect in fake.calls] == [
+        (DNS, "web.1"),
+        (ALIAS, "web.2"),
+    ]
+
+
+def test_an_effect_that_was_under_way_when_it_was_superseded_is_recorded_as_it_was(
+    desk: Desk,
+) -> None:
+    class Overtaken(FakeTarget):
+        def perform(self, key: str, effect: Effect) -> Done | Failed:
+            if effect.release_id == "web.1":
+                desk.pin("web.2", ALIAS)
+            return super().perform(key, effect)
+
+    desk.pin("web.1", ALIAS)
+    target = Overtaken()
+    worker = desk.worker({ALIAS: target})
+
+    worker.work()
+    worker.work()
+
+    assert desk.types().count("AttemptSucceeded") == 2
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.SUPERSEDED, 1)
+    assert desk.shown(ALIAS, "web.2").state is State.DONE
+    assert [effect.release_id for _, effect in target.calls] == ["web.1", "web.2"]
+
+
+@pytest.mark.req("RS-10")
+def test_gives_up_after_twelve_attempts_aloud_and_lets_the_next_one_pass(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    desk.pin("web.1", ALIAS, DNS)
+    fake.fail(*["busy"] * ATTEMPTS_MAX)
+    worker = desk.worker(by_operation(fake, OPERATIONS))
+
+    for _ in range(ATTEMPTS_MAX):
+        worker.work()
+        desk.advance(300)
+    assert desk.types()[-2:] == ["AttemptFailed", "IntentDied"]
+    worker.work()
+
+    assert ATTEMPTS_MAX == 12
+    assert len(set(fake.keys[:ATTEMPTS_MAX])) == 1
+    (dead,) = in_state(desk.store, State.DEAD, limit=10)
+    assert (dead.id, dead.attempts, dead.last_error) == (intent(ALIAS), 12, "busy")
+    assert desk.shown(DNS).state is State.DONE
+    assert {item.operation for item in of_scope(desk.store, "web", limit=10)} == {ALIAS, DNS}
+    assert [item.id for item in in_state(desk.store, State.DONE, limit=10)] == [intent(DNS)]
+
+
+@pytest.mark.req("RS-10")
+def test_redrives_a_dead_letter_under_its_old_key(desk: Desk, fake: FakeTarget) -> None:
+    desk.pin("web.1", ALIAS)
+    fake.fail("status 410", retryable=False)
+    fake.fail(*["busy"] * (ATTEMPTS_MAX - 1))
+    worker = desk.worker({ALIAS: fake})
+    worker.work()
+    assert desk.shown(ALIAS).state is State.DEAD
+    command = RedriveIntent(
+        scope="web", intent_id=intent(ALIAS), by="user_1", reason="mended the receiver"
+    )
+
+    desk.control.execute(redrive_intent, command)
+    head = desk.head()
+    desk.control.execute(redrive_intent, command)
+    assert desk.head() == head
+    for _ in range(ATTEMPTS_MAX):
+        worker.work()
+        desk.advance(300)
+
+    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).attempts == ATTEMPTS_MAX + 1
+    assert len(set(fake.keys)) == 1
+    with pytest.raises(IllegalTransition):
+        desk.control.execute(redrive_intent, command)
+
+
+def test_does_not_redrive_what_something_newer_has_replaced(desk: Desk, fake: FakeTarget) -> None:
+    desk.pin("web.1", ALIAS)
+    fake.fail("status 410", retryable=False)
+    worker = desk.worker({ALIAS: fake})
+    worker.work()
+    desk.pin("web.2", ALIAS)
+    worker.work()
+    head = desk.head()
+
+    with pytest.raises(NewerIntent):
+        desk.control.execute(
+            redrive_intent,
+            RedriveIntent(scope="web", intent_id=intent(ALIAS), by="user_1", reason="again"),
+        )
+    with pytest.raises(NotFound):
+        desk.control.execute(
+            redrive_intent,
+            RedriveIntent(scope="web", intent_id=intent(DNS), by="user_1", reason="again"),
+        )
+
+    assert desk.head() == head
+
+
+@pytest.mark.req("RS-10")
+def test_an_outcome_that_is_known_already_changes_nothing_but_a_success_always_counts(
+    desk: Desk,
+) -> None:
+    desk.pin("web.1", ALIAS)
+
+    def record(succeeded: bool) -> list[str]:
+        head = desk.head()
+        command = RecordAttempt(
+            scope="web", intent_id=intent(ALIAS), attempt=1, succeeded=succeeded, detail="x"
+        )
+        desk.control.execute(record_attempt, command)
+        return desk.types(head)
+
+    assert record(False) == ["AttemptFailed"]
+    assert record(False) == []
+    assert record(True) == ["AttemptSucceeded"]
+    assert record(True) == record(False) == []
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.DONE, 1)
+
+
+def test_fails_an_operation_that_has_no_target_and_takes_it_up_when_there_is_one(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    desk.pin("web.1", ALIAS)
+
+    desk.worker({}).work()
+    assert desk.shown(ALIAS).last_error == "no target does [redacted] here"
+    desk.advance(1)
+    desk.worker({ALIAS: fake}).work()
+
+    assert desk.shown(ALIAS).state is State.DONE
+
+
+def test_leaves_a_scope_alone_that_another_worker_holds(desk: Desk, fake: FakeTarget) -> None:
+    desk.pin("web.1", ALIAS)
+    desk.pin("api.1", ALIAS, scope="api")
+    Leases(desk.store).acquire("outbox/web", "theirs", now=T0, seconds=30)
+    worker = desk.worker({ALIAS: fake})
+
+    assert [made.scope for made in worker.work()] == ["api"]
+    desk.advance(30)
+    assert [made.scope for made in worker.work()] == ["web"]
+
+
+def test_performs_nothing_when_the_lease_could_run_out_under_it(desk: Desk) -> None:
+    """A process that slept between its claim and the effect must not act on an old claim."""
+    desk.pin("web.1", ALIAS)
+    slow = FakeTarget(timeout_seconds=20)
+    times = iter([T0, T0, T0])  # the round, the claim, the look at the queue; then it sleeps
+    clock = lambda: next(times, T0 + timedelta(seconds=10))  # noqa: E731
+    control = Control(desk.store, FOLDS, landed(desk.store), clock=clock)
+
+    assert Worker(control, {ALIAS: slow}).work() == ()
+
+    assert slow.calls == []
+    with pytest.raises(InvalidInput):
+        desk.worker({ALIAS: FakeTarget(timeout_seconds=30)})
+
+
+def test_works_in_bounded_rounds_and_stops_when_told(desk: Desk, fake: FakeTarget) -> None:
+    for number in range(5):
+        desk.pin("web.1", ALIAS, scope=f"web-{number}")
+    worker = desk.worker({ALIAS: fake})
+    stop = Event()
+
+    assert len(worker.work(limit=2)) == 2
+    waited = []
+
+    def wait(event: Event, seconds: float) -> None:
+        waited.append(seconds)
+        event.set()
+
+    worker.run(stop, poll_seconds=7, wait=wait)
+
+    assert waited == [7]
+    assert len(fake.calls) == 5
+    assert worker.work(stop) == ()
+
+
+def test_outlives_a_store_that_fails_and_loses_nothing(desk: Desk, fake: FakeTarget) -> None:
+    """What could not be recorded is done again, with the same key."""
+    desk.pin("web.1", ALIAS)
+    errors: list[TidegateError] = [StoreUnavailable("no"), OutcomeUnknown("perhaps")]
+
+    class Failing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(desk.store, name)
+
+        def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+            if commits[0].facts and errors:
+                return (errors.pop(0),)
+            return desk.store.commit(*commits)
+
+    failing = Failing()
+    control = Control(failing, FOLDS, landed(failing), clock=desk.clock)  # type: ignore[arg-type]
+    stop = Event()
+    rounds = []
+
+    def wait(event: Event, seconds: float) -> None:
+        rounds.append(seconds)
+        if len(rounds) == 4:
+            event.set()
+
+    Worker(control, {ALIAS: fake}).run(stop, wait=wait)
+
+    assert errors == []
+    assert len(fake.calls) == 3
+    assert len(set(fake.keys)) == 1
+    assert desk.shown(ALIAS).state is State.DONE
+
+
+# ── death between two steps ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RS-8", "RS-10")
+@pytest.mark.parametrize("point", list(Point))
+def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
+    desk: Desk, address: Address | None, tmp_path: Path, point: Point
+) -> None:
+    """A real process ends at the point; in memory, which dies with it, its worker does."""
+    desk.pin("web.1", ALIAS, DNS)
+    journal = str(tmp_path / "journal")
+    if address is None:
+        with pytest.raises(Killed):
+            work_and_die(desk.store, point, journal, raise_killed, desk.clock)
+    else:
+        child = get_context("spawn").Process(target=die_in_child, args=(address, point, journal))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 9
+
+    target = JournalTarget(journal)
+    worker = desk.worker(by_target(target))
+    before = target.keys()
+    worker.work()
+    leased = point not in (Point.BEFORE_CLAIM, Point.AFTER_RELEASE)
+    assert (target.keys() == before) is leased  # the dead one's claim holds for its time
+    desk.advance(30)
+    for _ in range(3):
+        worker.work()
+
+    wanted = [f"web:web.1:{operation}:0" for operation in (ALIAS, DNS)]
+    keys = target.keys()
+    assert list(dict.fromkeys(keys)) == wanted
+    repeated = point in (Point.AFTER_EFFECT, Point.BEFORE_RECORD)
+    assert len(keys) == (3 if repeated else 2)
+    assert [desk.shown(name).state for name in (ALIAS, DNS)] == [State.DONE] * 2
+    assert pending(desk.store) == []
+
+
+def by_target(target: JournalTarget) -> dict[str, JournalTarget]:
+    return dict.fromkeys(OPERATIONS, target)
+
+
+# ── two at once ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RS-10")
+def test_two_workers_perform_everything_in_the_order_of_each_scope(
+    store: Store,
+    address: Address | None,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    desk = desk_on(store, clock=system_clock)
+    scopes = [f"web-{number}" for number in range(4)]
+    for scope in scopes:
+        desk.pin("web.1", *OPERATIONS, scope=scope)
+    journal = str(tmp_path / "journal")
+
+    if address is None:
+        with ThreadPoolExecutor(2) as threads:
+            made = sum(threads.map(lambda _: drain_on(store, journal), range(2)))
+    else:
+        pool: ProcessPoolExecutor = request.getfixturevalue("processes")
+        waiting = [pool.submit(drain, address, journal) for _ in range(2)]
+        made = sum(future.result() for future in waiting)
+
+    keys = JournalTarget(journal).keys()
+    assert made == len(keys) == 2 * len(OPERATIONS) * len(scopes)  # each failed once
+    for scope in scopes:
+        performed = [key.split(":")[2] for key in keys if key.startswith(f"{scope}:")]
+        assert performed == [operation for operation in OPERATIONS for _ in range(2)]
+    assert len(set(keys)) == len(OPERATIONS) * len(scopes)
+    desk.prove()
+
+
+# ── the effect first ──────────────────────────────────────────────────────────────────────────────
+
+KEY = "web:web.1:lambda_alias_update:0"
+
+
+def effect() -> Effect:
+    return Effect("web", ALIAS, "web.1", RequestedState(release_id="web.1"), 0, T0)
+
+
+def recording(desk: Desk, seen: list[Observation]) -> Callable[[Observation], str]:
+    def record(observation: Observation) -> str:
+        seen.append(observation)
+        command = Pin(scope="web", release_id="web.1", command_id="c1")
+        desk.control.execute(pin, command, key=KEY)
+        return "recorded"
+
+    return record
+
+
+@pytest.mark.req("RS-8")
+def test_effect_first_performs_observes_and_only_then_commits(desk: Desk, fake: FakeTarget) -> None:
+    """RS-8: "perform with the key, observe, commit state and event with evidence"."""
+    seen: list[Observation] = []
+    record = recording(desk, seen)
+
+    assert perform_then_record(fake, KEY, effect(), record) == "recorded"
+
+    assert fake.keys == (KEY,)
+    assert seen == [Observation(KEY, {"releaseId": "web.1"})]
+    assert desk.types() == ["ReleaseRegistered"]
+
+
+@pytest.mark.req("RS-8")
+def test_effect_first_recovers_from_key_and_observation_when_the_commit_failed(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """RS-8: "if that commit fails, recover from key and observation"."""
+
+    def refuse(observation: Observation) -> str:
+        raise StoreUnavailable("not now")
+
+    seen: list[Observation] = []
+    record = recording(desk, seen)
+    assert recover(fake, KEY, effect(), record) is None
+    with pytest.raises(StoreUnavailable):
+        perform_then_record(fake, KEY, effect(), refuse)
+    assert desk.head() == 0
+
+    assert recover(fake, KEY, effect(), record) == "recorded"
+    assert perform_then_record(fake, KEY, effect(), record) == "recorded"
+
+    assert fake.keys == (KEY,)
+    assert desk.types() == ["ReleaseRegistered"]
+
+
+@pytest.mark.req("RS-8")
+def test_effect_first_records_nothing_that_was_not_seen(desk: Desk) -> None:
+    class Liar(FakeTarget):
+        def observe(self, scope: str, operation: str) -> Observation | None:
+            return Observation("somebody:else:was:7")
+
+    def never(observation: Observation) -> str:
+        raise AssertionError("nothing was seen")
+
+    failing = FakeTarget(answers=[Failed("busy"), Failed("gone", retryable=False)])
+    with pytest.raises(EffectFailed):
+        perform_then_record(failing, KEY, effect(), never)
+    with pytest.raises(EffectRefused):
+        perform_then_record(failing, KEY, effect(), never)
+    with pytest.raises(NotObserved):
+        perform_then_record(Liar(), KEY, effect(), never)
+
+    assert desk.head() == 0
+
+
+def test_names_an_intent_by_the_command_that_asked_for_it(desk: Desk) -> None:
+    desk.pin("web.1", ALIAS, command_id="c-7")
+
+    id = intent_id("web", ALIAS, "web.1", "c-7")
+
+    assert desk.store.get(delivery_key(id))[0] is not None

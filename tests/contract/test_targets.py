@@ -1,0 +1,519 @@
+"""Targets against real receivers: a server on loopback, a program, a directory."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.outbox_world import OPERATIONS, T0, desk_on, opened
+from tidegate.clock import system_clock
+from tidegate.control.targets import Done, Effect, Failed, Observation, Target, Unobservable
+from tidegate.control.targets.addresses import (
+    DestinationRefused,
+    destination,
+    is_public,
+    resolved,
+)
+from tidegate.control.targets.command import CommandTarget
+from tidegate.control.targets.file import FileTarget
+from tidegate.control.targets.webhook import (
+    ANSWER_BYTES_MAX,
+    SKEW_SECONDS_MAX,
+    WebhookTarget,
+    cloud_event,
+    is_authentic,
+    signed,
+)
+from tidegate.domain.outbox import RequestedState
+from tidegate.domain.outbox.rows import State
+from tidegate.errors import InvalidInput
+
+ALIAS = OPERATIONS[0]
+SECRET = b"a secret of thirty-two bytes ...."
+KEY = "web:web.1:lambda_alias_update:0"
+NO_ENGINE = {"engines": None, "reason": "a target knows no store"}
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def effect(sequence: int = 0, release_id: str = "web.1") -> Effect:
+    state = RequestedState(release_id=release_id, status="active")
+    return Effect("web", ALIAS, release_id, state, sequence, T0)
+
+
+# ── a receiver ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps what it was sent, and answers as it is told."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0, answer: Answer | None = None) -> None:
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.answer = answer or (lambda handler: reply(handler, 204))
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.requests.append((self.path, headers, body))
+        self.server.answer(self)
+
+    do_GET = do_POST
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def reply(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name, value)
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@contextmanager
+def receiving(port: int = 0, answer: Answer | None = None) -> Iterator[Receiver]:
+    with Receiver(port, answer) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def webhook(place: str, **settings: Any) -> WebhookTarget:
+    settings.setdefault("allowed", (place,))
+    return WebhookTarget(f"http://{place}/hooks?x=1", SECRET, **settings)
+
+
+# ── webhooks ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RS-9", **NO_ENGINE)
+def test_sends_a_signed_cloud_event_that_its_receiver_can_prove() -> None:
+    with receiving() as server:
+        outcome = webhook(server.place).perform(KEY, effect(7))
+
+    ((path, headers, body),) = server.requests
+    assert outcome == Done("status 204")
+    assert path == "/hooks?x=1"
+    assert headers["host"] == server.place
+    assert headers["content-type"] == "application/cloudevents+json"
+    assert headers["idempotency-key"] == KEY
+    assert is_authentic(SECRET, headers, body, system_clock())
+    assert not is_authentic(b"another secret, as long", headers, body, system_clock())
+    assert not is_authentic(SECRET, headers, body + b" ", system_clock())
+    event = json.loads(body)
+    assert event["data"]["requestedState"] == {"releaseId": "web.1", "status": "active"}
+    assert (event["specversion"], event["id"], event["subject"]) == ("1.0", KEY, "web")
+    assert (event["sequence"], event["time"]) == ("7", "2026-04-24T19:00:00.000000Z")
+    assert cloud_event(KEY, effect(7)) == body
+
+
+def test_tells_an_old_request_from_a_new_one() -> None:
+    headers = signed(SECRET, T0, b"{}")
+    sent = int(T0.timestamp())
+
+    assert is_authentic(SECRET, headers, b"{}", datetime.fromtimestamp(sent + 300, UTC))
+    late = datetime.fromtimestamp(sent + SKEW_SECONDS_MAX + 1, UTC)
+    assert not is_authentic(SECRET, headers, b"{}", late)
+    assert not is_authentic(SECRET, {**headers, "tidegate-timestamp": "²"}, b"{}", T0)
+
+
+@pytest.mark.req("RS-8", "RS-10")
+def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
+    address: Address | None,
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with opened(address) as store:
+        desk = desk_on(store)
+        desk.pin("web.1", ALIAS)
+        target = webhook(f"127.0.0.1:{port}", timeout_seconds=5.0)
+        worker = desk.worker({ALIAS: target})
+
+        worker.work()
+        desk.advance(1)
+        worker.work()
+        assert desk.shown(ALIAS).last_error == "no answer: ConnectError"
+        desk.advance(2)
+        with receiving(port, lambda handler: reply(handler, 503)) as server:
+            worker.work()
+            desk.advance(4)
+            server.answer = lambda handler: reply(handler, 200)
+            worker.work()
+
+        assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.DONE, 4)
+        assert [headers["idempotency-key"] for _, headers, _ in server.requests] == [KEY] * 2
+        assert len({body for *_, body in server.requests}) == 1
+        desk.prove()
+
+
+@pytest.mark.parametrize(
+    ("status", "retryable"),
+    [(400, False), (401, False), (404, False), (408, True), (410, False), (429, True), (500, True)],
+)
+def test_tells_what_may_work_later_from_what_never_will(status: int, retryable: bool) -> None:
+    with receiving(answer=lambda handler: reply(handler, status, b"secret=1")) as server:
+        assert webhook(server.place).perform(KEY, effect()) == Failed(f"status {status}", retryable)
+
+
+def test_follows_no_redirect_and_keeps_no_cookie() -> None:
+    with receiving() as decoy:
+
+        def away(handler: BaseHTTPRequestHandler) -> None:
+            where = {"location": f"http://{decoy.place}/", "set-cookie": "a=b"}
+            reply(handler, 307, b"", **where)
+
+        with receiving(answer=away) as server:
+            target = webhook(server.place, allowed=(server.place, decoy.place))
+            assert target.perform(KEY, effect()) == Failed("status 307", False)
+            target.perform(KEY, effect())
+
+    assert decoy.requests == []
+    assert "cookie" not in server.requests[1][1]
+
+
+def test_ends_an_exchange_that_drips() -> None:
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for number in range(100):
+            time.sleep(0.05)
+            try:
+                handler.wfile.write(f"x-{number}: 1\r\n".encode())
+            except OSError:
+                return
+
+    with receiving(answer=drip) as server:
+        began = time.monotonic()
+        outcome = webhook(server.place, timeout_seconds=0.3).perform(KEY, effect())
+
+        assert outcome == Failed("no answer: ReadTimeout")
+        assert time.monotonic() - began < 2
+
+
+def test_reads_no_more_of_an_answer_than_it_may() -> None:
+    sent = []
+
+    def flood(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            for _ in range(4_000):
+                handler.wfile.write(b"x" * 16_384)
+                sent.append(16_384)
+        except OSError:
+            pass
+
+    with receiving(answer=flood) as server:
+        assert webhook(server.place).perform(KEY, effect()) == Done("status 200")
+
+    assert sum(sent) < 4_000 * 16_384
+    assert ANSWER_BYTES_MAX == 65_536
+
+
+def test_observes_through_a_get_and_believes_only_the_declared_shape() -> None:
+    state = json.dumps({"idempotencyKey": KEY, "state": {"releaseId": "web.1"}}).encode()
+    with receiving(answer=lambda handler: reply(handler, 200, state)) as server:
+        target = webhook(server.place, observable=True)
+        assert target.observe("web", ALIAS) == Observation(KEY, {"releaseId": "web.1"})
+        assert webhook(server.place).observe("web", ALIAS) is None
+        server.answer = lambda handler: reply(handler, 200, b"[1]")
+        with pytest.raises(Unobservable):
+            target.observe("web", ALIAS)
+        server.answer = lambda handler: reply(handler, 500)
+        with pytest.raises(Unobservable):
+            target.observe("web", ALIAS)
+    with pytest.raises(Unobservable):
+        target.observe("web", ALIAS)
+
+
+def test_takes_no_short_secret() -> None:
+    with pytest.raises(InvalidInput):
+        WebhookTarget("https://hooks.example.com/", b"short")
+
+
+# ── addresses ─────────────────────────────────────────────────────────────────────────────────────
+
+BYPASSES = (
+    *("http://127.0.0.1/", "https://127.0.0.1/", "https://127.1/", "https://2130706433/"),
+    *("https://0x7f000001/", "https://0x7f.0.0.1/", "https://0177.0.0.1/", "https://017700000001/"),
+    *("https://127.0.0.1./", "https://0/", "https://0.0.0.0/", "https://127.0.0.1:443@x.example/"),
+    *("https://[::1]/", "https://[::]/", "https://[::ffff:127.0.0.1]/", "https://[::7f00:1]/"),
+    *("https://[::ffff:7f00:1]/", "https://[64:ff9b::7f00:1]/", "https://[2002:7f00:1::]/"),
+    *(
+        "https://[fe80::1%25eth0]/",
+        "https://[fe80::1]/",
+        "https://[fc00::1]/",
+        "https://[ff02::1]/",
+    ),
+    *(
+        "https://[fd00:ec2::254]/",
+        "https://10.0.0.1/",
+        "https://172.16.0.1/",
+        "https://192.168.1.1/",
+    ),
+    *("https://169.254.169.254/", "https://100.100.100.200/", "https://168.63.129.16/"),
+    *(
+        "https://192.0.0.192/",
+        "https://224.0.0.1/",
+        "https://255.255.255.255/",
+        "https://240.0.0.1/",
+    ),
+    *("https://198.18.0.1/", "https://192.0.2.1/", "https://100.64.0.1/", "https://192.88.99.1/"),
+    *("https://user:pass@hooks.example.com/", "https://hooks.example.com@127.0.0.1/"),
+    *("https://127.0.0.1\\@hooks.example.com/", "https://hooks.example.com#@127.0.0.1/"),
+    *(
+        "https://hooks.example.com:22/",
+        "https://hooks.example.com:0/",
+        "https://hooks.example.com:x/",
+    ),
+    *("https://hooks.example.com:99999/", "http://hooks.example.com/", "ftp://hooks.example.com/"),
+    *(
+        "file:///etc/passwd",
+        "gopher://127.0.0.1/",
+        "//127.0.0.1/",
+        "https:/127.0.0.1/",
+        "https:///x",
+    ),
+    *("", "https://", "https://hooks example.com/", "https://hooks.example.com/\r\nhost: x"),
+    *("https://ⓛocalhost/", "https://１27.0.0.1/", "https://-x.example/", "https://x..example/"),
+    *("https://hooks.example.com./", "https://example.0x7f/", "https://example.127/"),
+    *("https://localhost/", "https://metadata.example/", "https://rebinding.example/"),
+    *("https://half.example/", "https://[::1", "https://[::1]x/", "https://0x/"),
+)
+NAMES = {
+    "localhost": ("127.0.0.1", "::1"),
+    "metadata.example": ("169.254.169.254",),
+    "rebinding.example": ("10.0.0.7",),
+    "half.example": ("93.184.216.34", "127.0.0.1"),  # one good address does not excuse the other
+    "hooks.example.com": ("93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"),
+}
+
+
+def look_up(host: str, port: int) -> tuple[str, ...]:
+    return NAMES.get(host, (host,))
+
+
+@pytest.mark.parametrize("url", BYPASSES)
+def test_refuses_whatever_leads_to_an_address_that_is_not_public(url: str) -> None:
+    """C-22: "refuse loopback, link-local, private, ULA, multicast, metadata"."""
+    with pytest.raises(DestinationRefused):
+        resolved(destination(url), look_up)
+
+
+def test_lets_through_a_public_address_and_what_is_allowed_by_name() -> None:
+    public = destination("https://hooks.example.com/x?y=%20z")
+    assert resolved(public, look_up) == NAMES["hooks.example.com"]
+    assert public.url == "https://hooks.example.com:443/x?y=%20z"
+    assert destination("https://[2606:2800:220:1::1]/").url == "https://[2606:2800:220:1::1]:443/"
+    allowed = ("127.0.0.1:8080",)
+    assert resolved(destination("http://127.0.0.1:8080/", allowed), look_up) == ("127.0.0.1",)
+    for other in ("http://127.0.0.1:8081/", "http://127.0.0.2:8080/", "https://127.0.0.1/"):
+        with pytest.raises(DestinationRefused):
+            resolved(destination(other, allowed), look_up)
+    assert len(BYPASSES) >= 60
+    assert not is_public("not an address")
+
+
+def test_connects_to_the_address_that_was_checked_and_to_no_other() -> None:
+    """A resolver that answers otherwise the second time finds that nobody asks it."""
+    asked = []
+
+    def rebinding(host: str, port: int) -> tuple[str, ...]:
+        asked.append(host)
+        return ("127.0.0.1",) if len(asked) == 1 else ("127.0.0.2",)
+
+    with receiving() as server:
+        port = server.server_address[1]
+        place = f"rebinding.example:{port}"
+        target = webhook(place, resolve=rebinding)
+        assert target.perform(KEY, effect()) == Done("status 204")
+
+    assert asked == ["rebinding.example"]
+    assert server.requests[0][1]["host"] == place
+
+
+def test_connects_to_nothing_when_a_name_turns_private() -> None:
+    with receiving() as decoy:
+        target = WebhookTarget(
+            "https://hooks.example.com/", SECRET, resolve=lambda host, port: ("127.0.0.1",)
+        )
+        outcome = target.perform(KEY, effect())
+
+    assert isinstance(outcome, Failed)
+    assert not outcome.retryable
+    assert decoy.requests == []
+    with pytest.raises(DestinationRefused):
+        WebhookTarget(f"http://{decoy.place}/", SECRET)
+
+
+def test_waits_for_a_name_that_has_no_address_now() -> None:
+    def nowhere(host: str, port: int) -> tuple[str, ...]:
+        raise socket.gaierror("no such name")
+
+    target = WebhookTarget("https://hooks.example.com/", SECRET, resolve=nowhere)
+
+    assert target.perform(KEY, effect()) == Failed("no answer: gaierror")
+
+
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def program(*lines: str) -> list[str]:
+    return [sys.executable, "-c", "\n".join(("import json, os, sys, time", *lines))]
+
+
+def test_runs_a_program_without_a_shell_and_with_nothing_of_ours_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUR_SECRET", "hunter2")
+    note = tmp_path / "note"
+    lines = (
+        f"note = open({str(note)!r}, 'w')",
+        "json.dump([sys.argv[1:], dict(os.environ), json.load(sys.stdin)], note)",
+    )
+    words = ["$HOME", "; touch x", "`id`"]
+    target = CommandTarget([*program(*lines), *words], environment={"REGION": "local"})
+
+    assert target.perform(KEY, effect(3)) == Done()
+
+    argv, environment, given = json.loads(note.read_text())
+    assert argv == words
+    environment.pop("LC_CTYPE", None)  # the interpreter's own
+    assert environment == {
+        "REGION": "local",
+        "TIDEGATE_IDEMPOTENCY_KEY": KEY,
+        "TIDEGATE_SCOPE": "web",
+        "TIDEGATE_OPERATION": ALIAS,
+    }
+    assert (given["sequence"], given["requestedState"]["releaseId"]) == (3, "web.1")
+
+
+@pytest.mark.parametrize(("status", "retryable"), [(1, True), (64, False), (75, True), (78, False)])
+def test_reads_the_exit_status_of_a_program(status: int, retryable: bool) -> None:
+    target = CommandTarget(program("sys.stderr.write('no luck')", f"sys.exit({status})"))
+
+    assert target.perform(KEY, effect()) == Failed(f"exit status {status}: no luck", retryable)
+
+
+def test_ends_a_program_that_takes_too_long_with_all_that_it_started(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    child = f"import time; time.sleep(1); open({str(note)!r}, 'w')"
+    lines = (
+        "import subprocess",
+        f"subprocess.Popen([sys.executable, '-c', {child!r}])",
+        "time.sleep(60)",
+    )
+    target = CommandTarget(program(*lines), timeout_seconds=0.5)
+
+    assert target.perform(KEY, effect()) == Failed("the program took too long and was ended")
+
+    time.sleep(1.2)
+    assert not note.exists()
+
+
+def test_a_program_that_is_not_there_is_a_failure_and_a_text_is_no_command() -> None:
+    outcome = CommandTarget(["./no-such-program"]).perform(KEY, effect())
+    assert outcome == Failed("the program did not start: No such file or directory")
+    for wrong in ("ls -l", [], ["a\0b"]):
+        with pytest.raises(InvalidInput):
+            CommandTarget(wrong)
+
+
+def test_observes_through_a_program() -> None:
+    state = json.dumps({"idempotencyKey": KEY, "state": {"releaseId": "web.1"}})
+    seeing = CommandTarget(program(), observing=program(f"print({state!r})"))
+    assert seeing.observe("web", ALIAS) == Observation(KEY, {"releaseId": "web.1"})
+    assert CommandTarget(program()).observe("web", ALIAS) is None
+    for broken in (program("sys.exit(1)"), program("print('?')"), ["./no-such-program"]):
+        with pytest.raises(Unobservable):
+            CommandTarget(program(), observing=broken).observe("web", ALIAS)
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_replaces_a_file_as_a_whole_once_per_key_and_never_by_something_older(
+    tmp_path: Path,
+) -> None:
+    target = FileTarget(tmp_path)
+    assert target.observe("web", ALIAS) == Observation()
+
+    assert target.perform(KEY, effect(1)) == Done()
+    file = tmp_path / "web" / f"{ALIAS}.json"
+    written = file.stat().st_mtime_ns, file.stat().st_ino
+    assert target.perform(KEY, effect(1)) == Done("it stands already")
+    assert (file.stat().st_mtime_ns, file.stat().st_ino) == written
+    newer = "web:web.2:lambda_alias_update:2"
+    assert target.perform(newer, effect(2, "web.2")) == Done()
+    assert target.perform(KEY, effect(1)) == Failed("a newer effect stands there", False)
+
+    seen = target.observe("web", ALIAS)
+    assert seen == Observation(newer, {"releaseId": "web.2", "status": "active"})
+    assert [path.name for path in (tmp_path / "web").iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("scope", ["../web", "/web", ".", "..", "a/b", "", "a\0b", "Web"])
+def test_writes_nowhere_else(tmp_path: Path, scope: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    target: Target = FileTarget(home)
+    strange = Effect(scope, ALIAS, "web.1", RequestedState(release_id="web.1"), 0, T0)
+
+    with pytest.raises(InvalidInput):
+        target.perform(KEY, strange)
+    with pytest.raises(InvalidInput):
+        target.observe("web", f"../{ALIAS}")
+
+    assert list(home.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [home]
+
+
+def test_follows_no_link_and_takes_nothing_for_ours_that_is_not(tmp_path: Path) -> None:
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    away.mkdir()
+    (home / "web").symlink_to(away)
+    (home / "api").mkdir()
+    (home / "api" / f"{ALIAS}.json").write_text("{}")
+    target = FileTarget(home)
+
+    linked = target.perform(KEY, effect())
+    strange = Effect("api", ALIAS, "web.1", RequestedState(release_id="web.1"), 0, T0)
+    foreign = target.perform(KEY, strange)
+
+    assert isinstance(linked, Failed)
+    assert list(away.iterdir()) == []
+    assert foreign == Failed("the file holds something that is not ours", False)
+    with pytest.raises(Unobservable):
+        target.observe("api", ALIAS)
+    with pytest.raises(InvalidInput):
+        FileTarget(tmp_path / "nowhere")

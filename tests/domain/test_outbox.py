@@ -1,0 +1,510 @@
+"""The rules of the outbox: names, secrets, back-off, the edges of an intent, what a look means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.outbox import FOLDS, IntentRequested, RequestedState, owe
+from tidegate.domain.outbox.attempts import (
+    ATTEMPTS_MAX,
+    BACK_OFF_SECONDS_MAX,
+    JITTER_MAX,
+    RecordAttempt,
+    RedriveIntent,
+    RequestEffect,
+    back_off,
+    decide_record,
+    decide_redrive,
+    decide_request,
+)
+from tidegate.domain.outbox.facts import (
+    FACTS,
+    AttemptFailed,
+    AttemptSucceeded,
+    DriftDetected,
+    DriftRepaired,
+    Finding,
+    IntentDied,
+    IntentRedriven,
+    IntentSuperseded,
+    Progress,
+    ReconciliationRefused,
+)
+from tidegate.domain.outbox.folds import (
+    OPERATIONS_MAX,
+    IntentExists,
+    step_delivery,
+    step_drift,
+    step_intent,
+    step_queue,
+)
+from tidegate.domain.outbox.names import IdempotencyKey, read_key
+from tidegate.domain.outbox.reconciliation import (
+    Observation,
+    ReconcileActual,
+    ReconcileEffect,
+    decide_actual,
+    decide_effect,
+    judge,
+)
+from tidegate.domain.outbox.rows import Delivery, Drift, Intent, Queue, State
+from tidegate.domain.outbox.secrecy import (
+    ERROR_CHARS_MAX,
+    SecretRefused,
+    redacted,
+    requested_state,
+)
+from tidegate.errors import IllegalTransition, Invalid, InvalidInput, LimitExceeded, NotFound
+
+T0 = datetime(2026, 4, 24, 19, 0, tzinfo=UTC)
+PURE: dict[str, Any] = {"engines": None, "reason": "a pure function"}
+OLD = "RELEASE#web/OUTBOX#alias#web.1#c1"
+NEW = "RELEASE#web/OUTBOX#alias#web.2#c2"
+
+
+def asked(release_id: str = "web.1", command_id: str = "c1", **other: Any) -> IntentRequested:
+    said: dict[str, Any] = {
+        "scope": "web",
+        "operation": "alias",
+        "release_id": release_id,
+        "version": 1,
+        "command_id": command_id,
+        "state": {"releaseId": release_id},
+        "now": T0,
+    }
+    return owe(**(said | other))
+
+
+# ── names and keys ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_makes_key_and_id_of_what_was_decided() -> None:
+    fact = asked()
+
+    assert fact.idempotency_key == "web:web.1:alias:1"
+    assert fact.intent_id == OLD
+    assert read_key(fact.idempotency_key) == IdempotencyKey("web", "web.1", "alias", 1)
+    assert asked(version=2).idempotency_key != fact.idempotency_key
+
+
+@pytest.mark.parametrize(
+    "text", ["", "web", "web:web.1:alias", "web:web.1:alias:-1", "web:web.1:alias:01", "a:b:c:d:1"]
+)
+def test_takes_no_other_text_for_a_key(text: str) -> None:
+    assert read_key(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("scope", "Web"),
+        ("scope", "a:b"),
+        ("scope", ""),
+        ("scope", "x" * 129),
+        ("operation", "rm -rf"),
+        ("operation", "../x"),
+        ("release_id", "a#b"),
+        ("release_id", "a:b"),
+        ("command_id", "a/b"),
+        ("version", -1),
+        ("version", 2**53),
+        ("now", datetime(2026, 4, 24)),  # noqa: DTZ001
+    ],
+)
+def test_refuses_names_that_would_break_a_key(name: str, text: Any) -> None:
+    with pytest.raises((InvalidInput, LimitExceeded)):
+        asked(**{name: text})
+
+
+# ── secrets ───────────────────────────────────────────────────────────────────────────────────────
+
+SECRETS = (
+    *("AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE", "ghp_0123456789abcdefghijABCDEFGHIJ"),
+    *("xoxb-1234567890-abc", "sk_live_abcdefghijklmnop", "glpat-abcdefghijklmnopqrst"),
+    *("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.x", "-----BEGIN RSA PRIVATE KEY-----"),
+    *("AIzaSyA1234567890abcdefghijklmno", "tg_0123456789abcdef0123456789", "password=hunter2"),
+    *("Bearer abc", "postgres://user:pass@db/x", "AQICAHhExampleKmsCiphertextBlob"),
+    *("wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY",),
+)
+
+
+@pytest.mark.req("RS-9", **PURE)
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("member", ["releaseId", "status", "digest", "channel"])
+def test_lets_no_credential_into_a_requested_state(member: str, secret: str) -> None:
+    """RS-9: "Credentials, key material and decrypted values are refused at write"."""
+    with pytest.raises(SecretRefused) as refusal:
+        requested_state({"releaseId": "web.1", member: secret})
+
+    assert secret not in str(refusal.value)
+    assert secret not in repr(refusal.value.facts)
+
+
+@pytest.mark.req("RS-9", **PURE)
+@pytest.mark.parametrize(
+    "member",
+    ["password", "dbPassword", "apiKey", "api_key", "token", "secretArn", "privateKey", "kmsKey"],
+)
+def test_refuses_members_that_announce_a_secret(member: str) -> None:
+    with pytest.raises(SecretRefused):
+        requested_state({"releaseId": "web.1", member: "x"})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"releaseId": ""},
+        {"releaseId": 7},
+        {"releaseId": "web.1", "notes": "probably fine"},
+        {"releaseId": "web.1", "digest": "md5:123"},
+        {"releaseId": "web.1", "status": "two words"},
+        {"releaseId": "web.1", "channel": {"nested": "x"}},
+        {"releaseId": "x" * 257},
+    ],
+)
+def test_takes_declared_members_of_their_form_and_nothing_else(state: dict[str, Any]) -> None:
+    with pytest.raises((InvalidInput, LimitExceeded)):
+        requested_state(state)
+
+
+def test_takes_a_snapshot_of_a_release() -> None:
+    digest = "sha256:" + "0f" * 32
+    wanted = RequestedState(
+        release_id="web.1", status="active", digest=digest, channel="web-stable"
+    )
+
+    assert requested_state(wanted) is wanted
+    sent = {"releaseId": "web.1", "status": "active", "digest": digest, "channel": "web-stable"}
+    assert requested_state(sent) == wanted
+    with pytest.raises(SecretRefused):
+        requested_state(replace(wanted, status="AKIAIOSFODNN7EXAMPLE"))
+
+
+@pytest.mark.req("RS-9", **PURE)
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("connection refused", "connection refused"),
+        ("status 503", "status 503"),
+        ("exit status 1: no luck", "exit status 1: no luck"),
+        ("password=hunter2", "[redacted]"),
+        ("the password is hunter", "the password is [redacted]"),
+        ("token: abc", "token: [redacted]"),
+        ("Authorization: Bearer abc", "Authorization: [redacted]"),
+        ("password= hunter was wrong", "[redacted] was wrong"),
+        ("AKIAIOSFODNN7EXAMPLE denied", "[redacted] denied"),
+        ("cannot reach db.internal:5432 now", "cannot reach [redacted] now"),
+        ("no file /etc/shadow here", "no file [redacted] here"),
+        ("a1 b2 c3 failed", "[redacted] failed"),
+        ("4111111111111111 declined", "[redacted] declined"),
+        ("", ""),
+    ],
+)
+def test_keeps_words_and_small_numbers_of_an_error(said: str, kept: str) -> None:
+    """RS-9: "lastError (redacted)"."""
+    assert redacted(said) == kept
+
+
+@pytest.mark.req("RS-9", **PURE)
+@given(st.text(max_size=200), st.sampled_from(SECRETS), st.text(max_size=2_000))
+def test_shows_no_secret_whatever_stands_around_it(before: str, secret: str, after: str) -> None:
+    shown = redacted(f"{before} {secret} {after}")
+
+    assert secret not in shown
+    assert len(shown) <= ERROR_CHARS_MAX
+    assert all(char.isascii() or char == "…" for char in shown)
+
+
+# ── back-off ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RS-10", **PURE)
+def test_doubles_the_wait_up_to_five_minutes() -> None:
+    waits = [back_off(attempt, JITTER_MAX).total_seconds() for attempt in range(1, 13)]
+
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert back_off(10**6, JITTER_MAX).total_seconds() == BACK_OFF_SECONDS_MAX
+
+
+@given(st.integers(1, 100), st.integers(0, JITTER_MAX))
+def test_spreads_waits_over_their_whole_length(attempt: int, jitter: int) -> None:
+    wait = back_off(attempt, jitter)
+
+    assert timedelta() <= wait <= back_off(attempt, JITTER_MAX)
+    for wrong in (-1, JITTER_MAX + 1):
+        with pytest.raises(InvalidInput):
+            back_off(attempt, wrong)
+
+
+# ── the edges of an intent ────────────────────────────────────────────────────────────────────────
+
+about: dict[str, Any] = {"scope": "web", "intent_id": OLD}
+SAMPLE: dict[type[Struct], Struct] = {
+    IntentSuperseded: IntentSuperseded(**about, by_intent_id=NEW),
+    AttemptSucceeded: AttemptSucceeded(**about, attempt=3),
+    AttemptFailed: AttemptFailed(**about, attempt=3, error="x", next_attempt_at=T0),
+    IntentDied: IntentDied(**about, attempts=3, reason="x"),
+    IntentRedriven: IntentRedriven(**about, by="user_1", reason="x", next_attempt_at=T0),
+}
+EDGES: dict[tuple[State, type[Struct]], State] = {
+    (State.PENDING, AttemptSucceeded): State.DONE,
+    (State.PENDING, AttemptFailed): State.PENDING,
+    (State.PENDING, IntentDied): State.DEAD,
+    (State.PENDING, IntentSuperseded): State.SUPERSEDED,
+    (State.DEAD, AttemptSucceeded): State.DONE,
+    (State.DEAD, IntentRedriven): State.PENDING,
+    (State.DONE, IntentRedriven): State.PENDING,
+    (State.SUPERSEDED, AttemptSucceeded): State.SUPERSEDED,
+    (State.SUPERSEDED, AttemptFailed): State.SUPERSEDED,
+}
+
+
+def delivery(state: State = State.PENDING, attempts: int = 0, **other: Any) -> Delivery:
+    return Delivery("web", "alias", state, T0, attempts, **other)
+
+
+@pytest.mark.parametrize(("state", "fact"), list(product(State, get_args(Progress))))
+def test_accepts_exactly_the_drawn_edges(state: State, fact: type[Struct]) -> None:
+    try:
+        after = step_delivery(delivery(state, 2), SAMPLE[fact], T0)  # type: ignore[arg-type]
+    except IllegalTransition:
+        assert (state, fact) not in EDGES
+    else:
+        assert after.state is EDGES[state, fact]
+        assert (after.next_attempt_at is not None) is (after.state is State.PENDING)
+
+
+def test_starts_with_what_was_asked_and_takes_it_once() -> None:
+    assert step_delivery(None, asked(), T0) == delivery(next_attempt_at=T0)
+    with pytest.raises(IllegalTransition):
+        step_delivery(None, AttemptSucceeded(**about, attempt=1), T0)
+    with pytest.raises(IllegalTransition):
+        step_delivery(delivery(), asked(), T0)
+    with pytest.raises(IntentExists):
+        step_intent(step_intent(None, asked(), T0), asked(), T0)
+
+
+def test_queues_in_order_and_replaces_what_waits_for_the_same_operation() -> None:
+    queue, none = step_queue(Queue("web"), asked(), T0)
+    queue, _ = step_queue(queue, asked(operation="dns", now=T0 + timedelta(1)), T0)
+    queue, superseded = step_queue(queue, asked("web.2", "c2"), T0)
+    assert none == ()
+    assert superseded == (SAMPLE[IntentSuperseded],)
+
+    queue, _ = step_queue(queue, superseded[0], T0)
+
+    assert [item.operation for item in queue.waiting] == ["dns", "alias"]
+    assert queue.next_attempt_at == T0 + timedelta(1)
+    assert queue.newest["alias"] == NEW
+    with pytest.raises(IllegalTransition):
+        step_queue(queue, SAMPLE[IntentRedriven], T0)  # type: ignore[arg-type]
+    for number in range(OPERATIONS_MAX - 2):
+        queue, _ = step_queue(queue, asked(operation=f"op-{number}"), T0)
+    with pytest.raises(LimitExceeded):
+        step_queue(queue, asked(operation="one-more"), T0)
+
+
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def record(attempt: int, succeeded: bool = False, **other: Any) -> RecordAttempt:
+    return RecordAttempt(**about, attempt=attempt, succeeded=succeeded, jitter=JITTER_MAX, **other)
+
+
+def names(facts: Any) -> list[str]:
+    return [type(fact).__name__ for fact in facts]
+
+
+@pytest.mark.req("RS-10", **PURE)
+def test_gives_up_at_the_limit_counted_from_the_last_redrive() -> None:
+    last = delivery(attempts=ATTEMPTS_MAX - 1)
+    forgiven = replace(last, forgiven=1)
+
+    assert names(decide_record((last,), record(ATTEMPTS_MAX), T0)) == [
+        "AttemptFailed",
+        "IntentDied",
+    ]
+    assert names(decide_record((forgiven,), record(ATTEMPTS_MAX), T0)) == ["AttemptFailed"]
+    hopeless = record(1, retryable=False)
+    assert names(decide_record((delivery(),), hopeless, T0)) == ["AttemptFailed", "IntentDied"]
+
+
+@pytest.mark.parametrize(
+    ("state", "attempts", "succeeded", "facts"),
+    [
+        (State.PENDING, 0, True, ["AttemptSucceeded"]),
+        (State.PENDING, 0, False, ["AttemptFailed"]),
+        (State.PENDING, 1, False, []),
+        (State.PENDING, 1, True, ["AttemptSucceeded"]),
+        (State.DONE, 0, False, []),
+        (State.DONE, 0, True, []),
+        (State.DEAD, 0, False, []),
+        (State.DEAD, 1, True, ["AttemptSucceeded"]),
+        (State.SUPERSEDED, 0, True, ["AttemptSucceeded"]),
+        (State.SUPERSEDED, 0, False, ["AttemptFailed"]),
+        (State.SUPERSEDED, 1, True, []),
+    ],
+)
+def test_records_each_attempt_once(
+    state: State, attempts: int, succeeded: bool, facts: list[str]
+) -> None:
+    decided = decide_record((delivery(state, attempts),), record(1, succeeded), T0)
+
+    assert names(decided) == facts
+    row = delivery(state, attempts)
+    for fact in decided:
+        row = step_delivery(row, fact, T0)  # type: ignore[arg-type]
+
+
+def test_knows_only_intents_of_the_scope() -> None:
+    for row in (None, replace(delivery(), scope="api")):
+        with pytest.raises(NotFound):
+            decide_record((row,), record(1), T0)
+
+
+def test_asks_for_an_effect_once_per_command() -> None:
+    command = RequestEffect(
+        scope="web",
+        operation="alias",
+        release_id="web.1",
+        version=1,
+        command_id="c1",
+        requested_state={"releaseId": "web.1"},
+        by="user_1",
+    )
+    (fact,) = decide_request((None,), command, T0)
+    assert isinstance(fact, IntentRequested)
+    intent = step_intent(None, fact, T0)
+
+    assert decide_request((intent,), command, T0 + timedelta(1)) == ()
+    with pytest.raises(IntentExists):
+        decide_request((replace(intent, idempotency_key="web:web.1:alias:2"),), command, T0)
+    with pytest.raises(Invalid):
+        decide_request((None,), replace(command, by=""), T0)
+
+
+def test_a_redrive_says_who_and_why() -> None:
+    queue = Queue("web", newest={"alias": OLD})
+    for wrong in ({"by": ""}, {"reason": " "}, {"reason": "x" * 2_000}):
+        said = {**about, "by": "user_1", "reason": "mended"} | wrong
+        with pytest.raises((InvalidInput, LimitExceeded)):
+            decide_redrive((delivery(State.DEAD), queue), RedriveIntent(**said), T0)
+
+
+# ── what a look means ─────────────────────────────────────────────────────────────────────────────
+
+INTENT = Intent(
+    "web", "alias", "web.2", "web:web.2:alias:2", RequestedState(release_id="web.2"), 2, T0
+)
+
+
+@pytest.mark.req("RS-11", **PURE)
+@pytest.mark.parametrize(
+    ("seen", "finding"),
+    [
+        (Observation(), Finding.MISSING),
+        (Observation(INTENT.idempotency_key), Finding.CONFIRMED),
+        (Observation(INTENT.idempotency_key, {"releaseId": "web.2"}), Finding.CONFIRMED),
+        (Observation(INTENT.idempotency_key, {"releaseId": "web.3"}), Finding.CONFLICTING),
+        (Observation("", {"releaseId": "web.2"}), Finding.CONFIRMED),
+        (Observation("", {"releaseId": "web.1"}), Finding.CONFLICTING),
+        (Observation("web:web.1:alias:1", {"releaseId": "web.1"}), Finding.BEHIND),
+        (Observation("web:web.1:alias:2"), Finding.CONFLICTING),
+        (Observation("web:web.3:alias:3"), Finding.CONFLICTING),
+        (Observation("web:web.1:dns:1"), Finding.CONFLICTING),
+        (Observation("api:web.1:alias:1"), Finding.CONFLICTING),
+        (Observation("by hand"), Finding.CONFLICTING),
+    ],
+)
+def test_judges_what_it_sees_by_key_then_by_state(seen: Observation, finding: Finding) -> None:
+    assert judge(INTENT, seen) is finding
+
+
+def look(finding: Finding, repairable: bool = True) -> ReconcileEffect:
+    return ReconcileEffect(
+        scope="web",
+        operation="alias",
+        intent_id=OLD,
+        finding=finding,
+        signature="s1",
+        repairable=repairable,
+    )
+
+
+QUEUE = Queue("web", newest={"alias": OLD})
+LOOKS: dict[tuple[Finding, State], list[str]] = {
+    (Finding.CONFIRMED, State.PENDING): ["AttemptSucceeded"],
+    (Finding.CONFIRMED, State.DEAD): ["AttemptSucceeded"],
+    (Finding.MISSING, State.DONE): ["DriftDetected", "IntentRedriven"],
+    (Finding.BEHIND, State.DONE): ["DriftDetected", "IntentRedriven"],
+    **{(Finding.CONFLICTING, state): ["ReconciliationRefused"] for state in State},
+    **{(Finding.ROW_DIFFERS, state): ["ReconciliationRefused"] for state in State},
+}
+
+
+@pytest.mark.req("RS-11", **PURE)
+@pytest.mark.parametrize(("finding", "state"), list(product(Finding, State)))
+def test_says_of_each_look_what_follows_and_says_it_once(finding: Finding, state: State) -> None:
+    decided = decide_effect((None, QUEUE, delivery(state)), look(finding), T0)
+
+    assert names(decided) == LOOKS.get((finding, state), [])
+    said = [f for f in decided if isinstance(f, DriftDetected | ReconciliationRefused)]
+    if said:
+        drift = step_drift(None, said[0], T0)
+        assert decide_effect((drift, QUEUE, delivery(state)), look(finding), T0) == ()
+
+
+def test_repeats_nothing_where_the_registry_disagrees_or_something_newer_was_asked() -> None:
+    done = delivery(State.DONE)
+    decided = decide_effect((None, QUEUE, done), look(Finding.MISSING, repairable=False), T0)
+    assert names(decided) == ["DriftDetected"]
+    newer = Queue("web", newest={"alias": NEW})
+    assert decide_effect((None, newer, done), look(Finding.MISSING), T0) == ()
+
+
+def test_closes_what_it_opened_and_nothing_else() -> None:
+    detected = DriftDetected(scope="web", subject="alias", finding=Finding.BEHIND, signature="s0")
+    drift: Drift = step_drift(None, detected, T0)
+    done = delivery(State.DONE)
+
+    (repaired,) = decide_effect((drift, QUEUE, done), look(Finding.CONFIRMED), T0)
+    assert isinstance(repaired, DriftRepaired)
+    closed = step_drift(drift, repaired, T0)
+    assert decide_effect((closed, QUEUE, done), look(Finding.CONFIRMED), T0) == ()
+    assert names(decide_effect((closed, QUEUE, done), look(Finding.BEHIND), T0)) == [
+        "DriftDetected",
+        "IntentRedriven",
+    ]
+
+
+def test_says_once_that_a_row_is_not_its_history() -> None:
+    command = ReconcileActual(scope="web", differs=True, signature="s1")
+    (refused,) = decide_actual((None,), command, T0)
+    assert isinstance(refused, ReconciliationRefused)
+    drift = step_drift(None, refused, T0)
+
+    assert decide_actual((drift,), command, T0) == ()
+    assert names(decide_actual((drift,), replace(command, signature="s2"), T0)) == [
+        "ReconciliationRefused"
+    ]
+    assert names(decide_actual((drift,), replace(command, differs=False), T0)) == ["DriftRepaired"]
+    assert decide_actual((None,), replace(command, differs=False), T0) == ()
+
+
+def test_files_outcomes_as_effects_and_the_rest_under_outbox() -> None:
+    kinds = {fact.name: fact.kind for fact in FACTS}
+
+    effects = {name for name, kind in kinds.items() if kind == "effect"}
+    assert effects == {"AttemptSucceeded", "AttemptFailed", "IntentDied"}
+    assert set(kinds.values()) == {"effect", "outbox"}
+    read = {struct.__name__ for fold in FOLDS for struct in fold.reads}
+    assert read == set(kinds)
