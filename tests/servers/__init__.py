@@ -2,8 +2,9 @@
 
     postgres.running()   a cluster of its own in a temporary directory, reached by its socket
     dynamodb.running()   a process of its own on loopback
+    s3.running()         a process of its own on loopback
     shared.url(kind)     the one server of this test run, shared by all of its processes
-    python -m tests.servers    starts both, prints their URLs, waits
+    python -m tests.servers    starts all, prints their URLs, waits
 
 A server that cannot be had is an error with its reason, never a skip.
 """

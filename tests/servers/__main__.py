@@ -1,6 +1,6 @@
-"""`python -m tests.servers [postgres|dynamodb]`: real servers for benches and for trying out.
+"""`python -m tests.servers [postgres|dynamodb|s3]`: real servers for benches and for trying out.
 
-Starts the named one or both, prints `kind URL` a line, and keeps them until interrupted. With
+Starts the named ones or all, prints `kind URL` a line, and keeps them until interrupted. With
 `--durable` PostgreSQL keeps fsync on. `fetch` only fetches what a later start needs, while there
 is a network.
 """

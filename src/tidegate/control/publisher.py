@@ -1,0 +1,399 @@
+"""Publishes bodies: acquire the lease, render, write the body, swap the pointer in one commit.
+
+    read META ─ fresh ─▶ hit
+        │ stale or none
+        ▼
+    acquire LOCK ─ another has it ─▶ wait for a newer pointer ─▶ wait-hit; else try again, or stale
+        │
+        ▼
+    look again ─▶ render ─▶ write the body ─▶ publish ─▶ miss
+                     └─ anything fails: the old pointer stands ─▶ stale, or the failure
+
+Readers get the last published body all the time. A slow renderer is not waited for: its lease
+expires, the next one takes over, and what the slow one made is seen by nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, TypedDict
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from tidegate.control.blobs import BlobMissing, Blobs, hex_of
+from tidegate.control.generations import PAGE, execute, landed
+from tidegate.control.runtime import Control
+from tidegate.domain.publication.rows import (
+    GENERATIONS,
+    VER,
+    Generation,
+    Pointer,
+    Request,
+    RequestStatus,
+    etag_of,
+    is_fresh,
+    lock_key,
+    meta_key,
+    pk_of,
+    request_key,
+)
+from tidegate.domain.publication.slices import (
+    GUARDS,
+    FailRequest,
+    Guard,
+    Invalidate,
+    PublishGeneration,
+    RollBack,
+    StartRequest,
+    demand_same,
+    fail_request,
+    invalidate,
+    roll_back,
+    start_request,
+)
+from tidegate.errors import (
+    AttemptsExhausted,
+    InvalidInput,
+    LeaseHeld,
+    TidegateError,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.leases import Held, Leases
+from tidegate.kernel.model import Position
+
+WAIT_SECONDS_MAX: Final = 60
+POLL_SECONDS_MIN: Final = 0.001
+
+Render = Callable[[], bytes]
+
+
+class State(StrEnum):
+    """How a reader came by its body."""
+
+    HIT = "hit"  # it was fresh
+    MISS = "miss"  # this reader made it
+    WAIT_HIT = "wait-hit"  # another one made it meanwhile
+    STALE = "stale"  # it is the old one: another one is at it, or the attempt failed
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A publication as it stands: its row META, the version of that row, and the body."""
+
+    pointer: Pointer
+    version: Position
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a reader gets, and what its caller may count."""
+
+    state: State
+    entry: Entry
+    contended: bool = False  # the lease was another's
+    failure: Exception | None = None  # why it is stale although this reader tried
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a publication is kept. The figures are those of the runtime behind seed 003."""
+
+    revalidate_seconds: int = 60
+    lease_seconds: float = 5.0
+    wait_seconds: float = 7.0
+    poll_seconds: float = 0.025
+    waits: bool = True  # for another's generation; else the old one is served at once
+    serves_stale: bool = True  # when nothing newer is to be had; else the reason is raised
+    versioned: bool = False  # recipe B
+    retention: timedelta | None = None  # the ttl of META, counted from its generation
+
+    def __post_init__(self) -> None:
+        if self.poll_seconds < POLL_SECONDS_MIN or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:
+            raise InvalidInput(
+                f"one waits 0 … {WAIT_SECONDS_MAX} s and looks every {POLL_SECONDS_MIN} s at most"
+            )
+
+    @property
+    def polls(self) -> int:
+        return round(self.wait_seconds / self.poll_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that must have one result however often it is sent."""
+
+    key: str
+    content_hash: str
+
+
+DEFAULT: Final = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """What one reader came for, and what stood there when it came."""
+
+    cache_key: str
+    render: Render
+    policy: Policy
+    asked: Asked | None
+    before: Entry | None
+
+
+class Publisher:
+    """Reads and publishes through one control and one place for bodies.
+
+    Tokens and waiting are parameters, so that a simulation owns them.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        blobs: Blobs,
+        *,
+        tokens: Callable[[], str] = lambda: str(uuid4()),
+        sleep: Callable[[float], None] = time.sleep,
+        owner: str = "",
+    ) -> None:
+        self._control = control
+        self._store = control.store
+        self._clock = control.clock
+        self._blobs = blobs
+        self._leases = Leases(control.store)
+        self._tokens = tokens
+        self._sleep = sleep
+        self._owner = owner
+
+    # ── reading ──
+
+    def read(self, cache_key: str) -> Entry | None:
+        """What is published, None where there is nothing, or no body any more.
+
+        Raises:
+            BlobDamaged.
+        """
+        (record,) = self._store.get(meta_key(pk_of(cache_key)))
+        if record is None:
+            return None
+        pointer = codec.decode(record.data, Pointer)
+        try:
+            return Entry(pointer, record.version, self._blobs.get(pointer.s3_key))
+        except BlobMissing:
+            return None
+
+    def generations(self, cache_key: str) -> Iterator[tuple[str, Generation]]:
+        """The generations of a publication with their ids, in the order of the ids."""
+        prefix = f"{pk_of(cache_key)}/{VER}"
+        after = ""
+        while page := self._store.range(GENERATIONS.name, prefix=prefix, after=after, limit=PAGE):
+            for record in page:
+                yield record.key.id.removeprefix(prefix), codec.decode(record.data, Generation)
+            after = page[-1].key.id
+
+    # ── serving: what a reader gets, and who makes it ──
+
+    def serve(
+        self, cache_key: str, render: Render, policy: Policy = DEFAULT, asked: Asked | None = None
+    ) -> Served:
+        """The body, made anew by this caller if it is stale and nobody else is at it.
+
+        Raises:
+            LeaseHeld: somebody else is at it and there is nothing old to serve.
+            Whatever ``render`` raises, where nothing old may stand in for it.
+            IdempotencyMismatch: ``asked`` was sent before with other content.
+        """
+        before = self.read(cache_key)
+        if before is not None and is_fresh(before.pointer, self._clock()):
+            return Served(State.HIT, before)
+        if asked is not None and (answered := self._answered(cache_key, asked)) is not None:
+            return answered
+        errand = _Errand(cache_key, render, policy, asked, before)
+        lease = self.try_acquire(cache_key, policy.lease_seconds)
+        contended = lease is None
+        if lease is None and policy.waits and (newer := self._wait(errand)) is not None:
+            return Served(State.WAIT_HIT, newer, contended)
+        lease = lease or self.try_acquire(cache_key, policy.lease_seconds)
+        if lease is not None:
+            return self._regenerated(lease, errand, contended)
+        if before is None or (policy.waits and not policy.serves_stale):
+            raise LeaseHeld(f"somebody else regenerates {cache_key}", cache_key=cache_key)
+        return Served(State.STALE, before, contended)
+
+    def _regenerated(self, lease: Held, errand: _Errand, contended: bool) -> Served:
+        try:
+            # Whoever held it before us may just have done our work.
+            if (newer := self._newer(errand)) is not None:
+                return Served(State.WAIT_HIT, newer, contended)
+            return Served(State.MISS, self._regenerate(lease, errand), contended)
+        except Exception as failure:
+            if errand.before is None or not errand.policy.serves_stale:
+                raise
+            return Served(State.STALE, self._last(errand, errand.before), contended, failure)
+        finally:
+            self._leases.release(lease.key.id, lease.token, now=self._clock())
+
+    def _regenerate(self, lease: Held, errand: _Errand) -> Entry:
+        cache_key, asked = errand.cache_key, errand.asked
+        generated_at = self._clock()  # before rendering: what it shows may be as old as this
+        if asked is not None:
+            started = StartRequest(
+                **_proof(cache_key, lease), request=asked.key, request_hash=asked.content_hash
+            )
+            execute(self._control, start_request, started)
+        try:
+            body = errand.render()
+            return self.publish(
+                cache_key, lease, body, errand.policy, generated_at=generated_at, asked=asked
+            )
+        except Exception:
+            if asked is not None:
+                self._note_failure(cache_key, lease, asked)
+            raise
+
+    def _note_failure(self, cache_key: str, lease: Held, asked: Asked) -> None:
+        failed = FailRequest(**_proof(cache_key, lease), request=asked.key)
+        try:
+            execute(self._control, fail_request, failed)
+        except TidegateError:
+            return  # it stays STARTED, and belongs to the next holder of the lease
+
+    def _wait(self, errand: _Errand) -> Entry | None:
+        for _ in range(errand.policy.polls):
+            self._sleep(errand.policy.poll_seconds)
+            if (newer := self._newer(errand)) is not None:
+                return newer
+        return None
+
+    def _newer(self, errand: _Errand) -> Entry | None:
+        """What stands there now, if it is fresh or newer than what was seen before."""
+        now, before = self.read(errand.cache_key), errand.before
+        if now is None or (before is not None and now.version == before.version):
+            return None
+        newer = before is None or now.pointer.generated_at > before.pointer.generated_at
+        return now if newer or is_fresh(now.pointer, self._clock()) else None
+
+    def _last(self, errand: _Errand, before: Entry) -> Entry:
+        """The last published body: while we failed another may have succeeded."""
+        try:
+            return self.read(errand.cache_key) or before
+        except TidegateError:
+            return before
+
+    def _answered(self, cache_key: str, asked: Asked) -> Served | None:
+        """The recorded result of a request that was completed before."""
+        (record,) = self._store.get(request_key(pk_of(cache_key), asked.key))
+        if record is None:
+            return None
+        request = codec.decode(record.data, Request)
+        demand_same(request, asked.key, asked.content_hash)
+        entry = self.read(cache_key)
+        if request.status is not RequestStatus.COMPLETED or entry is None:
+            return None
+        if entry.pointer.s3_key != request.result_s3_key:
+            body = self._blobs.get(request.result_s3_key)
+            pointer = replace(entry.pointer, s3_key=request.result_s3_key, etag=etag_of(body))
+            entry = Entry(pointer, entry.version, body)
+        return Served(State.HIT, entry)
+
+    # ── writing ──
+
+    def try_acquire(self, cache_key: str, seconds: float, owner: str = "") -> Held | None:
+        """The lease, or None while another holds it."""
+        try:
+            return self._leases.acquire(
+                lock_key(pk_of(cache_key)).id,
+                self._tokens(),
+                now=self._clock(),
+                seconds=seconds,
+                owner=owner or self._owner,
+            )
+        except (LeaseHeld, AttemptsExhausted):
+            return None
+
+    def publish(
+        self,
+        cache_key: str,
+        lease: Held,
+        body: bytes,
+        policy: Policy = DEFAULT,
+        *,
+        generated_at: datetime,
+        version_id: str = "",
+        guards: frozenset[Guard] = GUARDS,
+        expected_version: Position | None = None,
+        asked: Asked | None = None,
+        by: str = "",
+    ) -> Entry:
+        """Write the body, then swap the pointer and spend the lease in one commit.
+
+        Raises:
+            LeaseLost, StaleGeneration, StaleVersion, GenerationExists: nothing changed.
+            Unknown: it may have happened.
+        """
+        digest = self._blobs.put(body)
+        if policy.versioned and not version_id:
+            version_id = f"{codec.time_text(generated_at)}-{hex_of(digest)[:12]}"
+        command = PublishGeneration(
+            cache_key=cache_key,
+            lease_token=lease.token,
+            lease_number=lease.number,
+            by=by,
+            s3_key=digest,
+            generated_at=generated_at,
+            revalidate_seconds=policy.revalidate_seconds,
+            etag=etag_of(body),
+            ttl=None if policy.retention is None else generated_at + policy.retention,
+            version_id=version_id,
+            guards=guards,
+            expected_version=expected_version,
+            request="" if asked is None else asked.key,
+        )
+        pointer, version = landed(self._control, command)
+        return Entry(pointer, version, body)
+
+    def roll_back(
+        self, cache_key: str, version_id: str, policy: Policy = DEFAULT, *, by: str = ""
+    ) -> None:
+        """Set the pointer back to a generation. Raises: LeaseHeld, LeaseLost, NotFound."""
+        with self._leased(cache_key, policy) as lease:
+            command = RollBack(
+                **_proof(cache_key, lease),
+                by=by,
+                version_id=version_id,
+                revalidate_seconds=policy.revalidate_seconds,
+            )
+            execute(self._control, roll_back, command)
+
+    def invalidate(self, cache_key: str, policy: Policy = DEFAULT, *, by: str = "") -> None:
+        """Call what is published stale. Raises: LeaseHeld, LeaseLost, NotFound."""
+        with self._leased(cache_key, policy) as lease:
+            execute(self._control, invalidate, Invalidate(**_proof(cache_key, lease), by=by))
+
+    @contextmanager
+    def _leased(self, cache_key: str, policy: Policy) -> Iterator[Held]:
+        lease = self.try_acquire(cache_key, policy.lease_seconds)
+        if lease is None:
+            raise LeaseHeld(f"somebody else changes {cache_key}", cache_key=cache_key)
+        try:
+            yield lease
+        finally:
+            self._leases.release(lease.key.id, lease.token, now=self._clock())
+
+
+class Proof(TypedDict):
+    """How a command names its publication and its lease."""
+
+    cache_key: str
+    lease_token: str
+    lease_number: Position
+
+
+def _proof(cache_key: str, lease: Held) -> Proof:
+    return Proof(cache_key=cache_key, lease_token=lease.token, lease_number=lease.number)

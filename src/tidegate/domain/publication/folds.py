@@ -1,0 +1,184 @@
+"""What happens to publications, and the rows that follow from it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.publication.rows import (
+    GENERATIONS,
+    PUBLICATIONS,
+    REQUESTS,
+    VER,
+    Generation,
+    Pointer,
+    Request,
+    RequestStatus,
+    meta_key,
+    request_key,
+    version_key,
+)
+from tidegate.kernel.folds import Fold
+from tidegate.kernel.tags import Partition, Untagged
+from tidegate.kernel.vocabulary import facts
+
+# ── facts ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class GenerationPublished(Struct, frozen=True, omit_defaults=True):
+    """A new body stands behind the pointer. Without a version_id it replaced the one before."""
+
+    publication: Annotated[str, Partition()]
+    cache_key: str
+    s3_key: str
+    generated_at: datetime
+    revalidate_seconds: int
+    etag: str = ""
+    ttl: datetime | None = None
+    version_id: Annotated[str, Untagged()] = ""
+    version: int = 0  # of the pointer, where there is a version_id
+    request: str = ""
+    by: str = ""
+
+
+class PointerSwapped(Struct, frozen=True, omit_defaults=True):
+    """The pointer was set to a generation that stood there before."""
+
+    publication: Annotated[str, Partition()]
+    version_id: Annotated[str, Untagged()]
+    s3_key: str
+    generated_at: datetime  # of the swap: what was rendered before it is older than it
+    revalidate_seconds: int
+    version: int
+    etag: str = ""
+    by: str = ""
+
+
+class PublicationInvalidated(Struct, frozen=True, omit_defaults=True):
+    """What stands behind the pointer is stale from now on; readers still get it."""
+
+    publication: Annotated[str, Partition()]
+    by: str = ""
+
+
+class RequestStarted(Struct, frozen=True, omit_defaults=True):
+    """The holder of the lease works on this request."""
+
+    publication: Annotated[str, Partition()]
+    request: str
+    request_hash: str
+    ttl: datetime | None = None
+
+
+class RequestFailed(Struct, frozen=True, omit_defaults=True):
+    """It came to nothing and may be tried again."""
+
+    publication: Annotated[str, Partition()]
+    request: str
+
+
+FACTS: Final = facts(
+    "publication",
+    GenerationPublished,
+    PointerSwapped,
+    PublicationInvalidated,
+    RequestStarted,
+    RequestFailed,
+)
+
+# ── folds ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pointer_of(fact: GenerationPublished) -> Pointer:
+    """META as this fact leaves it."""
+    return Pointer(
+        fact.s3_key,
+        fact.generated_at,
+        fact.revalidate_seconds,
+        fact.etag,
+        fact.ttl,
+        f"{VER}{fact.version_id}" if fact.version_id else "",
+        fact.version,
+    )
+
+
+def step_pointer(
+    pointer: Pointer | None,
+    fact: GenerationPublished | PointerSwapped | PublicationInvalidated,
+    now: datetime,
+) -> Pointer:
+    match fact:
+        case GenerationPublished():
+            return pointer_of(fact)
+        case PointerSwapped():
+            assert pointer is not None, "only what was published is rolled back"
+            return replace(
+                pointer,
+                s3_key=fact.s3_key,
+                generated_at=fact.generated_at,
+                revalidate_seconds=fact.revalidate_seconds,
+                etag=fact.etag,
+                current_sk=f"{VER}{fact.version_id}",
+                version=fact.version,
+            )
+        case PublicationInvalidated():
+            assert pointer is not None, "only what was published is invalidated"
+            return replace(pointer, revalidate_seconds=0)
+
+
+def step_generation(
+    generation: Generation | None, fact: GenerationPublished, now: datetime
+) -> Generation:
+    assert generation is None, "an id is used once"
+    return Generation(fact.s3_key, fact.generated_at, fact.etag)
+
+
+def step_request(
+    request: Request | None,
+    fact: RequestStarted | RequestFailed | GenerationPublished,
+    now: datetime,
+) -> Request:
+    match fact:
+        case RequestStarted():
+            return Request(fact.request_hash, RequestStatus.STARTED, ttl=fact.ttl)
+        case RequestFailed():
+            assert request is not None, "what fails was started"
+            return replace(request, status=RequestStatus.FAILED)
+        case GenerationPublished():
+            assert request is not None, "what is completed was started"
+            return replace(request, status=RequestStatus.COMPLETED, result_s3_key=fact.s3_key)
+
+
+def _no_row(id: str, fact: Struct) -> None:
+    """Each of these rows begins with its first fact."""
+
+
+publications: Final = Fold(
+    collection=PUBLICATIONS,
+    number=1,
+    reads=(GenerationPublished, PointerSwapped, PublicationInvalidated),
+    ids=lambda fact: (meta_key(fact.publication).id,),
+    start=_no_row,
+    step=step_pointer,
+)
+generations: Final = Fold(
+    collection=GENERATIONS,
+    number=1,
+    reads=(GenerationPublished,),
+    ids=lambda fact: (
+        (version_key(fact.publication, fact.version_id).id,) if fact.version_id else ()
+    ),
+    start=_no_row,
+    step=step_generation,
+)
+requests: Final = Fold(
+    collection=REQUESTS,
+    number=1,
+    reads=(RequestStarted, RequestFailed, GenerationPublished),
+    ids=lambda fact: (request_key(fact.publication, fact.request).id,) if fact.request else (),
+    start=_no_row,
+    step=step_request,
+)

@@ -1,0 +1,130 @@
+"""The rows of a publication, how they are named and how they are read.
+
+The rows of one publication share a pk: their ids are ``<pk>/META``, ``<pk>/LOCK``,
+``<pk>/VER#<id>`` and ``<pk>/REQ#<key>``. All but LOCK are folds of facts. A ttl says when rows may
+be collected; it decides neither freshness nor ownership.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated, Final
+
+from msgspec import Struct
+
+from tidegate.kernel.attributes import Role
+from tidegate.kernel.leases import LEASES
+from tidegate.kernel.model import Key, check_text
+from tidegate.kernel.policy import Collection, Nature, Writers
+
+CACHE_KEY_BYTES_MAX = 2_048
+
+META: Final = "META"
+LOCK: Final = "LOCK"
+VER: Final = "VER#"
+REQ: Final = "REQ#"
+
+# ── names of rows ─────────────────────────────────────────────────────────────────────────────────
+
+
+def pk_of(cache_key: str) -> str:
+    """The partition of a publication: of one width, whatever text its cache key is.
+
+    Raises:
+        InvalidInput, LimitExceeded.
+    """
+    check_text("a cache key", cache_key, CACHE_KEY_BYTES_MAX)
+    return f"CACHE#{sha256(cache_key.encode()).hexdigest()}"
+
+
+def meta_key(pk: str) -> Key:
+    return Key(PUBLICATIONS.name, f"{pk}/{META}")
+
+
+def lock_key(pk: str) -> Key:
+    return Key(LEASES.name, f"{pk}/{LOCK}")
+
+
+def version_key(pk: str, version_id: str) -> Key:
+    return Key(GENERATIONS.name, f"{pk}/{VER}{version_id}")
+
+
+def request_key(pk: str, request: str) -> Key:
+    return Key(REQUESTS.name, f"{pk}/{REQ}{request}")
+
+
+# ── rows, with the members of the seed ────────────────────────────────────────────────────────────
+
+
+class Pointer(Struct, frozen=True, omit_defaults=True):
+    """META: what readers get now. The last two members belong to recipe B."""
+
+    s3_key: str
+    generated_at: datetime
+    revalidate_seconds: int
+    etag: str = ""
+    ttl: Annotated[datetime | None, Role.TTL] = None
+    current_sk: str = ""
+    version: int = 0  # how often the pointer was set
+
+
+class Generation(Struct, frozen=True, omit_defaults=True):
+    """VER#<id>: one generation, for ever as it was published."""
+
+    s3_key: str
+    generated_at: datetime
+    etag: str = ""
+
+
+class RequestStatus(StrEnum):
+    STARTED = "STARTED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Request(Struct, frozen=True, omit_defaults=True):
+    """REQ#<key>: what became of one request to regenerate."""
+
+    request_hash: str
+    status: RequestStatus
+    result_s3_key: str = ""
+    ttl: Annotated[datetime | None, Role.TTL] = None
+
+
+PUBLICATIONS: Final = Collection(
+    "publications", Pointer, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
+GENERATIONS: Final = Collection(
+    "generations", Generation, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
+REQUESTS: Final = Collection(
+    "publication_requests", Request, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_fresh(pointer: Pointer, now: datetime) -> bool:
+    """Whether readers may have it without anybody thinking of a new one."""
+    return now < pointer.generated_at + timedelta(seconds=pointer.revalidate_seconds)
+
+
+def etag_of(body: bytes) -> str:
+    """The strong validator of a body."""
+    return f'"{sha256(body).hexdigest()}"'
+
+
+_ETAG = re.compile(r'(?:W/)?("[^"]*")')
+
+
+def not_modified(if_none_match: str | None, etag: str) -> bool:
+    """Whether a GET with this If-None-Match is answered 304 (RFC 9110, 13.1.2: weak comparison)."""
+    if if_none_match is None or not etag:
+        return False
+    if if_none_match.strip() == "*":
+        return True
+    return etag.removeprefix("W/") in _ETAG.findall(if_none_match)

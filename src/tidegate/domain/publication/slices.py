@@ -1,0 +1,422 @@
+"""What may be done to a publication, and what stops those who come too late.
+
+Every verb deletes or checks the very LOCK row that its decision read: who loses the lease between
+the decision and the commit loses the commit, and decides again as somebody without a lease.
+
+    guard      stops                                       what it does not see
+    token      whoever the lease was taken from            an expired lease that nobody took yet
+    expiry     whoever holds on too long                   -
+    version    whoever decided on another pointer          -
+    monotone   whoever rendered before what stands there   equal times count as older
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tidegate.domain.publication.folds import (
+    GenerationPublished,
+    PointerSwapped,
+    PublicationInvalidated,
+    RequestFailed,
+    RequestStarted,
+)
+from tidegate.domain.publication.rows import (
+    VER,
+    Generation,
+    Pointer,
+    Request,
+    RequestStatus,
+    lock_key,
+    meta_key,
+    pk_of,
+    request_key,
+    version_key,
+)
+from tidegate.errors import (
+    ConditionFailed,
+    IdempotencyMismatch,
+    IllegalTransition,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    Refused,
+    StaleVersion,
+    VersionRequired,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.leases import TOKEN_BYTES_MAX, Lease
+from tidegate.kernel.model import ABSENT, Key, Position, check_text, check_time
+from tidegate.kernel.slices import Slice
+
+POINTER_BYTES_MAX = 1_024
+ETAG_BYTES_MAX = 256
+VERSION_ID_BYTES_MAX = 128
+REQUEST_BYTES_MAX = 128
+REVALIDATE_SECONDS_MAX = 366 * 24 * 3_600
+REQUEST_KEPT: Final = timedelta(days=30)
+
+
+class StaleGeneration(ConditionFailed):
+    """A generation as new or newer is published already; yours stays unseen."""
+
+    code = "stale_generation"
+
+
+class GenerationExists(ConditionFailed):
+    """The publication has a generation with this id; take another."""
+
+    code = "generation_exists"
+
+
+class RecipeMixed(Refused):
+    """A publication keeps to one recipe: in place, or versions behind a pointer."""
+
+    code = "recipe_mixed"
+
+
+class Guard(StrEnum):
+    """What a publish demands of the world, besides that it holds still."""
+
+    TOKEN = "token"  # the lease is the one that was acquired
+    EXPIRY = "expiry"  # it has not expired
+    VERSION = "version"  # the pointer is the one that the caller saw
+    MONOTONE = "monotone"  # the pointer is older than what is published, or there is none
+
+
+LEASE_GUARDS: Final = frozenset({Guard.TOKEN, Guard.EXPIRY})
+GUARDS: Final = LEASE_GUARDS | {Guard.MONOTONE}
+
+
+# ── the lease of a command ────────────────────────────────────────────────────────────────────────
+
+
+class LeasedCommand(Struct, frozen=True, kw_only=True):
+    """What all commands say: whose publication, and under which lease.
+
+    ``lease_number`` tells one acquisition from the next where both use one token.
+    """
+
+    cache_key: str
+    lease_token: str = ""
+    lease_number: Position | None = None
+    by: str = ""
+
+    @property
+    def pk(self) -> str:
+        return pk_of(self.cache_key)
+
+    @property
+    def guards_of_lease(self) -> frozenset[Guard]:
+        return LEASE_GUARDS
+
+    def __post_init__(self) -> None:
+        pk_of(self.cache_key)
+        if Guard.TOKEN in self.guards_of_lease:
+            check_text("the token of a lease", self.lease_token, TOKEN_BYTES_MAX)
+
+
+def _lock(command: LeasedCommand) -> tuple[Key, ...]:
+    return (lock_key(command.pk),) if command.guards_of_lease else ()
+
+
+def _numbered(command: LeasedCommand) -> dict[Key, Position]:
+    """The lease in the very acquisition that the command knows, if it knows one."""
+    return (
+        {} if command.lease_number is None else dict.fromkeys(_lock(command), command.lease_number)
+    )
+
+
+def _demand_lease(lease: Lease | None, command: LeasedCommand, now: datetime) -> None:
+    """Raises: LeaseLost. A row without an expiry counts as expired."""
+    guards = command.guards_of_lease
+    lost = lease is None
+    if lease is not None and Guard.TOKEN in guards:
+        lost = lease.lease_token != command.lease_token
+    if lease is not None and Guard.EXPIRY in guards:
+        lost = lost or lease.lease_expires_at is None or lease.lease_expires_at <= now
+    if lost:
+        key = lock_key(command.pk)
+        raise LeaseLost(f"the lease {key} is not yours", collection=key.collection, id=key.id)
+
+
+# ── publish ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class PublishGeneration(LeasedCommand, frozen=True, kw_only=True):
+    """Put a body behind the pointer: in place, or with a ``version_id`` as a new generation."""
+
+    s3_key: str
+    generated_at: datetime
+    revalidate_seconds: int
+    etag: str = ""
+    ttl: datetime | None = None
+    version_id: str = ""
+    guards: frozenset[Guard] = GUARDS
+    expected_version: Position | None = None  # of the row META; ABSENT: there is none
+    request: str = ""
+
+    @property
+    def guards_of_lease(self) -> frozenset[Guard]:
+        return self.guards & LEASE_GUARDS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.guards:
+            raise InvalidInput("a publish without any guard would let every late writer through")
+        if Guard.VERSION in self.guards and self.expected_version is None:
+            raise VersionRequired("say which version of the pointer you saw")
+        check_text("a pointer", self.s3_key, POINTER_BYTES_MAX)
+        check_time("the time of a generation", self.generated_at)
+        _check_seconds(self.revalidate_seconds)
+        if self.etag:
+            check_text("an etag", self.etag, ETAG_BYTES_MAX)
+        if self.version_id:
+            check_text("the id of a generation", self.version_id, VERSION_ID_BYTES_MAX)
+        if self.request:
+            check_text("the key of a request", self.request, REQUEST_BYTES_MAX)
+
+
+def _publish_rows(command: PublishGeneration) -> tuple[Key, ...]:
+    keys = [meta_key(command.pk), *_lock(command)]
+    if command.version_id:
+        keys.append(version_key(command.pk, command.version_id))
+    if command.request:
+        keys.append(request_key(command.pk, command.request))
+    return tuple(keys)
+
+
+def _publish_expects(command: PublishGeneration) -> dict[Key, Position]:
+    expected = _numbered(command)
+    if Guard.VERSION in command.guards and command.expected_version is not None:
+        expected[meta_key(command.pk)] = command.expected_version
+    return expected
+
+
+def decide_publish(
+    rows: tuple[Any, ...], command: PublishGeneration, now: datetime
+) -> Sequence[Struct]:
+    """The lease first: who has none learns nothing else."""
+    seen = dict(zip(_publish_rows(command), rows, strict=True))
+    for key in _lock(command):
+        _demand_lease(seen[key], command, now)
+    pointer: Pointer | None = seen[meta_key(command.pk)]
+    _demand_pointer(pointer, command)
+    if command.version_id and seen[version_key(command.pk, command.version_id)] is not None:
+        raise GenerationExists(
+            f"there is a generation {command.version_id}", version_id=command.version_id
+        )
+    if command.request:
+        _demand_started(seen[request_key(command.pk, command.request)], "complete")
+    published = GenerationPublished(
+        command.pk,
+        command.cache_key,
+        command.s3_key,
+        command.generated_at,
+        command.revalidate_seconds,
+        command.etag,
+        command.ttl,
+        command.version_id,
+        _next_version(pointer) if command.version_id else 0,
+        command.request,
+        command.by,
+    )
+    return (published,)
+
+
+def _next_version(pointer: Pointer | None) -> int:
+    return 1 if pointer is None else pointer.version + 1
+
+
+def _demand_pointer(pointer: Pointer | None, command: PublishGeneration) -> None:
+    if pointer is None:
+        if Guard.VERSION in command.guards and command.expected_version:
+            raise StaleVersion(command.expected_version, ABSENT)
+        return
+    if bool(pointer.current_sk) != bool(command.version_id):
+        raise RecipeMixed(f"{command.cache_key} is published by the other recipe")
+    if Guard.MONOTONE in command.guards and pointer.generated_at >= command.generated_at:
+        raise StaleGeneration(
+            "the published generation is as new or newer",
+            stored=codec.time_text(pointer.generated_at),
+            offered=codec.time_text(command.generated_at),
+        )
+
+
+publish_generation: Final = Slice(
+    name="publish-generation",
+    command=PublishGeneration,
+    writes=(GenerationPublished,),
+    rows=_publish_rows,
+    expects=_publish_expects,
+    spends=_lock,
+    decide=decide_publish,
+)
+
+
+# ── roll back, invalidate ─────────────────────────────────────────────────────────────────────────
+
+
+class RollBack(LeasedCommand, frozen=True, kw_only=True):
+    """Set the pointer back to a generation that stands there."""
+
+    version_id: str
+    revalidate_seconds: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_text("the id of a generation", self.version_id, VERSION_ID_BYTES_MAX)
+        _check_seconds(self.revalidate_seconds)
+
+
+class Invalidate(LeasedCommand, frozen=True, kw_only=True):
+    """Call what stands behind the pointer stale, whatever its age."""
+
+
+def decide_roll_back(
+    rows: tuple[Pointer | None, Lease | None, Generation | None], command: RollBack, now: datetime
+) -> Sequence[Struct]:
+    pointer, lease, generation = rows
+    _demand_lease(lease, command, now)
+    if pointer is None or generation is None:
+        raise NotFound(
+            f"{command.cache_key} has no generation {command.version_id}",
+            version_id=command.version_id,
+        )
+    if pointer.current_sk == f"{VER}{command.version_id}":
+        return ()
+    swapped = PointerSwapped(
+        command.pk,
+        command.version_id,
+        generation.s3_key,
+        max(now, pointer.generated_at),  # else a generation from before could undo the rollback
+        command.revalidate_seconds,
+        _next_version(pointer),
+        generation.etag,
+        command.by,
+    )
+    return (swapped,)
+
+
+def decide_invalidate(
+    rows: tuple[Pointer | None, Lease | None], command: Invalidate, now: datetime
+) -> Sequence[Struct]:
+    pointer, lease = rows
+    _demand_lease(lease, command, now)
+    if pointer is None:
+        raise NotFound(f"nothing is published as {command.cache_key}")
+    return (PublicationInvalidated(command.pk, command.by),) if pointer.revalidate_seconds else ()
+
+
+roll_back: Final = Slice(
+    name="roll-back",
+    command=RollBack,
+    writes=(PointerSwapped,),
+    rows=lambda command: (
+        meta_key(command.pk),
+        lock_key(command.pk),
+        version_key(command.pk, command.version_id),
+    ),
+    expects=_numbered,
+    spends=_lock,
+    decide=decide_roll_back,
+)
+invalidate: Final = Slice(
+    name="invalidate-publication",
+    command=Invalidate,
+    writes=(PublicationInvalidated,),
+    rows=lambda command: (meta_key(command.pk), lock_key(command.pk)),
+    expects=_numbered,
+    spends=_lock,
+    decide=decide_invalidate,
+)
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class StartRequest(LeasedCommand, frozen=True, kw_only=True):
+    """Note that the holder of the lease works on a request. The lease goes on."""
+
+    request: str
+    request_hash: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_text("the key of a request", self.request, REQUEST_BYTES_MAX)
+        check_text("the hash of a request", self.request_hash, REQUEST_BYTES_MAX)
+
+
+class FailRequest(LeasedCommand, frozen=True, kw_only=True):
+    """Note that the request came to nothing. The lease goes on."""
+
+    request: str
+
+
+def _request_rows(command: StartRequest | FailRequest) -> tuple[Key, Key]:
+    return request_key(command.pk, command.request), lock_key(command.pk)
+
+
+def decide_start(
+    rows: tuple[Request | None, Lease | None], command: StartRequest, now: datetime
+) -> Sequence[Struct]:
+    """A request that somebody started and did not finish belongs to the next holder."""
+    request, lease = rows
+    _demand_lease(lease, command, now)
+    if request is not None:
+        demand_same(request, command.request, command.request_hash)
+        if request.status is not RequestStatus.FAILED:
+            return ()
+    ttl = now + REQUEST_KEPT
+    return (RequestStarted(command.pk, command.request, command.request_hash, ttl),)
+
+
+def decide_fail(
+    rows: tuple[Request | None, Lease | None], command: FailRequest, now: datetime
+) -> Sequence[Struct]:
+    request, lease = rows
+    _demand_lease(lease, command, now)
+    _demand_started(request, "fail")
+    return (RequestFailed(command.pk, command.request),)
+
+
+def demand_same(request: Request, key: str, request_hash: str) -> None:
+    """Raises: IdempotencyMismatch: the key stands for another request."""
+    if request.request_hash != request_hash:
+        raise IdempotencyMismatch(key)
+
+
+def _demand_started(request: Request | None, verb: str) -> None:
+    status = "absent" if request is None else request.status
+    if status != RequestStatus.STARTED:
+        raise IllegalTransition("request", status, verb)
+
+
+start_request: Final = Slice(
+    name="start-request",
+    command=StartRequest,
+    writes=(RequestStarted,),
+    rows=_request_rows,
+    expects=_numbered,
+    decide=decide_start,
+)
+fail_request: Final = Slice(
+    name="fail-request",
+    command=FailRequest,
+    writes=(RequestFailed,),
+    rows=_request_rows,
+    expects=_numbered,
+    decide=decide_fail,
+)
+
+
+def _check_seconds(seconds: object) -> None:
+    if type(seconds) is not int or not 1 <= seconds <= REVALIDATE_SECONDS_MAX:
+        raise InvalidInput(
+            f"a publication is fresh for 1 … {REVALIDATE_SECONDS_MAX} seconds, found {seconds!r}"
+        )

@@ -1,0 +1,47 @@
+"""A desk to publish from, on a fresh log of each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.publication.desk import FOLDS, LOG, T0, Desk, connector, desk_at
+from tidegate.clock import ManualClock
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
+
+Connect = Callable[[], Store]
+
+
+@pytest.fixture
+def connect(address: Address | None) -> Connect:
+    return connector(address)
+
+
+@pytest.fixture
+def store(connect: Connect) -> Iterator[Store]:
+    """Each test ends with rows that are what the log says."""
+    with closing(connect()) as store:
+        yield store
+        assert differences(store, FOLDS) == []
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(T0)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def desk(store: Store, home: Path, clock: ManualClock) -> Iterator[Desk]:
+    with desk_at(store, FileBlobs(home, LOG, clock=clock), clock) as desk:
+        yield desk

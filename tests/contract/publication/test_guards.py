@@ -1,0 +1,144 @@
+"""Every guard against stale writers on every engine, alone and together."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+
+from tests.contract.publication.desk import (
+    LEASE_SECONDS,
+    PAGE,
+    PK,
+    T0,
+    VERSIONED,
+    Desk,
+    at,
+)
+from tidegate.control.publisher import Policy
+from tidegate.domain.publication.rows import Pointer, etag_of, lock_key, meta_key, pk_of
+from tidegate.domain.publication.slices import (
+    LEASE_GUARDS,
+    Guard,
+    PublishGeneration,
+    StaleGeneration,
+    publish_generation,
+)
+from tidegate.errors import (
+    ImmutableRecord,
+    LeaseLost,
+    StaleVersion,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.records import Records
+
+EVERY_GUARD = [
+    frozenset(chosen)
+    for chosen in chain.from_iterable(combinations(Guard, size) for size in range(1, 5))
+]
+
+
+# Each way of being late: the guard that sees it, what is then wrong, and how it is refused.
+LATE: dict[Guard, tuple[dict[str, Any], type[Exception]]] = {
+    Guard.TOKEN: ({"lease_token": "stolen"}, LeaseLost),
+    Guard.EXPIRY: ({}, LeaseLost),
+    Guard.VERSION: ({"expected_version": 1_000_000}, StaleVersion),
+    Guard.MONOTONE: ({"generated_at": T0}, StaleGeneration),
+}
+
+
+def command(page: str, guards: frozenset[Guard], **changes: Any) -> PublishGeneration:
+    members: dict[str, Any] = {
+        "cache_key": page,
+        "lease_token": "mine",
+        "s3_key": "new",
+        "etag": '"new"',
+        "generated_at": at(1),
+        "revalidate_seconds": 60,
+        "guards": guards,
+    }
+    return PublishGeneration(**(members | changes))
+
+
+@pytest.mark.req("PB-4")
+@pytest.mark.parametrize("guards", EVERY_GUARD, ids=lambda guards: "+".join(sorted(guards)))
+def test_stops_a_stale_writer_by_each_guard_alone_and_together(
+    desk: Desk, guards: frozenset[Guard]
+) -> None:
+    """Each way of being late is stopped by its own guard, and by no other."""
+    for guard, (changes, refusal) in LATE.items():
+        page = f"/{guard}"
+        meta, lock = meta_key(pk_of(page)), lock_key(pk_of(page))
+        desk.clock.now = T0
+        first = command(page, frozenset({Guard.MONOTONE}), s3_key="old", generated_at=T0)
+        version = desk.control.execute(publish_generation, first).position
+        Leases(desk.store).acquire(lock.id, "mine", now=T0, seconds=LEASE_SECONDS)
+        before = desk.store.get(meta, lock)
+        late = command(page, guards, **({"expected_version": version} | changes))
+        desk.clock.now = at(LEASE_SECONDS) if guard is Guard.EXPIRY else at(1)
+
+        if guard in guards:
+            with pytest.raises(refusal):
+                desk.control.execute(publish_generation, late)
+            assert desk.store.get(meta, lock) == before
+        else:
+            desk.control.execute(publish_generation, late)
+            pointer, lease = desk.store.get(meta, lock)
+            assert pointer is not None
+            assert codec.decode(pointer.data, Pointer).etag == '"new"'
+            assert (lease is None) == bool(guards & LEASE_GUARDS), "spent where it was asked for"
+
+
+@pytest.mark.req("PB-4", "PB-5")
+@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
+def test_passes_the_first_and_refuses_equal_and_older_generations(
+    desk: Desk, policy: Policy
+) -> None:
+    """'If you rely on monotonicity, require generated_at < :new before setting a new etag.'"""
+    desk.publish("first", policy, generated_at=at(5))
+    before = desk.meta()
+
+    for offered in (at(5), at(4.999_999), T0):
+        with pytest.raises(StaleGeneration) as refused:
+            desk.publish("stale", policy, generated_at=offered)
+        assert refused.value.facts["stored"] == codec.time_text(at(5))
+        desk.clock.advance(timedelta(seconds=LEASE_SECONDS))
+
+    assert desk.meta() == before
+    assert before is not None
+    assert before.etag == etag_of(b"first")
+    desk.publish("second", policy, generated_at=at(5.000_001))
+    after = desk.meta()
+    assert after is not None
+    assert after.etag == etag_of(b"second")
+
+
+@pytest.mark.req("PB-4")
+def test_expects_the_pointer_that_the_caller_saw(desk: Desk) -> None:
+    guards = LEASE_GUARDS | {Guard.VERSION}
+    with pytest.raises(StaleVersion):
+        desk.publish("first", guards=guards, expected_version=7)
+    desk.clock.advance(timedelta(seconds=LEASE_SECONDS))
+    desk.publish("first", guards=guards, expected_version=0)
+    seen = desk.publisher.read(PAGE)
+    assert seen is not None
+    with pytest.raises(StaleVersion) as refused:
+        desk.publish("second", guards=guards, expected_version=0)
+
+    assert refused.value.facts == {"expected": 0, "current": seen.version}
+    desk.clock.advance(timedelta(seconds=LEASE_SECONDS))
+    desk.publish("second", guards=guards, expected_version=seen.version)
+
+
+@pytest.mark.req("PB-4", "PB-8")
+def test_lets_no_generic_call_touch_the_rows_of_a_publication(desk: Desk) -> None:
+    desk.publish("body", VERSIONED, version_id="v1")
+    records = Records(desk.store, desk.clock)
+
+    with pytest.raises(ImmutableRecord):
+        records.update("publications", f"{PK}/META", {"etag": "mine"})
+    with pytest.raises(ImmutableRecord):
+        records.delete("generations", f"{PK}/VER#v1")

@@ -1,0 +1,205 @@
+"""Publishers that race, and publishers that die between any two steps, on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import closing
+from datetime import datetime, timedelta
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.publication.desk import (
+    FOLDS,
+    KILLED,
+    LEASE_SECONDS,
+    LOCK_KEY,
+    LOG,
+    META_KEY,
+    PAGE,
+    T0,
+    Killed,
+    at,
+    die_at,
+    held,
+    publish_at,
+    publish_mortally,
+    publish_with_one_lease,
+)
+from tidegate.control.blobs import BLOB_KEPT, digest_of
+from tidegate.control.blobs.collect import Collected, collect
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.generations import referenced
+from tidegate.control.publisher import Publisher
+from tidegate.control.runtime import Control
+from tidegate.domain.publication.rows import Pointer
+from tidegate.engines.group import Grouped
+from tidegate.errors import LeaseLost
+from tidegate.kernel import codec
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.model import ALL
+from tidegate.kernel.store import Store
+
+Connect = Callable[[], Store]
+STEPS_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def two_processes() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.mark.req("PB-1", "PB-2", "PB-4")
+def test_publishes_once_where_two_publishers_use_one_lease(
+    address: Address | None,
+    connect: Connect,
+    store: Store,
+    home: Path,
+    two_processes: ProcessPoolExecutor,
+) -> None:
+    FileBlobs(home, LOG)
+    for turn in range(4):
+        token = f"shared-{turn}"
+        Leases(store).acquire(LOCK_KEY.id, token, now=T0, seconds=LEASE_SECONDS)
+        bodies = [str(2 * turn + 1), str(2 * turn + 2)]
+
+        if address is None:
+            with ThreadPoolExecutor(2) as pool:
+                work = [
+                    pool.submit(publish_with_one_lease, store, home, token, body) for body in bodies
+                ]
+                answers = [future.result() for future in work]
+        else:
+            work = [two_processes.submit(publish_at, address, home, token, body) for body in bodies]
+            answers = [future.result() for future in work]
+
+        assert sorted(answers) == ["lease_lost", "published"]
+        (record,) = store.get(META_KEY)
+        assert record is not None
+        winner = bodies[answers.index("published")].encode()
+        assert codec.decode(record.data, Pointer).s3_key == digest_of(winner)
+    assert len(store.read(ALL).events) == 4
+
+
+def attempt(store: Store, blobs: FileBlobs, token: str, now: datetime, body: str) -> str:
+    """Publish at this time with this token; "published", or "lost"."""
+    with closing(Grouped(store)) as writer:
+        publisher = Publisher(Control(store, FOLDS, writer.submit, clock=lambda: now), blobs)
+        try:
+            publisher.publish(PAGE, held(store, token), body.encode(), generated_at=now)
+        except LeaseLost:
+            return "lost"
+        return "published"
+
+
+@pytest.mark.req("PB-1", "PB-4")
+def test_keeps_a_late_holder_out_whatever_the_order(
+    connect: Connect, store: Store, home: Path, rounds: int
+) -> None:
+    """The old holder publishes while its heir takes the lease and publishes something newer."""
+    blobs = FileBlobs(home, LOG)
+    start = Barrier(2)
+
+    def late(turn: int, now: datetime) -> str:
+        start.wait()
+        return attempt(store, blobs, "old", now - timedelta(seconds=1), f"old {turn}")
+
+    def heir(other: Store, turn: int, now: datetime) -> str:
+        start.wait()
+        Leases(other).acquire(LOCK_KEY.id, "new", now=now, seconds=5)
+        return attempt(other, blobs, "new", now, f"new {turn}")
+
+    with closing(connect()) as other, ThreadPoolExecutor(2) as pool:
+        for turn in range(rounds):
+            begin, expiry = at(40 * turn), at(40 * turn + LEASE_SECONDS)
+            Leases(store).acquire(LOCK_KEY.id, "old", now=begin, seconds=LEASE_SECONDS)
+
+            waiting = [pool.submit(late, turn, expiry), pool.submit(heir, other, turn, expiry)]
+            first, second = (future.result() for future in waiting)
+
+            assert second == "published"
+            assert first in ("lost", "published")
+            assert read(store, blobs) == f"new {turn}".encode()
+
+
+def read(store: Store, blobs: FileBlobs) -> bytes:
+    """The body behind the pointer: there is one."""
+    (record,) = store.get(META_KEY)
+    assert record is not None
+    return blobs.get(codec.decode(record.data, Pointer).s3_key)
+
+
+# ── deaths between every two steps ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-6")
+def test_has_all_or_nothing_after_a_death_between_any_two_steps(
+    address: Address | None, store: Store, home: Path
+) -> None:
+    """'A crash in between leaves no dangling pointer and the orphan is collected later.'"""
+    now = T0
+    publish_mortally(store, home, now, STEPS_MAX, lambda: None, body=b"body 0")
+    expected = b"body 0"
+    for step in range(STEPS_MAX):
+        now += timedelta(seconds=61)  # stale again, and every lease is over
+        body = f"body {step + 1}".encode()
+        if address is None:
+            died = dies_here(store, home, now, step, body)
+        else:
+            died = dies_there(address, home, now, step, body)
+
+        blobs = FileBlobs(home, LOG)
+        found = read(store, blobs)
+        assert found in (expected, body)
+        expected = found
+        if not died:
+            break
+    else:
+        pytest.fail(f"publishing takes more than {STEPS_MAX} steps")
+
+    assert step >= 8, "reads, two flushes and two commits, each with a step on either side"
+    assert expected == body
+    assert store.get(LOCK_KEY) == (None,)
+    collects_the_orphans(store, blobs, home, now + BLOB_KEPT + timedelta(seconds=1))
+
+
+def collects_the_orphans(store: Store, blobs: FileBlobs, home: Path, now: datetime) -> None:
+    named = referenced(store)
+    orphans = {blob.digest for blob in blobs.iterate()} - named
+    assert orphans, "some death came between a body and its pointer"
+
+    run = collect(blobs, lambda: referenced(store), now)
+    blobs.sweep(before=now)
+
+    assert run == Collected(len(orphans | named), len(orphans), len(orphans))
+    assert all(blobs.exists(digest) for digest in named)
+    assert list((home / "incoming").iterdir()) == []
+
+
+def dies_there(address: Address, home: Path, now: datetime, step: int, body: bytes) -> bool:
+    """Whether a child process was killed at this step, or came to the end."""
+    children = get_context("forkserver")  # one that has imported all this, so that many are cheap
+    children.set_forkserver_preload([die_at.__module__, f"tidegate.engines.{address.engine}"])
+    child = children.Process(target=die_at, args=(address, home, now, step, body))
+    child.start()
+    child.join()
+    assert child.exitcode in (0, KILLED)
+    return child.exitcode == KILLED
+
+
+def dies_here(store: Store, home: Path, now: datetime, step: int, body: bytes) -> bool:
+    """Memory dies with its process, so here only the call dies."""
+
+    def kill() -> None:
+        raise Killed
+
+    try:
+        publish_mortally(store, home, now, step, kill, body=body)
+    except Killed:
+        return True
+    return False

@@ -1,0 +1,338 @@
+"""What readers get on every engine, fresh or stale, and requests that have one result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from threading import Barrier, Lock
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.publication.desk import (
+    FOLDS,
+    LEASE_SECONDS,
+    LOG,
+    PAGE,
+    PK,
+    T0,
+    VERSIONED,
+    Desk,
+    Killed,
+    at,
+    desk_at,
+)
+from tidegate.control.blobs import digest_of
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.publisher import Asked, Policy, Publisher, Served, State
+from tidegate.control.runtime import Control
+from tidegate.domain.publication.rows import (
+    Request,
+    RequestStatus,
+    etag_of,
+    is_fresh,
+    not_modified,
+    request_key,
+)
+from tidegate.engines.group import Grouped
+from tidegate.errors import (
+    IdempotencyMismatch,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.model import ALL
+from tidegate.kernel.store import Store
+
+Connect = Callable[[], Store]
+READERS = 8
+
+# ── readers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-7")
+def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(desk: Desk) -> None:
+    renders = count(1)
+
+    def serve(seconds: float) -> tuple[str, bytes]:
+        desk.clock.now = at(seconds)
+        served = desk.publisher.serve(PAGE, lambda: f"body {next(renders)}".encode())
+        return served.state, served.entry.body
+
+    assert serve(0) == (State.MISS, b"body 1")
+    assert serve(59.999_999) == (State.HIT, b"body 1")
+    assert serve(60) == (State.MISS, b"body 2")
+    assert serve(61) == (State.HIT, b"body 2")
+
+
+@pytest.mark.req("PB-7")
+def test_lets_no_ttl_decide_on_freshness_or_ownership(desk: Desk) -> None:
+    policy = Policy(revalidate_seconds=600, retention=timedelta(seconds=1))
+    desk.publisher.serve(PAGE, lambda: b"body", policy)
+    desk.clock.advance(timedelta(seconds=300))  # the ttl is long over
+
+    served = desk.publisher.serve(PAGE, lambda: b"other", policy)
+
+    assert (served.state, served.entry.body) == (State.HIT, b"body")
+    lease = desk.publisher.try_acquire(PAGE, LEASE_SECONDS)
+    assert lease is not None
+    assert desk.publisher.try_acquire(PAGE, LEASE_SECONDS) is None
+
+
+@pytest.mark.req("PB-7")
+def test_serves_the_last_body_while_another_regenerates(desk: Desk) -> None:
+    """'Readers get the last published body while someone regenerates.'"""
+    desk.publish("old")
+    desk.clock.advance(timedelta(seconds=61))
+    desk.acquire()
+
+    for policy in (Policy(), Policy(waits=False)):
+        served = desk.publisher.serve(PAGE, lambda: b"new", policy)
+        assert (served.state, served.entry.body, served.contended) == (State.STALE, b"old", True)
+    with pytest.raises(LeaseHeld):
+        desk.publisher.serve(PAGE, lambda: b"new", Policy(serves_stale=False))
+
+
+@pytest.mark.req("PB-7")
+def test_waits_for_the_other_one_and_takes_what_it_made(desk: Desk, home: Path) -> None:
+    desk.publish("old")
+    desk.clock.advance(timedelta(seconds=61))
+    lease = desk.acquire()
+    naps = count(1)
+
+    def sleep(seconds: float) -> None:
+        if next(naps) == 3:
+            desk.publisher.publish(PAGE, lease, b"new", generated_at=desk.clock.now)
+
+    reader = Publisher(desk.control, desk.blobs, sleep=sleep)
+
+    served = reader.serve(PAGE, lambda: b"never")
+
+    assert (served.state, served.entry.body) == (State.WAIT_HIT, b"new")
+    assert next(naps) == 4
+
+
+@pytest.mark.req("PB-7")
+def test_looks_again_once_it_has_the_lease(desk: Desk) -> None:
+    """Another one acquires, renders and publishes between our look and our acquisition."""
+    desk.publish("old")
+    desk.clock.advance(timedelta(seconds=61))
+
+    def meanwhile() -> None:
+        with desk_at(desk.store, desk.blobs, desk.clock) as other:
+            other.publish("new")
+
+    desk.watched.meanwhile = meanwhile
+
+    served = desk.publisher.serve(PAGE, lambda: b"never")
+
+    assert (served.state, served.entry.body) == (State.WAIT_HIT, b"new")
+    assert desk.lock() is None, "the lease was given back"
+
+
+@pytest.mark.req("PB-7")
+def test_keeps_the_old_pointer_when_a_regeneration_fails_and_recovers(desk: Desk) -> None:
+    desk.publish("old")
+    before = desk.meta()
+    desk.clock.advance(timedelta(seconds=61))
+
+    def broken() -> bytes:
+        raise ZeroDivisionError
+
+    served = desk.publisher.serve(PAGE, broken)
+    with pytest.raises(ZeroDivisionError):
+        desk.publisher.serve(PAGE, broken, Policy(serves_stale=False))
+
+    assert (served.state, served.entry.body) == (State.STALE, b"old")
+    assert isinstance(served.failure, ZeroDivisionError)
+    assert desk.meta() == before
+    assert desk.lock() is None, "the lease was given back"
+    assert desk.publisher.serve(PAGE, lambda: b"new").state is State.MISS
+
+
+@pytest.mark.req("PB-4", "PB-7")
+def test_shows_nobody_what_a_slow_renderer_made(desk: Desk) -> None:
+    """It loses its lease; the second worker takes over; three renders in all."""
+    desk.publish("old")
+    desk.clock.advance(timedelta(seconds=61))
+    renders = []
+
+    def slow() -> bytes:
+        renders.append("slow")
+        desk.clock.advance(timedelta(milliseconds=80))
+        second = desk.publisher.serve(PAGE, quick, Policy(lease_seconds=0.02))
+        assert second.state is State.MISS
+        return b"slow"
+
+    def quick() -> bytes:
+        renders.append("quick")
+        return b"quick"
+
+    served = desk.publisher.serve(PAGE, slow, Policy(lease_seconds=0.02))
+
+    assert renders == ["slow", "quick"]
+    assert (served.state, served.entry.body) == (State.STALE, b"quick")
+    assert isinstance(served.failure, LeaseLost)
+    entry = desk.publisher.read(PAGE)
+    assert entry is not None
+    assert entry.body == b"quick"
+
+
+@pytest.mark.req("PB-6", "PB-7")
+def test_makes_a_body_anew_that_is_gone_although_its_pointer_is_fresh(desk: Desk) -> None:
+    desk.publish("body")
+    desk.blobs.discard(digest_of(b"body"), before=at(1))
+    desk.clock.advance(timedelta(seconds=1))
+
+    served = desk.publisher.serve(PAGE, lambda: b"body")
+
+    assert (served.state, served.entry.body) == (State.MISS, b"body")
+
+
+@pytest.mark.req("PB-7")
+def test_renders_once_for_a_burst_of_readers(
+    connect: Connect, store: Store, home: Path, address: Address | None
+) -> None:
+    """A burst of 8 requests on a stale entry: exactly 1 extra render, all see the new body."""
+    rendered: list[int] = []
+    counting = Lock()
+    start = Barrier(READERS)
+
+    def render() -> bytes:
+        with counting:
+            rendered.append(1)
+            return f"body {len(rendered)}".encode()
+
+    policy = Policy(revalidate_seconds=1, lease_seconds=30.0, wait_seconds=20.0)
+
+    def read(_: int) -> Served:
+        with closing(connect()) as mine, closing(Grouped(mine)) as writer:
+            publisher = Publisher(
+                Control(mine, FOLDS, writer.submit, clock=lambda: at(100)), FileBlobs(home, LOG)
+            )
+            start.wait()
+            return publisher.serve(PAGE, render, policy)
+
+    with closing(Grouped(store)) as writer:
+        first = Control(store, FOLDS, writer.submit, clock=lambda: T0)
+        Publisher(first, FileBlobs(home, LOG)).serve(PAGE, render, policy)
+    with ThreadPoolExecutor(READERS) as pool:
+        served = list(pool.map(read, range(READERS)))
+
+    assert len(rendered) == 2
+    assert {item.entry.body for item in served} == {b"body 2"}
+    states = Counter(item.state for item in served)
+    assert states[State.MISS] == 1
+    assert set(states) <= {State.MISS, State.WAIT_HIT, State.HIT}
+
+
+@pytest.mark.req("PB-5")
+@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
+def test_answers_a_conditional_get_with_304_until_the_body_changes(
+    desk: Desk, policy: Policy
+) -> None:
+    desk.publish("body", policy)
+    entry = desk.publisher.read(PAGE)
+    assert entry is not None
+    etag = entry.pointer.etag
+
+    assert etag == etag_of(entry.body)
+    assert not_modified(etag, entry.pointer.etag)
+    assert not_modified(f'"other", W/{etag}', entry.pointer.etag)
+    desk.clock.advance(timedelta(seconds=1))
+    desk.publish("new", policy)
+    changed = desk.meta()
+    assert changed is not None
+    assert not not_modified(etag, changed.etag)
+
+
+@pytest.mark.req("PB-7")
+def test_is_stale_once_it_was_invalidated_and_still_served(desk: Desk) -> None:
+    with pytest.raises(NotFound):
+        desk.publisher.invalidate(PAGE)
+    desk.publish("old")
+    desk.publisher.invalidate(PAGE, by="user_1")
+    desk.publisher.invalidate(PAGE)  # it is stale already: nothing happens
+
+    meta = desk.meta()
+    assert meta is not None
+    assert not is_fresh(meta, desk.clock.now)
+    assert meta.etag == etag_of(b"old")
+    entry = desk.publisher.read(PAGE)
+    assert entry is not None
+    assert entry.body == b"old"
+    desk.clock.advance(timedelta(seconds=1))
+    assert desk.publisher.serve(PAGE, lambda: b"new").state is State.MISS
+    desk.acquire()
+    with pytest.raises(LeaseHeld):
+        desk.publisher.invalidate(PAGE)
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────
+
+ASKED = Asked("deploy-7", "hash-1")
+
+
+def request(desk: Desk) -> Request | None:
+    record = desk.record(request_key(PK, ASKED.key))
+    return None if record is None else codec.decode(record.data, Request)
+
+
+def test_gives_a_request_one_result_however_often_it_is_sent(desk: Desk) -> None:
+    renders = count(1)
+
+    def serve() -> Served:
+        desk.clock.advance(timedelta(seconds=61))
+        return desk.publisher.serve(PAGE, lambda: f"body {next(renders)}".encode(), Policy(), ASKED)
+
+    first, again = serve(), serve()
+
+    assert (first.state, first.entry.body) == (State.MISS, b"body 1")
+    assert (again.state, again.entry.body) == (State.HIT, b"body 1")
+    found = request(desk)
+    assert found is not None
+    assert (found.status, found.result_s3_key) == (RequestStatus.COMPLETED, digest_of(b"body 1"))
+    desk.publisher.serve(PAGE, lambda: b"other", Policy(), Asked("deploy-8", "hash-2"))
+    desk.clock.advance(timedelta(seconds=61))
+    late = desk.publisher.serve(PAGE, lambda: b"never", Policy(), ASKED)
+    assert late.entry.body == b"body 1"
+    assert late.entry.pointer.etag == etag_of(b"body 1")
+
+
+def test_fails_closed_where_a_key_comes_with_other_content(desk: Desk) -> None:
+    desk.publisher.serve(PAGE, lambda: b"body", Policy(), ASKED)
+    desk.clock.advance(timedelta(seconds=61))
+
+    with pytest.raises(IdempotencyMismatch):
+        desk.publisher.serve(PAGE, lambda: b"never", Policy(), Asked(ASKED.key, "hash-2"))
+
+    assert desk.lock() is None
+
+
+def test_tries_a_failed_request_again_and_takes_over_one_that_died(desk: Desk) -> None:
+    def broken() -> bytes:
+        raise ZeroDivisionError
+
+    def dies() -> bytes:
+        raise Killed
+
+    with pytest.raises(ZeroDivisionError):
+        desk.publisher.serve(PAGE, broken, Policy(), ASKED)
+    failed = request(desk)
+    with pytest.raises(Killed):
+        desk.publisher.serve(PAGE, dies, Policy(), ASKED)
+    died = request(desk)
+    served = desk.publisher.serve(PAGE, lambda: b"body", Policy(), ASKED)
+
+    assert failed is not None
+    assert died is not None
+    assert (failed.status, died.status) == (RequestStatus.FAILED, RequestStatus.STARTED)
+    assert (served.state, served.entry.body) == (State.MISS, b"body")
+    types = [event.type for event in desk.store.read(ALL).events]
+    assert types == ["RequestStarted", "RequestFailed", "RequestStarted", "GenerationPublished"]

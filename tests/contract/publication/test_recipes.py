@@ -1,0 +1,302 @@
+"""Both recipes on every engine: what is written, by whom, and how it is set back."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from tests.contract.publication.desk import (
+    FOLDS,
+    LEASE_SECONDS,
+    LOCK_KEY,
+    META_KEY,
+    PAGE,
+    PK,
+    T0,
+    VERSIONED,
+    Desk,
+    at,
+)
+from tidegate.control.blobs import digest_of
+from tidegate.control.generations import GenerationStore
+from tidegate.control.publisher import Policy
+from tidegate.control.runtime import Control
+from tidegate.domain.publication.rows import (
+    Generation,
+    Pointer,
+    etag_of,
+    version_key,
+)
+from tidegate.domain.publication.slices import (
+    GenerationExists,
+    Guard,
+    PublishGeneration,
+    RecipeMixed,
+    StaleGeneration,
+    publish_generation,
+)
+from tidegate.engines.group import Grouped
+from tidegate.errors import (
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.model import ALL, Delete, Put
+
+# ── recipe A ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-2", "PB-5", "PB-8")
+def test_puts_meta_and_deletes_lock_in_one_commit_of_two_actions(desk: Desk) -> None:
+    """'Publish metadata and release the lock with a single transaction.'"""
+    lease = desk.acquire()
+    desk.watched.commits.clear()
+
+    desk.publisher.publish(
+        PAGE, lease, b"body", Policy(retention=timedelta(days=7)), generated_at=T0
+    )
+
+    (sent,) = desk.watched.commits
+    assert [(type(write), write.key.id) for write in sent.writes] == [
+        (Put, f"{PK}/META"),
+        (Delete, LOCK_KEY.id),
+    ]
+    assert sent.at == desk.clock.now
+    assert [fact.type for fact in sent.facts] == ["GenerationPublished"]
+    assert desk.lock() is None
+    assert desk.members(META_KEY) == {
+        "s3_key": digest_of(b"body"),
+        "generated_at": codec.time_text(T0),
+        "revalidate_seconds": 60,
+        "etag": etag_of(b"body"),
+        "ttl": codec.time_text(T0 + timedelta(days=7)),
+    }
+
+
+@pytest.mark.req("PB-1", "PB-8")
+def test_keeps_token_and_expiry_in_the_lock(desk: Desk) -> None:
+    desk.acquire()
+
+    assert desk.members(LOCK_KEY) == {
+        "lease_token": "tok1",
+        "lease_expires_at": codec.time_text(at(LEASE_SECONDS)),
+    }
+
+
+@pytest.mark.req("PB-2", "PB-4")
+@pytest.mark.parametrize("how", ["expired", "at the very instant", "stolen", "released", "renewed"])
+@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
+def test_leaves_everything_as_it_is_where_the_lease_is_lost(
+    desk: Desk, how: str, policy: Policy
+) -> None:
+    """'Stale writers (expired lock, stolen lock) cannot overwrite newer state.'"""
+    desk.publish("old", policy)
+    lease = desk.acquire()
+    match how:
+        case "expired":
+            desk.clock.now = at(LEASE_SECONDS + 1)
+        case "at the very instant":
+            desk.clock.now = at(LEASE_SECONDS)
+        case "stolen":
+            desk.clock.now = at(LEASE_SECONDS)
+            desk.acquire()
+            desk.clock.now = T0  # its own clock is slow: only the token tells
+        case "released":
+            Leases(desk.store).release(lease.key.id, lease.token, now=T0)
+        case "renewed":  # one token, another number: this holder is not the one that holds it
+            Leases(desk.store).renew(lease.key.id, lease.token, now=T0, seconds=5)
+    before = desk.record(META_KEY), desk.lock()
+
+    with pytest.raises(LeaseLost):
+        desk.publisher.publish(PAGE, lease, b"late", policy, generated_at=at(5))
+
+    assert (desk.record(META_KEY), desk.lock()) == before
+    assert len(list(desk.publisher.generations(PAGE))) == policy.versioned
+
+
+@pytest.mark.req("PB-2", "PB-4")
+def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(desk: Desk) -> None:
+    """The pointer moves under the first attempt; when the second is made, the lease is over."""
+    lease = desk.acquire()
+
+    def meanwhile() -> None:
+        command = PublishGeneration(
+            cache_key=PAGE,
+            s3_key="by an operator",
+            generated_at=at(1),
+            revalidate_seconds=60,
+            guards=frozenset({Guard.MONOTONE}),
+        )
+        with closing(Grouped(desk.store)) as writer:
+            Control(desk.store, FOLDS, writer.submit, clock=lambda: T0).execute(
+                publish_generation, command
+            )
+        desk.clock.now = at(LEASE_SECONDS)
+
+    desk.watched.meanwhile = meanwhile
+
+    with pytest.raises(LeaseLost):
+        desk.publisher.publish(PAGE, lease, b"late", generated_at=at(2))
+
+    meta = desk.meta()
+    assert meta is not None
+    assert meta.s3_key == "by an operator"
+
+
+# ── recipe B ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-3", "PB-5", "PB-8")
+def test_swaps_the_pointer_to_a_new_version_in_one_commit(desk: Desk) -> None:
+    lease = desk.acquire()
+    desk.watched.commits.clear()
+
+    desk.publisher.publish(PAGE, lease, b"body", VERSIONED, generated_at=T0, version_id="v1")
+
+    (sent,) = desk.watched.commits
+    assert {(type(write), write.key.id) for write in sent.writes} == {
+        (Put, f"{PK}/META"),
+        (Put, f"{PK}/VER#v1"),
+        (Delete, LOCK_KEY.id),
+    }
+    assert desk.lock() is None
+    assert desk.members(version_key(PK, "v1")) == {
+        "s3_key": digest_of(b"body"),
+        "generated_at": codec.time_text(T0),
+        "etag": etag_of(b"body"),
+    }
+    assert desk.members(META_KEY) == {
+        "s3_key": digest_of(b"body"),
+        "generated_at": codec.time_text(T0),
+        "revalidate_seconds": 60,
+        "etag": etag_of(b"body"),
+        "current_sk": "VER#v1",
+        "version": 1,
+    }
+
+
+@pytest.mark.req("PB-3")
+def test_refuses_an_id_that_was_used(desk: Desk) -> None:
+    """'Guarded with attribute_not_exists(pk) to avoid duplicate IDs.'"""
+    desk.publish("old", VERSIONED, version_id="v1")
+    before = desk.record(META_KEY)
+    desk.clock.advance(timedelta(seconds=1))
+
+    with pytest.raises(GenerationExists):
+        desk.publish("new", VERSIONED, version_id="v1")
+
+    assert desk.record(META_KEY) == before
+    assert desk.lock() is not None, "the lease is not spent"
+
+
+@pytest.mark.req("PB-3")
+def test_lists_generations_and_rolls_back_under_a_lease(desk: Desk) -> None:
+    for number in range(3):
+        desk.publish(f"body {number}", VERSIONED)
+        desk.clock.advance(timedelta(seconds=1))
+    ids = [id for id, _ in desk.publisher.generations(PAGE)]
+    first = dict(desk.publisher.generations(PAGE))[ids[0]]
+
+    desk.publisher.roll_back(PAGE, ids[0], by="user_1")
+
+    assert first == Generation(digest_of(b"body 0"), T0, etag_of(b"body 0"))
+    assert len(ids) == 3
+    assert desk.meta() == Pointer(
+        first.s3_key, at(3), 60, first.etag, current_sk=f"VER#{ids[0]}", version=4
+    )
+    assert desk.lock() is None
+    entry = desk.publisher.read(PAGE)
+    assert entry is not None
+    assert entry.body == b"body 0"
+    with pytest.raises(StaleGeneration):  # rendered before the rollback, and sent after it
+        desk.publish("late", VERSIONED, generated_at=at(2.5))
+
+
+@pytest.mark.req("PB-3")
+def test_rolls_back_only_to_what_stands_there_and_only_alone(desk: Desk) -> None:
+    with pytest.raises(NotFound):
+        desk.publisher.roll_back(PAGE, "v1")
+    desk.publish("body", VERSIONED, version_id="v1")
+    before = desk.record(META_KEY)
+
+    with pytest.raises(NotFound):
+        desk.publisher.roll_back(PAGE, "v0")
+    desk.publisher.roll_back(PAGE, "v1")  # it is there already: nothing happens
+    assert desk.lock() is None
+    desk.acquire()
+    with pytest.raises(LeaseHeld):
+        desk.publisher.roll_back(PAGE, "v1")
+
+    assert desk.record(META_KEY) == before
+
+
+@pytest.mark.req("PB-3")
+def test_pages_through_many_generations(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.control.publisher.PAGE", 2)
+    for number in range(5):
+        desk.publish(f"body {number}", VERSIONED, version_id=f"v{number}")
+        desk.clock.advance(timedelta(seconds=1))
+
+    assert [id for id, _ in desk.publisher.generations(PAGE)] == [f"v{n}" for n in range(5)]
+    assert list(desk.publisher.generations("/other.html")) == []
+
+
+def test_keeps_a_publication_to_one_recipe(desk: Desk) -> None:
+    desk.publish("old", VERSIONED)
+    desk.clock.advance(timedelta(seconds=1))
+
+    with pytest.raises(RecipeMixed):
+        desk.publish("new")
+
+
+# ── the lost answer ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-2")
+@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
+def test_knows_its_own_publish_again_when_the_answer_was_lost(desk: Desk, policy: Policy) -> None:
+    lease = desk.acquire()
+    for _ in range(2):  # the second finds the lease gone: the first one spent it
+        entry = desk.publisher.publish(PAGE, lease, b"body", policy, generated_at=T0)
+        assert entry.pointer == desk.meta()
+
+    with pytest.raises(LeaseLost):
+        desk.publisher.publish(PAGE, lease, b"other", policy, generated_at=T0)
+    assert len(desk.store.read(ALL).events) == 1
+
+
+# ── the store object of seed 003 ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-9")
+def test_offers_the_store_object_of_the_seed(desk: Desk) -> None:
+    store = GenerationStore(desk.control)
+    key = "/a page/with ünusual#text"
+    milliseconds = int(T0.timestamp() * 1000) + 123
+
+    lease = store.try_acquire_lease(cache_key=key, lease_duration_ms=30_000, lease_owner="app-1")
+    assert lease is not None
+    assert store.try_acquire_lease(key, 30_000) is None
+    with pytest.raises(LeaseLost):
+        store.commit_generation(key, "another", "s3://b/k", milliseconds, 60, '"abc"')
+    assert store.get(key) is None
+    desk.watched.commits.clear()
+    store.commit_generation(
+        cache_key=key,
+        lease_token=lease.lease_token,
+        html_pointer="s3://bucket/key.html",
+        generated_at_ms=milliseconds,
+        revalidate_seconds=60,
+        etag='"abc"',
+        lease_owner="app-2",  # never compared
+    )
+
+    (sent,) = desk.watched.commits
+    assert [type(write) for write in sent.writes] == [Put, Delete]
+    assert store.get(key) == Pointer("s3://bucket/key.html", at(0.123), 60, '"abc"')
+    assert lease.lease_expires_at == at(30)
+    assert store.try_acquire_lease(key, 1) is not None
