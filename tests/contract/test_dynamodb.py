@@ -45,25 +45,44 @@ from tidegate.engines.dynamodb.items import (
     COUNTER,
     SPAN,
     Fence,
+    entry_item,
     fence_place,
     index_partition,
+    packed,
     row_place,
+    slot_items,
     slot_place,
 )
+from tidegate.engines.dynamodb.transport import Replace
 from tidegate.engines.group import Grouped
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import BoundaryMoved, LimitExceeded, StoreRefused, TidegateError
+from tidegate.errors import (
+    BoundaryMoved,
+    LimitExceeded,
+    StoreRefused,
+    StoreUnavailable,
+    TidegateError,
+)
 from tidegate.kernel.model import (
     ALL,
     BODY_BYTES_MAX,
+    COMMIT_BYTES_MAX,
+    META_BYTES_MAX,
+    ONCE_KEY_BYTES_MAX,
+    TAG_BYTES_MAX,
+    TAGS_MAX,
+    TYPE_BYTES_MAX,
     Check,
     Commit,
     Delete,
     Fact,
+    Meta,
     Once,
     Put,
     Query,
     Receipt,
+    slot_bytes,
+    slots,
 )
 from tidegate.kernel.store import Schema
 from tidegate.kernel.tags import Cross, Partition
@@ -93,7 +112,8 @@ def fence(table: Table, index: str) -> Fence:
 # ── what one commit sends ─────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.req("CB-10", "CB-11", "CB-24")
+@pytest.mark.req("CB-10", "CB-11")
+@pytest.mark.req("CB-24", only="dynamodb", reason="it names the items sent to DynamoDB")
 def test_place_order_sends_one_advance_and_a_check_per_product(
     engine: str, dynamodb_url: str
 ) -> None:
@@ -116,7 +136,8 @@ def test_place_order_sends_one_advance_and_a_check_per_product(
     assert not any("cust-9" in action.place.pk for action in meddler.sent[0])
 
 
-@pytest.mark.req("CB-11", "CB-24")
+@pytest.mark.req("CB-11")
+@pytest.mark.req("CB-24", only="dynamodb", reason="it names the items sent to DynamoDB")
 def test_record_demand_checks_and_advances_its_exact_pair(engine: str, dynamodb_url: str) -> None:
     store, meddler = fresh_table(dynamodb_url, shop.SCHEMA).open(shop.SCHEMA)
     with closing(Grouped(store)) as writer:
@@ -410,6 +431,23 @@ def test_a_commit_as_large_as_can_be_spills_and_is_read_back_whole(store: Dynamo
     land(store, told(small, on=[seen(store, about(LabelsGiven, tags="note_id:n1"))]))
 
 
+@pytest.mark.parametrize("size", [2, 1_000, BODY_BYTES_MAX])
+@pytest.mark.parametrize("tags", [0, TAGS_MAX])
+def test_a_slot_is_never_sent_in_more_parts_than_were_counted(
+    engine: str, size: int, tags: int
+) -> None:
+    longest = tuple(f"k:{n:02}" + "x" * (TAG_BYTES_MAX - 4) for n in range(tags))
+    fact = Fact("k" * TYPE_BYTES_MAX, "t" * TYPE_BYTES_MAX, 2**53 - 1, longest, b"x" * size)
+    meta = Meta(*["m" * META_BYTES_MAX] * 4)
+    for count in range(1, 129):
+        commit = Commit(T0, meta, (fact,) * count, once=Once("k" * ONCE_KEY_BYTES_MAX, b"d"))
+        kept = packed(commit, ((2**53 - 1, fact) for fact in commit.facts))
+        content = sum(len(fact.body) for fact in commit.facts)
+        if content > COMMIT_BYTES_MAX:
+            break
+        assert len(slot_items(1, "0" * 32, [kept])) <= slots(sum(map(slot_bytes, commit.facts)))
+
+
 def test_what_no_transaction_can_hold_is_refused_before_it_is_sent(table: Table) -> None:
     store, meddler = table.open()
     spilling = [large(Rebooted, ()) for _ in range(13)]
@@ -459,6 +497,16 @@ def test_a_row_that_changes_places_in_an_index_leaves_no_entry_behind(table: Tab
 
     assert [[one["sk"] for one in found] for found in entries] == [["s3\x1fa"], ["o\x1fs3\x1fa"]]
     assert [len(actions) for actions in meddler.sent] == [4, 6, 2, 6]
+
+
+def test_a_range_whose_rows_never_stand_still_is_unavailable_and_not_short(table: Table) -> None:
+    store, _ = table.open()
+    land(store, told(writes=[put(item("a"), row(state="s1"))]))
+    stray = Replace(entry_item(item("b"), "by_state", "s0"))  # as if its row were always moving
+    table.transport().transact([stray], "token")
+
+    with pytest.raises(StoreUnavailable, match="by_state"):
+        store.range("items", index="by_state", limit=10)
 
 
 def test_a_row_is_born_by_the_fact_that_its_write_names(store: DynamoStore) -> None:

@@ -6,21 +6,23 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from msgspec import Struct, defstruct
 
 from tests.differential.logs import Logs
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import BoundaryMoved, InvalidInput
+from tidegate.errors import BoundaryMoved, InvalidInput, StoreRefused
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Clause, Commit, Event, Key, Query, Receipt
 from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.replay import differences, rebuild_changed
+from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema, Store
-from tidegate.kernel.vocabulary import FactType, Vocabulary
+from tidegate.kernel.tags import Partition
+from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -143,6 +145,58 @@ def test_an_unknown_type_stops_values_and_folds_but_not_the_feed(reopen: Open) -
         WITHOUT_RETIRED.value(events[1])
     with pytest.raises(InvalidInput, match="HostRetired"):
         rebuild_changed(store, Folds(schema, (counted(number=1, step=1),)), T0)
+
+
+# ── a slice that reads more types by its composite than it did ────────────────────────────────────
+
+
+class Reserved(Struct, frozen=True):
+    product_id: Annotated[str, Partition()]
+    order_id: str
+
+
+class Released(Struct, frozen=True):
+    product_id: Annotated[str, Partition()]
+    order_id: str
+
+
+class Reserve(Struct, frozen=True):
+    product_id: Annotated[str, Partition()]
+    order_id: str
+
+
+def reserving(*reads: type[Struct]) -> Schema:
+    """A release whose one slice reads these types by product and order."""
+    item = Slice(
+        name="reserve",
+        command=Reserve,
+        reads=reads,
+        writes=(Reserved,),
+        start=lambda command: 0,
+        evolve=lambda state, fact: state + 1,
+        decide=lambda state, command, now: (),
+    )
+    return Schema(Vocabulary(facts("stock", Reserved, Released), (item,)))
+
+
+def test_a_slice_that_reads_one_more_type_finds_its_old_facts(engine: str, reopen: Open) -> None:
+    land(reopen(reserving(Reserved)), Released("p1", "o1"), Reserved("p1", "o1"))
+    pair = frozenset({"product_id:p1", "order_id:o1"})
+    query = Query((Clause(frozenset({"Reserved", "Released"}), pair),))
+
+    if engine == "dynamodb":  # its index items are written with the events and never again
+        with pytest.raises(StoreRefused, match="Released") as refusal:
+            reopen(reserving(Reserved, Released))
+        assert refusal.value.facts["type"] == "Released"
+        return
+    new = reopen(reserving(Reserved, Released))
+
+    page = new.read(query)
+    assert [event.type for event in page.events] == ["Released", "Reserved"]
+    assert page.boundary is not None
+    land(new, Released("p1", "o1"))
+    (late,) = new.commit(Commit(T0, boundaries=(page.boundary,)))
+    assert isinstance(late, BoundaryMoved)
 
 
 # ── a fold that counts otherwise than it did ──────────────────────────────────────────────────────

@@ -44,6 +44,7 @@ from tidegate.kernel.model import (
     Key,
     Meta,
     Once,
+    Put,
     Query,
     Write,
 )
@@ -64,6 +65,22 @@ def raw(**changes: Any) -> Commit:
     """A commit whose parts a type checker would refuse."""
     parts: dict[str, Any] = {"at": T0, "facts": (VOCABULARY.fact(Rebooted()),)} | changes
     return Commit(**parts)
+
+
+def bad_fact(**changes: Any) -> Commit:
+    parts: dict[str, Any] = {
+        "kind": "note",
+        "type": "Rebooted",
+        "schema": 1,
+        "tags": (),
+        "body": b"{}",
+    } | changes
+    return raw(facts=(Fact(**parts),))
+
+
+def bad_put(**changes: Any) -> Commit:
+    parts: dict[str, Any] = {"key": item("a"), "data": row(), "expect": 0} | changes
+    return raw(writes=(Put(**parts),))
 
 
 # Each with the words by which its error names it.
@@ -130,6 +147,46 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
         lambda: told(Rebooted(), meta=Meta(actor=SURROGATE)),
         "lone surrogate",
     ),
+    "no meta": (lambda: raw(meta=None), "meta must be Meta, found NoneType"),
+    "meta that is no text": (
+        lambda: raw(meta=Meta(actor=None)),  # type: ignore[arg-type]
+        "a member of meta must be str, found NoneType",
+    ),
+    "facts in a list": (lambda: raw(facts=[]), "facts of a commit must be tuple, found list"),
+    "a fact that is none": (lambda: raw(facts=(None,)), "a fact must be Fact, found NoneType"),
+    "no tags": (lambda: bad_fact(tags=None), "tags of a fact must be tuple, found NoneType"),
+    "tags in a list": (lambda: bad_fact(tags=["a:b"]), "tags of a fact must be tuple, found list"),
+    "a tag that is no text": (lambda: bad_fact(tags=("a:b", 7)), "a tag must be text, found int"),
+    "a type that is no text": (lambda: bad_fact(type=7), "fact's type must be text, found int"),
+    "a kind that is no text": (lambda: bad_fact(kind=None), "fact's kind must be text"),
+    "a schema as text": (lambda: bad_fact(schema="1"), "schema of Rebooted .* found '1'"),
+    "a schema below one": (lambda: bad_fact(schema=0), "schema of Rebooted .* found 0"),
+    "a body as text": (lambda: bad_fact(body="{}"), "body of a fact must be bytes, found str"),
+    "a write that is none": (lambda: raw(writes=(None,)), "a write must be Put, Delete or Check"),
+    "no row key": (lambda: bad_put(key=None), "key of a write must be Key, found NoneType"),
+    "a row key as text": (lambda: bad_put(key="items/a"), "key of a write must be Key, found str"),
+    "a row as text": (lambda: bad_put(data="{}"), "data of a row must be bytes, found str"),
+    "a cause as text": (lambda: bad_put(fact="0"), "items/a names fact 0"),
+    "a birth as text": (lambda: bad_put(born="x"), "items/a is born by fact x"),
+    "a birth as a bool": (lambda: bad_put(born=False), "items/a is born by fact False"),
+    "a birth after its cause": (lambda: bad_put(born=1), "items/a is born by fact 1, after 0"),
+    "a key that is none": (lambda: raw(once="k"), "once must be Once, found str"),
+    "an idempotency key that is no text": (
+        lambda: raw(once=Once(None, b"d")),  # type: ignore[arg-type]
+        "idempotency key must be text, found NoneType",
+    ),
+    "a digest as text": (
+        lambda: raw(once=Once("k", "d")),  # type: ignore[arg-type]
+        "digest of a commit must be bytes, found str",
+    ),
+    "no answer": (
+        lambda: raw(once=Once("k", b"d", None)),  # type: ignore[arg-type]
+        "answer of a commit must be bytes, found NoneType",
+    ),
+    "a boundary that is none": (
+        lambda: raw(boundaries=(ALL,)),
+        "a boundary must be Boundary, found Query",
+    ),
 }
 
 
@@ -148,12 +205,12 @@ def test_names_what_is_wrong_with_a_commit_and_writes_nothing(steady: Store, nam
     assert isinstance(conflict, TidegateError), "the store still answers"
 
 
-def test_a_bad_commit_of_a_group_leaves_the_others_alone(store: Store) -> None:
-    first, bad, last = store.commit(
-        told(ProductAdded("p1")), told(fact("Nothing")), told(ProductAdded("p2"))
+def test_bad_commits_of_a_group_leave_the_others_alone(store: Store) -> None:
+    first, *bad, last = store.commit(
+        told(ProductAdded("p1")), *(build() for build, _ in BAD.values()), told(ProductAdded("p2"))
     )
 
-    assert isinstance(bad, InvalidInput)
+    assert {type(answer) for answer in bad} == {InvalidInput}
     assert not isinstance(first, TidegateError)
     assert not isinstance(last, TidegateError)
     assert values(whole_feed(store)) == [ProductAdded("p1"), ProductAdded("p2")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec import Struct
 
 from tests.contract.world import (
     LONGEST,
@@ -14,7 +15,9 @@ from tests.contract.world import (
     DemandRecorded,
     LabelsGiven,
     OrderPlaced,
+    PriceChanged,
     ProductAdded,
+    ProductRenamed,
     Rebooted,
     about,
     append,
@@ -29,7 +32,7 @@ from tests.contract.world import (
     values,
     whole_feed,
 )
-from tidegate.errors import LimitExceeded
+from tidegate.errors import BoundaryMoved, LimitExceeded
 from tidegate.kernel.model import (
     ANSWER_BYTES_MAX,
     BODY_BYTES_MAX,
@@ -43,6 +46,8 @@ from tidegate.kernel.model import (
     META_BYTES_MAX,
     ONCE_KEY_BYTES_MAX,
     ROW_BYTES_MAX,
+    SLOT_BYTES,
+    SLOT_FACT_BYTES,
     TAG_BYTES_MAX,
     TAGS_MAX,
     TYPE_BYTES_MAX,
@@ -56,7 +61,9 @@ from tidegate.kernel.model import (
     Once,
     Query,
 )
+from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
+from tidegate.kernel.vocabulary import Vocabulary, facts
 
 
 def note(size: int) -> bytes:
@@ -77,14 +84,16 @@ def tag_of(size: int) -> str:
 
 
 def whole(size: int) -> Commit:
-    """A commit of exactly this many bytes: facts, a row and an answer."""
-    parts = [BODY_BYTES_MAX] * 8 + [ROW_BYTES_MAX] * 3 + [ANSWER_BYTES_MAX]
+    """A commit of exactly this many bytes: facts, a tag, rows and an answer."""
+    tagged = Fact("shop", "ProductAdded", 1, (f"product_id:{tag_of(TAG_BYTES_MAX)}",), b"{}")
+    parts = [BODY_BYTES_MAX] * 8 + [ROW_BYTES_MAX] * 3 + [ANSWER_BYTES_MAX, TAG_BYTES_MAX + 2]
     rest = size - sum(parts)
     keys = [Key("notes", f"n{number}") for number in range(3)]
     return told(
         *(body(BODY_BYTES_MAX) for _ in range(8)),
         body(rest // 2),
         body(rest - rest // 2),
+        tagged,
         writes=[put(key, note(ROW_BYTES_MAX)) for key in keys],
         once=Once("k", b"d", b"a" * ANSWER_BYTES_MAX),
     )
@@ -225,10 +234,22 @@ def checks(count: int) -> Commit:
     return told(writes=[Check(Key("notes", f"n{n}"), expect=0) for n in range(count)])
 
 
+def spilled(count: int) -> Commit:
+    """Facts that fill two slots and begin a third, and rows."""
+    return told(*(body(BODY_BYTES_MAX) for _ in range(3)), writes=rows(count).writes)
+
+
+def slotful(size: int) -> Commit:
+    """Facts that count as exactly this many bytes of a slot."""
+    room = size - 2 * SLOT_FACT_BYTES
+    return told(body(room // 2), body(room - room // 2))
+
+
 COSTS: dict[str, tuple[Callable[[int], Commit], int]] = {
     # what is built from a count, and the cost of count = 0
     "rows": (rows, 1),
     "checks": (checks, 1),
+    "rows beside large facts": (spilled, 3),
 }
 
 
@@ -244,6 +265,15 @@ def test_a_commit_of_cost_100_is_taken_by_every_engine(store: Store, name: str) 
 
     with pytest.raises(LimitExceeded, match="storage items of a commit: found 101, allowed 100"):
         SCHEMA.check(build(COST_MAX - base + 1), COST_MAX)
+
+
+@pytest.mark.parametrize("step", [-1, 0, 1])
+def test_counts_each_begun_slot_of_facts(store: Store, step: int) -> None:
+    commit = slotful(SLOT_BYTES + step)
+
+    assert SCHEMA.cost(commit) == (1 if step < 0 else 2)
+    land(store, commit)
+    assert [event.body for event in whole_feed(store)] == [fact.body for fact in commit.facts]
 
 
 def test_counts_indexes_rows_entries_checks_and_the_key(store: Store) -> None:
@@ -300,6 +330,42 @@ def test_a_query_of_64_clauses_is_read_and_guarded(store: Store) -> None:
 
     assert values(store.read(query).events) == [ProductAdded("p63")]
     land(store, told(ProductAdded("p0"), on=[seen(store, query)]))
+
+
+def test_a_query_of_64_clauses_on_nothing_is_guarded_too(store: Store) -> None:
+    clauses = tuple(clause(ProductAdded, tags=f"product_id:p{n}") for n in range(CLAUSES_MAX))
+    guard = about(OrderPlaced, tags="order_id:o1")
+
+    boundary = seen(store, Query(clauses), guard=guard)
+
+    land(store, told(OrderPlaced("o1", "c1"), on=[boundary]))
+    with pytest.raises(BoundaryMoved, match="OrderPlaced @ order_id:o1"):
+        land(store, told(OrderPlaced("o1", "c2"), on=[boundary]))
+
+
+class Renew(Struct, frozen=True):
+    product_ids: tuple[str, ...]
+
+
+def test_a_guard_has_no_more_clauses_than_its_query() -> None:
+    creating = (ProductRenamed, PriceChanged)
+    renew = Slice(
+        name="renew",
+        command=Renew,
+        reads=(ProductAdded,),
+        writes=creating,
+        start=lambda command: 0,
+        evolve=lambda state, fact: state + 1,
+        decide=lambda state, command, now: (),
+    )
+    vocabulary = Vocabulary(facts("shop", ProductAdded, *creating), (renew,))
+    query = vocabulary.query(renew, Renew(tuple(f"p{n}" for n in range(CLAUSES_MAX))))
+
+    guard = vocabulary.guard(renew, query)
+
+    assert guard == Query(
+        tuple(clause(*creating, tags=f"product_id:p{n}") for n in range(CLAUSES_MAX))
+    )
 
 
 def test_a_clause_lists_at_most_64_types() -> None:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from fcntl import LOCK_EX, flock
+from errno import ENOLCK
+from fcntl import LOCK_EX, LOCK_UN, flock
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from threading import Thread
-from typing import Annotated
+from typing import IO, Annotated
 
 import apsw
 import pytest
@@ -650,6 +651,38 @@ def test_another_program_that_holds_the_database_makes_us_unavailable(
     assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
 
 
+def test_a_lock_that_the_system_does_not_give_makes_us_unavailable(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(ENOLCK, "No locks available")
+
+    monkeypatch.setattr(connection, "flock", refuse)
+    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    with pytest.raises(StoreUnavailable, match="No locks available"):
+        store.restore("items", [])
+
+    monkeypatch.undo()
+    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+
+
+def test_a_lock_that_cannot_be_given_back_hides_no_receipt_and_blocks_nobody(
+    store: SqliteStore, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(file: IO[bytes], operation: int) -> None:
+        if operation == LOCK_UN:
+            raise OSError(ENOLCK, "No locks available")
+        flock(file, operation)
+
+    other = open_store()
+    monkeypatch.setattr(connection, "flock", keep)
+    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+    monkeypatch.undo()
+
+    assert answers(other, told(ProductAdded("p-2"))) == [Receipt]
+    assert answers(store, told(ProductAdded("p-3"))) == [Receipt]
+
+
 def test_threads_share_a_handle(store: SqliteStore) -> None:
     failures: list[BaseException] = []
 
@@ -889,3 +922,19 @@ def test_a_restore_that_fails_leaves_the_rows_as_they_were(store: SqliteStore) -
         store.restore("tallies", [Record(tally, 7, 7, b'{"state":"open"}')])  # no such event
 
     assert stored(store, tally).version == 1
+
+
+def test_a_restore_whose_flush_failed_has_an_unknown_outcome(
+    files: FailingFiles, open_store: Open
+) -> None:
+    store = open_store()
+    append(store, ProductAdded("p-1"))
+    tallies = [Record(Key("tallies", "a"), 1, 1, b'{"state":"open"}')]
+    files.failing_syncs = 1
+
+    with pytest.raises(OutcomeUnknown, match="flush"):  # no head moves by which it could be told
+        store.restore("tallies", tallies)
+
+    store.restore("tallies", tallies)
+    assert stored(store, tallies[0].key) == tallies[0]
+    assert append(store, ProductAdded("p-2")).first == 2

@@ -65,7 +65,7 @@ class CheckNeedsAWrite(MemoryStore):
         kept = tuple(
             boundary
             for boundary in commit.boundaries
-            if any(vocabulary.index(clause) in written for clause in boundary.query.clauses)
+            if any(vocabulary.index(clause) in written for clause in boundary.clauses)
         )
         return super()._commit(replace(commit, boundaries=kept))
 

@@ -72,9 +72,7 @@ class MemoryStore:
             events = tuple(matching[:limit])
             if not guarded or len(events) < len(matching):
                 return Page(events)
-            if guard is not None and not matching:
-                query = Query(query.clauses + guard.clauses)
-            return Page(events, Boundary(query, self._head))
+            return Page(events, Boundary(query, self._head, None if matching else guard))
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
         with self._lock:
@@ -187,7 +185,7 @@ class MemoryStore:
         return receipt
 
     def _check_boundary(self, boundary: Boundary) -> None:
-        for clause in boundary.query.clauses:
+        for clause in boundary.clauses:
             moved = [
                 event.position
                 for event in self._events

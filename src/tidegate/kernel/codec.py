@@ -32,7 +32,6 @@ from tidegate.kernel.model import NO_META, Event, Meta, check_time
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 32
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 T = TypeVar("T")
 

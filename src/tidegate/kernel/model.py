@@ -9,7 +9,7 @@ the key holds no colon, so the first colon splits it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
@@ -40,6 +40,8 @@ ONCE_KEY_BYTES_MAX = 128
 META_BYTES_MAX = 1_024  # each member
 ANSWER_BYTES_MAX = 64 * 1024
 COST_MAX = 100  # storage items of one command or report, on every engine
+SLOT_BYTES = 340_000  # of facts in one storage item; DynamoDB takes 409,600 with all around them
+SLOT_FACT_BYTES = 512  # what a fact takes there beside body and tags, at most
 ONCE_KEPT: Final = timedelta(days=30)
 
 
@@ -128,6 +130,12 @@ class Boundary(Struct, frozen=True):
 
     query: Query
     seen: Any  # opaque: the engine that made it is the only one that reads it
+    guard: Query | None = None  # observed too, where the page was empty
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """All that may not move: more than a caller may ask for in one query."""
+        return self.query.clauses + (() if self.guard is None else self.guard.clauses)
 
 
 class Page(Struct, frozen=True):
@@ -234,6 +242,23 @@ def set_name(tags: Iterable[str]) -> str:
     return "".join(f"{len(tag.encode())}:{tag}" for tag in sorted(tags))
 
 
+def fact_bytes(fact: Fact) -> int:
+    """Bytes of its body and tags, as they are stored."""
+    return len(fact.body) + sum(
+        len(tag) if tag.isascii() else len(tag.encode()) for tag in fact.tags
+    )
+
+
+def slot_bytes(fact: Fact) -> int:
+    """Bytes that it takes in the log's storage items, at most."""
+    return fact_bytes(fact) + SLOT_FACT_BYTES
+
+
+def slots(size: int) -> int:
+    """How many storage items of the log facts begin that take so many bytes together."""
+    return 1 + size // SLOT_BYTES
+
+
 # ── limits and form, checked before any I/O ───────────────────────────────────────────────────────
 
 
@@ -286,6 +311,8 @@ def check_tag(tag: object) -> None:
 
 def check_time(what: str, at: object) -> None:
     """Raises: InvalidInput."""
+    if type(at) is datetime and at.tzinfo is UTC:
+        return
     if not isinstance(at, datetime):
         raise InvalidInput(f"{what} must be a datetime, found {type(at).__name__}")
     if at.utcoffset() != timedelta(0):
@@ -306,10 +333,14 @@ def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
     """
     check_time("the time of a commit", commit.at)
     if commit.meta is not NO_META:
-        for text in astuple(commit.meta):
-            at_most("bytes of a member of meta", _utf8("meta", text), META_BYTES_MAX)
+        _check_meta(commit.meta)
+    _demand("the facts of a commit", commit.facts, tuple)
+    _demand("the boundaries of a commit", commit.boundaries, tuple)
+    _demand("the writes of a commit", commit.writes, tuple)
     at_most("facts of a commit", len(commit.facts), facts_max)
     at_most("writes of a commit", len(commit.writes), WRITES_MAX)
+    for boundary in commit.boundaries:
+        _demand("a boundary", boundary, Boundary)
     size = 0
     for fact in commit.facts:
         size += _check_fact(fact)
@@ -320,27 +351,55 @@ def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
             raise InvalidInput(f"a commit names the row {write.key} twice")
         seen.add(write.key)
     if commit.once is not None:
-        check_text("an idempotency key", commit.once.key, ONCE_KEY_BYTES_MAX)
-        at_most("bytes of an answer", len(commit.once.answer), ANSWER_BYTES_MAX)
-        size += len(commit.once.answer)
+        size += _check_once(commit.once)
     at_most("bytes of a commit", size, COMMIT_BYTES_MAX)
 
 
+def _demand(what: str, value: object, kind: type) -> None:
+    """Callers need not run a type checker. Raises: InvalidInput."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{what} must be {kind.__name__}, found {type(value).__name__}")
+
+
+def _check_meta(meta: Meta) -> None:
+    _demand("meta", meta, Meta)
+    for text in astuple(meta):
+        if type(text) is str and text.isascii() and len(text) <= META_BYTES_MAX:
+            continue
+        _demand("a member of meta", text, str)
+        at_most("bytes of a member of meta", _utf8("meta", text), META_BYTES_MAX)
+
+
+def _check_once(once: Once) -> int:
+    _demand("once", once, Once)
+    check_text("an idempotency key", once.key, ONCE_KEY_BYTES_MAX)
+    _demand("the digest of a commit", once.digest, bytes)
+    _demand("the answer of a commit", once.answer, bytes)
+    at_most("bytes of an answer", len(once.answer), ANSWER_BYTES_MAX)
+    return len(once.answer)
+
+
 def _check_fact(fact: Fact) -> int:
-    if type(fact.schema) is not int or fact.schema < 1 or type(fact.body) is not bytes:
-        raise InvalidInput(f"{fact.type} needs a schema from 1 on and a body of bytes")
+    _demand("a fact", fact, Fact)
     check_text("a fact's type", fact.type, TYPE_BYTES_MAX)
     check_text("a fact's kind", fact.kind, TYPE_BYTES_MAX)
+    if type(fact.schema) is not int or fact.schema < 1:
+        raise InvalidInput(f"the schema of {fact.type} counts from 1 on, found {fact.schema!r}")
+    _demand("the body of a fact", fact.body, bytes)
+    _demand("the tags of a fact", fact.tags, tuple)
     at_most("tags of a fact", len(fact.tags), TAGS_MAX)
     for tag in fact.tags:
         check_tag(tag)
     if any(fact.tags[i] <= fact.tags[i - 1] for i in range(1, len(fact.tags))):
         raise InvalidInput(f"the tags of a fact must be sorted and distinct: {fact.tags!r}")
     at_most("bytes of a fact", len(fact.body), BODY_BYTES_MAX)
-    return len(fact.body) + sum(map(len, fact.tags))
+    return fact_bytes(fact)
 
 
 def _check_write(write: Write, span: int) -> int:
+    if not isinstance(write, Put | Delete | Check):
+        raise InvalidInput(f"a write must be Put, Delete or Check, found {type(write).__name__}")
+    _demand("the key of a write", write.key, Key)
     check_text("a collection", write.key.collection, TYPE_BYTES_MAX)
     check_text("a row id", write.key.id, ID_BYTES_MAX)
     check_version("an expected version", write.expect)
@@ -352,8 +411,11 @@ def _check_write(write: Write, span: int) -> int:
         if write.expect == ABSENT:
             raise InvalidInput(f"{write.key} cannot be deleted where it must be absent")
         return 0
-    if write.born is not None and not 0 <= write.born <= write.fact:
+    if write.born is not None and (
+        type(write.born) is not int or not 0 <= write.born <= write.fact
+    ):
         raise InvalidInput(f"{write.key} is born by fact {write.born}, after {write.fact}")
+    _demand("the data of a row", write.data, bytes)
     at_most("bytes of a row", len(write.data), ROW_BYTES_MAX)
     return len(write.data)
 

@@ -26,6 +26,8 @@ from tidegate.kernel.model import (
     at_most,
     check_commit,
     check_version,
+    slot_bytes,
+    slots,
 )
 from tidegate.kernel.policy import Collection, Nature, Writers, by_name
 from tidegate.kernel.vocabulary import Vocabulary
@@ -76,24 +78,25 @@ class Schema:
             at_most("storage items of a commit", self.cost(commit), cost_max)
 
     def cost(self, commit: Commit) -> int:
-        """Storage items that DynamoDB would be sent: the log slot, two per index written, one per
-        index only checked, the rows with their index entries, the idempotency key.
+        """Storage items that DynamoDB would be sent: the log's slots, two per index written, one
+        per index only checked, the rows with their index entries, the idempotency key.
         """
         written = {name for fact in commit.facts for name in self.vocabulary.indexes(fact)}
         checked = {
             self.vocabulary.index(clause)
             for boundary in commit.boundaries
-            for clause in boundary.query.clauses
+            for clause in boundary.clauses
         }
         rows = sum(self._row_cost(write) for write in commit.writes)
-        return 1 + 2 * len(written) + len(checked - written) + rows + (commit.once is not None)
+        indexes = 2 * len(written) + len(checked - written)
+        return _slots(commit) + indexes + rows + (commit.once is not None)
 
     def _cost_bound(self, commit: Commit) -> int:
         """No commit costs more than this; it is cheap to tell, and mostly settles it."""
         indexes = sum(len(fact.tags) + 2 for fact in commit.facts)
-        checked = sum(len(boundary.query.clauses) for boundary in commit.boundaries)
+        checked = sum(len(boundary.clauses) for boundary in commit.boundaries)
         entries = 1 + 2 * self._entries_max
-        return 2 + 2 * indexes + checked + entries * len(commit.writes)
+        return _slots(commit) + 1 + 2 * indexes + checked + entries * len(commit.writes)
 
     def _row_cost(self, write: Write) -> int:
         entries = len(self.collection(write.key.collection).indexes)
@@ -106,6 +109,10 @@ class Schema:
                 return 1 + entries
             case Check():
                 return 1
+
+
+def _slots(commit: Commit) -> int:
+    return slots(sum(map(slot_bytes, commit.facts)))
 
 
 class Store(Protocol):

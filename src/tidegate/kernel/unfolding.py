@@ -33,6 +33,8 @@ from tidegate.kernel.model import (
     Record,
     Write,
     at_most,
+    slot_bytes,
+    slots,
 )
 from tidegate.kernel.policy import Writers
 from tidegate.kernel.slices import Slice
@@ -75,6 +77,7 @@ class _Call:
     loaded: int
     indexes: int
     row_cost: int
+    slot_bytes: int
     rows: dict[Key, _Row]  # as they were before they changed
     filed: set[str]  # the indexes that its facts are written under
     intended_cost: int = 0
@@ -101,6 +104,7 @@ class Unfolding:
     _loaded: list[Key] = field(default_factory=list)  # the keys of _rows in the order they came
     _indexes: dict[str, None] = field(default_factory=dict)  # written by the facts, in order
     _row_cost: int = 0
+    _slot_bytes: int = 0  # of the facts
 
     # ── rows in ──
 
@@ -197,7 +201,13 @@ class Unfolding:
         """All that is added inside stays, or, if an error leaves the block, none of it."""
         self.looked = {}
         call = _Call(
-            len(self.facts), len(self._loaded), len(self._indexes), self._row_cost, {}, set()
+            len(self.facts),
+            len(self._loaded),
+            len(self._indexes),
+            self._row_cost,
+            self._slot_bytes,
+            {},
+            set(),
         )
         try:
             yield call
@@ -209,7 +219,8 @@ class Unfolding:
 
     def _demand_room(self, call: _Call, pack_cost_max: int) -> None:
         rows = sum(map(self._cost_of, self.looked))
-        alone = 1 + 2 * len(call.filed) + rows + call.intended_cost
+        slots_alone = slots(self._slot_bytes - call.slot_bytes)
+        alone = slots_alone + 2 * len(call.filed) + rows + call.intended_cost
         at_most("storage items of a report", alone, COST_MAX)
         at_most("facts of a report", len(self.facts) - call.facts, FACTS_MAX)
         if call.facts and self.cost() > pack_cost_max:
@@ -224,6 +235,7 @@ class Unfolding:
         while len(self._indexes) > call.indexes:
             self._indexes.popitem()
         self._row_cost = call.row_cost
+        self._slot_bytes = call.slot_bytes
 
     def _unfold(self, value: Struct, at: datetime, call: _Call) -> None:
         waiting = deque((value,))
@@ -232,6 +244,7 @@ class Unfolding:
             value = waiting.popleft()
             fact = self.folds.vocabulary.fact(value)
             self.facts.append(fact)
+            self._slot_bytes += slot_bytes(fact)
             indexes = self.folds.vocabulary.indexes(fact)
             self._indexes.update(dict.fromkeys(indexes))
             call.filed.update(indexes)
@@ -306,7 +319,7 @@ class Unfolding:
 
     def cost(self) -> int:
         """At most this many storage items (``Schema.cost``), known at once at any moment."""
-        return 1 + 2 * len(self._indexes) + self._row_cost
+        return slots(self._slot_bytes) + 2 * len(self._indexes) + self._row_cost
 
     def _cost_of(self, key: Key) -> int:
         return 1 + 2 * len(self.folds.schema.collection(key.collection).indexes)

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel import codec
+from tidegate.kernel.filing import Filing
 from tidegate.kernel.model import (
     ANY,
     CLAUSES_MAX,
@@ -103,6 +104,7 @@ class Vocabulary:
         self.composites: dict[frozenset[str], frozenset[str]] = {}
         for item in self.slices:
             self._file_composite(item)
+        self._filings = {name: self._filing(name) for name in self.types}
         self._plans = {item.name: self._plan(item) for item in self.slices}
         if len(self._plans) != len(self.slices):
             raise InvalidDefinition("two slices have one name")
@@ -142,27 +144,19 @@ class Vocabulary:
 
     def indexes(self, fact: Fact | Event) -> tuple[str, ...]:
         """The index names under which this fact is filed. Raises: InvalidInput."""
-        known = self.types.get(fact.type)
-        if known is None:
+        scopes = self._scopes.get(fact.type)
+        if scopes is None:
             raise InvalidInput(f"fact type {fact.type} is not declared")
-        scopes = self._scopes[fact.type]
-        names = []
-        keys = []
         for tag in fact.tags:
-            key = tag.partition(":")[0]
-            scope = scopes.get(key)
-            if scope is None:
+            if (key := tag.partition(":")[0]) not in scopes:
                 raise InvalidInput(
                     f"{fact.type} carries no tag {key!r}; it has {sorted(scopes) or 'none'}"
                 )
-            keys.append(key)
-            if scope is not Scope.PLAIN:
-                names.append(tag)
-        if len(keys) > 1 and fact.type in self.composites.get(frozenset(keys), ()):
-            names.append(set_name(fact.tags))
-        if known.global_order:
-            names.append(ALL_INDEX)
-        return tuple(names)
+        return self._filings[fact.type].names(fact.tags)
+
+    def filing(self, name: str) -> Filing:
+        """By which rule facts of this declared type are filed."""
+        return self._filings[name]
 
     def index(self, clause: Clause) -> str | None:
         """The index that serves and fences the clause, or None if only a scan can answer it.
@@ -247,17 +241,18 @@ class Vocabulary:
         partitions that the command names, so that of two first writers one conflicts (CB-13).
         """
         read = {name.__name__ for name in item.reads}
-        clauses: dict[Clause, None] = {}
-        for created in item.writes:
-            name = created.__name__
+        created: dict[str, set[str]] = {}  # tag → types; a clause for each, so no more than asked
+        for struct in item.writes:
+            name = struct.__name__
             key = self._partition(name)
             if name in read or key is None:
                 continue
             for clause in query.clauses:
                 for tag in clause.tags:
                     if tag.partition(":")[0] == key:
-                        clauses[Clause(frozenset((name,)), frozenset((tag,)))] = None
-        return Query(tuple(clauses)) if clauses else None
+                        created.setdefault(tag, set()).add(name)
+        clauses = tuple(Clause(frozenset(names), frozenset((t,))) for t, names in created.items())
+        return Query(clauses) if clauses else None
 
     # ── definition-time checks ──
 
@@ -301,6 +296,11 @@ class Vocabulary:
                 read = {struct.__name__ for struct in item.reads} & set(self.types)
                 types = frozenset(name for name in read if self._may_carry(name, keys))
                 self.composites[keys] = self.composites.get(keys, frozenset()) | types
+
+    def _filing(self, name: str) -> Filing:
+        indexed = (tag.key for tag in self._fields[name] if tag.scope is not Scope.PLAIN)
+        sets = (tuple(sorted(keys)) for keys, types in self.composites.items() if name in types)
+        return Filing(tuple(sorted(indexed)), tuple(sorted(sets)), self.types[name].global_order)
 
     def _files(self, keys: frozenset[str], types: frozenset[str] | None) -> bool:
         """Whether every event that can have exactly these keys is filed under its exact set."""

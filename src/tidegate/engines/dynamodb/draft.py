@@ -132,5 +132,5 @@ class Drafter:
 
 def _clauses(commit: Commit) -> Iterator[tuple[Boundary, Clause]]:
     for boundary in commit.boundaries:
-        for clause in boundary.query.clauses:
+        for clause in boundary.clauses:
             yield boundary, clause

@@ -82,10 +82,9 @@ class Reader:
         events = tuple(matching[:limit])
         if not guarded or len(events) < len(matching):
             return Page(events)
-        if guard is not None and not events:
-            query = Query(query.clauses + guard.clauses)
-            consumed = _joined(consumed, watched)
-        return Page(events, Boundary(query, found.observed(consumed)))
+        if events:
+            return Page(events, Boundary(query, found.observed(consumed)))
+        return Page(events, Boundary(query, found.observed(_joined(consumed, watched)), guard))
 
     def _matches(self, query: Query, event: Event) -> bool:
         return any(self._schema.vocabulary.matches(clause, event) for clause in query.clauses)

@@ -30,7 +30,7 @@ from tidegate.engines.dynamodb.transport import (
     overwrite,
     place_of,
 )
-from tidegate.errors import Invalid, TooLarge
+from tidegate.errors import Invalid, StoreUnavailable, TooLarge
 from tidegate.kernel.model import ID_BYTES_MAX, Key, Record, check_text
 from tidegate.kernel.policy import SEPARATOR
 from tidegate.kernel.store import Schema
@@ -65,13 +65,12 @@ class Rows:
             rows = (row_record(collection, item) for item in items)
             return tuple(islice((row for row in rows if row is not None), limit))
         declared.index(index)
-        found: tuple[Record, ...] = ()
         for waits in range(RANGES_MAX):
             entries, found = self._by_index(collection, index, prefix, after, limit)
             if len(found) == len(entries):
-                break
+                return found
             self._pace.wait(waits)  # a row moved while we read
-        return found
+        raise StoreUnavailable(f"{collection}.{index} moved at each of {RANGES_MAX} reads")
 
     def _by_index(
         self, collection: str, index: str, prefix: str, after: str, limit: int

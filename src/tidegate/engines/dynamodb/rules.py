@@ -11,51 +11,24 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from tidegate.engines.dynamodb.items import blob
 from tidegate.engines.dynamodb.log import Log
 from tidegate.engines.dynamodb.pace import Pace
 from tidegate.engines.dynamodb.transport import Cancelled, Change, Item, Place, Transport
 from tidegate.errors import StoreRefused, StoreUnavailable
+from tidegate.kernel.filing import Filing
 from tidegate.kernel.model import Event
-from tidegate.kernel.tags import Scope, tag_fields
-from tidegate.kernel.vocabulary import FactType, Vocabulary
+from tidegate.kernel.vocabulary import Vocabulary
 
 RULES: Final = Place("meta", "rules")
 CHANGES_MAX = 50
 
 
-class Rule(Struct, frozen=True):
-    """What of an event makes it stand under an index."""
-
-    keys: tuple[str, ...]  # of tags that are indexes by themselves
-    composites: tuple[tuple[str, ...], ...]  # of tag sets that are
-    global_order: bool
-
-    def filed(self, event: Event) -> frozenset[tuple[str, ...]]:
-        """The tag sets under which this rule files the event; the empty one for all events."""
-        keys = tuple(sorted({tag.partition(":")[0] for tag in event.tags}))
-        found: set[tuple[str, ...]] = {
-            (tag,) for tag in event.tags if tag.partition(":")[0] in self.keys
-        }
-        if keys in self.composites:
-            found.add(event.tags)
-        return frozenset(found | ({()} if self.global_order else set()))
-
-
-Rules = dict[str, Rule]
+Rules = dict[str, Filing]
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decoder = msgspec.json.Decoder(Rules)
-
-
-def rule_of(vocabulary: Vocabulary, known: FactType) -> Rule:
-    fields = tag_fields(known.struct)
-    carried = {field.key for field in fields}
-    indexed = sorted(field.key for field in fields if field.scope is not Scope.PLAIN)
-    composites = sorted(tuple(sorted(keys)) for keys in vocabulary.composites if keys <= carried)
-    return Rule(tuple(indexed), tuple(composites), known.global_order)
 
 
 def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: Log) -> None:
@@ -65,7 +38,7 @@ def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: 
         StoreRefused: a type has events that today's rule would file otherwise.
         StoreUnavailable: others change the rules all the time.
     """
-    today = {name: rule_of(vocabulary, known) for name, known in vocabulary.types.items()}
+    today = {name: vocabulary.filing(name) for name in vocabulary.types}
     for waits in range(CHANGES_MAX):
         found = pace.persist(partial(transport.get, [RULES])).get(RULES, {})
         old = _decoder.decode(blob(found, "rules")) if found else {}
@@ -91,11 +64,11 @@ def _remembered(transport: Transport, pace: Pace, found: Item, rules: Rules) -> 
     return True
 
 
-def _refuse_refiling(changed: dict[str, tuple[Rule, Rule]], events: Iterable[Event]) -> None:
+def _refuse_refiling(changed: dict[str, tuple[Filing, Filing]], events: Iterable[Event]) -> None:
     for event in events:
         if event.type in changed:
             old, new = changed[event.type]
-            if old.filed(event) != new.filed(event):
+            if old.names(event.tags) != new.names(event.tags):
                 raise StoreRefused(
                     f"the indexes of {event.type} changed, and its event at {event.position} is "
                     "filed by the old rule; give the new meaning a new type",

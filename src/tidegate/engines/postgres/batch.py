@@ -37,6 +37,8 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.vocabulary import Vocabulary
 
+Names = tuple[str, ...]  # of the indexes under which a fact is filed
+
 
 class Stamp(NamedTuple):
     """Where a row stands."""
@@ -103,7 +105,7 @@ class Batch:
         self._pairs: dict[Clause, tuple[Pair, ...]] = {}
         for commit in commits:
             for boundary in commit.boundaries:
-                for clause in boundary.query.clauses:
+                for clause in boundary.clauses:
                     if clause not in self._pairs:
                         self._pairs[clause] = self._fence(clause)
         # What is to be written, filled by ``decide``.
@@ -125,7 +127,7 @@ class Batch:
             for commit in self._commits
             for boundary in commit.boundaries
             if boundary.seen < floor
-            for clause in boundary.query.clauses
+            for clause in boundary.clauses
             for pair in self._pairs[clause]
         }
 
@@ -156,13 +158,14 @@ class Batch:
         answers: list[Receipt | TidegateError] = []
         for commit in self._commits:
             try:
+                filed = [self._vocabulary.indexes(fact) for fact in commit.facts]
                 replayed = _replayed(commit, seen)
                 if replayed is None:
                     for boundary in commit.boundaries:
                         self._check_boundary(boundary, seen)
                     for write in commit.writes:
                         _check_version(write, seen)
-                answers.append(replayed or self._apply(commit, seen))
+                answers.append(replayed or self._apply(commit, filed, seen))
             except TidegateError as error:
                 answers.append(error)
         return answers
@@ -184,17 +187,18 @@ class Batch:
         return found
 
     def _check_boundary(self, boundary: Boundary, seen: Seen) -> None:
-        for clause in boundary.query.clauses:
+        for clause in boundary.clauses:
             newest = max((seen.newest.get(pair, 0) for pair in self._pairs[clause]), default=0)
             if newest > boundary.seen:
                 raise BoundaryMoved(str(clause), newest)
 
-    def _apply(self, commit: Commit, seen: Seen) -> Receipt:
+    def _apply(self, commit: Commit, filed: Sequence[Names], seen: Seen) -> Receipt:
+        """Nothing here may fail: what one commit leaves behind would land with the others."""
         first = seen.head + 1
         seen.head += commit.span
         at = codec.time_text(commit.at)
         if commit.facts:
-            self._append(commit, first, at, seen)
+            self._append(commit, filed, first, at, seen)
         for write in commit.writes:
             self._write(write, first, seen)
         once = commit.once
@@ -207,9 +211,11 @@ class Batch:
         seen.once[once.key] = receipt
         return receipt
 
-    def _append(self, commit: Commit, first: Position, at: str, seen: Seen) -> None:
+    def _append(
+        self, commit: Commit, filed: Sequence[Names], first: Position, at: str, seen: Seen
+    ) -> None:
         meta = codec.meta_text(commit.meta)
-        for seq, fact in enumerate(commit.facts, first):
+        for seq, (fact, names) in enumerate(zip(commit.facts, filed, strict=True), first):
             self.events.append(
                 _Event(
                     seq,
@@ -222,7 +228,7 @@ class Batch:
                     fact.body.decode(),
                 )
             )
-            for name in self._vocabulary.indexes(fact):
+            for name in names:
                 self.entries.append(_Entry(name, fact.type, seq))
                 seen.newest[name, fact.type] = seq
 

@@ -8,44 +8,25 @@ every batch of commits asks for the generation under the lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import StoreRefused
-from tidegate.kernel.model import Clause, Match, set_name
-from tidegate.kernel.tags import ALL_INDEX, Scope, tag_fields
+from tidegate.kernel.filing import Filing
+from tidegate.kernel.model import Clause, Match
 from tidegate.kernel.vocabulary import Vocabulary
 
 REINDEX_PAGE_MAX = 10_000
-
-
-class TypeIndexing(Struct, frozen=True):
-    """Under what facts of one type are filed: tag keys, exact sets of keys, the global order."""
-
-    keys: tuple[str, ...]
-    composites: tuple[tuple[str, ...], ...] = ()
-    ordered: bool = False
-
-    def names(self, tags: Sequence[str]) -> list[str]:
-        """What ``Vocabulary.indexes`` gives, also for a type that only others know."""
-        keys = [tag.partition(":")[0] for tag in tags]
-        names = [tag for tag, key in zip(tags, keys, strict=True) if key in self.keys]
-        if len(keys) > 1 and tuple(sorted(set(keys))) in self.composites:
-            names.append(set_name(tags))
-        if self.ordered:
-            names.append(ALL_INDEX)
-        return names
 
 
 class Indexing(NamedTuple):
     """All types that can stand in the log. The generation grows when one comes or changes."""
 
     generation: int
-    types: dict[str, TypeIndexing]
+    types: dict[str, Filing]
 
     def types_under(self, clause: Clause, index: str) -> Iterable[str]:
         """The types, known here or not, that can stand under the index of a clause over ANY."""
@@ -57,28 +38,14 @@ class Indexing(NamedTuple):
 
     def check(self, vocabulary: Vocabulary) -> None:
         """Raises: StoreRefused: the log indexes a type otherwise than this program would."""
-        for name, how in describe(vocabulary).items():
-            if self.types.get(name) != how:
+        for name in vocabulary.types:
+            if self.types.get(name) != vocabulary.filing(name):
                 raise StoreRefused(
                     f"a newer program indexes {name} otherwise; restart this one with its release"
                 )
 
 
-def describe(vocabulary: Vocabulary) -> dict[str, TypeIndexing]:
-    """How a program indexes its fact types."""
-    described = {}
-    for name, known in vocabulary.types.items():
-        fields = tag_fields(known.struct)
-        carried = {field.key for field in fields}
-        described[name] = TypeIndexing(
-            tuple(sorted(field.key for field in fields if field.scope is not Scope.PLAIN)),
-            tuple(sorted(tuple(sorted(c)) for c in vocabulary.composites if c <= carried)),
-            known.global_order,
-        )
-    return described
-
-
-def reindex(connection: Connection, changed: dict[str, TypeIndexing]) -> None:
+def reindex(connection: Connection, changed: dict[str, Filing]) -> None:
     """Make the index anew for these types, in the caller's transaction and under its lock.
 
     The index is a function of the log, so the table is replaced, not edited; its triggers are the

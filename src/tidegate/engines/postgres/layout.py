@@ -19,9 +19,10 @@ import msgspec
 from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from tidegate.engines.postgres.indexing import Indexing, TypeIndexing, describe, reindex
+from tidegate.engines.postgres.indexing import Indexing, reindex
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import InvalidDefinition, StoreRefused
+from tidegate.kernel.filing import Filing
 from tidegate.kernel.policy import Collection, Writers
 from tidegate.kernel.store import Schema
 
@@ -203,7 +204,7 @@ def _remember(connection: Connection, name: str, value: str) -> None:
 def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Indexing:
     """Add the schema's fact types to those known; index again where a known one changed."""
     known = _indexing(found)
-    wanted = describe(schema.vocabulary)
+    wanted = {name: schema.vocabulary.filing(name) for name in schema.vocabulary.types}
     if all(known.types.get(name) == how for name, how in wanted.items()):
         return known
     changed = {n: how for n, how in wanted.items() if known.types.get(n, how) != how}
@@ -217,7 +218,7 @@ def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Ind
 
 
 def _indexing(found: dict[str, str]) -> Indexing:
-    types = msgspec.json.decode(found.get("indexing", "{}"), type=dict[str, TypeIndexing])
+    types = msgspec.json.decode(found.get("indexing", "{}"), type=dict[str, Filing])
     return Indexing(int(found["generation"]), types)
 
 

@@ -76,9 +76,7 @@ class PostgresStore:
             return Page(events[:limit])
         if not guarded:
             return Page(events)
-        if guard is not None and not events:
-            query = Query(query.clauses + guard.clauses)
-        return Page(events, Boundary(query, head))
+        return Page(events, Boundary(query, head, None if events else guard))
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
         ids: defaultdict[str, list[str]] = defaultdict(list)

@@ -107,7 +107,7 @@ class Draft(Struct, frozen=True):
         probes = [
             (plan(clause), boundary.seen)
             for boundary in commit.boundaries
-            for clause in boundary.query.clauses
+            for clause in boundary.clauses
         ]
         return cls(commit, probes, facts, texts)
 

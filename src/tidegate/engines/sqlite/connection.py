@@ -7,10 +7,12 @@ back after they were set: a store that cannot keep its promises is refused, not 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_UN, flock
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
+from typing import IO
 
 import apsw
 
@@ -116,16 +118,25 @@ class WriterLock:
     def __init__(self, path: str) -> None:
         self._threads = Lock()
         self._process = os.getpid()
-        self._file = open(path, "ab")  # noqa: SIM115 - it lives as long as the handle
+        self._path = path
+        self._file = self._open()
+
+    def _open(self) -> IO[bytes]:
+        return open(self._path, "ab")
 
     def __enter__(self) -> None:
-        """Raises: StoreRefused, StoreUnavailable: the handle is another process's, or closed."""
+        """Raises: StoreRefused, StoreUnavailable: the handle is another process's, or closed, or
+        the system gives no lock.
+        """
         self.check_process()
         self._threads.acquire()
         try:
             if self._file.closed:
                 raise StoreUnavailable("the store is closed")
             flock(self._file, LOCK_EX)
+        except OSError as error:
+            self._threads.release()
+            raise StoreUnavailable(f"cannot lock {self._path}: {error}") from error
         except BaseException:
             self._threads.release()
             raise
@@ -136,8 +147,14 @@ class WriterLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        flock(self._file, LOCK_UN)
-        self._threads.release()
+        try:
+            flock(self._file, LOCK_UN)
+        except OSError:  # closing the file frees the lock too, and what was committed stands
+            with suppress(OSError):
+                self._file.close()
+                self._file = self._open()
+        finally:
+            self._threads.release()
 
     def check_process(self) -> None:
         """Raises: StoreRefused: a forked child would share this lock with its parent."""

@@ -19,9 +19,8 @@ import msgspec
 
 from tidegate.engines.sqlite.records import Table
 from tidegate.errors import InvalidDefinition, StoreRefused
-from tidegate.kernel.model import Fact
+from tidegate.kernel.filing import Filing
 from tidegate.kernel.store import Schema
-from tidegate.kernel.tags import tag_fields
 from tidegate.kernel.vocabulary import Vocabulary
 
 FORMAT = 1
@@ -140,7 +139,7 @@ def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict
         for id, name, indexing in connection.execute("SELECT id, name, indexing FROM event_types")
     }
     for name in vocabulary.types:
-        indexing = _indexing(vocabulary, name)
+        indexing = msgspec.json.encode(vocabulary.filing(name)).decode()
         if name not in known:
             connection.execute(
                 "INSERT INTO event_types (name, indexing) VALUES (?, ?)", (name, indexing)
@@ -149,23 +148,12 @@ def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict
             connection.execute(
                 "UPDATE event_types SET indexing = ? WHERE name = ?", (indexing, name)
             )
-            _reindex(connection, vocabulary, name, known[name][0])
+            _reindex(connection, vocabulary.filing(name), name, known[name][0])
     ids = dict(connection.execute("SELECT name, id FROM event_types"))
     return {name: ids[name] for name in vocabulary.types}
 
 
-def _indexing(vocabulary: Vocabulary, name: str) -> str:
-    """All that decides under which names events of this type are filed, as text to compare."""
-    known = vocabulary.types[name]
-    scopes = {tag.key: tag.scope.value for tag in tag_fields(known.struct)}
-    composites = sorted(
-        sorted(keys) for keys, types in vocabulary.composites.items() if name in types
-    )
-    rules = {"scopes": scopes, "composites": composites, "global_order": known.global_order}
-    return msgspec.json.encode(rules, order="sorted").decode()
-
-
-def _reindex(connection: apsw.Connection, vocabulary: Vocabulary, name: str, id: int) -> None:
+def _reindex(connection: apsw.Connection, filing: Filing, name: str, id: int) -> None:
     """File the events of one type again. Handles that file by other rules may not write any more:
     the epoch tells them.
     """
@@ -186,7 +174,7 @@ def _reindex(connection: apsw.Connection, vocabulary: Vocabulary, name: str, id:
         entries = [
             (index_name, seq)
             for seq, tags in rows
-            for index_name in _filed_under(vocabulary, name, msgspec.json.decode(tags))
+            for index_name in filing.names(msgspec.json.decode(tags))
         ]
         names = {index_name for index_name, _ in entries}
         ids = known_ids(connection.cursor(), names)
@@ -195,16 +183,6 @@ def _reindex(connection: apsw.Connection, vocabulary: Vocabulary, name: str, id:
             "INSERT INTO event_index (name, type, seq) VALUES (?, ?, ?)",
             ((ids[index_name], id, seq) for index_name, seq in entries),
         )
-
-
-def _filed_under(vocabulary: Vocabulary, name: str, tags: list[str]) -> tuple[str, ...]:
-    """The index names of an old event, whose tags may hold keys that are payload by now."""
-    keys = {tag.key for tag in tag_fields(vocabulary.types[name].struct)}
-    declared = tuple(tag for tag in tags if tag.partition(":")[0] in keys)
-    names = vocabulary.indexes(Fact("", name, 1, declared, b""))
-    if len(declared) == len(tags):
-        return names
-    return tuple(found for found in names if found in declared)  # its whole set is another one
 
 
 def known_ids(cursor: apsw.Cursor, names: Iterable[str]) -> dict[str, int]:

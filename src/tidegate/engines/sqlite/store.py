@@ -107,9 +107,7 @@ class SqliteStore:
             return Page(tuple(events[:limit]))
         if not guarded:
             return Page(tuple(events))
-        if guard is not None and not events:
-            query = Query(query.clauses + guard.clauses)
-        return Page(tuple(events), Boundary(query, head))
+        return Page(tuple(events), Boundary(query, head, None if events else guard))
 
     def feed(self, *, after: Position, limit: int) -> Page:
         check_range(after, limit)
@@ -234,21 +232,23 @@ class SqliteStore:
         return answers
 
     def restore(self, collection: str, records: Iterable[Record]) -> None:
+        """Raises: StoreRefused, StoreUnavailable; OutcomeUnknown: do it again, it is the same."""
         self.schema.collection(collection)
         table = self._layout.tables[collection]
         rows = [(found.key.id, found.version, found.born, found.data.decode()) for found in records]
         with self._turn:
             cursor = self._begin()
             try:
-                before, _ = next(cursor.execute(HEAD))
                 cursor.execute(table.clear)
                 cursor.executemany(table.put, rows)
             except apsw.Error as error:
                 self._roll_back()
                 raise StoreUnavailable(f"nothing was restored: {error}") from error
-            failure = self._end(before)
-        if failure is not None:
-            raise failure
+            try:
+                cursor.execute("COMMIT")
+            except apsw.Error as error:  # no head moves here by which it could be told
+                self._distrust(error)
+                raise OutcomeUnknown(f"the flush of {collection} failed: {error}") from error
 
     def close(self) -> None:
         if self._closed:
@@ -311,8 +311,7 @@ class SqliteStore:
 
     def _settle(self, failure: apsw.Error, before: Position) -> TidegateError | None:
         """Find out whether a COMMIT that failed is there: nobody else wrote, we hold the turn."""
-        self._doubtful = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
-        self._drop_writer()
+        self._distrust(failure)
         try:
             head, _ = next(self._open_writer().execute(HEAD))
         except (apsw.Error, StoreRefused, StoreUnavailable):
@@ -320,6 +319,11 @@ class SqliteStore:
         if head == before:
             return StoreUnavailable(f"nothing was written: {failure}")
         return None
+
+    def _distrust(self, failure: apsw.Error) -> None:
+        """A COMMIT failed: go on with a new connection, over a WAL that may hold what is lost."""
+        self._doubtful = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
+        self._drop_writer()
 
     def _roll_back(self) -> None:
         assert self._writer is not None
