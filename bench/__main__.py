@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from bench.registry import command as registry
 from bench.speed import command as speed
 
-SUBJECTS: dict[str, Callable[[Sequence[str]], int]] = {"speed": speed.main}
+SUBJECTS: dict[str, Callable[[Sequence[str]], int]] = {
+    "registry": registry.main,
+    "speed": speed.main,
+}
 
 
 def main() -> int:

@@ -1,0 +1,78 @@
+"""`python -m bench registry`: fill, measure, print, keep the results, write them into the docs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+from bench.registry import report
+from bench.registry.measure import measured
+from bench.registry.results import Results, in_milliseconds
+from bench.registry.town import PER_PACKAGE
+from bench.speed.machine import described
+from bench.speed.shelf import Shelf
+
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
+SMALL = 1_000
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How thorough a run is."""
+
+    revisions: int
+    rounds: int
+    writes_page: bool
+
+
+MODES = {"ci": Mode(2_000, 50, False), "long": Mode(100_000, 2_000, True)}
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = _asked(arguments)
+    shelf = Shelf(asked.state)
+    sizes = (SMALL, asked.revisions)
+    at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    machine = described(shelf.home)
+    took = measured(shelf, sizes, asked.rounds, Random(asked.seed), _say)
+    results = Results(at, machine, asked.rounds, sizes, in_milliseconds(took))
+    print(report.text(results))
+    results.save(asked.state / "registry.json")
+    if asked.page is not None:
+        report.write(asked.page, results)
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _asked(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench registry", description=__doc__)
+    add = parser.add_argument
+    add("--mode", choices=MODES, default="ci", help="what the other options default to")
+    add("--revisions", type=int, help="of the large registry")
+    add("--rounds", type=int, help="every verb once in each")
+    add("--seed", type=int, default=1, help="of the packages and the turns")
+    add("--state", type=Path, default=STATE, help="where filled registries and results are kept")
+    add("--page", type=Path, help="to write the tables into; a whole long run: docs/performance.md")
+    asked = parser.parse_args(arguments)
+    mode = MODES[asked.mode]
+    whole = asked.revisions is None and asked.rounds is None
+    for name, default in (
+        ("revisions", mode.revisions),
+        ("rounds", mode.rounds),
+        ("page", PAGE if mode.writes_page and whole else None),
+    ):
+        if getattr(asked, name) is None:
+            setattr(asked, name, default)
+    if asked.revisions <= SMALL or asked.revisions % PER_PACKAGE:
+        parser.error(f"--revisions: more than {SMALL:,}, in steps of {PER_PACKAGE}")
+    return asked

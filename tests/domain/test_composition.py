@@ -1,0 +1,70 @@
+"""All modules of the domain together: one of each, each said once, each small enough to commit."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tidegate.domain import folds, outbox, packages, publication, releases
+from tidegate.domain.releases import offers
+from tidegate.errors import InvalidDefinition
+from tidegate.kernel.policy import Collection, Writers
+from tidegate.kernel.records import RecordRepaired
+from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber
+
+MODULES = (packages, releases, outbox, publication)
+
+
+def twice(names: Iterable[str]) -> list[str]:
+    return [name for name, times in Counter(names).items() if times > 1]
+
+
+def test_declares_every_fact_slice_and_collection_once() -> None:
+    assert twice(item.name for item in folds.FACTS) == []
+    assert twice(item.name for item in folds.SLICES) == []
+    assert twice(item.command.__name__ for item in folds.SLICES) == []
+    assert twice(item.name for item in folds.COLLECTIONS) == []
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_leaves_nothing_of_a_module_out(module: Any) -> None:
+    for name in ("FACTS", "SLICES", "COLLECTIONS"):
+        assert [item for item in getattr(module, name) if item not in getattr(folds, name)] == []
+    composed = [fold.collection for fold in folds.FOLDS.folds]
+    assert [fold for fold in module.FOLDS if fold.collection not in composed] == []
+    assert [fold for fold in offers.FOLDS if fold.collection not in composed] == []
+    assert RecordRepaired.__name__ in folds.SCHEMA.vocabulary.types
+
+
+def test_writes_every_folded_collection_by_one_fold() -> None:
+    folded = {item.name for item in folds.COLLECTIONS if item.writers is Writers.FOLDED}
+
+    assert sorted(fold.collection.name for fold in folds.FOLDS.folds) == sorted(folded)
+    assert {item.name for item in folds.COLLECTIONS} - folded == {"leases"}
+
+
+def test_reads_every_fact_that_a_slice_writes_into_some_row() -> None:
+    written = {fact.__name__ for item in folds.SLICES for fact in item.writes}
+
+    assert [name for name in sorted(written) if not folds.FOLDS.of(name)] == []
+
+
+def test_shows_every_collection_in_its_table() -> None:
+    assert folds.__doc__ is not None
+    table = folds.__doc__.split("\n\n")[1].splitlines()[1:]
+    shown = [name for line in table for name in re.split(r"[ ,]+", line)[1:]]
+
+    assert sorted(shown) == sorted(item.name for item in folds.COLLECTIONS)
+
+
+def test_takes_kept_collections_of_the_rooms_above_and_nothing_that_it_has() -> None:
+    more = folds.composed(Collection("notes", FoldNumber))
+
+    assert set(more.schema.collections) - set(folds.SCHEMA.collections) == {"notes"}
+    assert FOLD_NUMBERS.name in more.schema.collections
+    with pytest.raises(InvalidDefinition, match="leases"):
+        folds.composed(Collection("leases", FoldNumber))

@@ -1,0 +1,196 @@
+"""The people of the story and what each of them can do: one log, one place for bodies, one clock.
+
+anna       writes packages
+berta      reads what others wrote, and approves
+carol      decides which release a channel is pinned to
+tidegate   delivers what is owed, publishes the channel's manifest, mirrors the log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from tests.contract.address import Address
+from tests.domain.registry import T0, operator
+from tidegate.clock import ManualClock
+from tidegate.control.archive import ARCHIVE_POSITIONS, Archive
+from tidegate.control.archive.files import FilePlace
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.publisher import Policy, Publisher, State
+from tidegate.control.runtime import Control, Outcome
+from tidegate.domain.folds import SLICES, composed
+from tidegate.domain.packages.content import FileDifference, Manifest, diff
+from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.facts import Edit, Task
+from tidegate.domain.packages.history import Step, history_of, timeline
+from tidegate.domain.packages.names import identity
+from tidegate.domain.packages.revisions import RevisionCommand, revision_key
+from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.updates import ReplaceResources
+from tidegate.domain.publication.rows import not_modified
+from tidegate.domain.releases import history
+from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.registry import RegisterRelease, TransitionRelease
+from tidegate.domain.releases.rows import Actual, ReleaseEvent
+from tidegate.engines.group import Grouped
+from tidegate.engines.memory import MemoryStore
+from tidegate.kernel import codec
+from tidegate.kernel.model import Position
+from tidegate.kernel.store import Store
+
+FOLDS = composed(ARCHIVE_POSITIONS)
+SCHEMA = FOLDS.schema
+SLICE_OF = {item.command: item for item in SLICES}
+
+ANNA, BERTA, CAROL = "user_anna", "user_berta", "user_carol"
+DEFAULT, PACKAGE, CHANNEL, NOTIFY = "default", "web", "web-stable", "notify"
+LOG = "log-of-the-story"
+PAGE = 500
+MANIFESTS = Policy(versioned=True)
+
+
+class Answer(NamedTuple):
+    """What somebody who asks for a manifest over HTTP would get."""
+
+    status: int
+    etag: str
+    body: bytes
+
+
+class Story:
+    """All that happens happens here; each step takes a second."""
+
+    def __init__(self, store: Store, control: Control, clock: ManualClock, home: Path) -> None:
+        self.store = store
+        self.control = control
+        self.clock = clock
+        self.blobs = FileBlobs(home / "blobs", LOG, clock=clock)
+        self.publisher = Publisher(control, self.blobs)
+        self.archive = Archive(store, FilePlace(home / "archive"), log_id=LOG, clock=clock)
+        self._numbers = count(1)
+
+    def tell(self, command: Struct) -> Outcome:
+        self.clock.advance(timedelta(seconds=1))
+        return self.control.execute(SLICE_OF[type(command)], command)
+
+    # ── packages ──
+
+    def draft(self, workspace: str, by: str, task: Task | None = None) -> str:
+        """A new revision of the package; its name."""
+        place = identity(DEFAULT, PACKAGE, workspace)
+        tasks = () if task is None else (task,)
+        uid = f"uid-{next(self._numbers)}"
+        command = CreateRevision(
+            repository=DEFAULT, package=PACKAGE, workspace=workspace, uid=uid, by=by, tasks=tasks
+        )
+        self.tell(command)
+        return place.name
+
+    def edit(self, source: str, workspace: str, by: str) -> str:
+        """The next revision of the package, from a published one; its name."""
+        return self.draft(workspace, by, Edit(source))
+
+    def push(self, name: str, files: Mapping[str, bytes], by: str) -> None:
+        """The bytes first, then the commit that names them."""
+        manifest = Manifest.of(files)
+        for body in (*files.values(), manifest.blob):
+            self.blobs.put(body)
+        self.act(ReplaceResources, name, by, files=manifest.files)
+
+    def act(self, command: type[RevisionCommand], name: str, by: str, **members: Any) -> Outcome:
+        """A command on a revision at the version where it stands now."""
+        (record,) = self.store.get(revision_key(name))
+        version = None if record is None else record.version
+        return self.tell(command(name=name, by=by, expected_version=version, **members))
+
+    def revision(self, name: str) -> Revision:
+        (record,) = self.store.get(revision_key(name))
+        assert record is not None, f"there is no {name}"
+        return codec.decode(record.data, Revision)
+
+    def manifest(self, name: str) -> Manifest:
+        """What a revision holds, read from where the bytes lie."""
+        return Manifest.parse(self.blobs.get(self.revision(name).content.manifest))
+
+    def changes(self, name: str, since: str | None = None) -> tuple[FileDifference, ...]:
+        """What a reviewer looks at."""
+        return diff(Manifest(()) if since is None else self.manifest(since), self.manifest(name))
+
+    # ── the channel ──
+
+    def pinning(self, name: str) -> dict[str, Any]:
+        """How a release is named to the registry: its id, its content, and on whose word."""
+        revision = self.revision(name)
+        release_id = release_id_of(revision.package, revision.number)
+        return {
+            "scope": CHANNEL,
+            "release_id": release_id,
+            "digest": revision.content.digest,
+            "authority": operator(release_id, CHANNEL),
+            "command_id": f"c{next(self._numbers)}",
+            "operations": (NOTIFY,),
+        }
+
+    def register(self, name: str, by: str) -> Outcome:
+        return self.tell(RegisterRelease(by=by, **self.pinning(name)))
+
+    def promote(self, name: str, by: str) -> Outcome:
+        """Pin the channel to a revision, at the version where it stands now."""
+        version = self.actual().version
+        return self.tell(TransitionRelease(by=by, expected_version=version, **self.pinning(name)))
+
+    def actual(self) -> Actual:
+        found = history.current(self.store, CHANNEL).value
+        assert isinstance(found, Actual)
+        return found
+
+    # ── the manifest ──
+
+    def publish(self, by: str) -> State:
+        """Have the channel's manifest made anew, under its lease."""
+        if self.publisher.read(CHANNEL) is not None:
+            self.publisher.invalidate(CHANNEL, by=by)
+        self.clock.advance(timedelta(seconds=1))
+        return self.publisher.serve(CHANNEL, self.render, MANIFESTS).state
+
+    def render(self) -> bytes:
+        return codec.encode(self.actual())
+
+    def get(self, if_none_match: str | None = None) -> Answer:
+        """GET of the manifest, as an agent sends it."""
+        entry = self.publisher.read(CHANNEL)
+        assert entry is not None, "nothing is published"
+        if not_modified(if_none_match, entry.pointer.etag):
+            return Answer(304, entry.pointer.etag, b"")
+        return Answer(200, entry.pointer.etag, entry.body)
+
+    # ── what somebody asks later ──
+
+    def timeline(self, name: str) -> tuple[Step, ...]:
+        return timeline(SCHEMA.vocabulary, self.store.read(history_of(name)).events)
+
+    def authoritative_at(self, position: Position) -> ReleaseEvent:
+        """The change of the channel that counted at this position of the log."""
+        found = history.happened(self.store, CHANNEL, limit=PAGE)
+        changes = [
+            item.value
+            for item in found
+            if item.position <= position and isinstance(item.value, ReleaseEvent)
+        ]
+        return changes[-1]
+
+
+@contextmanager
+def told(address: Address | None, home: Path) -> Iterator[Story]:
+    """A story that begins, on the log at this address or in memory."""
+    store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
+    clock = ManualClock(T0)
+    with closing(store), closing(Grouped(store)) as writer:
+        yield Story(store, Control(store, FOLDS, writer.submit, clock=clock), clock, home)

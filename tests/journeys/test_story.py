@@ -1,0 +1,326 @@
+"""From a draft to deploy authority and back: the story of the product, as far as it is built."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.conftest import address_of
+from tests.contract.test_targets import receiving, webhook
+from tests.domain.registry import operator
+from tests.journeys.story import (
+    ANNA,
+    BERTA,
+    CAROL,
+    CHANNEL,
+    DEFAULT,
+    FOLDS,
+    NOTIFY,
+    PAGE,
+    SLICE_OF,
+    Story,
+    told,
+)
+from tidegate.control.outbox import Worker
+from tidegate.control.publisher import State
+from tidegate.control.runtime import Outcome
+from tidegate.control.targets import Done, Failed
+from tidegate.control.targets.webhook import KEY_HEADER
+from tidegate.domain.outbox.rows import OUTBOX
+from tidegate.domain.outbox.shown import OutboxDocument, of_scope
+from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
+from tidegate.domain.packages.content import Difference
+from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
+from tidegate.domain.packages.history import approvers
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.refusals import SelfApproval
+from tidegate.domain.packages.repositories import CreateRepository
+from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.updates import UpdateRevision
+from tidegate.domain.releases import history
+from tidegate.domain.releases.known import ReleasePins, StillPinned, pins_key
+from tidegate.domain.releases.registry import RegisterRelease
+from tidegate.domain.releases.rows import ACTUAL, EVENTS
+from tidegate.kernel import codec
+from tidegate.kernel.model import ALL
+from tidegate.kernel.replay import differences
+
+GOOD = {"index.html": b"<h1>hello</h1>\n", "conf/site.toml": b"workers = 4\n"}
+WORSE = GOOD | {"conf/site.toml": b"workers = 0\n"}
+SCOPES = 8
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Address | None:
+    return address_of(request, engine, tmp_path)
+
+
+@pytest.fixture
+def story(address: Address | None, tmp_path: Path) -> Iterator[Story]:
+    """It ends as all do: replay agrees with every row, the mirror with the log."""
+    with told(address, tmp_path) as story:
+        story.tell(CreateRepository(name=DEFAULT, by=CAROL))
+        yield story
+        assert differences(story.store, FOLDS) == []
+        story.archive.work()
+        assert story.archive.lag().events == 0
+        assert not story.archive.verify()
+
+
+def reviewed(story: Story, name: str) -> None:
+    """Anna proposes, Berta approves the content that she looked at."""
+    story.act(ProposeRevision, name, ANNA)
+    story.act(ApproveRevision, name, BERTA, digest=story.manifest(name).digest)
+
+
+def first_release(story: Story) -> str:
+    name = story.draft("v1", ANNA)
+    story.push(name, GOOD, ANNA)
+    reviewed(story, name)
+    return name
+
+
+def second_release(story: Story, first: str) -> str:
+    name = story.edit(first, "v2", ANNA)
+    story.push(name, WORSE, ANNA)
+    reviewed(story, name)
+    return name
+
+
+# ── the whole of it ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("LC-4", "LC-18", "RS-1", "RS-9", "PB-1")
+def test_tells_the_story_from_draft_to_rollback(story: Story) -> None:
+    first = an_author_drafts_and_somebody_else_approves(story)
+    place = the_release_manager_opens_the_channel(story, first)
+    second, promoted = a_second_revision_is_promoted(story, first, place)
+    the_manifest_is_published_and_served(story)
+    rolled_back = the_first_one_is_pinned_again(story, first)
+    what_is_pinned_cannot_be_deleted(story, first, second)
+    every_question_has_one_answer(story, first, promoted, rolled_back)
+
+
+def an_author_drafts_and_somebody_else_approves(story: Story) -> str:
+    name = story.draft("v1", ANNA)
+    story.push(name, GOOD, ANNA)
+    story.act(ProposeRevision, name, ANNA)
+
+    seen = story.changes(name)
+    assert [(change.path, change.what) for change in seen] == [
+        ("conf/site.toml", Difference.ADDED),
+        ("index.html", Difference.ADDED),
+    ]
+    assert {
+        change.path: story.blobs.get(f"sha256:{change.after.sha256}")
+        for change in seen
+        if change.after is not None
+    } == GOOD
+    digest = story.manifest(name).digest
+    with pytest.raises(SelfApproval):
+        story.act(ApproveRevision, name, ANNA, digest=digest)
+    story.act(ApproveRevision, name, BERTA, digest=digest)
+
+    published = story.revision(name)
+    assert (published.lifecycle, published.number) == (Lifecycle.PUBLISHED, 1)
+    assert published.content.digest == digest
+    return name
+
+
+def the_release_manager_opens_the_channel(story: Story, first: str) -> str:
+    """… and the receiver hears of it; where it listens."""
+    opened = story.register(first, CAROL)
+
+    assert story.actual().pinned_release_id == "web.1"
+    assert is_one_commit(story, opened)
+    with receiving() as receiver:
+        (attempted,) = deliver(story, receiver.place)
+        assert isinstance(attempted, Done)
+    assert owed(story)["web.1"].state == "done"
+    return receiver.place
+
+
+def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple[str, Outcome]:
+    """… while the receiver is down: the promotion stands, and the receiver hears of it later."""
+    second = second_release(story, first)
+    (change,) = story.changes(second, since=first)
+    assert (change.path, change.what) == ("conf/site.toml", Difference.CHANGED)
+
+    promoted = story.promote(second, CAROL)
+
+    assert is_one_commit(story, promoted)
+    actual = story.actual()
+    assert (actual.pinned_release_id, actual.previous_release_id) == ("web.2", "web.1")
+    (attempted,) = deliver(story, place)
+    assert isinstance(attempted, Failed)
+    waiting = owed(story)["web.2"]
+    assert (waiting.state, waiting.attempts) == ("pending", 1)
+    assert waiting.last_error is not None
+    assert waiting.next_attempt_at is not None
+    assert waiting.next_attempt_at > story.clock()  # it backs off
+
+    story.clock.advance(timedelta(minutes=10))
+    with receiving(int(place.rpartition(":")[2])) as receiver:
+        (attempted,) = deliver(story, place)
+        assert isinstance(attempted, Done)
+        ((_, headers, body),) = receiver.requests
+    assert headers[KEY_HEADER] == f"{CHANNEL}:web.2:{NOTIFY}:1" == waiting.idempotency_key
+    assert json.loads(body)["data"]["releaseId"] == "web.2"
+    assert (owed(story)["web.2"].state, owed(story)["web.2"].attempts) == ("done", 2)
+    return second, promoted
+
+
+def the_manifest_is_published_and_served(story: Story) -> None:
+    assert story.publish(CAROL) is State.MISS
+
+    answer = story.get()
+    assert answer.status == 200
+    assert json.loads(answer.body)["pinnedReleaseId"] == "web.2"
+    assert story.get(answer.etag) == (304, answer.etag, b"")
+
+
+def the_first_one_is_pinned_again(story: Story, first: str) -> Outcome:
+    """It is a promotion like any other: new evidence, a new version, a new manifest."""
+    before, revision = story.get(), story.store.get(revision_key(first))
+
+    rolled_back = story.promote(first, CAROL)
+    assert story.get(before.etag).status == 304  # readers get the published one until …
+    assert story.publish(CAROL) is State.MISS
+
+    actual = story.actual()
+    assert (actual.pinned_release_id, actual.previous_release_id) == ("web.1", "web.2")
+    assert actual.version == 2
+    assert story.store.get(revision_key(first)) == revision  # pinned again, not changed
+    after = story.get(before.etag)
+    assert after.status == 200
+    assert json.loads(after.body)["pinnedReleaseId"] == "web.1"
+    assert len(list(story.publisher.generations(CHANNEL))) == 2
+    return rolled_back
+
+
+def what_is_pinned_cannot_be_deleted(story: Story, first: str, second: str) -> None:
+    story.act(ProposeDeletion, first, CAROL)
+    before = story.store.read(ALL).events[-1]
+
+    with pytest.raises(StillPinned) as refusal:
+        story.act(DeleteRevision, first, BERTA)
+
+    assert refusal.value.facts == {"release_id": "web.1", "pins": 1}
+    assert story.store.read(ALL).events[-1] == before
+    assert story.revision(first).lifecycle == Lifecycle.DELETION_PROPOSED
+    assert story.revision(second).lifecycle == Lifecycle.PUBLISHED
+
+
+def every_question_has_one_answer(
+    story: Story, first: str, promoted: Outcome, rolled_back: Outcome
+) -> None:
+    """ "what was authoritative at 14:05, on what evidence, who approved" """
+    assert approvers(story.timeline(first)) == (BERTA,)
+    assert [step.action for step in story.timeline(first)][:5] == [
+        *("Create", "Update", "Propose", "Approve", "Publish")
+    ]
+    pins = [
+        story.authoritative_at(position).release_id
+        for position in (promoted.position - 3, promoted.position, rolled_back.position)
+    ]
+    assert pins == ["web.1", "web.2", "web.1"]
+    event = story.authoritative_at(promoted.position)
+    assert event.by == CAROL
+    assert event.provenance is not None
+    assert event.provenance.evidence[0].ref == f"operator://deploy/{CHANNEL}/web.2"
+    assert event.confidence is not None
+    assert event.confidence.reasons == ("operator_command_authority",)
+
+
+def is_one_commit(story: Story, outcome: Outcome) -> bool:
+    """Whether the channel's row, its last event and the intent came with this change alone."""
+    assert outcome.receipt is not None
+    positions = range(outcome.receipt.first, outcome.receipt.last + 1)
+    actual = history.current(story.store, CHANNEL)
+    event = history.events(story.store, CHANNEL, limit=PAGE)[-1]
+    intents = history.outbox(story.store, CHANNEL, limit=PAGE)
+    assert {actual.key.collection, event.key.collection} == {ACTUAL.name, EVENTS.name}
+    born = [intent.born for intent in intents if intent.key.collection == OUTBOX.name]
+    return all(place in positions for place in (actual.version, event.born, max(born)))
+
+
+def deliver(story: Story, place: str) -> tuple[Done | Failed, ...]:
+    """One round of the outbox worker."""
+    story.clock.advance(timedelta(seconds=1))
+    targets = {NOTIFY: webhook(place, clock=story.clock)}
+    worker = Worker(story.control, targets, jitter=lambda: 0.5)
+    return tuple(made.outcome for made in worker.work())
+
+
+def owed(story: Story) -> dict[str, OutboxDocument]:
+    """What is owed or was done, by release."""
+    found = of_scope(story.store, CHANNEL, limit=PAGE)
+    return {str(document.requested_state.release_id): document for document in found}
+
+
+# ── pins ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pins(story: Story, release_id: str) -> int:
+    (record,) = story.store.get(pins_key(release_id))
+    return 0 if record is None else codec.decode(record.data, ReleasePins).pins
+
+
+def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
+    first = first_release(story)
+    story.register(first, CAROL)
+    second = second_release(story, first)
+    story.act(ProposeDeletion, second, CAROL)
+    story.act(DeleteRevision, second, BERTA)  # nobody pinned it
+    third = story.edit(first, "v3", ANNA)
+    story.push(third, WORSE, ANNA)
+    reviewed(story, third)
+    story.promote(third, CAROL)
+    assert (pins(story, "web.1"), pins(story, "web.3")) == (0, 1)
+
+    story.act(ProposeDeletion, third, CAROL)
+    with pytest.raises(StillPinned):
+        story.act(DeleteRevision, third, BERTA)
+    story.promote(first, CAROL)
+    story.act(DeleteRevision, third, BERTA)
+
+    assert (pins(story, "web.1"), pins(story, "web.3")) == (1, 0)
+
+
+def test_does_not_even_begin_to_delete_what_is_pinned(story: Story) -> None:
+    """A deletion that waits for finalizers would leave nothing but to finish it."""
+    first = first_release(story)
+    story.act(UpdateRevision, first, ANNA, finalizers=("audit",))
+    story.register(first, CAROL)
+    story.act(ProposeDeletion, first, CAROL)
+
+    with pytest.raises(StillPinned):
+        story.act(DeleteRevision, first, BERTA)
+
+    assert story.revision(first).deletion_timestamp is None
+
+
+def test_pins_one_release_in_many_scopes_at_once(story: Story) -> None:
+    """Pins are counted beside the release, so no scope must decide again for another's sake."""
+    asked = story.pinning(first_release(story))
+    commands = [
+        RegisterRelease(**asked | {"scope": scope, "authority": operator("web.1", scope)}, by=CAROL)
+        for scope in (f"web-{number}" for number in range(SCOPES))
+    ]
+    story.clock.advance(timedelta(seconds=1))
+
+    with ThreadPoolExecutor(SCOPES) as pool:
+        list(pool.map(lambda command: execute(story, command), commands))
+
+    assert pins(story, "web.1") == SCOPES
+
+
+def execute(story: Story, command: RegisterRelease) -> None:
+    """Without the story's clock, which is one person's."""
+    story.control.execute(SLICE_OF[RegisterRelease], command)
