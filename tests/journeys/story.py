@@ -1,8 +1,8 @@
-"""The people of the story and what each of them can do: one log, one place for bodies, one clock.
+"""The roles of the story and what each of them can do: one log, one place for bodies, one clock.
 
-anna       writes packages
-berta      reads what others wrote, and approves
-carol      decides which release a channel is pinned to
+author     writes packages
+approver   reads what others wrote, and approves
+manager    decides which release a channel is pinned to
 tidegate   delivers what is owed, publishes the channel's manifest, mirrors the log
 """
 
@@ -13,8 +13,9 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from tests.contract.address import Address
@@ -23,7 +24,8 @@ from tidegate.clock import ManualClock
 from tidegate.control.archive import ARCHIVE_POSITIONS, Archive
 from tidegate.control.archive.files import FilePlace
 from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.publisher import Policy, Publisher, State
+from tidegate.control.manifests import Answer, Manifests, key_id
+from tidegate.control.publisher import Publisher, State
 from tidegate.control.runtime import Control, Outcome
 from tidegate.domain.folds import SLICES, composed
 from tidegate.domain.packages.content import FileDifference, Manifest, diff
@@ -34,7 +36,6 @@ from tidegate.domain.packages.names import identity
 from tidegate.domain.packages.revisions import RevisionCommand, revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.domain.packages.updates import ReplaceResources
-from tidegate.domain.publication.rows import not_modified
 from tidegate.domain.releases import history
 from tidegate.domain.releases.offers import release_id_of
 from tidegate.domain.releases.registry import RegisterRelease, TransitionRelease
@@ -49,19 +50,12 @@ FOLDS = composed(ARCHIVE_POSITIONS)
 SCHEMA = FOLDS.schema
 SLICE_OF = {item.command: item for item in SLICES}
 
-ANNA, BERTA, CAROL = "user_anna", "user_berta", "user_carol"
+AUTHOR, APPROVER, MANAGER = "user_author", "user_approver", "user_manager"
 DEFAULT, PACKAGE, CHANNEL, NOTIFY = "default", "web", "web-stable", "notify"
 LOG = "log-of-the-story"
 PAGE = 500
-MANIFESTS = Policy(versioned=True)
-
-
-class Answer(NamedTuple):
-    """What somebody who asks for a manifest over HTTP would get."""
-
-    status: int
-    etag: str
-    body: bytes
+KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+TRUSTED = {key_id(KEY.public_key()): KEY.public_key()}
 
 
 class Story:
@@ -73,6 +67,7 @@ class Story:
         self.clock = clock
         self.blobs = FileBlobs(home / "blobs", LOG, clock=clock)
         self.publisher = Publisher(control, self.blobs)
+        self.manifests = Manifests(control, self.publisher, KEY)
         self.archive = Archive(store, FilePlace(home / "archive"), log_id=LOG, clock=clock)
         self._numbers = count(1)
 
@@ -155,21 +150,12 @@ class Story:
 
     def publish(self, by: str) -> State:
         """Have the channel's manifest made anew, under its lease."""
-        if self.publisher.read(CHANNEL) is not None:
-            self.publisher.invalidate(CHANNEL, by=by)
         self.clock.advance(timedelta(seconds=1))
-        return self.publisher.serve(CHANNEL, self.render, MANIFESTS).state
-
-    def render(self) -> bytes:
-        return codec.encode(self.actual())
+        return self.manifests.publish(CHANNEL, by=by).state
 
     def get(self, if_none_match: str | None = None) -> Answer:
         """GET of the manifest, as an agent sends it."""
-        entry = self.publisher.read(CHANNEL)
-        assert entry is not None, "nothing is published"
-        if not_modified(if_none_match, entry.pointer.etag):
-            return Answer(304, entry.pointer.etag, b"")
-        return Answer(200, entry.pointer.etag, entry.body)
+        return self.manifests.get(CHANNEL, if_none_match)
 
     # ── what somebody asks later ──
 

@@ -15,18 +15,20 @@ from tests.contract.conftest import address_of
 from tests.contract.test_targets import receiving, webhook
 from tests.domain.registry import operator
 from tests.journeys.story import (
-    ANNA,
-    BERTA,
-    CAROL,
+    APPROVER,
+    AUTHOR,
     CHANNEL,
     DEFAULT,
     FOLDS,
+    MANAGER,
     NOTIFY,
     PAGE,
     SLICE_OF,
+    TRUSTED,
     Story,
     told,
 )
+from tidegate.control.manifests import Answer, BadSignature, verified
 from tidegate.control.outbox import Worker
 from tidegate.control.publisher import State
 from tidegate.control.runtime import Outcome
@@ -65,7 +67,7 @@ def address(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Addr
 def story(address: Address | None, tmp_path: Path) -> Iterator[Story]:
     """It ends as all do: replay agrees with every row, the mirror with the log."""
     with told(address, tmp_path) as story:
-        story.tell(CreateRepository(name=DEFAULT, by=CAROL))
+        story.tell(CreateRepository(name=DEFAULT, by=MANAGER))
         yield story
         assert differences(story.store, FOLDS) == []
         story.archive.work()
@@ -74,21 +76,21 @@ def story(address: Address | None, tmp_path: Path) -> Iterator[Story]:
 
 
 def reviewed(story: Story, name: str) -> None:
-    """Anna proposes, Berta approves the content that she looked at."""
-    story.act(ProposeRevision, name, ANNA)
-    story.act(ApproveRevision, name, BERTA, digest=story.manifest(name).digest)
+    """The author proposes, somebody else approves the content that was looked at."""
+    story.act(ProposeRevision, name, AUTHOR)
+    story.act(ApproveRevision, name, APPROVER, digest=story.manifest(name).digest)
 
 
 def first_release(story: Story) -> str:
-    name = story.draft("v1", ANNA)
-    story.push(name, GOOD, ANNA)
+    name = story.draft("v1", AUTHOR)
+    story.push(name, GOOD, AUTHOR)
     reviewed(story, name)
     return name
 
 
 def second_release(story: Story, first: str) -> str:
-    name = story.edit(first, "v2", ANNA)
-    story.push(name, WORSE, ANNA)
+    name = story.edit(first, "v2", AUTHOR)
+    story.push(name, WORSE, AUTHOR)
     reviewed(story, name)
     return name
 
@@ -108,9 +110,9 @@ def test_tells_the_story_from_draft_to_rollback(story: Story) -> None:
 
 
 def an_author_drafts_and_somebody_else_approves(story: Story) -> str:
-    name = story.draft("v1", ANNA)
-    story.push(name, GOOD, ANNA)
-    story.act(ProposeRevision, name, ANNA)
+    name = story.draft("v1", AUTHOR)
+    story.push(name, GOOD, AUTHOR)
+    story.act(ProposeRevision, name, AUTHOR)
 
     seen = story.changes(name)
     assert [(change.path, change.what) for change in seen] == [
@@ -124,8 +126,8 @@ def an_author_drafts_and_somebody_else_approves(story: Story) -> str:
     } == GOOD
     digest = story.manifest(name).digest
     with pytest.raises(SelfApproval):
-        story.act(ApproveRevision, name, ANNA, digest=digest)
-    story.act(ApproveRevision, name, BERTA, digest=digest)
+        story.act(ApproveRevision, name, AUTHOR, digest=digest)
+    story.act(ApproveRevision, name, APPROVER, digest=digest)
 
     published = story.revision(name)
     assert (published.lifecycle, published.number) == (Lifecycle.PUBLISHED, 1)
@@ -135,7 +137,7 @@ def an_author_drafts_and_somebody_else_approves(story: Story) -> str:
 
 def the_release_manager_opens_the_channel(story: Story, first: str) -> str:
     """… and the receiver hears of it; where it listens."""
-    opened = story.register(first, CAROL)
+    opened = story.register(first, MANAGER)
 
     assert story.actual().pinned_release_id == "web.1"
     assert is_one_commit(story, opened)
@@ -152,7 +154,7 @@ def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple
     (change,) = story.changes(second, since=first)
     assert (change.path, change.what) == ("conf/site.toml", Difference.CHANGED)
 
-    promoted = story.promote(second, CAROL)
+    promoted = story.promote(second, MANAGER)
 
     assert is_one_commit(story, promoted)
     actual = story.actual()
@@ -177,21 +179,26 @@ def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple
 
 
 def the_manifest_is_published_and_served(story: Story) -> None:
-    assert story.publish(CAROL) is State.MISS
+    assert story.publish(MANAGER) is State.MISS
 
     answer = story.get()
     assert answer.status == 200
-    assert json.loads(answer.body)["pinnedReleaseId"] == "web.2"
-    assert story.get(answer.etag) == (304, answer.etag, b"")
+    manifest = verified(answer.body, TRUSTED)
+    assert (manifest.release_id, manifest.version) == ("web.2", 1)
+    assert story.get(answer.etag) == Answer(304, answer.etag)
+    with pytest.raises(BadSignature):
+        verified(answer.body.replace(b"web.2", b"web.9"), TRUSTED)
+    with pytest.raises(BadSignature):
+        verified(answer.body, {})
 
 
 def the_first_one_is_pinned_again(story: Story, first: str) -> Outcome:
     """It is a promotion like any other: new evidence, a new version, a new manifest."""
     before, revision = story.get(), story.store.get(revision_key(first))
 
-    rolled_back = story.promote(first, CAROL)
+    rolled_back = story.promote(first, MANAGER)
     assert story.get(before.etag).status == 304  # readers get the published one until …
-    assert story.publish(CAROL) is State.MISS
+    assert story.publish(MANAGER) is State.MISS
 
     actual = story.actual()
     assert (actual.pinned_release_id, actual.previous_release_id) == ("web.1", "web.2")
@@ -199,17 +206,17 @@ def the_first_one_is_pinned_again(story: Story, first: str) -> Outcome:
     assert story.store.get(revision_key(first)) == revision  # pinned again, not changed
     after = story.get(before.etag)
     assert after.status == 200
-    assert json.loads(after.body)["pinnedReleaseId"] == "web.1"
+    assert verified(after.body, TRUSTED).release_id == "web.1"
     assert len(list(story.publisher.generations(CHANNEL))) == 2
     return rolled_back
 
 
 def what_is_pinned_cannot_be_deleted(story: Story, first: str, second: str) -> None:
-    story.act(ProposeDeletion, first, CAROL)
+    story.act(ProposeDeletion, first, MANAGER)
     before = story.store.read(ALL).events[-1]
 
     with pytest.raises(StillPinned) as refusal:
-        story.act(DeleteRevision, first, BERTA)
+        story.act(DeleteRevision, first, APPROVER)
 
     assert refusal.value.facts == {"release_id": "web.1", "pins": 1}
     assert story.store.read(ALL).events[-1] == before
@@ -221,7 +228,7 @@ def every_question_has_one_answer(
     story: Story, first: str, promoted: Outcome, rolled_back: Outcome
 ) -> None:
     """ "what was authoritative at 14:05, on what evidence, who approved" """
-    assert approvers(story.timeline(first)) == (BERTA,)
+    assert approvers(story.timeline(first)) == (APPROVER,)
     assert [step.action for step in story.timeline(first)][:5] == [
         *("Create", "Update", "Propose", "Approve", "Publish")
     ]
@@ -231,7 +238,7 @@ def every_question_has_one_answer(
     ]
     assert pins == ["web.1", "web.2", "web.1"]
     event = story.authoritative_at(promoted.position)
-    assert event.by == CAROL
+    assert event.by == MANAGER
     assert event.provenance is not None
     assert event.provenance.evidence[0].ref == f"operator://deploy/{CHANNEL}/web.2"
     assert event.confidence is not None
@@ -274,21 +281,21 @@ def pins(story: Story, release_id: str) -> int:
 
 def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
     first = first_release(story)
-    story.register(first, CAROL)
+    story.register(first, MANAGER)
     second = second_release(story, first)
-    story.act(ProposeDeletion, second, CAROL)
-    story.act(DeleteRevision, second, BERTA)  # nobody pinned it
-    third = story.edit(first, "v3", ANNA)
-    story.push(third, WORSE, ANNA)
+    story.act(ProposeDeletion, second, MANAGER)
+    story.act(DeleteRevision, second, APPROVER)  # nobody pinned it
+    third = story.edit(first, "v3", AUTHOR)
+    story.push(third, WORSE, AUTHOR)
     reviewed(story, third)
-    story.promote(third, CAROL)
+    story.promote(third, MANAGER)
     assert (pins(story, "web.1"), pins(story, "web.3")) == (0, 1)
 
-    story.act(ProposeDeletion, third, CAROL)
+    story.act(ProposeDeletion, third, MANAGER)
     with pytest.raises(StillPinned):
-        story.act(DeleteRevision, third, BERTA)
-    story.promote(first, CAROL)
-    story.act(DeleteRevision, third, BERTA)
+        story.act(DeleteRevision, third, APPROVER)
+    story.promote(first, MANAGER)
+    story.act(DeleteRevision, third, APPROVER)
 
     assert (pins(story, "web.1"), pins(story, "web.3")) == (1, 0)
 
@@ -296,12 +303,12 @@ def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
 def test_does_not_even_begin_to_delete_what_is_pinned(story: Story) -> None:
     """A deletion that waits for finalizers would leave nothing but to finish it."""
     first = first_release(story)
-    story.act(UpdateRevision, first, ANNA, finalizers=("audit",))
-    story.register(first, CAROL)
-    story.act(ProposeDeletion, first, CAROL)
+    story.act(UpdateRevision, first, AUTHOR, finalizers=("audit",))
+    story.register(first, MANAGER)
+    story.act(ProposeDeletion, first, MANAGER)
 
     with pytest.raises(StillPinned):
-        story.act(DeleteRevision, first, BERTA)
+        story.act(DeleteRevision, first, APPROVER)
 
     assert story.revision(first).deletion_timestamp is None
 
@@ -310,7 +317,9 @@ def test_pins_one_release_in_many_scopes_at_once(story: Story) -> None:
     """Pins are counted beside the release, so no scope must decide again for another's sake."""
     asked = story.pinning(first_release(story))
     commands = [
-        RegisterRelease(**asked | {"scope": scope, "authority": operator("web.1", scope)}, by=CAROL)
+        RegisterRelease(
+            **asked | {"scope": scope, "authority": operator("web.1", scope)}, by=MANAGER
+        )
         for scope in (f"web-{number}" for number in range(SCOPES))
     ]
     story.clock.advance(timedelta(seconds=1))
