@@ -24,8 +24,8 @@ VERSION_MIN = (3, 53, 0)
 BUSY_TIMEOUT_MS = 10_000  # a backstop: our own writers queue at the lock file
 CACHE_KIB = 96 * 1024
 MMAP_BYTES = 2**31 - 2**16  # as much as SQLite will map; it is the kernel's memory, not ours
-JOURNAL_BYTES_MAX = 256 * 1024 * 1024
-CHECKPOINT_PAGES = 64_000  # a page that many commits touch is then moved once
+JOURNAL_BYTES_MAX = 128 * 1024 * 1024
+CHECKPOINT_PAGES = 16_000  # a page that many commits touch is then moved once
 STATEMENTS_MAX = 256  # prepared statements that a connection keeps
 
 # A WAL is shared memory between processes; these file systems share it between machines, badly.
