@@ -8,7 +8,6 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 
@@ -97,34 +96,54 @@ def attempt(store: Store, blobs: FileBlobs, token: str, now: datetime, body: str
         return "published"
 
 
+def late(store: Store, home: Path, turn: int) -> str:
+    """The old holder, a second before its lease is over."""
+    now = at(40 * turn + LEASE_SECONDS) - timedelta(seconds=1)
+    return attempt(store, FileBlobs(home, LOG), "old", now, f"old {turn}")
+
+
+def heir(store: Store, home: Path, turn: int) -> str:
+    """Whoever takes the lease when it is over, and publishes something newer."""
+    now = at(40 * turn + LEASE_SECONDS)
+    Leases(store).acquire(LOCK_KEY.id, "new", now=now, seconds=5)
+    return attempt(store, FileBlobs(home, LOG), "new", now, f"new {turn}")
+
+
+def in_a_process(
+    role: Callable[[Store, Path, int], str], address: Address, home: Path, turn: int
+) -> str:
+    with closing(address.open(FOLDS.schema)) as store:
+        return role(store, home, turn)
+
+
 @pytest.mark.req("PB-1", "PB-4")
 def test_keeps_a_late_holder_out_whatever_the_order(
-    connect: Connect, store: Store, home: Path, rounds: int
+    address: Address | None,
+    store: Store,
+    home: Path,
+    rounds: int,
+    two_processes: ProcessPoolExecutor,
 ) -> None:
     """The old holder publishes while its heir takes the lease and publishes something newer."""
     blobs = FileBlobs(home, LOG)
-    start = Barrier(2)
+    for turn in range(rounds):
+        begin = at(40 * turn)
+        Leases(store).acquire(LOCK_KEY.id, "old", now=begin, seconds=LEASE_SECONDS)
 
-    def late(turn: int, now: datetime) -> str:
-        start.wait()
-        return attempt(store, blobs, "old", now - timedelta(seconds=1), f"old {turn}")
-
-    def heir(other: Store, turn: int, now: datetime) -> str:
-        start.wait()
-        Leases(other).acquire(LOCK_KEY.id, "new", now=now, seconds=5)
-        return attempt(other, blobs, "new", now, f"new {turn}")
-
-    with closing(connect()) as other, ThreadPoolExecutor(2) as pool:
-        for turn in range(rounds):
-            begin, expiry = at(40 * turn), at(40 * turn + LEASE_SECONDS)
-            Leases(store).acquire(LOCK_KEY.id, "old", now=begin, seconds=LEASE_SECONDS)
-
-            waiting = [pool.submit(late, turn, expiry), pool.submit(heir, other, turn, expiry)]
+        if address is None:
+            with ThreadPoolExecutor(2) as pool:
+                waiting = [pool.submit(role, store, home, turn) for role in (late, heir)]
+                first, second = (future.result() for future in waiting)
+        else:
+            waiting = [
+                two_processes.submit(in_a_process, role, address, home, turn)
+                for role in (late, heir)
+            ]
             first, second = (future.result() for future in waiting)
 
-            assert second == "published"
-            assert first in ("lost", "published")
-            assert read(store, blobs) == f"new {turn}".encode()
+        assert second == "published"
+        assert first in ("lost", "published")
+        assert read(store, blobs) == f"new {turn}".encode()
 
 
 def read(store: Store, blobs: FileBlobs) -> bytes:
