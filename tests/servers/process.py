@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +28,27 @@ def until(ready: Callable[[], bool], *, seconds_max: float) -> bool:
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)
+    return True
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def speaks_http(port: int) -> bool:
+    """Whether something speaks HTTP there; what it says to a bare GET does not matter."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        connection.request("GET", "/")
+        connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
     return True
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.servers.process import ServerUnavailable, serving
+from tests.servers.process import ServerUnavailable, free_port, serving, speaks_http
 
 URL_VARIABLE = "TIDEGATE_TEST_S3_URL"
 KEY_ID, KEY = "tests", "not-a-secret"
@@ -34,10 +32,10 @@ def running() -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="tidegate-s3-") as name, ExitStack() as stack:
         for start in range(1, STARTS_MAX + 1):
-            port = _free_port()
+            port = free_port()
             server = serving(
                 _command(Path(name), port),
-                ready=partial(_answers, port),
+                ready=partial(speaks_http, port),
                 log=Path(name) / "log",
                 cwd=Path(name),
                 stop_signal=signal.SIGTERM,
@@ -79,23 +77,3 @@ def _command(home: Path, port: int) -> list[str]:
         *("--addr", f"127.0.0.1:{port}", "--auth-key", f"{KEY_ID},{KEY}"),
         *("--config", str(home / "rclone.conf"), "--cache-dir", str(home / "cache")),
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _answers(port: int) -> bool:
-    """Whether something speaks HTTP there; that it refuses a bare GET does not matter."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
-    try:
-        connection.request("GET", "/")
-        connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-    return True
