@@ -1,0 +1,210 @@
+"""How facts become the rows of hosts: the machine's effects as follow-ups, and two views.
+
+    DispatchReserved ─▶ host record ─▶ [HostStateChanged,] HostJoined, and a row of dispatch_queue
+    a report         ─▶ host record ─▶ HostStateChanged, if the rollout must know
+
+The rollout's machine reads HostJoined, HostStateChanged and HostSkipped, and nothing else of hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import get_args
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.effects import Effect, QueueDispatch, RecordTransition
+from tidegate.domain.hosts.facts import (
+    DispatchReserved,
+    HostEvent,
+    HostFact,
+    HostJoined,
+    HostStateChanged,
+    ProbeResult,
+)
+from tidegate.domain.hosts.machine import step
+from tidegate.domain.hosts.probes import open_failures
+from tidegate.domain.hosts.refusals import HostBusy, OrderRepeated
+from tidegate.domain.hosts.rows import (
+    HOST_ORDERS,
+    HOST_RECORDS,
+    PROBE_FAILURES,
+    HostOrder,
+    HostRecord,
+    ProbeFailure,
+    QueuedDispatch,
+    dispatch_key,
+    probe_failure_id,
+    record_id,
+)
+from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
+from tidegate.kernel.folds import Fold, Intent, Machine
+
+# ── records ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_record(
+    record: HostRecord | None, fact: HostEvent, now: datetime
+) -> tuple[HostRecord, Sequence[Struct]]:
+    """The control plane's side of the machine.
+
+    Raises:
+        OrderRepeated: the order of a known attempt, whose slots would be taken twice.
+        Refused: the machine says no.
+    """
+    after, effects = step(record, fact, now)
+    if isinstance(fact, DispatchReserved) and after is record:
+        raise OrderRepeated(fact.rollout_id, fact.host_id, fact.attempt)
+    return after, follow_ups(record, after, effects, now)
+
+
+def follow_ups(
+    before: HostRecord | None, after: HostRecord, effects: Sequence[Effect], now: datetime
+) -> tuple[Struct, ...]:
+    """What the rollout hears of these effects, and the order for the agent; the rest is its own."""
+    return tuple(_follow_ups(before, after, effects, now))
+
+
+def _follow_ups(
+    before: HostRecord | None, after: HostRecord, effects: Sequence[Effect], now: datetime
+) -> Iterator[Struct]:
+    for effect in effects:
+        match effect:
+            case RecordTransition() if before is not None:
+                yield _changed(before, after, effect)
+            case QueueDispatch():
+                key = dispatch_key(after.host_id, after.rollout_id, after.attempt)
+                yield Intent(key, _queued(after, now))
+                yield _joined(after)
+
+
+def _changed(before: HostRecord, after: HostRecord, effect: RecordTransition) -> HostStateChanged:
+    freed = before.busy and not after.busy
+    lost = after.rollback_failed and not before.rollback_failed
+    if after.state is not HostState.FAILED:
+        lost = before.rollback_failed  # what the rollout counted is said again when it is over
+    still_open = open_failures(after) if after.left is None else ()
+    return HostStateChanged(
+        rollout_id=effect.rollout_id,
+        host_id=effect.host_id,
+        at=effect.at,
+        from_=effect.from_,
+        to=effect.to,
+        wave=before.wave,
+        attempt=after.attempt,
+        late=before.late,
+        left=before.left is not None or after.left is not None,
+        rollback_failed=lost,
+        freed=freed,
+        budgets=before.budgets if freed else (),
+        cleared_probes=tuple(name for name in open_failures(before) if name not in still_open),
+    )
+
+
+def _joined(after: HostRecord) -> HostJoined:
+    return HostJoined(
+        rollout_id=after.rollout_id,
+        host_id=after.host_id,
+        at=after.dispatched_at,
+        wave=after.wave,
+        attempt=after.attempt,
+        late=after.late,
+    )
+
+
+def _queued(record: HostRecord, now: datetime) -> QueuedDispatch:
+    return QueuedDispatch(
+        host_id=record.host_id,
+        rollout_id=record.rollout_id,
+        attempt=record.attempt,
+        channel=record.channel,
+        target_closure=record.target_closure,
+        wave=record.wave,
+        policy=record.policy,
+        enqueued_at=now,
+    )
+
+
+def _record_ids(fact: HostFact) -> tuple[str, ...]:
+    return (record_id(fact.rollout_id, fact.host_id),)
+
+
+# ── open failures of probes ───────────────────────────────────────────────────────────────────────
+
+
+def step_probe_failure(
+    row: ProbeFailure | None, fact: ProbeResult | HostStateChanged, now: datetime
+) -> ProbeFailure | None:
+    """A failure opens the row, a pass removes it, and so does the end of what was probed."""
+    if isinstance(fact, HostStateChanged) or fact.status is ProbeStatus.PASS:
+        return None
+    return ProbeFailure(
+        rollout_id=fact.rollout_id,
+        host_id=fact.host_id,
+        probe_name=fact.probe_name,
+        wave=fact.wave,
+        observed_at=fact.at,
+        failure_reason=fact.failure_reason,
+    )
+
+
+def _probe_failure_ids(fact: ProbeResult | HostStateChanged) -> tuple[str, ...]:
+    if isinstance(fact, HostStateChanged):
+        names = fact.cleared_probes
+    else:
+        names = (fact.probe_name,) if fact.mode is ProbeMode.ENFORCE else ()
+    return tuple(probe_failure_id(fact.rollout_id, fact.host_id, name) for name in names)
+
+
+# ── which order a host is busy with ───────────────────────────────────────────────────────────────
+
+
+def step_order(
+    row: HostOrder | None, fact: DispatchReserved | HostStateChanged, now: datetime
+) -> HostOrder | None:
+    """Raises: HostBusy: another order stands."""
+    if isinstance(fact, DispatchReserved):
+        if row is not None:
+            raise HostBusy(row.host_id, row.rollout_id)
+        return HostOrder(fact.host_id, fact.rollout_id, fact.attempt)
+    assert row is not None, f"{fact.host_id} is freed of an order that it does not have"
+    assert row.rollout_id == fact.rollout_id, f"{fact.host_id} is busy with {row.rollout_id}"
+    return None
+
+
+def _order_ids(fact: DispatchReserved | HostStateChanged) -> tuple[str, ...]:
+    if isinstance(fact, HostStateChanged) and not fact.freed:
+        return ()
+    return (fact.host_id,)
+
+
+def nothing(id: str, fact: Struct) -> None:
+    """The row before its first fact."""
+
+
+RECORDS_FOLD = Machine(
+    collection=HOST_RECORDS,
+    number=1,
+    reads=get_args(HostEvent),
+    ids=_record_ids,
+    start=nothing,
+    step=step_record,
+)
+PROBE_FAILURES_FOLD = Fold(
+    collection=PROBE_FAILURES,
+    number=1,
+    reads=(ProbeResult, HostStateChanged),
+    ids=_probe_failure_ids,
+    start=nothing,
+    step=step_probe_failure,
+)
+ORDERS_FOLD = Fold(
+    collection=HOST_ORDERS,
+    number=1,
+    reads=(DispatchReserved, HostStateChanged),
+    ids=_order_ids,
+    start=nothing,
+    step=step_order,
+)
+FOLDS = (PROBE_FAILURES_FOLD, RECORDS_FOLD, ORDERS_FOLD)

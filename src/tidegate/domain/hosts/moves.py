@@ -1,0 +1,84 @@
+"""What the steps of a host have in common: to move, to fail, to be free, and its deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from tidegate.domain.hosts.effects import Effect, FireRollbackTo, RecordTransition
+from tidegate.domain.hosts.facts import HostEvent
+from tidegate.domain.hosts.refusals import WrongClosure
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import Deadline, HostState, OnFailure
+from tidegate.errors import IllegalTransition
+
+Stepped = tuple[HostRecord, Sequence[Effect]]
+NOTHING: Final[tuple[Effect, ...]] = ()
+
+
+def prior_closure(record: HostRecord) -> str | None:
+    """What a rollback would return to; None where there is nothing, or only the target itself."""
+    prior = record.current_closure_at_dispatch
+    return prior if prior and prior != record.target_closure else None
+
+
+def rolls_back(record: HostRecord) -> bool:
+    """Whether this failed host was to go back to what ran before."""
+    return record.policy_applied is OnFailure.ROLLBACK and prior_closure(record) is not None
+
+
+def deadline_of(record: HostRecord) -> Deadline | None:
+    """What the host's silence will mean when ``due_at`` passes; None: it may be silent."""
+    if record.due_at is None:
+        return None
+    if record.state is HostState.SOAKING and record.topology_declared_at is None:
+        return Deadline.TOPOLOGY
+    return _DEADLINES.get(record.state)
+
+
+_DEADLINES: Final[Mapping[HostState, Deadline]] = {
+    HostState.PENDING: Deadline.ACK,
+    HostState.ACTIVATING: Deadline.ACTIVATION,
+    HostState.DEFERRED: Deadline.DEFERRAL,
+    HostState.SOAKING: Deadline.CONVERGENCE,
+    HostState.FAILED: Deadline.ROLLBACK,
+}
+
+
+def illegal(record: HostRecord, event: HostEvent) -> IllegalTransition:
+    return IllegalTransition("host", record.state, type(event).__name__)
+
+
+def demand_closure(record: HostRecord, found: str, expected: str) -> None:
+    if found != expected:
+        raise WrongClosure(record.state, found, expected)
+
+
+def due_in(now: datetime, seconds: int) -> datetime:
+    return now + timedelta(seconds=seconds)
+
+
+def transition(record: HostRecord, to: HostState, at: datetime) -> RecordTransition:
+    return RecordTransition(record.host_id, record.rollout_id, record.state, to, at)
+
+
+def freed(record: HostRecord) -> HostRecord:
+    return replace(record, busy=False, budgets=())
+
+
+def fail(record: HostRecord, why: str, at: datetime, now: datetime) -> Stepped:
+    """The host failed: it goes back by itself if its policy says so and there is a way back."""
+    policy = record.policy.on_failure
+    after = replace(
+        record, state=HostState.FAILED, failed_at=at, failure=why, policy_applied=policy
+    )
+    effects: list[Effect] = [transition(record, HostState.FAILED, at)]
+    prior = prior_closure(after)
+    if policy is OnFailure.ROLLBACK and prior is not None:
+        effects.append(FireRollbackTo(prior))
+        return replace(after, due_at=due_in(now, record.policy.rollback_seconds)), effects
+    lost = policy is OnFailure.ROLLBACK  # nothing to go back to: somebody must look at it
+    return replace(freed(after), due_at=None, rollback_failed=lost), effects

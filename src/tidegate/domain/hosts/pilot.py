@@ -1,0 +1,114 @@
+"""The agent's side of a passage, pure: what it says next, by the machine that both sides run.
+
+    order ──▶ twin record ──▶ say(…) ──▶ the numbered report, and what to do about it
+                    ▲                        │
+                    └── the same step ◀──────┘
+
+The agent keeps the twin beside its journal; the simulator keeps one per host. Both act on the
+effects (``FireSwitch``, ``FireRollbackTo``, ``ResetProbeCache``) and leave the others alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from tidegate.domain.hosts.effects import Effect
+from tidegate.domain.hosts.facts import (
+    AgentEvent,
+    Converged,
+    DeadlineExpired,
+    DispatchAck,
+    DispatchReserved,
+    Failed,
+)
+from tidegate.domain.hosts.machine import deadline_of, expected_seq, rolls_back, step
+from tidegate.domain.hosts.probes import missing_for_convergence, sustained
+from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
+from tidegate.domain.hosts.states import HostState
+
+# What a refusal of an order's acknowledgement may say without taking the order back.
+WAITS: Final = frozenset({"rollout_paused"})
+
+Said = tuple[HostRecord, AgentEvent, Sequence[Effect]]
+
+
+def taken(order: QueuedDispatch, before: HostRecord | None, now: datetime) -> HostRecord:
+    """The twin of an order that was handed out. Raises: Refused: it does not follow ``before``."""
+    reserved = DispatchReserved(
+        rollout_id=order.rollout_id,
+        host_id=order.host_id,
+        at=order.enqueued_at,
+        channel=order.channel,
+        target_closure=order.target_closure,
+        wave=order.wave,
+        policy=order.policy,
+        attempt=order.attempt,
+    )
+    record, _ = step(before, reserved, now)
+    return record
+
+
+def say(record: HostRecord, kind: type[AgentEvent], now: datetime, **members: Any) -> Said:
+    """The next report of this kind, what the record is after it, and what to do.
+
+    Raises:
+        Refused: the machine does not accept it now; the number stays free.
+    """
+    event: AgentEvent = kind(
+        rollout_id=record.rollout_id,
+        host_id=record.host_id,
+        at=now,
+        seq=expected_seq(record),
+        **members,
+    )
+    after, effects = step(record, event, now)
+    return after, event, effects
+
+
+def tick(record: HostRecord, now: datetime) -> Said | None:
+    """What the passing of time makes the host say: that it converged, or that it failed."""
+    if record.state is not HostState.SOAKING:
+        return None
+    failing = sustained(record, now)
+    if failing:
+        longest = min(since for name in failing if (since := record.probes[name].failing_since))
+        return say(
+            record,
+            Failed,
+            now,
+            sustained_duration_secs=int((now - longest).total_seconds()),
+            failing_probes=failing,
+            policy_applied=record.policy.on_failure,
+        )
+    if missing_for_convergence(record, now):
+        return None
+    assert record.current_closure is not None, "a host that soaks runs something"
+    return say(record, Converged, now, current_closure=record.current_closure)
+
+
+def is_rolling_back(record: HostRecord) -> bool:
+    """Whether the host failed and is on its way back."""
+    waits = record.state is HostState.FAILED and not record.rollback_failed
+    return waits and rolls_back(record)
+
+
+def given_up(
+    before: HostRecord, event: AgentEvent, state: str, now: datetime
+) -> tuple[HostRecord | None, Sequence[Effect]]:
+    """What a report that was refused for good leaves: ``before`` is the twin as it was before the
+    report, ``state`` where the control plane says that the host stands.
+
+    An order that was not acknowledged is void. A host that was given up while it was silent has
+    failed, and goes back if its policy says so. Otherwise it is over: None.
+    """
+    if isinstance(event, DispatchAck):
+        return None, ()
+    deadline = deadline_of(before)
+    if state != HostState.FAILED or deadline is None or before.state is HostState.FAILED:
+        return None, ()
+    expired = DeadlineExpired(
+        rollout_id=before.rollout_id, host_id=before.host_id, at=now, deadline=deadline
+    )
+    return step(before, expired, max(now, before.due_at or now))

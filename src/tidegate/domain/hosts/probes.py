@@ -1,0 +1,144 @@
+"""What probes say after an activation, and what that allows.
+
+Only enforced probes count: they must pass before the host converges, and fail it when they fail
+for long enough without a pass in between.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from tidegate.domain.hosts.facts import (
+    ProbeFailureFirst,
+    ProbeObservedFirst,
+    ProbeResult,
+    ProbeTopologyDeclared,
+)
+from tidegate.domain.hosts.refusals import HostInvariant, UndeclaredProbe
+from tidegate.domain.hosts.rows import HostRecord, Probe
+from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import at_most, check_text
+
+PROBES_MAX = 32  # of one host: its rows of open failures go in one commit
+PROBE_NAME_BYTES_MAX = 64
+
+
+def declare(record: HostRecord, event: ProbeTopologyDeclared) -> HostRecord:
+    """The probes of this activation, none of them heard of yet. Once, and before any result.
+
+    Raises:
+        HostInvariant: it was declared already. InvalidInput, LimitExceeded: names, number.
+    """
+    if record.topology_declared_at is not None:
+        raise HostInvariant(record.state, "the topology of this activation is declared already")
+    at_most("probes of a host", len(event.probes), PROBES_MAX)
+    probes: dict[str, Probe] = {}
+    for declared in event.probes:
+        check_text("a probe's name", declared.probe_name, PROBE_NAME_BYTES_MAX)
+        if declared.probe_name in probes:
+            raise InvalidInput(f"probe {declared.probe_name!r} is declared twice", field="probes")
+        probes[declared.probe_name] = Probe(declared.mode, declared.kind)
+    return replace(record, topology_declared_at=event.at, probes=probes)
+
+
+def _declared(
+    record: HostRecord, event: ProbeObservedFirst | ProbeResult | ProbeFailureFirst
+) -> Probe:
+    probe = record.probes.get(event.probe_name)
+    if probe is None:
+        raise UndeclaredProbe(record.state, event.probe_name, "is not declared")
+    if probe.mode is ProbeMode.DISABLED:
+        raise UndeclaredProbe(record.state, event.probe_name, "is disabled")
+    if probe.mode is not event.mode:
+        detail = f"is declared as {probe.mode}, not {event.mode}"
+        raise UndeclaredProbe(record.state, event.probe_name, detail)
+    completed = record.activation_completed_at
+    if completed is not None and event.at < completed:
+        raise HostInvariant(
+            record.state,
+            f"probe {event.probe_name!r} was observed at {event.at.isoformat()}, "
+            f"before the activation at {completed.isoformat()}",
+        )
+    return probe
+
+
+def first_observed(record: HostRecord, event: ProbeObservedFirst) -> HostRecord:
+    """Raises: UndeclaredProbe, HostInvariant."""
+    _declared(record, event)
+    return replace(record, probe_observed_first_at=record.probe_observed_first_at or event.at)
+
+
+def first_failed(record: HostRecord, event: ProbeFailureFirst) -> HostRecord:
+    """When the first enforced probe failed, for the record. Raises: UndeclaredProbe, …"""
+    if _declared(record, event).mode is not ProbeMode.ENFORCE:
+        return record
+    return replace(record, probe_failure_first_at=record.probe_failure_first_at or event.at)
+
+
+def observe(record: HostRecord, event: ProbeResult) -> HostRecord:
+    """Raises: UndeclaredProbe, HostInvariant."""
+    probe = _declared(record, event)
+    passed = event.status is ProbeStatus.PASS
+    since = None
+    if not passed and probe.mode is ProbeMode.ENFORCE:
+        since = probe.failing_since or event.at
+    heard = replace(
+        probe,
+        status=event.status,
+        last_observed_at=event.at,
+        last_pass_at=event.at if passed else probe.last_pass_at,
+        failing_since=since,
+        failure_reason=None if passed else event.failure_reason,
+    )
+    return replace(record, probes={**record.probes, event.probe_name: heard})
+
+
+def missing_for_convergence(record: HostRecord, at: datetime) -> tuple[str, ...]:
+    """What still keeps the host from converging at this time, in words; nothing: it may."""
+    missing = []
+    due, completed = record.soak_due_at, record.activation_completed_at
+    if due is None or completed is None or at < due:
+        missing.append("the soak is over at " + ("no time" if due is None else due.isoformat()))
+    if record.topology_declared_at is None:
+        missing.append("no probe topology since the activation")
+    for name, probe in sorted(record.probes.items()):
+        if probe.mode is not ProbeMode.ENFORCE:
+            continue
+        passed = probe.last_pass_at
+        fresh = passed is not None and completed is not None and passed >= completed
+        if probe.status is not ProbeStatus.PASS or not fresh:
+            missing.append(f"no pass of probe {name}")
+    return tuple(missing)
+
+
+def sustained(record: HostRecord, at: datetime) -> tuple[str, ...]:
+    """The enforced probes that fail for so long by now that the host fails."""
+    return tuple(name for name in sorted(record.probes) if _is_sustained(record, name, at))
+
+
+def unsustained(record: HostRecord, named: tuple[str, ...], at: datetime) -> str | None:
+    """Why these probes do not fail the host at this time; None: they do."""
+    if not named:
+        return "no failing probe is named"
+    wrong = sorted({name for name in named if not _is_sustained(record, name, at)})
+    if not wrong:
+        return None
+    seconds = record.policy.sustained_failure_seconds
+    return f"not enforced, or not failing for {seconds} s: {', '.join(wrong)}"
+
+
+def _is_sustained(record: HostRecord, name: str, at: datetime) -> bool:
+    probe = record.probes.get(name)
+    if probe is None or probe.mode is not ProbeMode.ENFORCE or probe.failing_since is None:
+        return False
+    return at - probe.failing_since >= timedelta(seconds=record.policy.sustained_failure_seconds)
+
+
+def open_failures(record: HostRecord) -> tuple[str, ...]:
+    """The enforced probes that fail now: those that may have a row of ``probe_failures``."""
+    if record.state not in (HostState.SOAKING, HostState.FAILED):
+        return ()
+    return tuple(name for name, p in sorted(record.probes.items()) if p.failing_since is not None)

@@ -1,0 +1,140 @@
+"""How an agent and its server speak: what is signed, what is MACed, and the shapes of answers.
+
+    enroll    one-time token + public key + signature    ──▶ the host is known by this key
+    session   signature over host and time               ──▶ a MAC key for a quarter of an hour
+    anything  MAC over method, path, query, body, time   ──▶ orders out, reports in
+
+Both sides make the same bytes here, so that neither can drift from the other.
+"""
+
+from __future__ import annotations
+
+import hmac
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.states import HostPolicy
+
+PROTOCOL: Final = 1
+PROTOCOL_HEADER: Final = "Tidegate-Protocol"
+SCHEME: Final = "Tidegate"  # of the Authorization header: Tidegate <session> <time> <mac>
+SKEW_SECONDS_MAX = 60
+SESSION_SECONDS = 900
+WAIT_SECONDS_MAX = 60
+REPORTS_MAX = 100  # in one request
+
+
+# ── what is proved ────────────────────────────────────────────────────────────────────────────────
+
+
+def enrollment_message(token: str, public_key: str) -> bytes:
+    """What the new key signs to show that its owner holds the other half."""
+    return f"tidegate.enroll.v1\n{token}\n{public_key}".encode()
+
+
+def session_message(host_id: str, time: int) -> bytes:
+    """What the host's key signs for a session; ``time`` in seconds since 1970."""
+    return f"tidegate.session.v1\n{host_id}\n{time}".encode()
+
+
+def request_mac(
+    key: bytes, method: str, path: bytes, query: bytes, body: bytes, time: bytes
+) -> bytes:
+    """The MAC of a request, in hexadecimal digits: of its parts as they go over the wire."""
+    parts = (method.encode(), path, query, sha256(body).hexdigest().encode(), time)
+    return hmac.digest(key, b"\n".join(parts), "sha256").hex().encode()
+
+
+def authorization(
+    session: str,
+    key: bytes,
+    method: str,
+    path: bytes,
+    query: bytes,
+    body: bytes,
+    time: int,
+) -> str:
+    """The Authorization header of a request."""
+    mac = request_mac(key, method, path, query, body, str(time).encode())
+    return f"{SCHEME} {session} {time} {mac.decode()}"
+
+
+# ── what is answered ──────────────────────────────────────────────────────────────────────────────
+
+
+class Enrolled(Struct, frozen=True, omit_defaults=True):
+    """The host is known by its key. ``manifest_keys``: whose signatures it shall trust."""
+
+    host_id: str
+    log_id: str
+    manifest_keys: dict[str, str]  # key id → Ed25519 public key, hex
+
+
+class Opened(Struct, frozen=True):
+    """A session: what to name it by, and the key of its MACs."""
+
+    session: str
+    mac_key: str  # hex
+    expires_at: datetime
+    server_time: datetime
+
+
+class Order(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the host is to run, and how it passes there."""
+
+    rollout_id: str
+    host_id: str
+    attempt: int
+    channel: str
+    wave: int
+    target_closure: str
+    policy: HostPolicy
+    release_id: str
+    content: str  # the path under which the release's files are listed
+    enqueued_at: datetime
+
+
+class Reported(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What became of one report. 200: it is durable, or was before."""
+
+    rollout_id: str
+    seq: int
+    status: int
+    code: str | None = None
+    detail: str | None = None
+    state: str | None = None  # that refused it
+    expected: int | str | None = None  # the number that comes next, or what was wanted instead
+    accepted_through: int | None = None  # every report up to this one is durable
+    facts: dict[str, Any] = {}
+
+
+class ReportsAnswer(Struct, frozen=True):
+    """An answer per report, in their order."""
+
+    answers: tuple[Reported, ...]
+
+
+class Beat(Struct, frozen=True):
+    """What the server knows of the host: its last report, per rollout."""
+
+    received_at: datetime
+    last_accepted_seq: dict[str, int]
+
+
+class ReleaseFile(Struct, frozen=True):
+    """A file of a release: fetched by its hash, checked against it."""
+
+    path: str
+    sha256: str
+    bytes: int
+
+
+class ReleaseContent(Struct, frozen=True):
+    """All files of a release. ``digest`` is the SHA-256 of the lines ``<sha256>  <path>``."""
+
+    release_id: str
+    digest: str
+    files: tuple[ReleaseFile, ...]

@@ -1,0 +1,205 @@
+"""What a host's report or order is refused with: each names the state that refuses it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidegate.errors import Gone, NotFound, Refused
+
+
+class HostNotInRollout(NotFound):
+    """The rollout has no order for this host, so nothing can be reported about it."""
+
+    code = "host_not_in_rollout"
+
+    def __init__(self, rollout_id: str, host_id: str) -> None:
+        super().__init__(
+            f"{rollout_id} has no order for {host_id}", rollout_id=rollout_id, host_id=host_id
+        )
+
+
+class RolloutUnknown(NotFound):
+    """There is no rollout of this id."""
+
+    code = "rollout_unknown"
+
+    def __init__(self, rollout_id: str) -> None:
+        super().__init__(f"there is no rollout {rollout_id}", rollout_id=rollout_id)
+
+
+# ── numbers and times of reports ──────────────────────────────────────────────────────────────────
+
+
+class SequenceGap(Refused):
+    """A report before this one is missing; send from the expected number on."""
+
+    code = "sequence_gap"
+
+    def __init__(self, state: str, found: int, expected: int) -> None:
+        super().__init__(
+            f"report {found} came before report {expected}",
+            state=state,
+            found=found,
+            expected=expected,
+        )
+
+
+class SequenceRegression(Refused):
+    """A report of this number is known already; it changes nothing."""
+
+    code = "sequence_regression"
+
+    def __init__(self, state: str, found: int, expected: int) -> None:
+        super().__init__(
+            f"report {found} is known, the next one is {expected}",
+            state=state,
+            found=found,
+            expected=expected,
+        )
+
+
+class ClockSkew(Refused):
+    """The report's time lies in the future; set the host's clock."""
+
+    code = "clock_skew"
+
+    def __init__(self, state: str, found: datetime, latest: datetime) -> None:
+        super().__init__(
+            f"the report says {found.isoformat()}, the latest allowed is {latest.isoformat()}",
+            state=state,
+            found=found.isoformat(),
+            latest=latest.isoformat(),
+        )
+
+
+# ── what the record says ──────────────────────────────────────────────────────────────────────────
+
+
+class HostInvariant(Refused):
+    """The report contradicts what is known of the host."""
+
+    code = "host_invariant"
+
+    def __init__(self, state: str, detail: str) -> None:
+        super().__init__(f"the host is {state}: {detail}", state=state)
+
+
+class WrongClosure(HostInvariant):
+    """The report is about another closure than the order."""
+
+    code = "wrong_closure"
+
+    def __init__(self, state: str, found: str, expected: str) -> None:
+        super().__init__(state, f"the report names closure {found!r}, expected {expected!r}")
+        self.facts |= {"found": found, "expected": expected}
+
+
+class EarlyConvergence(HostInvariant):
+    """The host is not through yet: its soak runs, or an enforced probe has not passed."""
+
+    code = "early_convergence"
+
+    def __init__(self, state: str, missing: tuple[str, ...]) -> None:
+        super().__init__(state, "not converged yet: " + "; ".join(missing))
+        self.facts |= {"missing": missing}
+
+
+class UndeclaredProbe(HostInvariant):
+    """The probe is not in the topology of this activation, or not with this mode."""
+
+    code = "undeclared_probe"
+
+    def __init__(self, state: str, probe_name: str, detail: str) -> None:
+        super().__init__(state, f"probe {probe_name!r} {detail}")
+        self.facts |= {"probe_name": probe_name}
+
+
+class UnsustainedFailure(HostInvariant):
+    """The probes that are said to fail have not failed for long enough."""
+
+    code = "unsustained_failure"
+
+
+class HostBusy(Refused):
+    """The host has an order already; the next one waits until that is done with."""
+
+    code = "host_busy"
+
+    def __init__(self, host_id: str, rollout_id: str) -> None:
+        super().__init__(
+            f"{host_id} is busy with its order of {rollout_id}",
+            host_id=host_id,
+            rollout_id=rollout_id,
+        )
+
+
+class OrderRepeated(Refused):
+    """The host has the order of this attempt already."""
+
+    code = "order_repeated"
+
+    def __init__(self, rollout_id: str, host_id: str, attempt: int) -> None:
+        super().__init__(
+            f"{host_id} has attempt {attempt} of {rollout_id} already",
+            rollout_id=rollout_id,
+            host_id=host_id,
+            attempt=attempt,
+        )
+
+
+class OrderCancelled(Gone):
+    """The order was taken back before this acknowledgement came; drop it."""
+
+    code = "order_cancelled"
+
+    def __init__(self, rollout_id: str, host_id: str) -> None:
+        super().__init__(
+            f"the order of {rollout_id} for {host_id} was taken back",
+            rollout_id=rollout_id,
+            host_id=host_id,
+        )
+
+
+# ── what the rollout says ─────────────────────────────────────────────────────────────────────────
+
+
+class RolloutIsHalted(Refused):
+    """A host of the rollout failed: no order and no acknowledgement until it is cleared."""
+
+    code = "rollout_halted"
+
+
+class RolloutIsPaused(Refused):
+    """An operator paused the rollout: no order and no acknowledgement until it is resumed."""
+
+    code = "rollout_paused"
+
+
+class RolloutNotDispatchable(Refused):
+    """The rollout is in a state in which no order goes out."""
+
+    code = "rollout_not_dispatchable"
+
+
+class RolloutIsSuperseded(Gone):
+    """The channel went on with another rollout; ask for the new order."""
+
+    code = "rollout_superseded"
+
+
+class RolloutIsPruned(Gone):
+    """The rollout is past its retention; nothing is accepted any more."""
+
+    code = "rollout_pruned"
+
+
+class WaveNotReached(Refused):
+    """The host's wave is not due yet."""
+
+    code = "wave_not_reached"
+
+
+class ClosureQuarantined(Refused):
+    """The closure failed on this channel; it is not run again until somebody lifts that."""
+
+    code = "closure_quarantined"

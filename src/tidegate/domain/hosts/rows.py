@@ -1,0 +1,156 @@
+"""The rows of hosts in rollouts, as the seed names them, and where they are found."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure, ProbeMode, ProbeStatus
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Index, Nature, Writers
+
+
+class Probe(Struct, frozen=True, omit_defaults=True):
+    """What is known of one probe since the last activation."""
+
+    mode: ProbeMode
+    kind: str = ""
+    status: ProbeStatus | None = None  # None: declared, not heard of yet
+    last_observed_at: datetime | None = None
+    last_pass_at: datetime | None = None
+    failing_since: datetime | None = None  # enforced probes only; a pass clears it
+    failure_reason: str | None = None
+
+
+class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One host's passage through one rollout: the state of its machine.
+
+    Fields that make sense only later in life are None until then.
+    """
+
+    rollout_id: str
+    host_id: str
+    channel: str
+    state: HostState
+    target_closure: str
+    wave: int
+    policy: HostPolicy
+    dispatched_at: datetime
+    attempt: int = 1
+    late: bool = False
+    left: str | None = None  # "waived" or "skipped": it does not count any more, and why
+    busy: bool = False  # its order stands: it holds its slots, and gets no other order
+    budgets: tuple[str, ...] = ()  # whose slots it holds; empty once it freed them
+    cancelled_at: datetime | None = None  # its order was taken back before it was acknowledged
+    last_event_seq: int = 0
+    due_at: datetime | None = None  # when its silence becomes an event
+    current_closure_at_dispatch: str | None = None
+    current_closure: str | None = None
+    reverted_to: str | None = None
+    dispatch_acked_at: datetime | None = None
+    activation_started_at: datetime | None = None
+    activation_completed_at: datetime | None = None
+    activation_assumed: bool = False  # by a heartbeat; the agent's own word is still to come
+    activation_failed_at: datetime | None = None
+    topology_declared_at: datetime | None = None
+    probe_observed_first_at: datetime | None = None
+    probe_failure_first_at: datetime | None = None
+    soak_due_at: datetime | None = None
+    converged_at: datetime | None = None
+    failed_at: datetime | None = None
+    failure: str | None = None  # why it failed, in a word: probes, activation, a deadline's name
+    policy_applied: OnFailure | None = None
+    reverted_at: datetime | None = None
+    rollback_failed: bool = False
+    regressed_at: datetime | None = None
+    probes: dict[str, Probe] = {}
+
+
+class ProbeFailure(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An enforced probe that fails now. A pass removes the row, so a row is an open failure."""
+
+    rollout_id: str
+    host_id: str
+    probe_name: str
+    wave: int
+    observed_at: datetime
+    failure_reason: str | None = None
+    control_id: str | None = None  # of a compliance framework; none is built yet
+    framework: str | None = None
+
+
+class HostOrder(Struct, frozen=True, omit_defaults=True):
+    """The one order that a host is busy with. No row: it is free for the next."""
+
+    host_id: str
+    rollout_id: str
+    attempt: int
+
+
+class QueuedDispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An order on its way to its agent. Work in flight: refilled from the records, not derived."""
+
+    host_id: str
+    rollout_id: str
+    attempt: int
+    channel: str
+    target_closure: str
+    wave: int
+    policy: HostPolicy
+    enqueued_at: datetime
+    delivered_at: datetime | None = None
+    lease_until: datetime | None = None  # until then it is not handed out again
+    deliveries: int = 0
+
+
+HOST_RECORDS = Collection(
+    "host_rollout_records",
+    HostRecord,
+    writers=Writers.FOLDED,
+    nature=Nature.CACHE,
+    columns=("rollout_id", "host_id", "channel", "state", "wave", "due_at"),
+    allowed={"state": frozenset(HostState)},
+    indexes=(Index("by_due", ("due_at",)), Index("by_host", ("host_id",))),
+)
+PROBE_FAILURES = Collection(
+    "probe_failures",
+    ProbeFailure,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("rollout_id", "host_id", "probe_name", "control_id", "framework", "observed_at"),
+)
+HOST_ORDERS = Collection(
+    "host_orders",
+    HostOrder,
+    writers=Writers.FOLDED,
+    nature=Nature.CACHE,
+    columns=("host_id", "rollout_id"),
+)
+DISPATCH_QUEUE = Collection(
+    "dispatch_queue",
+    QueuedDispatch,
+    nature=Nature.QUEUE,
+    columns=("host_id", "rollout_id", "target_closure", "enqueued_at"),
+)
+COLLECTIONS = (HOST_RECORDS, PROBE_FAILURES, HOST_ORDERS, DISPATCH_QUEUE)
+
+
+def record_id(rollout_id: str, host_id: str) -> str:
+    return f"{rollout_id}/{host_id}"
+
+
+def record_key(rollout_id: str, host_id: str) -> Key:
+    return Key(HOST_RECORDS.name, record_id(rollout_id, host_id))
+
+
+def probe_failure_id(rollout_id: str, host_id: str, probe_name: str) -> str:
+    return f"{rollout_id}/{host_id}/{probe_name}"
+
+
+def order_key(host_id: str) -> Key:
+    return Key(HOST_ORDERS.name, host_id)
+
+
+def dispatch_key(host_id: str, rollout_id: str, attempt: int) -> Key:
+    return Key(DISPATCH_QUEUE.name, f"{host_id}/{rollout_id}/{attempt}")

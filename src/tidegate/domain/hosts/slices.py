@@ -1,0 +1,101 @@
+"""The verbs on hosts that need only the host's own record.
+
+The others look at the rollout too, so they stand in ``domain.rollouts.reports``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.facts import DeadlineExpired, DispatchCancelled
+from tidegate.domain.hosts.machine import deadline_of
+from tidegate.domain.hosts.refusals import HostNotInRollout
+from tidegate.domain.hosts.rows import HostRecord, record_key
+from tidegate.domain.hosts.states import HostState
+from tidegate.errors import IllegalTransition
+from tidegate.kernel.model import check_text
+from tidegate.kernel.slices import Slice
+
+REASON_BYTES_MAX = 512
+
+
+class CancelDispatch(Struct, frozen=True, kw_only=True):
+    """Take an order back that the agent has not acknowledged."""
+
+    rollout_id: str
+    host_id: str
+    reason: str
+
+
+class ExpireDeadline(Struct, frozen=True, kw_only=True):
+    """Nothing was heard until ``due_at``, as the record said when the timer looked."""
+
+    rollout_id: str
+    host_id: str
+    due_at: datetime
+
+
+def decide_cancel(
+    rows: tuple[HostRecord | None], command: CancelDispatch, now: datetime
+) -> Sequence[Struct]:
+    """Raises: HostNotInRollout, IllegalTransition: it was acknowledged. InvalidInput."""
+    check_text("a reason", command.reason, REASON_BYTES_MAX)
+    (record,) = rows
+    if record is None:
+        raise HostNotInRollout(command.rollout_id, command.host_id)
+    if record.state is not HostState.PENDING:
+        raise IllegalTransition("host", record.state, "the cancellation of its order")
+    if record.cancelled_at is not None:
+        return ()
+    return (
+        DispatchCancelled(
+            rollout_id=command.rollout_id, host_id=command.host_id, at=now, reason=command.reason
+        ),
+    )
+
+
+def decide_expiry(
+    rows: tuple[HostRecord | None], command: ExpireDeadline, now: datetime
+) -> Sequence[Struct]:
+    """Nothing, if the host was heard meanwhile: a timer that loses the race changes nothing.
+
+    Raises:
+        HostNotInRollout.
+    """
+    (record,) = rows
+    if record is None:
+        raise HostNotInRollout(command.rollout_id, command.host_id)
+    deadline = deadline_of(record)
+    if deadline is None or record.due_at != command.due_at or now < command.due_at:
+        return ()
+    counts = record.left is None  # else it quarantines nothing
+    return (
+        DeadlineExpired(
+            rollout_id=command.rollout_id,
+            host_id=command.host_id,
+            at=now,
+            deadline=deadline,
+            channel=record.channel if counts else "",
+            target_closure=record.target_closure if counts else "",
+        ),
+    )
+
+
+cancel_dispatch = Slice(
+    name="cancel-dispatch",
+    command=CancelDispatch,
+    writes=(DispatchCancelled,),
+    rows=lambda command: (record_key(command.rollout_id, command.host_id),),
+    decide=decide_cancel,
+)
+expire_deadline = Slice(
+    name="expire-deadline",
+    command=ExpireDeadline,
+    writes=(DeadlineExpired,),
+    rows=lambda command: (record_key(command.rollout_id, command.host_id),),
+    decide=decide_expiry,
+)
+SLICES = (cancel_dispatch, expire_deadline)

@@ -1,0 +1,72 @@
+"""The words of a host's passage through a rollout: its states, how it fails, how it is probed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+
+class HostState(StrEnum):
+    """Where a host stands in one rollout."""
+
+    PENDING = "Pending"  # an order is reserved for it; the agent has not acknowledged it
+    ACTIVATING = "Activating"  # acknowledged; the switch runs or is about to
+    DEFERRED = "Deferred"  # staged, takes effect with the next reboot
+    SOAKING = "Soaking"  # activated; probes run, the soak window is open
+    CONVERGED = "Converged"
+    FAILED = "Failed"
+    REVERTED = "Reverted"  # the agent went back to what ran before
+
+
+IN_FLIGHT: Final = frozenset({HostState.PENDING, HostState.ACTIVATING, HostState.SOAKING})
+SETTLED: Final = frozenset({HostState.CONVERGED, HostState.DEFERRED})  # the seed's "Soaked"
+ENDED: Final = frozenset({HostState.CONVERGED, HostState.REVERTED})  # no event is legal here
+
+
+class OnFailure(StrEnum):
+    """What a host does when it fails. The seed's "halt-only" is ``halt`` on the wire."""
+
+    HALT = "halt"
+    ROLLBACK = "rollback-and-halt"
+
+
+class ProbeMode(StrEnum):
+    """Whether a probe's word counts."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+    DISABLED = "disabled"
+
+
+class ProbeStatus(StrEnum):
+    """What a probe says. An error of the probe itself is a failure."""
+
+    PASS = "pass"
+    FAIL = "fail"
+
+
+class Deadline(StrEnum):
+    """What a host was given a time for. ``ack`` only delivers again; the others fail the host."""
+
+    ACK = "ack"
+    ACTIVATION = "activation"
+    TOPOLOGY = "topology"
+    CONVERGENCE = "convergence"
+    ROLLBACK = "rollback"
+    DEFERRAL = "deferral"
+
+
+class HostPolicy(Struct, frozen=True, omit_defaults=True):
+    """How a host passes through a rollout, frozen in the plan and carried by its order."""
+
+    soak_seconds: int = 0
+    on_failure: OnFailure = OnFailure.ROLLBACK
+    sustained_failure_seconds: int = 120
+    ack_seconds: int = 900
+    activation_seconds: int = 600
+    topology_seconds: int = 300  # from activation to the declaration of its probes
+    convergence_seconds: int = 900  # from the end of the soak to the host's word
+    rollback_seconds: int = 600
+    deferral_seconds: int = 604_800
