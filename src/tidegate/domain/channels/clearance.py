@@ -1,0 +1,140 @@
+"""Clear a rollout that a host's failure stopped: try again, go on without hosts, or give it up.
+
+resume     QuarantineLifted, if the closure is quarantined, then OperatorClearance: failed and
+           reverted hosts get another attempt
+waive      the named hosts leave the count; once none is left that failed, the rollout goes on
+abandon    superseded, without a successor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import QuarantineLifted
+from tidegate.domain.hosts.refusals import HostNotInRollout
+from tidegate.domain.hosts.rows import HostRecord, record_key
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.facts import OperatorClearance, WaivedHost
+from tidegate.domain.rollouts.identity import channel_of, check_rollout_id
+from tidegate.domain.rollouts.reports import demand_tally
+from tidegate.domain.rollouts.rows import RolloutTally, quarantine_key, rollout_key, tally_key
+from tidegate.domain.rollouts.slices import check_operator
+from tidegate.domain.rollouts.states import CLEARABLE, Clearance
+from tidegate.errors import IllegalTransition, InvalidInput
+from tidegate.kernel.model import Key, Position, at_most, check_text
+from tidegate.kernel.slices import Slice
+
+WAIVED_MAX = 10  # at once: a host's record and its order are up to seven storage items
+HOST_BYTES_MAX = 256
+
+
+class ClearRollout(Struct, frozen=True, kw_only=True):
+    """Take a Reverted or Failed rollout on."""
+
+    rollout_id: str
+    operator: str
+    reason: str
+    mode: Clearance
+    closure_hash: str = ""  # of its target: what resuming lifts from quarantine
+    host_ids: tuple[str, ...] = ()  # that are waived
+    expected_version: int | None = None  # of its row: the last transition that the operator saw
+
+
+def rows_of_clearance(command: ClearRollout) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_rollout_id(command.rollout_id)
+    check_operator(command.operator, command.reason)
+    rows = (tally_key(command.rollout_id), rollout_key(command.rollout_id))
+    match command.mode:
+        case Clearance.RESUME:
+            check_text("closure_hash", command.closure_hash, HOST_BYTES_MAX)
+            return (*rows, quarantine_key(channel_of(command.rollout_id), command.closure_hash))
+        case Clearance.WAIVE:
+            _check_hosts(command.host_ids)
+            return (*rows, *(record_key(command.rollout_id, host) for host in command.host_ids))
+        case Clearance.ABANDON:
+            return rows
+
+
+def _check_hosts(host_ids: tuple[str, ...]) -> None:
+    if not host_ids or len(set(host_ids)) != len(host_ids):
+        raise InvalidInput("a waiver names hosts, each once", field="host_ids")
+    at_most("hosts of a waiver", len(host_ids), WAIVED_MAX)
+    for host_id in host_ids:
+        check_text("a host id", host_id, HOST_BYTES_MAX)
+
+
+def decide_clearance(
+    rows: tuple[Any, ...], command: ClearRollout, now: datetime
+) -> Sequence[Struct]:
+    """Raises: RolloutUnknown, IllegalTransition, HostNotInRollout, InvalidInput."""
+    tally = demand_tally(rows[0], command.rollout_id)
+    if tally.state not in CLEARABLE:
+        raise IllegalTransition("rollout", tally.state, f"clearance ({command.mode})")
+    lifted: tuple[QuarantineLifted, ...] = ()
+    hosts: tuple[WaivedHost, ...] = ()
+    if command.mode is Clearance.RESUME:
+        lifted = _lifted(tally, rows[2], command, now)
+    if command.mode is Clearance.WAIVE:
+        hosts = tuple(map(_waived, rows[2:], command.host_ids, [tally] * len(command.host_ids)))
+    clearance = OperatorClearance(
+        rollout_id=command.rollout_id,
+        at=now,
+        operator=command.operator,
+        reason=command.reason,
+        mode=command.mode,
+        hosts=hosts,
+    )
+    return (*lifted, clearance)
+
+
+def _lifted(
+    tally: RolloutTally, quarantined: object, command: ClearRollout, now: datetime
+) -> tuple[QuarantineLifted, ...]:
+    if tally.target_closure != command.closure_hash:
+        raise InvalidInput(
+            f"{tally.rollout_id} is of {tally.target_closure}, not of {command.closure_hash}",
+            field="closure_hash",
+        )
+    if quarantined is None:
+        return ()
+    lifted = QuarantineLifted(
+        channel=tally.channel,
+        operator=command.operator,
+        at=now,
+        closure_hash=tally.target_closure,
+        reason=command.reason,
+    )
+    return (lifted,)
+
+
+def _waived(record: HostRecord | None, host_id: str, tally: RolloutTally) -> WaivedHost:
+    """The host as it leaves the count."""
+    if record is None:
+        raise HostNotInRollout(tally.rollout_id, host_id)
+    if record.left is not None or record.late or record.state is HostState.CONVERGED:
+        what = record.left or ("late" if record.late else record.state)
+        raise InvalidInput(f"{host_id} is {what}: it holds nothing back", field="host_ids")
+    state = None if record.cancelled_at is not None else record.state
+    return WaivedHost(host_id, record.wave, state, record.rollback_failed)
+
+
+def _seen(command: ClearRollout) -> dict[Key, Position]:
+    if command.expected_version is None:
+        return {}
+    return {rollout_key(command.rollout_id): command.expected_version}
+
+
+clear_rollout = Slice(
+    name="clear-rollout",
+    command=ClearRollout,
+    writes=(QuarantineLifted, OperatorClearance),
+    rows=rows_of_clearance,
+    expects=_seen,
+    decide=decide_clearance,
+)
+SLICES = (clear_rollout,)

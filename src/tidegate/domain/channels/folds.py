@@ -1,0 +1,134 @@
+"""How facts become the rows of channels: the machine, incarnations, freezes, quarantines."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import get_args
+
+from msgspec.structs import replace
+
+from tidegate.domain.channels.facts import FreezeEnded, FreezeStarted, QuarantineLifted
+from tidegate.domain.channels.machine import ChannelEvent, step
+from tidegate.domain.channels.rows import (
+    CHANNELS,
+    FREEZES,
+    INCARNATIONS,
+    Freeze,
+    Incarnation,
+    incarnation_key,
+)
+from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, RollbackFailed
+from tidegate.domain.hosts.states import Deadline
+from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
+from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined, quarantine_key
+from tidegate.kernel.folds import Fold
+
+
+def _channel_ids(event: ChannelEvent) -> tuple[str, ...]:
+    match event:
+        case RolloutTransitioned(rollout_id=rollout_id):
+            return (channel_of(rollout_id),)
+        case SuccessorOpened(superseded_rollout_id=rollout_id):
+            return (channel_of(rollout_id),)
+        case _:
+            return (event.channel,)
+
+
+def step_incarnation(row: Incarnation, fact: RolloutOpened, now: datetime) -> Incarnation:
+    return replace(row, count=max(row.count, fact.incarnation))
+
+
+def step_freeze(
+    row: Freeze | None, fact: FreezeStarted | FreezeEnded, now: datetime
+) -> Freeze | None:
+    if isinstance(fact, FreezeEnded):
+        return None
+    return Freeze(
+        freeze_id=fact.freeze_id,
+        operator=fact.operator,
+        reason=fact.reason,
+        started_at=fact.at,
+        channels=fact.channels,
+        until=fact.until,
+    )
+
+
+# ── quarantine ────────────────────────────────────────────────────────────────────────────────────
+
+Shown = RollbackComplete | RollbackFailed | DeadlineExpired
+
+_REASONS = {
+    RollbackComplete: "a host went back from it",
+    RollbackFailed: "a host could not go back from it",
+    DeadlineExpired: "a host was not heard going back from it",
+}
+
+
+def _quarantine_ids(fact: Shown | QuarantineLifted) -> tuple[str, ...]:
+    """A host that had left its rollout's count shows nothing about the closure: its failure was
+    allowed for. Its facts name no closure.
+    """
+    match fact:
+        case QuarantineLifted(channel=channel, closure_hash=closure_hash):
+            return (quarantine_key(channel, closure_hash).id,)
+        case DeadlineExpired(deadline=deadline) if deadline is not Deadline.ROLLBACK:
+            return ()
+        case RollbackComplete() | RollbackFailed() | DeadlineExpired():
+            if not (fact.channel and fact.target_closure):
+                return ()
+            return (quarantine_key(fact.channel, fact.target_closure).id,)
+
+
+def step_quarantine(
+    row: Quarantined | None, fact: Shown | QuarantineLifted, now: datetime
+) -> Quarantined | None:
+    """The first fact that shows it makes the row, so the row is born by the lowest of them."""
+    if isinstance(fact, QuarantineLifted):
+        return None
+    if row is not None:
+        return row
+    return Quarantined(
+        channel=fact.channel,
+        closure_hash=fact.target_closure,
+        quarantined_at=fact.at,
+        rollout_id=fact.rollout_id,
+        host_id=fact.host_id,
+        reason=_REASONS[type(fact)],
+    )
+
+
+channels = Fold(
+    collection=CHANNELS,
+    number=1,
+    reads=get_args(ChannelEvent),
+    ids=_channel_ids,
+    start=lambda id, fact: None,
+    step=step,
+)
+rollout_incarnations = Fold(
+    collection=INCARNATIONS,
+    number=1,
+    reads=(RolloutOpened,),
+    ids=lambda fact: (incarnation_key(fact.channel, fact.target_ref).id,),
+    start=lambda id, fact: Incarnation(fact.channel, fact.target_ref),
+    step=step_incarnation,
+)
+freezes = Fold(
+    collection=FREEZES,
+    number=1,
+    reads=(FreezeStarted, FreezeEnded),
+    ids=lambda fact: (fact.freeze_id,),
+    start=lambda id, fact: None,
+    step=step_freeze,
+)
+quarantined_closures = Fold(
+    collection=QUARANTINE,
+    number=1,
+    reads=(RollbackComplete, RollbackFailed, DeadlineExpired, QuarantineLifted),
+    ids=_quarantine_ids,
+    start=lambda id, fact: None,
+    step=step_quarantine,
+)
+
+FOLDS = (channels, rollout_incarnations, freezes, quarantined_closures)

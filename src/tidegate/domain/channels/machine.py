@@ -1,0 +1,152 @@
+"""A channel as a pure function of what happened to it: which of its rollouts counts.
+
+    absent ──created──▶ idle ──opened──▶ busy ──superseded, pruned──▶ idle
+
+Busy is a channel whose newest rollout is not superseded or pruned; Terminal, Reverted and Failed
+ones count too. Opening on a busy channel is refused: the old rollout's end goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.channels.facts import (
+    ChannelCreated,
+    ChannelEdited,
+    ChannelHeld,
+    ChannelUnheld,
+)
+from tidegate.domain.channels.refusals import ChannelOnHold, SupersessionExpected
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
+from tidegate.domain.rollouts.identity import ref_of
+from tidegate.domain.rollouts.states import RolloutState
+from tidegate.errors import IllegalTransition
+
+
+class ChannelState(StrEnum):
+    """Whether a channel has a rollout that a new one must supersede."""
+
+    ABSENT = "absent"
+    IDLE = "idle"
+    BUSY = "busy"
+
+
+ChannelEvent = (
+    ChannelCreated
+    | ChannelEdited
+    | ChannelHeld
+    | ChannelUnheld
+    | RolloutOpened
+    | SuccessorOpened
+    | RolloutTransitioned
+)
+
+_IDLE = frozenset({ChannelState.IDLE})
+_BUSY = frozenset({ChannelState.BUSY})
+_EITHER = _IDLE | _BUSY
+
+# For each state the events that it accepts, and the states that may follow.
+TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]]]] = {
+    ChannelState.ABSENT: {ChannelCreated: _IDLE},
+    ChannelState.IDLE: {
+        ChannelEdited: _IDLE,
+        ChannelHeld: _IDLE,
+        ChannelUnheld: _IDLE,
+        RolloutOpened: _BUSY,
+        SuccessorOpened: _IDLE,
+        RolloutTransitioned: _IDLE,  # an older rollout is pruned
+    },
+    ChannelState.BUSY: {
+        ChannelEdited: _BUSY,
+        ChannelHeld: _BUSY,
+        ChannelUnheld: _BUSY,
+        RolloutOpened: _BUSY,  # the one that it has, once more; another is SupersessionExpected
+        SuccessorOpened: _EITHER,
+        RolloutTransitioned: _EITHER,
+    },
+}
+
+_OVER = frozenset({RolloutState.SUPERSEDED, RolloutState.PRUNED})
+
+
+def state_of(channel: Channel | None) -> ChannelState:
+    if channel is None:
+        return ChannelState.ABSENT
+    return ChannelState.IDLE if channel.active_rollout_id is None else ChannelState.BUSY
+
+
+def step(channel: Channel | None, event: ChannelEvent, now: datetime) -> Channel:
+    """The channel after ``event``.
+
+    Raises:
+        IllegalTransition: the table has no such pair. SupersessionExpected. ChannelOnHold.
+    """
+    state = state_of(channel)
+    if type(event) not in TABLE[state]:
+        raise IllegalTransition("channel", state, type(event).__name__)
+    if channel is None:
+        assert isinstance(event, ChannelCreated), "the table lets nothing else begin a channel"
+        return Channel(
+            channel=event.channel,
+            package=event.package,
+            selector=event.selector,
+            policy=event.policy,
+            created_at=event.at,
+        )
+    match event:
+        case ChannelEdited(selector=selector, policy=policy):
+            return replace(channel, selector=selector, policy=policy)
+        case ChannelHeld(operator=operator, reason=reason, at=at):
+            return replace(channel, held_at=at, held_by=operator, held_reason=reason)
+        case ChannelUnheld():
+            return replace(channel, held_at=None, held_by=None, held_reason=None)
+        case RolloutOpened(rollout_id=rollout_id):
+            return _opened(channel, rollout_id)
+        case SuccessorOpened(superseded_rollout_id=rollout_id):
+            return _without(channel, rollout_id)
+        case RolloutTransitioned():
+            return _transitioned(channel, event)
+        case _:
+            raise IllegalTransition("channel", state, type(event).__name__)
+
+
+def _opened(channel: Channel, rollout_id: str) -> Channel:
+    active = channel.active_rollout_id
+    if active == rollout_id:
+        return channel
+    if active is not None:
+        raise SupersessionExpected(channel.channel, active)
+    if channel.held_at is not None:
+        raise ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
+    return replace(
+        channel,
+        active_rollout_id=rollout_id,
+        newest_rollout_id=rollout_id,
+        newest_state=RolloutState.OPENING,
+    )
+
+
+def _without(channel: Channel, rollout_id: str) -> Channel:
+    if channel.active_rollout_id != rollout_id:
+        return channel
+    return replace(channel, active_rollout_id=None)
+
+
+def _transitioned(channel: Channel, event: RolloutTransitioned) -> Channel:
+    rollout_id = event.rollout_id
+    if event.to in _OVER:
+        channel = _without(channel, rollout_id)
+    if event.to is RolloutState.TERMINAL:
+        ref = ref_of(rollout_id)
+        channel = replace(channel, terminal_rollout_id=rollout_id, terminal_ref=ref)
+    # A rollout is pruned long after it let the channels behind it go: that stays as it was.
+    if channel.newest_rollout_id == rollout_id and event.to is not RolloutState.PRUNED:
+        channel = replace(channel, newest_state=event.to)
+    return channel

@@ -1,0 +1,262 @@
+"""Promote: a release becomes what a channel wants, and its rollout opens. One commit.
+
+    ReleaseRegistered | ReleaseTransitioned      the pin, by accepted evidence
+    IntentRequested …                            what the channel owes to the world for it
+    SuccessorOpened(old)                         if the channel has a rollout
+    RolloutOpened(new)                           by a plan that was made before, in a blob
+
+Rolling a channel back is the same, with the release before and an operator's evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.channels.refusals import (
+    AlreadyPromoted,
+    ChannelOnHold,
+    PlanOutdated,
+    WrongPackage,
+)
+from tidegate.domain.channels.rows import Channel, Incarnation, channel_key, incarnation_key
+from tidegate.domain.channels.slices import check_channel, demand_channel
+from tidegate.domain.fleet.policies import WAVES_MAX
+from tidegate.domain.fleet.rows import fleet_key
+from tidegate.domain.hosts.refusals import ClosureQuarantined
+from tidegate.domain.outbox import IntentRequested
+from tidegate.domain.provenance import BUILT_IN_RULES, Rules
+from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
+from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.registry import (
+    Document,
+    Pinning,
+    RegisterRelease,
+    TransitionRelease,
+    decide_register,
+    decide_transition,
+    owed_by,
+    rows_of_pinning,
+)
+from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
+from tidegate.domain.rollouts.identity import check_rollout_id, rollout_id
+from tidegate.domain.rollouts.rows import RolloutTally, quarantine_key, tally_key
+from tidegate.errors import InvalidInput
+from tidegate.kernel import codec
+from tidegate.kernel.model import Key, Position, at_most, check_text
+from tidegate.kernel.slices import Slice
+
+DISPLAY_NAME_BYTES_MAX = 256
+PLAN_DIGEST_BYTES_MAX = 128
+
+
+class PromoteRelease(Struct, frozen=True, kw_only=True):
+    """Pin a channel to a release and roll it out, by a plan that is stored already."""
+
+    channel: str
+    release_id: str
+    digest: str
+    authority: Document
+    command_id: str
+    by: str
+    plan_digest: str
+    waves: tuple[OpenedWave, ...]  # of the plan; none: there is no host
+    expected_version: int | None = None  # of the registry's row; None: the channel's first pin
+    supersedes: str | None = None  # the channel's rollout, as the planner saw it
+    fleet_version: int = 0  # of the fleet's row, as the planner saw it
+    display_name: str = ""
+
+
+class Promoted(Struct, frozen=True, omit_defaults=True):
+    """What a promotion led to. A repeat leads to nothing: what its first copy did stands."""
+
+    rollout_id: str | None = None
+    superseded_rollout_id: str | None = None
+
+
+def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_channel(command.channel)
+    check_text("plan_digest", command.plan_digest, PLAN_DIGEST_BYTES_MAX)
+    if command.display_name:
+        check_text("display_name", command.display_name, DISPLAY_NAME_BYTES_MAX)
+    at_most("waves of a plan", len(command.waves), WAVES_MAX)
+    if any(wave.hosts < 1 for wave in command.waves):
+        raise InvalidInput("a wave of a plan has hosts; empty ones are dropped", field="waves")
+    rows = (
+        *rows_of_pinning(_pinning(command)),
+        channel_key(command.channel),
+        fleet_key(),
+        quarantine_key(command.channel, command.digest),
+        incarnation_key(command.channel, command.release_id),
+    )
+    if command.supersedes is None:
+        return rows
+    check_rollout_id(command.supersedes)
+    return (*rows, tally_key(command.supersedes))
+
+
+def _pinning(command: PromoteRelease) -> Pinning:
+    """The registry's part. What is owed follows from the channel's own policy, so it is not part
+    of the request by which a repeat is known.
+    """
+    if command.expected_version is None:
+        return RegisterRelease(
+            scope=command.channel,
+            release_id=command.release_id,
+            digest=command.digest,
+            authority=command.authority,
+            command_id=command.command_id,
+            by=command.by,
+        )
+    return TransitionRelease(
+        scope=command.channel,
+        release_id=command.release_id,
+        digest=command.digest,
+        authority=command.authority,
+        command_id=command.command_id,
+        by=command.by,
+        expected_version=command.expected_version,
+    )
+
+
+def decide_promotion(
+    rows: tuple[Any, ...], command: PromoteRelease, now: datetime, *, rules: Rules
+) -> Sequence[Struct]:
+    """The facts of a promotion, in their order.
+
+    Raises:
+        ChannelNotFound, WrongPackage, ChannelOnHold, ClosureQuarantined, AlreadyPromoted.
+        PlanOutdated: plan again. Those of the registry: evidence, version, release.
+    """
+    pinning = _pinning(command)
+    pinned = _pinned(rows[:3], pinning, now, rules)
+    if not pinned:
+        return ()  # a repeat
+    channel, _, quarantined, incarnation, *active = rows[3:]
+    channel = demand_channel(channel, command.channel)
+    _demand_free(channel, command, active[0] if active else None)
+    if quarantined is not None:
+        raise ClosureQuarantined(
+            f"{command.digest} is quarantined on {command.channel}: {quarantined.reason}",
+            channel=command.channel,
+            closure_hash=command.digest,
+            host_id=quarantined.host_id,
+        )
+    (change,) = pinned
+    version = change.version if isinstance(change, ReleaseTransitioned) else 0
+    opened = _opened(channel, command, incarnation, rows[0], now)
+    return (
+        change,
+        *owed_by(change, version, channel.policy.operations),
+        *_ended(command, opened.rollout_id, now),
+        opened,
+    )
+
+
+def _pinned(
+    rows: tuple[Any, ...], pinning: Pinning, now: datetime, rules: Rules
+) -> tuple[ReleaseRegistered | ReleaseTransitioned, ...]:
+    """The change of the pin, or nothing if this very command made it before."""
+    actual, executed, known = rows
+    if isinstance(pinning, RegisterRelease):
+        facts = decide_register((actual, executed, known), pinning, now, rules=rules)
+    else:
+        facts = decide_transition((actual, executed, known), pinning, now, rules=rules)
+    changes = (ReleaseRegistered, ReleaseTransitioned)
+    return tuple(fact for fact in facts if isinstance(fact, changes))
+
+
+def _demand_free(channel: Channel, command: PromoteRelease, active: RolloutTally | None) -> None:
+    """That the channel takes this release now, and is as the planner saw it."""
+    number = command.release_id.rpartition(".")[2]
+    fits = number.isascii() and number.isdigit()
+    if not fits or release_id_of(channel.package, int(number)) != command.release_id:
+        raise WrongPackage(channel.channel, channel.package, command.release_id)
+    if channel.held_at is not None:
+        raise ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
+    if channel.active_rollout_id != command.supersedes:
+        raise PlanOutdated(channel.channel, command.supersedes, channel.active_rollout_id)
+    same = active is not None and active.target_ref == command.release_id
+    if active is not None and same and active.halted_at is None:
+        raise AlreadyPromoted(active.rollout_id, active.state)
+
+
+def _ended(command: PromoteRelease, successor: str, now: datetime) -> tuple[SuccessorOpened, ...]:
+    if command.supersedes is None:
+        return ()
+    ended = SuccessorOpened(
+        superseded_rollout_id=command.supersedes, successor_rollout_id=successor, at=now
+    )
+    return (ended,)
+
+
+def _opened(
+    channel: Channel,
+    command: PromoteRelease,
+    incarnation: Incarnation | None,
+    actual: Any,
+    now: datetime,
+) -> RolloutOpened:
+    count = 1 if incarnation is None else incarnation.count + 1
+    policy = channel.policy
+    return RolloutOpened(
+        rollout_id=rollout_id(channel.channel, command.release_id, count),
+        at=now,
+        channel=channel.channel,
+        target_ref=command.release_id,
+        target_closure=command.digest,
+        plan_digest=command.plan_digest,
+        waves=command.waves,
+        on_failure=policy.on_failure,
+        retention_seconds=policy.retention_seconds,
+        incarnation=count,
+        offline_grace_seconds=policy.offline_grace_seconds,
+        edges=policy.edges,
+        previous_ref=None if actual is None else actual.pinned_release_id,
+        display_name=command.display_name,
+        operator=command.by,
+    )
+
+
+def _seen(command: PromoteRelease) -> dict[Key, Position]:
+    return {fleet_key(): command.fleet_version}
+
+
+def _answer(facts: Sequence[Any]) -> bytes:
+    promoted = Promoted()
+    for fact in facts:
+        match fact:
+            case RolloutOpened(rollout_id=opened):
+                promoted = replace(promoted, rollout_id=opened)
+            case SuccessorOpened(superseded_rollout_id=ended):
+                promoted = replace(promoted, superseded_rollout_id=ended)
+    return codec.encode(promoted)
+
+
+def promotion_under(rules: Rules) -> Slice:
+    """The verb for an installation that adds evidence triples of its own."""
+    return Slice(
+        name="promote-release",
+        command=PromoteRelease,
+        writes=(
+            ReleaseRegistered,
+            ReleaseTransitioned,
+            IntentRequested,
+            SuccessorOpened,
+            RolloutOpened,
+        ),
+        rows=rows_of_promotion,
+        expects=_seen,
+        decide=partial(decide_promotion, rules=rules),
+        answer=_answer,
+    )
+
+
+promote_release = promotion_under(BUILT_IN_RULES)
+SLICES = (promote_release,)

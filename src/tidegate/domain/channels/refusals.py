@@ -1,0 +1,117 @@
+"""What a channel says no with."""
+
+from __future__ import annotations
+
+from tidegate.errors import Conflict, NotFound, Refused
+
+
+class ChannelNotFound(NotFound):
+    """There is no channel of this name."""
+
+    code = "channel_not_found"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(f"there is no channel {channel}", channel=channel)
+
+
+class FreezeNotFound(NotFound):
+    """No freeze of this id holds."""
+
+    code = "freeze_not_found"
+
+    def __init__(self, freeze_id: str) -> None:
+        super().__init__(f"there is no freeze {freeze_id}", freeze_id=freeze_id)
+
+
+class QuarantineNotFound(NotFound):
+    """The closure is not quarantined on this channel."""
+
+    code = "quarantine_not_found"
+
+    def __init__(self, channel: str, closure_hash: str) -> None:
+        super().__init__(
+            f"{closure_hash} is not quarantined on {channel}",
+            channel=channel,
+            closure_hash=closure_hash,
+        )
+
+
+class ChannelExists(Conflict):
+    """A channel of this name stands already; edit it, or take another name."""
+
+    code = "channel_exists"
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(f"there is a channel {channel} already", channel=channel)
+
+
+class FreezeExists(Conflict):
+    """A freeze of this id holds already, and says something else; take another id."""
+
+    code = "freeze_exists"
+
+    def __init__(self, freeze_id: str) -> None:
+        super().__init__(f"there is a freeze {freeze_id} already", freeze_id=freeze_id)
+
+
+class SupersessionExpected(Refused):
+    """The channel has a rollout already; it is superseded first, in the same commit."""
+
+    code = "supersession_expected"
+
+    def __init__(self, channel: str, active_rollout_id: str) -> None:
+        super().__init__(
+            f"{channel} has {active_rollout_id}, which must be superseded first",
+            channel=channel,
+            active_rollout_id=active_rollout_id,
+        )
+
+
+class ChannelOnHold(Refused):
+    """Somebody holds the channel: no promotion until it is let go."""
+
+    code = "channel_held"
+
+    def __init__(self, channel: str, by: str | None, reason: str | None) -> None:
+        super().__init__(
+            f"{channel} is held by {by}: {reason}", channel=channel, held_by=by, reason=reason
+        )
+
+
+class WrongPackage(Refused):
+    """The channel carries another package than the release is of."""
+
+    code = "wrong_package"
+
+    def __init__(self, channel: str, package: str, release_id: str) -> None:
+        super().__init__(
+            f"{channel} carries {package}, {release_id} is no release of it",
+            channel=channel,
+            package=package,
+            release_id=release_id,
+        )
+
+
+class AlreadyPromoted(Refused):
+    """The channel's rollout is of this release, and nothing stopped it: there is nothing to do."""
+
+    code = "already_promoted"
+
+    def __init__(self, rollout_id: str, state: str) -> None:
+        super().__init__(
+            f"{rollout_id} is {state} already", rollout_id=rollout_id, rollout_state=state
+        )
+
+
+class PlanOutdated(Conflict):
+    """The channel got another rollout since the plan was made; plan again."""
+
+    code = "plan_outdated"
+
+    def __init__(self, channel: str, planned: str | None, found: str | None) -> None:
+        super().__init__(
+            f"the plan was to supersede {planned or 'nothing'}, {channel} has {found or 'nothing'}",
+            channel=channel,
+            planned=planned,
+            found=found,
+        )

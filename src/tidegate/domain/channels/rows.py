@@ -1,0 +1,81 @@
+"""The rows of channels, of how often a channel came back to a release, and of freezes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Index, Nature, Writers
+
+
+class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A channel, and the state of its machine: which rollout is its newest."""
+
+    channel: str
+    package: str
+    selector: str
+    policy: ChannelPolicy
+    created_at: datetime
+    held_at: datetime | None = None
+    held_by: str | None = None
+    held_reason: str | None = None
+    active_rollout_id: str | None = None  # the newest one that is not superseded or pruned
+    newest_rollout_id: str | None = None
+    newest_state: str | None = None  # of the newest one: what edges look at
+    terminal_rollout_id: str | None = None  # the newest that every host converged on
+    terminal_ref: str | None = None
+
+
+class Incarnation(Struct, frozen=True, omit_defaults=True):
+    """How often a release was rolled out on a channel."""
+
+    channel: str
+    target_ref: str
+    count: int = 0
+
+
+class Freeze(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A freeze that holds; ended, the row is gone."""
+
+    freeze_id: str
+    operator: str
+    reason: str
+    started_at: datetime
+    channels: tuple[str, ...] = ()
+    until: datetime | None = None
+
+
+CHANNELS = Collection(
+    "channels",
+    Channel,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("channel", "package", "active_rollout_id", "newest_state"),
+    indexes=(Index("by_package", ("package",)),),
+)
+INCARNATIONS = Collection(
+    "rollout_incarnations",
+    Incarnation,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("channel", "target_ref", "count"),
+)
+FREEZES = Collection(
+    "freezes", Freeze, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("freeze_id",)
+)
+COLLECTIONS = (CHANNELS, INCARNATIONS, FREEZES)
+
+
+def channel_key(channel: str) -> Key:
+    return Key(CHANNELS.name, channel)
+
+
+def incarnation_key(channel: str, target_ref: str) -> Key:
+    return Key(INCARNATIONS.name, f"{channel}/{target_ref}")
+
+
+def freeze_key(freeze_id: str) -> Key:
+    return Key(FREEZES.name, freeze_id)

@@ -1,0 +1,369 @@
+"""What operators do to channels: create, edit, hold, freeze, and lift a quarantine.
+
+Whom a channel claims is checked against all hosts by whoever sends the command; it names the
+version of the fleet's row that it saw, so that a claim and a label never cross.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import (
+    ChannelCreated,
+    ChannelEdited,
+    ChannelHeld,
+    ChannelPolicy,
+    ChannelUnheld,
+    FreezeEnded,
+    FreezeStarted,
+    QuarantineLifted,
+)
+from tidegate.domain.channels.refusals import (
+    ChannelExists,
+    ChannelNotFound,
+    FreezeExists,
+    FreezeNotFound,
+    QuarantineNotFound,
+)
+from tidegate.domain.channels.rows import Channel, Freeze, channel_key, freeze_key
+from tidegate.domain.fleet.policies import check_edges, check_policy
+from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.fleet.selectors import parse
+from tidegate.domain.releases.registry import check_operations
+from tidegate.domain.rollouts.rows import Quarantined, quarantine_key
+from tidegate.domain.rollouts.slices import check_operator
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import Key, Position, at_most, check_text
+from tidegate.kernel.slices import Slice
+
+CHANNEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+FREEZE: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+PACKAGE_BYTES_MAX = 256
+CLOSURE_BYTES_MAX = 256
+FROZEN_MAX = 100  # channels that one freeze names; none named: all
+
+
+class CreateChannel(Struct, frozen=True, kw_only=True):
+    """Let a package reach the hosts of a selector."""
+
+    channel: str
+    package: str
+    selector: str
+    operator: str
+    policy: ChannelPolicy = ChannelPolicy()
+    fleet_version: int = 0  # of the fleet's row, when no host was found in two channels
+
+
+class EditChannel(Struct, frozen=True, kw_only=True):
+    """Change whom a channel claims or how releases reach them; open rollouts keep their plan."""
+
+    channel: str
+    selector: str
+    policy: ChannelPolicy
+    operator: str
+    fleet_version: int = 0
+
+
+class HoldChannel(Struct, frozen=True, kw_only=True):
+    """No promotion and no order on this channel."""
+
+    channel: str
+    operator: str
+    reason: str
+
+
+class UnholdChannel(Struct, frozen=True, kw_only=True):
+    """Let it go."""
+
+    channel: str
+    operator: str
+    reason: str
+
+
+class LiftQuarantine(Struct, frozen=True, kw_only=True):
+    """Let a closure be dispatched on the channel again."""
+
+    channel: str
+    closure_hash: str
+    operator: str
+    reason: str
+
+
+class StartFreeze(Struct, frozen=True, kw_only=True):
+    """Dispatch nothing on these channels (none named: on all), until a time or until it ends."""
+
+    freeze_id: str
+    operator: str
+    reason: str
+    channels: tuple[str, ...] = ()
+    until: datetime | None = None
+
+
+class EndFreeze(Struct, frozen=True, kw_only=True):
+    """Dispatch again."""
+
+    freeze_id: str
+    operator: str
+    reason: str
+
+
+def check_channel(channel: str) -> None:
+    """Raises: InvalidInput: no channel can be called so."""
+    if not CHANNEL.fullmatch(channel):
+        raise InvalidInput(
+            f"a channel is called by {CHANNEL.pattern}, found {channel[:80]!r}", field="channel"
+        )
+
+
+def demand_channel(row: Channel | None, channel: str) -> Channel:
+    """Raises: ChannelNotFound."""
+    if row is None:
+        raise ChannelNotFound(channel)
+    return row
+
+
+# ── creation ──────────────────────────────────────────────────────────────────────────────────────
+
+Claim = tuple[Channel | None, Fleet | None]
+
+
+def rows_of_claim(command: CreateChannel | EditChannel) -> tuple[Key, ...]:
+    """Raises: InvalidInput, InvalidSelector, MalformedPolicy, LimitExceeded."""
+    check_channel(command.channel)
+    check_operator(command.operator, "an operator's word")
+    parse(command.selector)
+    check_policy(command.channel, command.policy)
+    check_operations(command.policy.operations)
+    if isinstance(command, CreateChannel):
+        check_text("package", command.package, PACKAGE_BYTES_MAX)
+    return channel_key(command.channel), fleet_key()
+
+
+def _claim_seen(command: CreateChannel | EditChannel) -> dict[Key, Position]:
+    return {fleet_key(): command.fleet_version}
+
+
+def decide_creation(rows: Claim, command: CreateChannel, now: datetime) -> Sequence[Struct]:
+    row, fleet = rows
+    check_edges(() if fleet is None else fleet.channels, command.channel, command.policy.edges)
+    created = ChannelCreated(
+        channel=command.channel,
+        operator=command.operator,
+        at=now,
+        package=command.package,
+        selector=command.selector,
+        policy=command.policy,
+    )
+    if row is None:
+        return (created,)
+    if (row.package, row.selector, row.policy) == (
+        command.package,
+        command.selector,
+        command.policy,
+    ):
+        return ()
+    raise ChannelExists(command.channel)
+
+
+def decide_edit(rows: Claim, command: EditChannel, now: datetime) -> Sequence[Struct]:
+    row = demand_channel(rows[0], command.channel)
+    fleet = rows[1]
+    check_edges(() if fleet is None else fleet.channels, command.channel, command.policy.edges)
+    if (row.selector, row.policy) == (command.selector, command.policy):
+        return ()
+    edited = ChannelEdited(
+        channel=command.channel,
+        operator=command.operator,
+        at=now,
+        selector=command.selector,
+        policy=command.policy,
+    )
+    return (edited,)
+
+
+# ── hold ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_hold(command: HoldChannel | UnholdChannel) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_channel(command.channel)
+    check_operator(command.operator, command.reason)
+    return (channel_key(command.channel),)
+
+
+def decide_hold(
+    rows: tuple[Channel | None], command: HoldChannel, now: datetime
+) -> Sequence[Struct]:
+    if demand_channel(rows[0], command.channel).held_at is not None:
+        return ()
+    held = ChannelHeld(
+        channel=command.channel, operator=command.operator, at=now, reason=command.reason
+    )
+    return (held,)
+
+
+def decide_unhold(
+    rows: tuple[Channel | None], command: UnholdChannel, now: datetime
+) -> Sequence[Struct]:
+    if demand_channel(rows[0], command.channel).held_at is None:
+        return ()
+    unheld = ChannelUnheld(
+        channel=command.channel, operator=command.operator, at=now, reason=command.reason
+    )
+    return (unheld,)
+
+
+# ── quarantine ────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_lifting(command: LiftQuarantine) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_channel(command.channel)
+    check_text("closure_hash", command.closure_hash, CLOSURE_BYTES_MAX)
+    check_operator(command.operator, command.reason)
+    return (quarantine_key(command.channel, command.closure_hash),)
+
+
+def decide_lifting(
+    rows: tuple[Quarantined | None], command: LiftQuarantine, now: datetime
+) -> Sequence[Struct]:
+    if rows[0] is None:
+        raise QuarantineNotFound(command.channel, command.closure_hash)
+    lifted = QuarantineLifted(
+        channel=command.channel,
+        operator=command.operator,
+        at=now,
+        closure_hash=command.closure_hash,
+        reason=command.reason,
+    )
+    return (lifted,)
+
+
+# ── freezes ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_freeze(command: StartFreeze | EndFreeze) -> None:
+    if not FREEZE.fullmatch(command.freeze_id):
+        raise InvalidInput(
+            f"a freeze is called by {FREEZE.pattern}, found {command.freeze_id[:80]!r}",
+            field="freeze_id",
+        )
+    check_operator(command.operator, command.reason)
+
+
+def rows_of_freeze(command: StartFreeze) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    _check_freeze(command)
+    at_most("channels of a freeze", len(command.channels), FROZEN_MAX)
+    if len(set(command.channels)) != len(command.channels):
+        raise InvalidInput("a freeze names each channel once", field="channels")
+    for channel in command.channels:
+        check_channel(channel)
+    return freeze_key(command.freeze_id), *(channel_key(name) for name in command.channels)
+
+
+def decide_freeze(
+    rows: tuple[Freeze | Channel | None, ...], command: StartFreeze, now: datetime
+) -> Sequence[Struct]:
+    freeze, *channels = rows
+    for name, channel in zip(command.channels, channels, strict=True):
+        if channel is None:
+            raise ChannelNotFound(name)
+    if command.until is not None and command.until <= now:
+        raise InvalidInput(f"a freeze until {command.until} is over already", field="until")
+    started = FreezeStarted(
+        freeze_id=command.freeze_id,
+        operator=command.operator,
+        reason=command.reason,
+        at=now,
+        channels=command.channels,
+        until=command.until,
+    )
+    if freeze is None:
+        return (started,)
+    assert isinstance(freeze, Freeze)
+    if (freeze.channels, freeze.until) == (command.channels, command.until):
+        return ()
+    raise FreezeExists(command.freeze_id)
+
+
+def rows_of_thaw(command: EndFreeze) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    _check_freeze(command)
+    return (freeze_key(command.freeze_id),)
+
+
+def decide_thaw(rows: tuple[Freeze | None], command: EndFreeze, now: datetime) -> Sequence[Struct]:
+    if rows[0] is None:
+        raise FreezeNotFound(command.freeze_id)
+    ended = FreezeEnded(
+        freeze_id=command.freeze_id, operator=command.operator, reason=command.reason, at=now
+    )
+    return (ended,)
+
+
+create_channel = Slice(
+    name="create-channel",
+    command=CreateChannel,
+    writes=(ChannelCreated,),
+    rows=rows_of_claim,
+    expects=_claim_seen,
+    decide=decide_creation,
+)
+edit_channel = Slice(
+    name="edit-channel",
+    command=EditChannel,
+    writes=(ChannelEdited,),
+    rows=rows_of_claim,
+    expects=_claim_seen,
+    decide=decide_edit,
+)
+hold_channel = Slice(
+    name="hold-channel",
+    command=HoldChannel,
+    writes=(ChannelHeld,),
+    rows=rows_of_hold,
+    decide=decide_hold,
+)
+unhold_channel = Slice(
+    name="unhold-channel",
+    command=UnholdChannel,
+    writes=(ChannelUnheld,),
+    rows=rows_of_hold,
+    decide=decide_unhold,
+)
+lift_quarantine = Slice(
+    name="lift-quarantine",
+    command=LiftQuarantine,
+    writes=(QuarantineLifted,),
+    rows=rows_of_lifting,
+    decide=decide_lifting,
+)
+start_freeze = Slice(
+    name="start-freeze",
+    command=StartFreeze,
+    writes=(FreezeStarted,),
+    rows=rows_of_freeze,
+    decide=decide_freeze,
+)
+end_freeze = Slice(
+    name="end-freeze",
+    command=EndFreeze,
+    writes=(FreezeEnded,),
+    rows=rows_of_thaw,
+    decide=decide_thaw,
+)
+SLICES = (
+    create_channel,
+    edit_channel,
+    hold_channel,
+    unhold_channel,
+    lift_quarantine,
+    start_freeze,
+    end_freeze,
+)

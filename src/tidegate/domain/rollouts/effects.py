@@ -1,0 +1,112 @@
+"""What a rollout's step asks for: the seed's four effects, as values that are never stored.
+
+    RecordRolloutTransition, UpdateCurrentWave   ──▶ RolloutTransitioned, a follow-up fact
+    SchedulePruning                              ──▶ ``due_at`` of the tally
+    InsertQuarantineFromRollout                  ──▶ nothing to do: the quarantine is a fold of the
+                                                     host's own fact, which stands in this commit
+
+Beside them a step may return facts; they follow as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
+from tidegate.domain.rollouts.facts import (
+    OperatorClearance,
+    RolloutTerminal,
+    RolloutTransitioned,
+    SuccessorOpened,
+)
+from tidegate.domain.rollouts.rows import RolloutTally
+from tidegate.domain.rollouts.states import RolloutState
+
+
+class RecordRolloutTransition(Struct, frozen=True):
+    """The rollout's state changed."""
+
+    rollout_id: str
+    from_: RolloutState
+    to: RolloutState
+    at: datetime
+
+
+class UpdateCurrentWave(Struct, frozen=True):
+    """Hosts up to this wave may go."""
+
+    rollout_id: str
+    wave: int
+
+
+class InsertQuarantineFromRollout(Struct, frozen=True):
+    """The closure is not to be dispatched on the channel again."""
+
+    channel: str
+    closure_hash: str
+    triggering_event_log_seq: int | None = None  # a step sees no positions: the row is stamped
+
+
+class SchedulePruning(Struct, frozen=True):
+    """The rollout's retention begins."""
+
+    rollout_id: str
+    delay: timedelta
+
+
+RolloutEffect = (
+    RecordRolloutTransition | UpdateCurrentWave | InsertQuarantineFromRollout | SchedulePruning
+)
+
+
+def interpreted(
+    tally: RolloutTally, effects: Sequence[Struct], event: Struct, now: datetime
+) -> tuple[RolloutTally, tuple[Struct, ...]]:
+    """The tally and the follow-up facts that the effects of ``event`` come to."""
+    follow_ups: list[Struct] = []
+    for effect in effects:
+        match effect:
+            case RecordRolloutTransition(rollout_id, from_, to, at):
+                transitioned = RolloutTransitioned(
+                    rollout_id=rollout_id,
+                    at=at,
+                    from_=from_,
+                    to=to,
+                    current_wave=tally.current_wave,
+                    reason=_reason(event),
+                    successor_rollout_id=_successor(event),
+                )
+                follow_ups.append(transitioned)
+            case SchedulePruning(delay=delay):
+                tally = replace(tally, due_at=now + delay)
+            case UpdateCurrentWave() | InsertQuarantineFromRollout():
+                pass  # the one is told by the transition beside it, the other by the host's fact
+            case _:
+                follow_ups.append(effect)
+    return tally, tuple(follow_ups)
+
+
+def _reason(event: Struct) -> str:
+    match event:
+        case HostJoined(host_id=host_id):
+            return f"{host_id} joined"
+        case HostStateChanged(host_id=host_id, to=to, rollback_failed=failed):
+            return f"{host_id} {to}" + (", not rolled back" if failed else "")
+        case HostSkipped(host_id=host_id, reason=reason):
+            return f"{host_id} left: {reason}"
+        case RolloutTerminal(reason=reason):
+            return reason
+        case OperatorClearance(mode=mode, reason=reason):
+            return f"{mode}: {reason}"
+        case SuccessorOpened():
+            return "superseded"
+        case _:
+            return ""
+
+
+def _successor(event: Struct) -> str | None:
+    return event.successor_rollout_id if isinstance(event, SuccessorOpened) else None

@@ -1,0 +1,148 @@
+"""What happens to a rollout. All of it stands in the rollout's partition, with its hosts' facts.
+
+The eight events of the seed are ``RolloutOpened``, ``HostJoined``, ``HostStateChanged``,
+``WaveAdvanced``, ``RolloutTerminal``, ``SuccessorOpened``, ``RetentionExpired`` and
+``OperatorClearance``; two of them are the hosts' (``domain.hosts.facts``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Struct, field
+
+from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.kernel.tags import Cross, Partition, Untagged
+from tidegate.kernel.vocabulary import facts
+
+
+class RolloutFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What they say: which rollout, when."""
+
+    rollout_id: Annotated[str, Partition()]
+    at: datetime
+
+
+class OpenedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A wave of the frozen plan, in numbers; the hosts themselves are in the plan's blob."""
+
+    name: str
+    hosts: int
+    soak_seconds: int = 0
+    failures_max: int = 0  # that are allowed for; past it the rollout halts
+
+
+class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
+    """A release is to reach the channel's hosts, by a plan that is frozen from now on."""
+
+    channel: Annotated[str, Cross()]
+    target_ref: str
+    target_closure: str  # the digest that hosts are to run
+    plan_digest: str
+    waves: tuple[OpenedWave, ...]
+    on_failure: OnFailure
+    retention_seconds: int
+    incarnation: int = 1
+    offline_grace_seconds: int | None = None  # None: silent hosts are waited for
+    edges: tuple[str, ...] = ()  # channels whose newest rollout must be through first
+    previous_ref: str | None = None
+    display_name: str = ""
+    operator: str = ""
+
+
+class WaveAdvanced(RolloutFact, frozen=True, kw_only=True):
+    """Every host so far is settled: the next wave may go."""
+
+    from_wave: int
+    to_wave: int
+
+
+class RolloutTerminal(RolloutFact, frozen=True, kw_only=True):
+    """Every host of every wave converged, or left by an event."""
+
+    reason: str = "converged"  # or: empty_plan
+
+
+class SuccessorOpened(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The channel goes on with another rollout. This one ends, undelivered orders are void."""
+
+    superseded_rollout_id: Annotated[str, Partition("rollout_id")]
+    successor_rollout_id: Annotated[str, Untagged()]
+    at: datetime
+
+
+class RetentionExpired(RolloutFact, frozen=True, kw_only=True):
+    """Its time is over; the row stays, nothing is accepted any more."""
+
+
+class WaivedHost(Struct, frozen=True, omit_defaults=True):
+    """A host that leaves the count, where it stood."""
+
+    host_id: Annotated[str, Untagged()]
+    wave: int
+    state: HostState | None  # None: it had no order
+    rollback_failed: bool = False
+
+
+class OperatorClearance(RolloutFact, frozen=True, kw_only=True):
+    """An operator takes a halted rollout on, and says why."""
+
+    operator: str
+    reason: str
+    mode: Clearance
+    hosts: tuple[WaivedHost, ...] = ()
+
+
+class RolloutTransitioned(RolloutFact, frozen=True, kw_only=True):
+    """The rollout's state changed: what the seed's RecordRolloutTransition asks to record."""
+
+    from_: RolloutState | None = field(name="from")  # None: it was opened
+    to: RolloutState
+    current_wave: int
+    reason: str = ""
+    successor_rollout_id: Annotated[str | None, Untagged()] = None
+
+
+class RolloutHalted(RolloutFact, frozen=True, kw_only=True):
+    """A host failed: no order, no acknowledgement and no wave until somebody clears it."""
+
+    host_id: str
+    reason: str
+
+
+class RolloutPaused(RolloutFact, frozen=True, kw_only=True):
+    operator: str
+    reason: str
+
+
+class RolloutResumed(RolloutFact, frozen=True, kw_only=True):
+    operator: str
+    reason: str
+
+
+class GateChanged(RolloutFact, frozen=True, kw_only=True):
+    """A gate holds hosts of this rollout back, or does so no longer. Said on change only."""
+
+    gate: str
+    blocked: bool
+    reason: str = ""
+
+
+FACTS = (
+    *facts(
+        "rollout_event",
+        RolloutOpened,
+        WaveAdvanced,
+        RolloutTerminal,
+        SuccessorOpened,
+        RetentionExpired,
+        OperatorClearance,
+        RolloutTransitioned,
+        RolloutHalted,
+        RolloutPaused,
+        RolloutResumed,
+    ),
+    *facts("gate_decision", GateChanged),
+)

@@ -1,0 +1,402 @@
+"""A rollout as a pure function of what happened to it and to its hosts.
+
+    Opening ──▶ Active ◀──▶ Converging ──▶ Terminal ──┐
+                   └─── halted ───┘                   ├──▶ Superseded ──▶ Pruned
+                    ▼            ▼                    │
+                Reverted ──▶ Failed ──────────────────┘
+
+Active, Converging, Reverted and Failed follow from the counts (``called_for``), so equal tallies
+stand alike however they arose; Failed alone is left by clearance only. Terminal is entered by
+``RolloutTerminal``, which this machine itself calls for, once. The pairs are in ``TABLE``.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
+from tidegate.domain.hosts.machine import WAIVED
+from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.rollouts import tallies
+from tidegate.domain.rollouts.effects import (
+    InsertQuarantineFromRollout,
+    RecordRolloutTransition,
+    SchedulePruning,
+    UpdateCurrentWave,
+)
+from tidegate.domain.rollouts.facts import (
+    OperatorClearance,
+    RetentionExpired,
+    RolloutHalted,
+    RolloutOpened,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutTerminal,
+    SuccessorOpened,
+    WaveAdvanced,
+)
+from tidegate.domain.rollouts.refusals import RollbackRunning
+from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
+from tidegate.domain.rollouts.states import DISPATCHABLE, Clearance, RolloutState
+from tidegate.domain.rollouts.table import TABLE, RolloutEvent
+from tidegate.domain.rollouts.tallies import broken
+from tidegate.errors import IllegalTransition, InvalidInput
+
+TOLERATED: Final = "tolerated failure"  # why this machine lets a host leave
+
+Step = tuple[RolloutTally, tuple[Struct, ...]]  # effects, and facts that follow
+
+
+def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Step:
+    """The rollout after ``event``, and what must be done about it.
+
+    Raises:
+        IllegalTransition: the table has no such pair, or the rollout is halted or paused.
+        RolloutInvariant: it would say what is not true of its hosts. RollbackRunning.
+    """
+    if tally is None:
+        if not isinstance(event, RolloutOpened):
+            raise IllegalTransition("rollout", "absent", type(event).__name__)
+        return _opened(event)
+    if type(event) not in TABLE[tally.state]:
+        raise IllegalTransition("rollout", tally.state, type(event).__name__)
+    match event:
+        case RolloutOpened():
+            return _opened_again(tally, event)
+        case HostJoined():
+            return _joined(tally, event, now)
+        case HostStateChanged():
+            return _changed(tally, event, now)
+        case HostSkipped():
+            return _skipped(tally, event, now)
+        case HostRegressed():
+            return replace(tally, degraded=True), ()
+        case WaveAdvanced():
+            return _advanced(tally, event, now)
+        case RolloutTerminal():
+            return _ended(tally, now)
+        case RolloutHalted(host_id=host_id):
+            return _halted(tally, host_id, now), ()
+        case RolloutPaused(operator=operator):
+            if tally.paused_at is not None:
+                return tally, ()
+            return replace(tally, paused_at=now, paused_by=operator), ()
+        case RolloutResumed():
+            return _resumed(tally, now)
+        case SuccessorOpened():
+            return _superseded(tally, now)
+        case RetentionExpired():
+            return _expired(tally, now)
+        case OperatorClearance():
+            return _cleared(tally, event, now)
+
+
+# ── opening ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _opened(event: RolloutOpened) -> Step:
+    tally = RolloutTally(
+        rollout_id=event.rollout_id,
+        channel=event.channel,
+        target_ref=event.target_ref,
+        target_closure=event.target_closure,
+        on_failure=event.on_failure,
+        opened_at=event.at,
+        retention_seconds=event.retention_seconds,
+        plan_digest=event.plan_digest,
+        waves=tuple(
+            WaveTally(
+                name=wave.name,
+                hosts=wave.hosts,
+                soak_seconds=wave.soak_seconds,
+                failures_max=wave.failures_max,
+            )
+            for wave in event.waves
+        ),
+        offline_grace_seconds=event.offline_grace_seconds,
+        edges=event.edges,
+    )
+    if any(wave.hosts < 1 for wave in event.waves):
+        raise broken(tally, "a wave without hosts is dropped when the plan is frozen")
+    if event.waves:
+        return tally, ()
+    terminal = RolloutTerminal(rollout_id=tally.rollout_id, at=event.at, reason="empty_plan")
+    return tally, (terminal,)
+
+
+def _opened_again(tally: RolloutTally, event: RolloutOpened) -> Step:
+    """The same opening once more is none; an id never opens a second time for something else."""
+    first, _ = _opened(event)
+    for name in ("target_ref", "target_closure", "plan_digest", "opened_at"):
+        if getattr(first, name) != getattr(tally, name):
+            raise broken(tally, f"it was opened with another {name}")
+    return tally, ()
+
+
+# ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _joined(tally: RolloutTally, event: HostJoined, now: datetime) -> Step:
+    if event.late:
+        if tally.terminal_at is None:
+            raise broken(tally, f"{event.host_id} is late for a rollout that is not through")
+        return tallies.joined_late(tally), ()
+    if tally.state not in DISPATCHABLE:
+        raise IllegalTransition("rollout", tally.state, "HostJoined, unless late")
+    _demand_going(tally, event)
+    if event.wave > tally.current_wave:
+        raise broken(tally, f"{event.host_id} is of wave {event.wave}, which may not go yet")
+    return _entered(tallies.joined(tally, event.wave), RolloutState.ACTIVE, now)
+
+
+def _demand_unhalted(tally: RolloutTally, event: Struct) -> None:
+    """Raises: IllegalTransition: a host failed, and nobody cleared it."""
+    if tally.halted_at is not None:
+        raise IllegalTransition("rollout", f"{tally.state}, halted", type(event).__name__)
+
+
+def _demand_going(tally: RolloutTally, event: Struct) -> None:
+    """Raises: IllegalTransition: it is halted, or somebody paused it."""
+    _demand_unhalted(tally, event)
+    if tally.paused_at is not None:
+        raise IllegalTransition("rollout", f"{tally.state}, paused", type(event).__name__)
+
+
+def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step:
+    if event.late:
+        return _changed_late(tally, event)
+    if event.left:
+        return tally, ()
+    if tally.state is RolloutState.TERMINAL:
+        # Converged hosts move no more; whatever this is, it reopens nothing.
+        return replace(tally, degraded=True), ()
+    tally = _counted(tally, event)
+    if tally.state in (RolloutState.SUPERSEDED, RolloutState.FAILED):
+        return tally, _quarantine(tally, event)
+    if tally.state is RolloutState.REVERTED and not _went_back(tally):
+        raise broken(tally, f"{event.host_id} must not go on before it is cleared")
+    if event.to is HostState.FAILED and event.from_ is not HostState.FAILED:
+        return _host_failed(tally, event, now)
+    if event.to is HostState.FAILED and event.rollback_failed:
+        tally = _halted(tally, event.host_id, now)
+    return _settled(tally, now, *_quarantine(tally, event))
+
+
+def _changed_late(tally: RolloutTally, event: HostStateChanged) -> Step:
+    tally = tallies.moved_late(tally, event.from_, event.to)
+    if event.to in (HostState.FAILED, HostState.REVERTED):
+        tally = replace(tally, degraded=True)
+    return tally, _quarantine(tally, event)
+
+
+def _counted(tally: RolloutTally, event: HostStateChanged) -> RolloutTally:
+    """The tally with the host in its new state. Raises: IllegalTransition, RolloutInvariant."""
+    again = event.to is HostState.PENDING and event.from_ is not HostState.PENDING
+    if again or event.to is HostState.ACTIVATING:
+        _demand_unhalted(tally, event)
+    tally = tallies.moved(tally, event.wave, event.from_, event.to)
+    if event.rollback_failed:
+        entering = event.to is HostState.FAILED
+        tally = replace(tally, rollback_failed=tally.rollback_failed + (1 if entering else -1))
+    _demand_sound(tally)
+    return tally
+
+
+def _demand_sound(tally: RolloutTally) -> None:
+    if not 0 <= tally.rollback_failed <= tallies.total(tally, HostState.FAILED):
+        raise broken(tally, "more failed rollbacks than failed hosts")
+
+
+def _quarantine(tally: RolloutTally, event: HostStateChanged) -> tuple[Struct, ...]:
+    """A host that went back, or could not, shows that the closure is bad."""
+    could_not = event.to is HostState.FAILED and event.rollback_failed
+    if event.to is HostState.REVERTED or (could_not and event.from_ is HostState.FAILED):
+        return (InsertQuarantineFromRollout(tally.channel, tally.target_closure),)
+    return ()
+
+
+def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step:
+    """A failure is allowed for, or ends the rollout, or halts it until the host went back."""
+    wave = tallies.wave_of(tally, event.wave)
+    if tally.halted_at is None and wave.tolerated < wave.failures_max:
+        if event.rollback_failed:  # it leaves: what becomes of it does not count
+            tally = replace(tally, rollback_failed=tally.rollback_failed - 1)
+        skipped = HostSkipped(
+            rollout_id=tally.rollout_id,
+            host_id=event.host_id,
+            at=now,
+            wave=event.wave,
+            state=HostState.FAILED,
+            reason=TOLERATED,
+        )
+        return _settled(tally, now, skipped)
+    if event.rollback_failed or tally.on_failure is OnFailure.HALT:
+        return _settled(_halted(tally, event.host_id, now), now)
+    if tally.halted_at is not None:
+        return _settled(tally, now)
+    halted = RolloutHalted(
+        rollout_id=tally.rollout_id, at=now, host_id=event.host_id, reason="the host failed"
+    )
+    return _settled(tally, now, halted)
+
+
+def _halted(tally: RolloutTally, host_id: str, at: datetime) -> RolloutTally:
+    if tally.halted_at is not None:
+        return tally
+    return replace(tally, halted_at=at, halted_by=host_id)
+
+
+def _skipped(tally: RolloutTally, event: HostSkipped, now: datetime) -> Step:
+    if event.reason == WAIVED:
+        return tally, ()  # counted with the clearance that waived it
+    tolerated = event.reason == TOLERATED
+    if event.state in (HostState.FAILED, HostState.REVERTED) and not tolerated:
+        raise broken(tally, f"{event.host_id} is {event.state}: it is waived, not skipped")
+    if event.wave > tally.current_wave:
+        raise broken(tally, f"{event.host_id} is of wave {event.wave}, which may not go yet")
+    tally = tallies.left(tally, event.wave, event.state, tolerated=tolerated)
+    if tally.state in DISPATCHABLE:
+        return _settled(tally, now)
+    return tally, ()
+
+
+# ── what the counts call for ──────────────────────────────────────────────────────────────────────
+
+
+def called_for(tally: RolloutTally) -> RolloutState:
+    """The state of a rollout that is under way, as a function of its tally."""
+    if tally.halted_at is not None:
+        if tallies.stuck(tally):
+            return RolloutState.FAILED
+        if _went_back(tally):
+            return RolloutState.REVERTED
+    if tally.waves and tallies.due_are_settled(tally):
+        return RolloutState.CONVERGING
+    if tally.state is RolloutState.OPENING:
+        return RolloutState.OPENING  # its first host has yet to join
+    return RolloutState.ACTIVE
+
+
+def _went_back(tally: RolloutTally) -> bool:
+    """Whether some host went back, and none is on the target any more: the seed's Reverted."""
+    return tallies.total(tally, HostState.REVERTED) > 0 and not tallies.on_target(tally)
+
+
+def _settled(tally: RolloutTally, at: datetime, *caused: Struct) -> Step:
+    """The rollout in the state that its counts call for; behind ``caused``, what that leads to."""
+    tally, effects = _entered(tally, called_for(tally), at)
+    return tally, (*effects, *caused, *_onward(tally, at))
+
+
+def _entered(tally: RolloutTally, state: RolloutState, at: datetime) -> Step:
+    if state is tally.state:
+        return tally, ()
+    record = RecordRolloutTransition(tally.rollout_id, tally.state, state, at)
+    return replace(tally, state=state), (record,)
+
+
+def _onward(tally: RolloutTally, at: datetime) -> tuple[Struct, ...]:
+    """The end or the next wave, if nothing stands in its way."""
+    if tally.state is not RolloutState.CONVERGING or tally.halted_at is not None:
+        return ()
+    if tallies.all_converged(tally):
+        return (RolloutTerminal(rollout_id=tally.rollout_id, at=at),)
+    wave = tally.current_wave
+    if tally.paused_at is not None or wave + 1 >= len(tally.waves):
+        return ()
+    return (WaveAdvanced(rollout_id=tally.rollout_id, at=at, from_wave=wave, to_wave=wave + 1),)
+
+
+def _advanced(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Step:
+    if tally.state not in DISPATCHABLE or event.to_wave <= tally.current_wave:
+        return tally, ()  # it moved on already
+    _demand_going(tally, event)
+    if (event.from_wave, event.to_wave) != (tally.current_wave, tally.current_wave + 1):
+        raise broken(tally, f"wave {event.to_wave} does not follow wave {tally.current_wave}")
+    tallies.wave_of(tally, event.to_wave)
+    if not tallies.due_are_settled(tally):
+        raise broken(tally, f"hosts up to wave {tally.current_wave} are not settled")
+    tally = replace(tally, current_wave=event.to_wave)
+    return _settled(tally, now, UpdateCurrentWave(tally.rollout_id, event.to_wave))
+
+
+def _ended(tally: RolloutTally, now: datetime) -> Step:
+    if tally.state not in DISPATCHABLE:
+        return tally, ()
+    if not tallies.all_converged(tally):
+        raise broken(tally, "not every host is Converged, waived or skipped")
+    tally, effects = _entered(tally, RolloutState.TERMINAL, now)
+    tally = replace(tally, terminal_at=now, paused_at=None, paused_by=None)
+    return tally, (*effects, _pruning(tally))
+
+
+def _resumed(tally: RolloutTally, at: datetime) -> Step:
+    tally = replace(tally, paused_at=None, paused_by=None)
+    if tally.state in DISPATCHABLE:
+        return _settled(tally, at)
+    return tally, ()
+
+
+# ── the end of it ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _superseded(tally: RolloutTally, at: datetime) -> Step:
+    if tally.state is RolloutState.SUPERSEDED:
+        return tally, ()
+    tally, effects = _entered(tally, RolloutState.SUPERSEDED, at)
+    tally = replace(tally, superseded_at=at, paused_at=None, paused_by=None)
+    return tally, (*effects, _pruning(tally))
+
+
+def _pruning(tally: RolloutTally) -> SchedulePruning:
+    return SchedulePruning(tally.rollout_id, timedelta(seconds=tally.retention_seconds))
+
+
+def _expired(tally: RolloutTally, now: datetime) -> Step:
+    if tally.due_at is None or now < tally.due_at:
+        raise broken(tally, "its retention is not over")
+    if hosts := tallies.under_way(tally):
+        raise broken(tally, f"{hosts} hosts are still under way, and could not report any more")
+    return _entered(replace(tally, due_at=None), RolloutState.PRUNED, now)
+
+
+def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step:
+    if not (event.operator.strip() and event.reason.strip()):
+        raise InvalidInput("a clearance names its operator and its reason")
+    match event.mode:
+        case Clearance.RESUME:
+            if hosts := tallies.rolling_back(tally):
+                raise RollbackRunning(tally.rollout_id, hosts)
+            tally = replace(tally, attempt=tally.attempt + 1, halted_at=None, halted_by=None)
+            return _settled(tally, now)
+        case Clearance.WAIVE:
+            return _waived(tally, event, now)
+        case Clearance.ABANDON:
+            return _superseded(tally, now)
+
+
+def _waived(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step:
+    """The hosts leave. While others that failed still count, the rollout stays halted."""
+    if not event.hosts:
+        raise InvalidInput("a waiver names the hosts that leave", field="hosts")
+    skipped = []
+    for host in event.hosts:
+        tally = tallies.left(tally, host.wave, host.state)
+        tally = replace(tally, rollback_failed=tally.rollback_failed - host.rollback_failed)
+        skip = HostSkipped(
+            rollout_id=tally.rollout_id,
+            host_id=host.host_id,
+            at=now,
+            wave=host.wave,
+            state=host.state,
+            reason=WAIVED,
+        )
+        skipped.append(skip)
+    _demand_sound(tally)
+    if not tallies.troubled(tally):
+        tally = replace(tally, halted_at=None, halted_by=None)
+    return _settled(tally, now, *skipped)

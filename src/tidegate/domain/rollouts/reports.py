@@ -1,0 +1,369 @@
+"""What agents report into a rollout, and the orders that go out: decided on record and tally.
+
+    report_event       an agent's report; a repeat is nothing, a gap is told the expected number
+    reserve_dispatch   an order for one host
+    observe_host       what a heartbeat says is running
+    skip_host          a host that nobody hears of leaves
+
+All of them run in the rollout's lane. A report is recorded whatever the rollout's state, but for an
+acknowledgement: it starts a switch, so it needs a rollout that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.hosts.facts import (
+    AgentEvent,
+    BudgetSlot,
+    DispatchAck,
+    DispatchReserved,
+    HostRegressed,
+    HostSkipped,
+    ProbeResult,
+    RecoveryActivationAssumed,
+    RollbackComplete,
+    RollbackFailed,
+)
+from tidegate.domain.hosts.orders import counted_as
+from tidegate.domain.hosts.refusals import (
+    ClosureQuarantined,
+    HostBusy,
+    HostNotInRollout,
+    RolloutIsHalted,
+    RolloutIsPaused,
+    RolloutIsPruned,
+    RolloutIsSuperseded,
+    RolloutNotDispatchable,
+    RolloutUnknown,
+    WaveNotReached,
+    WrongClosure,
+)
+from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
+from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.hosts.wire import check_event
+from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
+from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
+from tidegate.errors import IllegalTransition, InvalidInput
+from tidegate.kernel.model import Key, check_text
+from tidegate.kernel.slices import Slice
+
+REASON_BYTES_MAX = 512
+RECOVERABLE = frozenset({HostState.ACTIVATING, HostState.DEFERRED})
+SKIPPABLE = frozenset({HostState.PENDING, HostState.DEFERRED})
+
+Report = tuple[RolloutTally | None, HostRecord | None]
+
+
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class ReportEvent(Struct, frozen=True, kw_only=True):
+    """What the agent of a host says. ``domain.hosts.wire`` reads the event from JSON."""
+
+    rollout_id: str
+    host_id: str
+    event: AgentEvent
+
+
+class ReserveDispatch(Struct, frozen=True, kw_only=True):
+    """Order one host of the plan to run the target."""
+
+    rollout_id: str
+    host_id: str
+    target_closure: str
+    wave: int
+    policy: HostPolicy
+    attempt: int = 1
+    budgets: tuple[BudgetSlot, ...] = ()
+    late: bool = False
+
+
+class ObserveHost(Struct, frozen=True, kw_only=True):
+    """A heartbeat says what runs on the host."""
+
+    rollout_id: str
+    host_id: str
+    current_closure: str
+
+
+class SkipHost(Struct, frozen=True, kw_only=True):
+    """Go on without this host: nobody hears of it."""
+
+    rollout_id: str
+    host_id: str
+    wave: int
+    reason: str
+
+
+# ── reports ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_report(command: ReportEvent) -> tuple[Key, ...]:
+    rows = (
+        tally_key(command.rollout_id),
+        record_key(command.rollout_id, command.host_id),
+    )
+    if not isinstance(command.event, DispatchAck):
+        return rows
+    channel = channel_of(command.rollout_id)
+    return (*rows, quarantine_key(channel, command.event.target_closure))
+
+
+def decide_report(
+    rows: tuple[RolloutTally | None, HostRecord | None, Quarantined | None] | Report,
+    command: ReportEvent,
+    now: datetime,
+) -> Sequence[Struct]:
+    """The report itself, or nothing if it is a repeat. What it does is the machine's to say.
+
+    Raises:
+        RolloutUnknown, HostNotInRollout, RolloutIsPruned: nobody to report to.
+        RolloutIsSuperseded, RolloutIsHalted, …: an acknowledgement that comes too late.
+        InvalidInput, LimitExceeded: no report, or of another host.
+    """
+    event = command.event
+    check_event(event)
+    if (event.rollout_id, event.host_id) != (command.rollout_id, command.host_id):
+        raise InvalidInput(
+            f"{command.host_id} of {command.rollout_id} reports of "
+            f"{event.host_id} of {event.rollout_id}",
+            field="host_id",
+        )
+    tally = demand_tally(rows[0], command.rollout_id)
+    record = rows[1]
+    if record is None:
+        raise HostNotInRollout(command.rollout_id, command.host_id)
+    if event.seq <= record.last_event_seq:
+        return ()
+    if isinstance(event, DispatchAck):
+        _demand_under_way(tally, record.wave, late=record.late)
+        _demand_unquarantined(rows[2] if len(rows) == 3 else None)
+    return (_completed(event, record),)
+
+
+def demand_tally(tally: RolloutTally | None, rollout_id: str) -> RolloutTally:
+    """Raises: RolloutUnknown, RolloutIsPruned."""
+    if tally is None:
+        raise RolloutUnknown(rollout_id)
+    if tally.state is RolloutState.PRUNED:
+        raise RolloutIsPruned(f"{rollout_id} is past its retention", rollout_id=rollout_id)
+    return tally
+
+
+def _demand_under_way(tally: RolloutTally, wave: int, *, late: bool) -> None:
+    """That a switch may start now. A late host follows the rollout that it joined, to its end."""
+    said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
+    if tally.state is RolloutState.SUPERSEDED and not late:
+        raise RolloutIsSuperseded(f"{tally.rollout_id} is superseded", **said)
+    if tally.halted_at is not None:
+        detail = f"{tally.rollout_id} is halted since {tally.halted_at.isoformat()}"
+        raise RolloutIsHalted(detail, **said)
+    if tally.paused_at is not None:
+        detail = f"{tally.rollout_id} is paused since {tally.paused_at.isoformat()}"
+        raise RolloutIsPaused(detail, **said)
+    if late:
+        _demand_over(tally)
+    else:
+        _demand_dispatchable(tally, wave)
+
+
+def _demand_dispatchable(tally: RolloutTally, wave: int) -> None:
+    said = {"rollout_id": tally.rollout_id, "state": tally.state.value}
+    if tally.state not in DISPATCHABLE:
+        raise RolloutNotDispatchable(f"{tally.rollout_id} is {tally.state}", **said)
+    if wave > tally.current_wave:
+        detail = f"{tally.rollout_id} is at wave {tally.current_wave}, the host goes with {wave}"
+        raise WaveNotReached(detail, **said)
+
+
+def _demand_over(tally: RolloutTally) -> None:
+    """A host that came after the plan joins when the plan is through."""
+    if tally.terminal_at is None or tally.state not in ORDERED:
+        raise RolloutNotDispatchable(
+            f"{tally.rollout_id} is {tally.state}; hosts outside its plan wait until it is through",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+
+
+def _demand_unquarantined(row: Quarantined | None) -> None:
+    if row is not None:
+        raise ClosureQuarantined(
+            f"{row.closure_hash} is quarantined on {row.channel} since "
+            f"{row.quarantined_at.isoformat()}",
+            channel=row.channel,
+            closure_hash=row.closure_hash,
+            rollout_id=row.rollout_id,
+        )
+
+
+def _completed(event: AgentEvent, record: HostRecord) -> AgentEvent:
+    """The report with what only the control plane can say; a host that left says it of nobody."""
+    match event:
+        case RollbackComplete() | RollbackFailed():
+            counts = record.left is None
+            channel = record.channel if counts else ""
+            target = record.target_closure if counts else ""
+            return replace(event, channel=channel, target_closure=target)
+        case ProbeResult():
+            return replace(event, wave=record.wave)
+        case _:
+            return event
+
+
+# ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_reservation(command: ReserveDispatch) -> tuple[Key, ...]:
+    return (
+        tally_key(command.rollout_id),
+        record_key(command.rollout_id, command.host_id),
+        order_key(command.host_id),
+        quarantine_key(channel_of(command.rollout_id), command.target_closure),
+    )
+
+
+def decide_reservation(
+    rows: tuple[RolloutTally | None, HostRecord | None, HostOrder | None, Quarantined | None],
+    command: ReserveDispatch,
+    now: datetime,
+) -> Sequence[Struct]:
+    """The order, or nothing if the host has that of this attempt or a later one.
+
+    Raises:
+        RolloutUnknown, RolloutIsPruned, RolloutIsSuperseded, RolloutNotDispatchable,
+            RolloutIsHalted, RolloutIsPaused, WaveNotReached, ClosureQuarantined, WrongClosure:
+            the rollout orders nobody now. HostBusy: the host has another order.
+    """
+    tally = demand_tally(rows[0], command.rollout_id)
+    _, record, order, quarantined = rows
+    if record is not None and command.attempt <= record.attempt:
+        return ()
+    late = command.late or (record is not None and (record.late or record.left is not None))
+    _demand_under_way(tally, command.wave, late=late)
+    if command.target_closure != tally.target_closure:
+        raise WrongClosure(HostState.PENDING, command.target_closure, tally.target_closure)
+    _demand_unquarantined(quarantined)
+    if order is not None:
+        raise HostBusy(order.host_id, order.rollout_id)
+    return (
+        DispatchReserved(
+            rollout_id=command.rollout_id,
+            host_id=command.host_id,
+            at=now,
+            channel=tally.channel,
+            target_closure=tally.target_closure,
+            wave=command.wave,
+            policy=command.policy,
+            attempt=command.attempt,
+            budgets=command.budgets,
+            late=late,
+        ),
+    )
+
+
+# ── what is seen without a report ─────────────────────────────────────────────────────────────────
+
+
+def decide_observation(rows: Report, command: ObserveHost, now: datetime) -> Sequence[Struct]:
+    """What a heartbeat means, if it means something. Raises: RolloutUnknown, RolloutIsPruned.
+
+    It never converges a host: an activation that was not heard of soaks from here. A host that
+    converged and runs something else regressed, unless its channel went on.
+    """
+    tally = demand_tally(rows[0], command.rollout_id)
+    record = rows[1]
+    if record is None:
+        return ()
+    on_target = command.current_closure == record.target_closure
+    if on_target and record.state in RECOVERABLE:
+        return (
+            RecoveryActivationAssumed(
+                rollout_id=command.rollout_id,
+                host_id=command.host_id,
+                at=now,
+                observed_current_closure=command.current_closure,
+            ),
+        )
+    drifted = record.state is HostState.CONVERGED and not on_target
+    if drifted and record.regressed_at is None and tally.state is not RolloutState.SUPERSEDED:
+        return (
+            HostRegressed(
+                rollout_id=command.rollout_id,
+                host_id=command.host_id,
+                at=now,
+                reason="drift",
+                observed_current_closure=command.current_closure,
+            ),
+        )
+    return ()
+
+
+def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Struct]:
+    """Raises: RolloutUnknown, RolloutIsPruned, WaveNotReached, InvalidInput.
+
+    IllegalTransition: the host is under way, so its deadlines run, or failed, so it is waived.
+    """
+    check_text("a reason", command.reason, REASON_BYTES_MAX)
+    tally = demand_tally(rows[0], command.rollout_id)
+    record = rows[1]
+    if record is not None and record.left is not None:
+        return ()
+    if record is not None and record.state not in SKIPPABLE:
+        raise IllegalTransition("host", record.state, "a skip")
+    wave = command.wave if record is None else record.wave
+    _demand_dispatchable(tally, wave)
+    return (
+        HostSkipped(
+            rollout_id=command.rollout_id,
+            host_id=command.host_id,
+            at=now,
+            wave=wave,
+            state=None if record is None else counted_as(record),
+            reason=command.reason,
+            channel=tally.channel,
+            target_closure=tally.target_closure,
+        ),
+    )
+
+
+def _tally_and_record(command: ObserveHost | SkipHost) -> tuple[Key, ...]:
+    return tally_key(command.rollout_id), record_key(command.rollout_id, command.host_id)
+
+
+report_event = Slice(
+    name="report-event",
+    command=ReportEvent,
+    writes=get_args(AgentEvent),
+    rows=rows_of_report,
+    decide=decide_report,
+)
+reserve_dispatch = Slice(
+    name="reserve-dispatch",
+    command=ReserveDispatch,
+    writes=(DispatchReserved,),
+    rows=rows_of_reservation,
+    decide=decide_reservation,
+)
+observe_host = Slice(
+    name="observe-host",
+    command=ObserveHost,
+    writes=(RecoveryActivationAssumed, HostRegressed),
+    rows=_tally_and_record,
+    decide=decide_observation,
+)
+skip_host = Slice(
+    name="skip-host",
+    command=SkipHost,
+    writes=(HostSkipped,),
+    rows=_tally_and_record,
+    decide=decide_skip,
+)
+SLICES = (report_event, reserve_dispatch, observe_host, skip_host)

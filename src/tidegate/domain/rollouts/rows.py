@@ -1,0 +1,185 @@
+"""The rows of rollouts.
+
+rollouts          the seed's table: changes only with the state, so that its version is the
+                  position of the last transition and ``born`` that of the opening
+rollout_tallies   the machine's own state: hosts counted per wave and state, never listed
+rollout_gates     what holds a rollout back now
+quarantined_closures
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.rollouts.states import OPEN, RolloutState
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Index, Nature, Writers
+
+
+class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A rollout as operators see it."""
+
+    rollout_id: str
+    channel: str
+    target_ref: str
+    state: RolloutState
+    opened_at: datetime
+    plan_digest: str
+    target_closure: str
+    current_wave: int  # without a default, so that 0 stands in its column too
+    in_flight: str | None = None  # the state again while it is open: what the index is over
+    incarnation: int = 1
+    display_name: str = ""
+    previous_ref: str | None = None
+    reason: str = ""
+    terminal_at: datetime | None = None
+    reverted_at: datetime | None = None
+    failed_at: datetime | None = None
+    superseded_at: datetime | None = None
+    superseded_by: str | None = None
+    pruned_at: datetime | None = None
+
+
+class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A wave in numbers. ``hosts`` are planned; those in no other count have no order yet."""
+
+    name: str
+    hosts: int
+    soak_seconds: int = 0
+    failures_max: int = 0
+    states: dict[HostState, int] = {}  # joined hosts that count, by state
+    left: int = 0  # waived or skipped
+    tolerated: int = 0  # of these, failures that were allowed for
+
+    @property
+    def joined(self) -> int:
+        return sum(self.states.values())
+
+    def count(self, *states: HostState) -> int:
+        return sum(self.states.get(state, 0) for state in states)
+
+
+class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The state of the rollout's machine."""
+
+    rollout_id: str
+    channel: str
+    target_ref: str
+    target_closure: str
+    on_failure: OnFailure
+    opened_at: datetime
+    retention_seconds: int
+    plan_digest: str
+    state: RolloutState = RolloutState.OPENING
+    current_wave: int = 0
+    waves: tuple[WaveTally, ...] = ()
+    attempt: int = 1  # grows with each resume: hosts of an earlier one are tried again
+    offline_grace_seconds: int | None = None
+    edges: tuple[str, ...] = ()
+    halted_at: datetime | None = None
+    halted_by: str | None = None  # the host that failed
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+    rollback_failed: int = 0
+    late: dict[HostState, int] = {}  # hosts that came after the plan
+    degraded: bool = False
+    due_at: datetime | None = None  # when its retention ends
+    terminal_at: datetime | None = None
+    superseded_at: datetime | None = None
+
+
+class Gate(Struct, frozen=True, omit_defaults=True):
+    """What one gate says since when."""
+
+    gate: str
+    reason: str
+    since: datetime
+
+
+class RolloutGates(Struct, frozen=True, omit_defaults=True):
+    """The gates that hold a rollout back now."""
+
+    rollout_id: str
+    blocked: tuple[Gate, ...] = ()
+
+
+class Quarantined(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A closure that is not dispatched on the channel again. Born by the rollback that shows it;
+    lifted, the row is gone and the log remembers.
+    """
+
+    channel: str
+    closure_hash: str
+    quarantined_at: datetime
+    rollout_id: str
+    host_id: str
+    reason: str
+
+
+ROLLOUTS = Collection(
+    "rollouts",
+    Rollout,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=(
+        "rollout_id",
+        "channel",
+        "target_ref",
+        "state",
+        "current_wave",
+        "in_flight",
+        "opened_at",
+        "terminal_at",
+        "superseded_at",
+    ),
+    allowed={"state": frozenset(RolloutState), "in_flight": frozenset(OPEN)},
+    indexes=(
+        Index("channel_state", ("channel", "state")),
+        Index("by_in_flight", ("in_flight",)),
+        Index("by_opening", ("opened_at",)),
+    ),
+)
+TALLIES = Collection(
+    "rollout_tallies",
+    RolloutTally,
+    writers=Writers.FOLDED,
+    nature=Nature.CACHE,
+    columns=("rollout_id", "channel", "state", "due_at"),
+    allowed={"state": frozenset(RolloutState)},
+    indexes=(Index("by_due", ("due_at",)),),
+)
+GATES = Collection(
+    "rollout_gates",
+    RolloutGates,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("rollout_id",),
+)
+QUARANTINE = Collection(
+    "quarantined_closures",
+    Quarantined,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("channel", "closure_hash", "quarantined_at"),
+    indexes=(Index("by_channel", ("channel",)),),
+)
+COLLECTIONS = (ROLLOUTS, TALLIES, GATES, QUARANTINE)
+
+
+def rollout_key(rollout_id: str) -> Key:
+    return Key(ROLLOUTS.name, rollout_id)
+
+
+def tally_key(rollout_id: str) -> Key:
+    return Key(TALLIES.name, rollout_id)
+
+
+def gates_key(rollout_id: str) -> Key:
+    return Key(GATES.name, rollout_id)
+
+
+def quarantine_key(channel: str, closure_hash: str) -> Key:
+    return Key(QUARANTINE.name, f"{channel}/{closure_hash}")

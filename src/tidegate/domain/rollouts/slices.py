@@ -1,0 +1,227 @@
+"""What operators and workers do to a rollout as a whole: pause, resume, prune, and name its gates.
+
+All start from its tally, and run in the lane that is called by its id. How it opens stands in
+``channels.promotion``, how it is cleared in ``channels.clearance``: both touch more than itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.refusals import RolloutUnknown
+from tidegate.domain.rollouts.facts import (
+    GateChanged,
+    RetentionExpired,
+    RolloutPaused,
+    RolloutResumed,
+)
+from tidegate.domain.rollouts.identity import check_rollout_id
+from tidegate.domain.rollouts.reports import demand_tally
+from tidegate.domain.rollouts.rows import (
+    Rollout,
+    RolloutGates,
+    RolloutTally,
+    gates_key,
+    rollout_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, RolloutState
+from tidegate.domain.rollouts.tallies import under_way
+from tidegate.errors import IllegalTransition, InvalidInput
+from tidegate.kernel.model import Key, Position, at_most, check_text
+from tidegate.kernel.slices import Slice
+
+OPERATOR_BYTES_MAX = 128
+REASON_BYTES_MAX = 1_024
+GATES_MAX = 32  # that one look at a rollout speaks of
+GATE_BYTES_MAX = 64
+
+
+class PauseRollout(Struct, frozen=True, kw_only=True):
+    """No order, no acknowledgement and no wave until it is resumed."""
+
+    rollout_id: str
+    operator: str
+    reason: str
+    expected_version: int | None = None  # of its row: the last transition that the operator saw
+
+
+class ResumeRollout(Struct, frozen=True, kw_only=True):
+    """Let a paused rollout go on. One that a host's failure halted is cleared instead."""
+
+    rollout_id: str
+    operator: str
+    reason: str
+    expected_version: int | None = None
+
+
+class ExpireRetention(Struct, frozen=True, kw_only=True):
+    """The worker's word that the time in ``due_at`` of the tally has come."""
+
+    rollout_id: str
+    due_at: datetime
+
+
+class GateFinding(Struct, frozen=True):
+    """What a look at the rollout found of one gate."""
+
+    gate: str
+    blocked: bool
+    reason: str = ""
+
+
+class ChangeGates(Struct, frozen=True, kw_only=True):
+    """What a look found of all gates. Only what is new about them becomes a fact."""
+
+    rollout_id: str
+    findings: tuple[GateFinding, ...]
+
+
+def check_operator(operator: str, reason: str) -> None:
+    """That somebody is named, and says why. Raises: InvalidInput, LimitExceeded."""
+    check_text("operator", operator.strip(), OPERATOR_BYTES_MAX)
+    check_text("reason", reason.strip(), REASON_BYTES_MAX)
+
+
+def expected_of(
+    command: PauseRollout | ResumeRollout,
+) -> dict[Key, Position]:
+    if command.expected_version is None:
+        return {}
+    return {rollout_key(command.rollout_id): command.expected_version}
+
+
+# ── pause and resume ──────────────────────────────────────────────────────────────────────────────
+
+Seen = tuple[RolloutTally | None, Rollout | None]
+
+
+def rows_of_pausing(command: PauseRollout | ResumeRollout) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_rollout_id(command.rollout_id)
+    check_operator(command.operator, command.reason)
+    return tally_key(command.rollout_id), rollout_key(command.rollout_id)
+
+
+def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[Struct]:
+    tally = demand_tally(rows[0], command.rollout_id)
+    if tally.state not in DISPATCHABLE:
+        raise IllegalTransition("rollout", tally.state, "pause")
+    if tally.paused_at is not None:
+        return ()
+    paused = RolloutPaused(
+        rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
+    )
+    return (paused,)
+
+
+def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence[Struct]:
+    tally = demand_tally(rows[0], command.rollout_id)
+    if tally.state not in OPEN:
+        raise IllegalTransition("rollout", tally.state, "resume")
+    if tally.paused_at is None:
+        return ()
+    resumed = RolloutResumed(
+        rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
+    )
+    return (resumed,)
+
+
+# ── retention ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_retention(
+    rows: tuple[RolloutTally | None], command: ExpireRetention, now: datetime
+) -> Sequence[Struct]:
+    """No facts where the rollout moved on since the worker looked, or hosts are still under way:
+    their deadlines bound the wait.
+    """
+    (tally,) = rows
+    if tally is None:
+        raise RolloutUnknown(command.rollout_id)
+    if tally.due_at is None or tally.due_at != command.due_at or now < tally.due_at:
+        return ()
+    if under_way(tally):
+        return ()
+    assert tally.state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
+    return (RetentionExpired(rollout_id=command.rollout_id, at=now),)
+
+
+# ── gates ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of_gates(command: ChangeGates) -> tuple[Key, ...]:
+    """Raises: InvalidInput, LimitExceeded."""
+    check_rollout_id(command.rollout_id)
+    at_most("gates of a rollout", len(command.findings), GATES_MAX)
+    names = [finding.gate for finding in command.findings]
+    if len(set(names)) != len(names):
+        raise InvalidInput(f"each gate is found once, found {sorted(names)}", field="findings")
+    for finding in command.findings:
+        check_text("gate", finding.gate, GATE_BYTES_MAX)
+        if finding.reason:
+            check_text("reason", finding.reason, REASON_BYTES_MAX)
+    return tally_key(command.rollout_id), gates_key(command.rollout_id)
+
+
+def decide_gates(
+    rows: tuple[RolloutTally | None, RolloutGates | None], command: ChangeGates, now: datetime
+) -> Sequence[Struct]:
+    tally, gates = rows
+    tally = demand_tally(tally, command.rollout_id)
+    if tally.state not in DISPATCHABLE:
+        return ()  # it is over or halted: the gates of its hosts say nothing any more
+    known = {} if gates is None else {gate.gate: gate.reason for gate in gates.blocked}
+    return tuple(
+        GateChanged(
+            rollout_id=command.rollout_id,
+            at=now,
+            gate=finding.gate,
+            blocked=finding.blocked,
+            reason=finding.reason,
+        )
+        for finding in command.findings
+        if _is_news(finding, known)
+    )
+
+
+def _is_news(finding: GateFinding, known: dict[str, str]) -> bool:
+    if not finding.blocked:
+        return finding.gate in known
+    return known.get(finding.gate) != finding.reason
+
+
+pause_rollout = Slice(
+    name="pause-rollout",
+    command=PauseRollout,
+    writes=(RolloutPaused,),
+    rows=rows_of_pausing,
+    expects=expected_of,
+    decide=decide_pause,
+)
+resume_rollout = Slice(
+    name="resume-rollout",
+    command=ResumeRollout,
+    writes=(RolloutResumed,),
+    rows=rows_of_pausing,
+    expects=expected_of,
+    decide=decide_resume,
+)
+expire_retention = Slice(
+    name="expire-retention",
+    command=ExpireRetention,
+    writes=(RetentionExpired,),
+    rows=lambda command: (tally_key(command.rollout_id),),
+    decide=decide_retention,
+)
+change_gates = Slice(
+    name="change-gates",
+    command=ChangeGates,
+    writes=(GateChanged,),
+    rows=rows_of_gates,
+    decide=decide_gates,
+)
+SLICES = (pause_rollout, resume_rollout, expire_retention, change_gates)

@@ -1,0 +1,43 @@
+"""The words of a rollout: its eight states, and how an operator clears a halted one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class RolloutState(StrEnum):
+    """Where a rollout stands."""
+
+    OPENING = "Opening"  # no host has its order yet
+    ACTIVE = "Active"  # some host of the waves so far is not settled
+    CONVERGING = "Converging"  # all of them are; later waves remain, or some reboot
+    TERMINAL = "Terminal"  # every host converged
+    REVERTED = "Reverted"  # a host went back, none is in flight on the target
+    FAILED = "Failed"  # a host failed and did not go back
+    SUPERSEDED = "Superseded"  # a newer one opened on the channel
+    PRUNED = "Pruned"  # past its retention; the row stays readable
+
+
+OPEN: Final = frozenset(
+    {
+        RolloutState.OPENING,
+        RolloutState.ACTIVE,
+        RolloutState.CONVERGING,
+        RolloutState.REVERTED,
+        RolloutState.FAILED,
+    }
+)  # the seed's "in flight" in lists
+DISPATCHABLE: Final = frozenset(
+    {RolloutState.OPENING, RolloutState.ACTIVE, RolloutState.CONVERGING}
+)
+CLEARABLE: Final = frozenset({RolloutState.REVERTED, RolloutState.FAILED})
+ORDERED: Final = frozenset({RolloutState.TERMINAL, RolloutState.SUPERSEDED})  # releases edges
+
+
+class Clearance(StrEnum):
+    """What an operator decides about a halted rollout."""
+
+    RESUME = "resume"  # failed and reverted hosts are tried again
+    WAIVE = "waive"  # the named hosts leave the count
+    ABANDON = "abandon"  # superseded, without a successor

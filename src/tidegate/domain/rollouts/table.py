@@ -1,0 +1,136 @@
+"""The transition table of rollouts, as data: the step asks it, and the tests walk it.
+
+For each state the events that it accepts, and the states that may follow. One state that is the
+same: nothing follows (a count may change). An event that is not there is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
+from tidegate.domain.rollouts.facts import (
+    OperatorClearance,
+    RetentionExpired,
+    RolloutHalted,
+    RolloutOpened,
+    RolloutPaused,
+    RolloutResumed,
+    RolloutTerminal,
+    SuccessorOpened,
+    WaveAdvanced,
+)
+from tidegate.domain.rollouts.states import RolloutState
+
+RolloutEvent = (
+    RolloutOpened
+    | HostJoined
+    | HostStateChanged
+    | HostSkipped
+    | HostRegressed
+    | WaveAdvanced
+    | RolloutTerminal
+    | RolloutHalted
+    | RolloutPaused
+    | RolloutResumed
+    | SuccessorOpened
+    | RetentionExpired
+    | OperatorClearance
+)
+
+_OPENING = RolloutState.OPENING
+_ACTIVE = RolloutState.ACTIVE
+_CONVERGING = RolloutState.CONVERGING
+_TERMINAL = RolloutState.TERMINAL
+_REVERTED = RolloutState.REVERTED
+_FAILED = RolloutState.FAILED
+_SUPERSEDED = RolloutState.SUPERSEDED
+_PRUNED = RolloutState.PRUNED
+
+
+def _to(*states: RolloutState) -> frozenset[RolloutState]:
+    return frozenset(states)
+
+
+TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]]]] = {
+    _OPENING: {
+        RolloutOpened: _to(_OPENING),
+        HostJoined: _to(_ACTIVE),
+        HostSkipped: _to(_OPENING, _CONVERGING),
+        RolloutTerminal: _to(_TERMINAL),
+        RolloutPaused: _to(_OPENING),
+        RolloutResumed: _to(_OPENING),
+        SuccessorOpened: _to(_SUPERSEDED),
+    },
+    _ACTIVE: {
+        RolloutOpened: _to(_ACTIVE),
+        HostJoined: _to(_ACTIVE),
+        HostStateChanged: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED),
+        HostSkipped: _to(_ACTIVE, _CONVERGING, _REVERTED),
+        HostRegressed: _to(_ACTIVE),
+        WaveAdvanced: _to(_ACTIVE),
+        RolloutHalted: _to(_ACTIVE),
+        RolloutPaused: _to(_ACTIVE),
+        RolloutResumed: _to(_ACTIVE),
+        SuccessorOpened: _to(_SUPERSEDED),
+    },
+    _CONVERGING: {
+        RolloutOpened: _to(_CONVERGING),
+        HostJoined: _to(_ACTIVE),
+        HostStateChanged: _to(_ACTIVE, _CONVERGING, _FAILED),
+        HostSkipped: _to(_CONVERGING),
+        HostRegressed: _to(_CONVERGING),
+        WaveAdvanced: _to(_ACTIVE, _CONVERGING),
+        RolloutTerminal: _to(_TERMINAL),
+        RolloutHalted: _to(_CONVERGING),
+        RolloutPaused: _to(_CONVERGING),
+        RolloutResumed: _to(_CONVERGING),
+        SuccessorOpened: _to(_SUPERSEDED),
+    },
+    _TERMINAL: {
+        RolloutOpened: _to(_TERMINAL),
+        HostJoined: _to(_TERMINAL),  # late ones only
+        HostStateChanged: _to(_TERMINAL),
+        HostRegressed: _to(_TERMINAL),
+        RolloutTerminal: _to(_TERMINAL),
+        SuccessorOpened: _to(_SUPERSEDED),
+        RetentionExpired: _to(_PRUNED),
+    },
+    _REVERTED: {
+        RolloutOpened: _to(_REVERTED),
+        HostStateChanged: _to(_REVERTED, _FAILED),
+        HostSkipped: _to(_REVERTED),
+        HostRegressed: _to(_REVERTED),
+        WaveAdvanced: _to(_REVERTED),
+        RolloutTerminal: _to(_REVERTED),
+        RolloutResumed: _to(_REVERTED),
+        SuccessorOpened: _to(_SUPERSEDED),
+        OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _SUPERSEDED),
+    },
+    _FAILED: {
+        RolloutOpened: _to(_FAILED),
+        HostStateChanged: _to(_FAILED),
+        HostSkipped: _to(_FAILED),
+        HostRegressed: _to(_FAILED),
+        WaveAdvanced: _to(_FAILED),
+        RolloutTerminal: _to(_FAILED),
+        RolloutResumed: _to(_FAILED),
+        SuccessorOpened: _to(_SUPERSEDED),
+        OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED, _SUPERSEDED),
+    },
+    _SUPERSEDED: {
+        RolloutOpened: _to(_SUPERSEDED),
+        HostJoined: _to(_SUPERSEDED),  # late ones only
+        HostStateChanged: _to(_SUPERSEDED),
+        HostSkipped: _to(_SUPERSEDED),
+        HostRegressed: _to(_SUPERSEDED),
+        WaveAdvanced: _to(_SUPERSEDED),
+        RolloutTerminal: _to(_SUPERSEDED),
+        SuccessorOpened: _to(_SUPERSEDED),
+        RetentionExpired: _to(_PRUNED),
+    },
+    _PRUNED: {},
+}

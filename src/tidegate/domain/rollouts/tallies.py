@@ -1,0 +1,153 @@
+"""Counting a rollout's hosts, by wave and state. Hosts are never listed: the cost of an event does
+not grow with the fleet.
+
+    planned ──joins──▶ Pending ──moves──▶ …     a host is in one count at a time
+       ▲────goes back────┴─────────────┘        its order was cancelled, or it is tried again
+       └──leaves──▶ left                        waived, skipped, or its failure is allowed for
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
+from tidegate.domain.rollouts.refusals import RolloutInvariant
+from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
+
+# Deferred too: with the next reboot it runs the target.
+ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING, HostState.DEFERRED)
+
+
+def wave_of(tally: RolloutTally, wave: int) -> WaveTally:
+    """Raises: RolloutInvariant: the plan has no such wave."""
+    if not 0 <= wave < len(tally.waves):
+        raise broken(tally, f"there is no wave {wave}, the plan has {len(tally.waves)}")
+    return tally.waves[wave]
+
+
+def broken(tally: RolloutTally, what: str) -> RolloutInvariant:
+    return RolloutInvariant(tally.rollout_id, tally.state, what)
+
+
+# ── hosts come, move and go ───────────────────────────────────────────────────────────────────────
+
+
+def joined(tally: RolloutTally, wave: int) -> RolloutTally:
+    """Raises: RolloutInvariant: the wave's hosts all have their order."""
+    counts = wave_of(tally, wave)
+    if counts.joined + counts.left >= counts.hosts:
+        raise broken(tally, f"all {counts.hosts} hosts of wave {wave} are counted already")
+    return _with(tally, wave, replace(counts, states=_added(counts.states, HostState.PENDING)))
+
+
+def moved(tally: RolloutTally, wave: int, from_: HostState, to: HostState) -> RolloutTally:
+    """One host of the wave goes on; to Pending it only goes away, until it joins again.
+
+    Raises:
+        RolloutInvariant: none is counted there.
+    """
+    counts = wave_of(tally, wave)
+    return _with(tally, wave, replace(counts, states=_moved(tally, counts.states, from_, to)))
+
+
+def left(
+    tally: RolloutTally, wave: int, state: HostState | None, *, tolerated: bool = False
+) -> RolloutTally:
+    """One host of the wave does not count any more; without a state it never joined.
+
+    Raises:
+        RolloutInvariant: none is counted there.
+    """
+    counts = wave_of(tally, wave)
+    if state is None:
+        if counts.joined + counts.left >= counts.hosts:
+            raise broken(tally, f"every host of wave {wave} has joined or left")
+    else:
+        counts = replace(counts, states=_taken(tally, counts.states, state))
+    counts = replace(counts, left=counts.left + 1, tolerated=counts.tolerated + tolerated)
+    return _with(tally, wave, counts)
+
+
+def joined_late(tally: RolloutTally) -> RolloutTally:
+    """A host that came after the plan joins."""
+    return replace(tally, late=_added(tally.late, HostState.PENDING))
+
+
+def moved_late(tally: RolloutTally, from_: HostState, to: HostState) -> RolloutTally:
+    """A host that came after the plan moves. Raises: RolloutInvariant: none is counted there."""
+    return replace(tally, late=_moved(tally, tally.late, from_, to))
+
+
+def _with(tally: RolloutTally, wave: int, counts: WaveTally) -> RolloutTally:
+    waves = (*tally.waves[:wave], counts, *tally.waves[wave + 1 :])
+    return replace(tally, waves=waves)
+
+
+def _moved(
+    tally: RolloutTally, states: dict[HostState, int], from_: HostState, to: HostState
+) -> dict[HostState, int]:
+    taken = _taken(tally, states, from_)
+    return taken if to is HostState.PENDING else _added(taken, to)
+
+
+def _added(states: dict[HostState, int], state: HostState) -> dict[HostState, int]:
+    return states | {state: states.get(state, 0) + 1}
+
+
+def _taken(
+    tally: RolloutTally, states: dict[HostState, int], state: HostState
+) -> dict[HostState, int]:
+    if not states.get(state):
+        raise broken(tally, f"no host is counted as {state}")
+    if states[state] == 1:
+        return {known: count for known, count in states.items() if known is not state}
+    return states | {state: states[state] - 1}
+
+
+# ── what the counts say ───────────────────────────────────────────────────────────────────────────
+
+
+def total(tally: RolloutTally, *states: HostState) -> int:
+    """Hosts of all waves in these states."""
+    return sum(wave.count(*states) for wave in tally.waves)
+
+
+def due_are_settled(tally: RolloutTally) -> bool:
+    """Whether every host that may go is Converged, waits for its reboot, or left."""
+    due = tally.waves[: tally.current_wave + 1]
+    return all(wave.count(*SETTLED) + wave.left == wave.hosts for wave in due)
+
+
+def all_converged(tally: RolloutTally) -> bool:
+    """Whether every planned host is Converged or left."""
+    return all(wave.count(HostState.CONVERGED) + wave.left == wave.hosts for wave in tally.waves)
+
+
+def rolling_back(tally: RolloutTally) -> int:
+    """Failed hosts of which a rollback, or the word that it failed, is still to come."""
+    if tally.on_failure is not OnFailure.ROLLBACK:
+        return 0
+    return total(tally, HostState.FAILED) - tally.rollback_failed
+
+
+def on_target(tally: RolloutTally) -> int:
+    """Hosts that run the target or may come to. A halted rollout's Pending hosts may not: their
+    acknowledgement is refused.
+    """
+    return total(tally, *ON_TARGET) + rolling_back(tally)
+
+
+def stuck(tally: RolloutTally) -> int:
+    """Failed hosts that nothing will bring back."""
+    return total(tally, HostState.FAILED) - rolling_back(tally)
+
+
+def troubled(tally: RolloutTally) -> bool:
+    """Whether some host failed or went back, and still counts."""
+    return total(tally, HostState.FAILED, HostState.REVERTED) > 0
+
+
+def under_way(tally: RolloutTally) -> int:
+    """Hosts, late ones too, of which something is still to be heard."""
+    late = sum(tally.late.get(state, 0) for state in (HostState.PENDING, *ON_TARGET))
+    return total(tally, HostState.PENDING, *ON_TARGET) + rolling_back(tally) + late

@@ -1,0 +1,424 @@
+"""Hosts, rollouts and channels together: whatever operators, agents and timers say in whatever
+order, through the real slices and folds, the invariants R1 to R14 hold and replay agrees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.domain.voyage import CHANNEL, Voyage
+from tidegate.domain.channels.rows import CHANNELS, Channel
+from tidegate.domain.folds import FOLDS
+from tidegate.domain.hosts.facts import HostSkipped, HostStateChanged
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.rollouts.facts import (
+    OperatorClearance,
+    RolloutOpened,
+    RolloutTerminal,
+    RolloutTransitioned,
+    SuccessorOpened,
+    WaveAdvanced,
+)
+from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
+from tidegate.domain.rollouts.refusals import RolloutInvariant
+from tidegate.domain.rollouts.rows import Rollout, RolloutTally
+from tidegate.domain.rollouts.slices import (
+    ExpireRetention,
+    PauseRollout,
+    ResumeRollout,
+    expire_retention,
+    pause_rollout,
+    resume_rollout,
+)
+from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.errors import Conflict, Gone, Invalid, NotFound, Refused
+from tidegate.kernel.codec import decode
+from tidegate.kernel.replay import Replay, differences
+
+CHANNELS_OF_FLEET = (CHANNEL, "web-canary")
+WAVES = ((2, 1), (1, 2, 1), (3,), ())
+HOSTS = tuple(f"w{wave}-{n}" for wave in range(3) for n in range(3))
+MET: Counter[str] = Counter()  # what the runs came across, for the test that reads it afterwards
+
+# What a host may say where it stands; the first is the next good thing.
+WORDS = {
+    HostState.PENDING: ("ack", "ack", "ack", "reject"),
+    HostState.ACTIVATING: ("activate", "fail", "defer"),
+    HostState.SOAKING: ("settle", "declare", "converge"),
+    HostState.DEFERRED: ("activate", "fail"),
+    HostState.FAILED: ("revert", "revert", "lose"),
+}
+EVERY_WORD = tuple(sorted({word for words in WORDS.values() for word in words}))
+
+# Whose turn it is, as often as it stands here.
+DEEDS = (
+    *("promote", "promote", "clear", "clear", "pause", "resume", "resume", "order", "order"),
+    *("order", "order_anybody", "cancel", "skip", "silence", "prune", "say_anything"),
+    *("say", "say", "say", "say", "say", "go_on", "go_on", "go_on"),
+)
+Deed = tuple[str, int, int]
+deeds = st.lists(
+    st.tuples(st.sampled_from(DEEDS), st.integers(0, 8), st.integers(0, 59)),
+    min_size=20,
+    max_size=80,
+)
+
+
+def counted(records: list[HostRecord], wave: int) -> dict[HostState, int]:
+    """The tally of a wave, counted again from the records themselves."""
+    return dict(Counter(r.state for r in records if r.wave == wave and counts(r)))
+
+
+def counts(record: HostRecord) -> bool:
+    return not record.late and record.left is None and record.cancelled_at is None
+
+
+def is_on_target(record: HostRecord) -> bool:
+    """Whether it runs the target, will with its reboot, or is still on its way back."""
+    going_back = record.policy.on_failure is OnFailure.ROLLBACK and not record.rollback_failed
+    return record.state in (HostState.ACTIVATING, HostState.SOAKING, HostState.DEFERRED) or (
+        record.state is HostState.FAILED and going_back
+    )
+
+
+class Fleet:
+    """Operators, dispatcher, agents and timers on two channels, everybody at random.
+
+    A deed has two numbers to choose by. It is done to the newest rollout, or one before it.
+    """
+
+    def __init__(self, on_failure: OnFailure, failures_max: int) -> None:
+        self.failures_max = failures_max
+        self.voyage = Voyage(*CHANNELS_OF_FLEET, on_failure=on_failure, retention_seconds=3_600)
+        self.released = 0
+        self.cursors: defaultdict[str, int] = defaultdict(int)
+        self.states: dict[str, RolloutState] = {}
+
+    def rollouts(self) -> list[str]:
+        return [fact.rollout_id for fact in self.voyage.events(RolloutOpened)]
+
+    def do(self, deed: Deed) -> None:
+        name, a, b = deed
+        if name == "promote":
+            self.attempt(lambda _: self.promote(a, b), "")
+            return
+        known = self.rollouts()
+        if known:
+            back = (0, 0, 0, 1, 2)[b % 5]
+            rollout_id = known[max(0, len(known) - 1 - back)]
+            self.attempt(lambda id: getattr(self, name)(id, a, b // 5), rollout_id, name)
+
+    def attempt(self, deed: Callable[[str], object], rollout_id: str, name: str = "") -> None:
+        """A typed refusal leaves everything as it was; in none do hosts and rollout disagree."""
+        before = self.voyage.head
+        refused: type[Exception] | None = None
+        try:
+            deed(rollout_id)
+        except (Refused, Conflict, Gone, NotFound, Invalid) as refusal:
+            refused = type(refusal)
+            MET[refused.__name__] += 1
+        assert refused is None or name == "" or self.voyage.head == before
+        assert refused is not RolloutInvariant
+
+    # ── operators ──
+
+    def promote(self, a: int, b: int) -> None:
+        """A new release, or the last one again; a rollout that goes on is rarely superseded."""
+        channel = CHANNELS_OF_FLEET[0 if a % 4 else 1]
+        state = self.voyage.channel(channel).newest_state
+        goes_on = state in (RolloutState.OPENING, RolloutState.ACTIVE, RolloutState.CONVERGING)
+        if goes_on and b % 10:
+            return
+        if a % 3 or not self.released:
+            self.released += 1
+        release, waves = f"web.{self.released}", WAVES[b % len(WAVES)]
+        self.voyage.promote(release, *waves, channel=channel, failures_max=self.failures_max)
+
+    def clear(self, rollout_id: str, a: int, b: int) -> None:
+        mode = tuple(Clearance)[a % 3]
+        failed = (HostState.FAILED, HostState.REVERTED)
+        known = [r.host_id for r in self.voyage.records(rollout_id) if r.state in failed]
+        named = known[: b % 3 + 1] if mode is Clearance.WAIVE else ()
+        self.voyage.clear(rollout_id, mode, *named)
+        MET[mode] += 1
+
+    def pause(self, rollout_id: str, a: int, b: int) -> None:
+        command = PauseRollout(rollout_id=rollout_id, operator="user_1", reason="lunch")
+        self.voyage.execute(pause_rollout, command)
+
+    def resume(self, rollout_id: str, a: int, b: int) -> None:
+        command = ResumeRollout(rollout_id=rollout_id, operator="user_1", reason="lunch")
+        self.voyage.execute(resume_rollout, command)
+
+    # ── the dispatcher and the timers ──
+
+    def order(self, rollout_id: str, a: int, b: int) -> None:
+        """All hosts that are due and have no order."""
+        tally = self.voyage.tally(rollout_id)
+        for wave, counts in enumerate(tally.waves[: tally.current_wave + 1]):
+            for n in range(counts.hosts):
+                host = f"w{wave}-{n}"
+                record = self.voyage.record(rollout_id, host)
+                if record is None or record.left is None:
+                    self.attempt(lambda id: self.voyage.order(id, host), rollout_id)  # noqa: B023
+
+    def order_anybody(self, rollout_id: str, a: int, b: int) -> None:
+        """A planned host whenever it likes, or one that came after the plan."""
+        planned = self.is_planned(rollout_id, HOSTS[a])
+        self.voyage.order(rollout_id, HOSTS[a], late=not planned or bool(b % 2))
+
+    def cancel(self, rollout_id: str, a: int, b: int) -> None:
+        self.voyage.cancel(rollout_id, HOSTS[a])
+
+    def skip(self, rollout_id: str, a: int, b: int) -> None:
+        if self.is_planned(rollout_id, HOSTS[a]):
+            self.voyage.skip(rollout_id, HOSTS[a])
+
+    def is_planned(self, rollout_id: str, host_id: str) -> bool:
+        """The plan's blob says so; the rollout itself only counts."""
+        wave, n = int(host_id[1]), int(host_id[3])
+        waves = self.voyage.tally(rollout_id).waves
+        return wave < len(waves) and n < waves[wave].hosts
+
+    def silence(self, rollout_id: str, a: int, b: int) -> None:
+        waiting = [record for record in self.voyage.records(rollout_id) if record.due_at]
+        if waiting:
+            self.voyage.expire(rollout_id, waiting[a % len(waiting)].host_id)
+
+    def prune(self, rollout_id: str, a: int, b: int) -> None:
+        due_at = self.voyage.tally(rollout_id).due_at
+        if due_at is not None:
+            self.voyage.clock.now = max(self.voyage.clock.now, due_at)
+            command = ExpireRetention(rollout_id=rollout_id, due_at=due_at)
+            self.voyage.execute(expire_retention, command)
+
+    # ── agents ──
+
+    def say(self, rollout_id: str, a: int, b: int) -> None:
+        """Some host says something that makes sense where it stands."""
+        records = [r for r in self.voyage.records(rollout_id) if r.state in WORDS]
+        if records:
+            record = records[a % len(records)]
+            words = WORDS[record.state]
+            getattr(self.voyage, words[b % len(words)])(rollout_id, record.host_id)
+
+    def say_anything(self, rollout_id: str, a: int, b: int) -> None:
+        if self.voyage.record(rollout_id, HOSTS[a]) is not None:
+            getattr(self.voyage, EVERY_WORD[b % len(EVERY_WORD)])(rollout_id, HOSTS[a])
+
+    def go_on(self, rollout_id: str, a: int, b: int) -> None:
+        """Each host says the next good thing."""
+        for record in list(self.voyage.records(rollout_id)):
+            if words := WORDS.get(record.state):
+                word = getattr(self.voyage, words[0])
+                self.attempt(lambda id: word(id, record.host_id), rollout_id)  # noqa: B023
+
+    # ── what always holds ──
+
+    def each(self) -> Iterator[tuple[Rollout, RolloutTally, list[HostRecord]]]:
+        for rollout_id in self.rollouts():
+            tally = self.voyage.tally(rollout_id)
+            yield self.voyage.rollout(rollout_id), tally, list(self.voyage.records(rollout_id))
+
+    def check_states(self) -> None:
+        """R1, R2, R4, R6, R8, R10 and the seed's own: of every rollout, at every moment."""
+        for row, tally, records in self.each():
+            assert (row.state, row.current_wave) == (tally.state, tally.current_wave)
+            for n, wave in enumerate(tally.waves):
+                assert wave.states == counted(records, n), (row.rollout_id, n)
+                assert wave.joined + wave.left <= wave.hosts
+            assert tally.current_wave >= self.cursors[row.rollout_id]
+            self.cursors[row.rollout_id] = tally.current_wave
+            self.check_state(row, tally, records)
+            self.states[row.rollout_id] = row.state
+            for record in records:
+                if not record.late and record.left is None and record.wave > tally.current_wave:
+                    assert record.state is HostState.PENDING
+
+    def check_state(self, row: Rollout, tally: RolloutTally, records: list[HostRecord]) -> None:
+        MET[row.state] += 1
+        match row.state:
+            case RolloutState.TERMINAL:
+                assert row.terminal_at is not None
+                assert all(
+                    wave.count(HostState.CONVERGED) + wave.left == wave.hosts
+                    for wave in tally.waves
+                )
+            case RolloutState.SUPERSEDED:
+                assert row.superseded_at is not None
+            case RolloutState.REVERTED:
+                assert any(record.state is HostState.REVERTED for record in records)
+                assert [r.host_id for r in records if counts(r) and is_on_target(r)] == []
+                assert tally.halted_at is not None
+            case RolloutState.FAILED if self.states.get(row.rollout_id) is not row.state:
+                # When it becomes so. Later, one that was given up may come back after all.
+                rolls_back = tally.on_failure is OnFailure.ROLLBACK
+                failed = [r for r in records if counts(r) and r.state is HostState.FAILED]
+                assert any(r.rollback_failed or not rolls_back for r in failed)
+                assert tally.halted_at is not None
+            case _:
+                pass
+
+    def check_channels(self) -> None:
+        """R7: at most one per channel is not superseded or pruned, and the channel knows it."""
+        over = (RolloutState.SUPERSEDED, RolloutState.PRUNED)
+        standing = defaultdict(list)
+        for row, _, _ in self.each():
+            if row.state not in over:
+                standing[row.channel].append(row.rollout_id)
+        for found in self.voyage.store.range(CHANNELS.name, limit=10):
+            channel = decode(found.data, Channel)
+            active = channel.active_rollout_id
+            assert standing[channel.channel] == ([] if active is None else [active])
+
+    # ── what holds of the whole log ──
+
+    def check_everything(self) -> None:
+        assert differences(self.voyage.store, FOLDS) == []  # R11
+        self.check_the_log()
+        self.check_the_stamps()
+        self.check_checkpoints()
+        self.check_locality()
+        self.check_the_halt()
+
+    def check_the_log(self) -> None:
+        """R3 and R5: transitions follow each other; cursors are in the log; one end each."""
+        states: dict[str, RolloutState] = {}
+        waves: defaultdict[str, int] = defaultdict(int)
+        ends: Counter[str] = Counter()
+        kinds = (RolloutOpened, RolloutTransitioned, WaveAdvanced, RolloutTerminal, SuccessorOpened)
+        for fact in self.voyage.events(*kinds):
+            match fact:
+                case RolloutOpened():
+                    states[fact.rollout_id] = RolloutState.OPENING
+                case RolloutTransitioned():
+                    assert states[fact.rollout_id] is fact.from_ is not RolloutState.PRUNED
+                    assert fact.from_ is not fact.to
+                    states[fact.rollout_id] = fact.to
+                case WaveAdvanced():
+                    assert (fact.from_wave, fact.to_wave) == (
+                        waves[fact.rollout_id],
+                        waves[fact.rollout_id] + 1,
+                    )
+                    waves[fact.rollout_id] = fact.to_wave
+                    MET["WaveAdvanced"] += 1
+                case RolloutTerminal():
+                    ends[fact.rollout_id] += 1
+        for row, _, _ in self.each():
+            assert row.state is states[row.rollout_id]
+            assert row.current_wave == waves[row.rollout_id]
+            assert ends[row.rollout_id] == (1 if row.terminal_at else 0)
+
+    def check_the_stamps(self) -> None:
+        """R13: a row's positions are those of facts that name its rollout."""
+        events = {event.position: event for event in self.voyage.log()}
+        for record in self.voyage.store.range("rollouts", limit=1_000):
+            opened, last = events[record.born], events[record.version]
+            assert opened.type == RolloutOpened.__name__
+            assert last.type in (RolloutOpened.__name__, RolloutTransitioned.__name__)
+            assert {f"rollout_id:{record.key.id}"} <= {*opened.tags} & {*last.tags}
+
+    def check_checkpoints(self) -> None:
+        """R12: folding on from the middle gives what folding at once gives."""
+        at_once, on_and_on = Replay(FOLDS), Replay(FOLDS)
+        at_once.follow(self.voyage.store)
+        for upto in (self.voyage.head // 3, self.voyage.head // 2, self.voyage.head):
+            on_and_on.follow(self.voyage.store, upto=upto)
+        assert on_and_on.rows == at_once.rows
+
+    def check_locality(self) -> None:
+        """R14: a rollout's tally follows from the facts of its own partition alone."""
+        reads = {kind.__name__ for kind in rollout_tallies.reads}
+        for rollout_id in self.rollouts():
+            tally: RolloutTally | None = None
+            for event in self.voyage.log():
+                if event.type in reads and f"rollout_id:{rollout_id}" in event.tags:
+                    value: Any = FOLDS.vocabulary.value(event)
+                    tally, _ = step_tally(tally, value, event.at)
+            assert tally == self.voyage.tally(rollout_id)
+
+    def check_the_halt(self) -> None:
+        """R9, from hosts' facts alone: after a failure nobody starts and no wave goes, until each
+        host that failed was waived, all are tried again, or another rollout came.
+        """
+        halted: defaultdict[str, set[str]] = defaultdict(set)
+        failed: defaultdict[str, set[str]] = defaultdict(set)
+        kinds = (HostStateChanged, HostSkipped, OperatorClearance, WaveAdvanced, SuccessorOpened)
+        for fact in self.voyage.events(*kinds):
+            match fact:
+                case HostStateChanged(rollout_id=id) if not (fact.late or fact.left):
+                    assert fact.to is not HostState.ACTIVATING or not halted[id]
+                    if fact.to in (HostState.FAILED, HostState.REVERTED):
+                        failed[id].add(fact.host_id)
+                        halted[id] |= {fact.host_id} if fact.to is HostState.FAILED else set()
+                    elif fact.to is HostState.PENDING:
+                        failed[id].discard(fact.host_id)
+                case HostSkipped(rollout_id=id):
+                    failed[id].discard(fact.host_id)
+                    halted[id].discard(fact.host_id)
+                    if not failed[id]:
+                        halted[id].clear()
+                case OperatorClearance(rollout_id=id, mode=Clearance.RESUME):
+                    halted[id].clear()
+                case WaveAdvanced(rollout_id=id):
+                    assert not halted[id]
+                case SuccessorOpened(superseded_rollout_id=id):
+                    halted[id].clear()
+
+
+def sail(on_failure: OnFailure, failures_max: int, done: Iterable[Deed]) -> None:
+    fleet = Fleet(on_failure, failures_max)
+    for deed in done:
+        fleet.do(deed)
+        fleet.check_states()
+        fleet.check_channels()
+    fleet.check_everything()
+
+
+proved = pytest.mark.req(
+    *("RO-3", "RO-4", "RO-5"),
+    engines=None,
+    reason="compositions of pure steps on the oracle; engines have their own suite",
+)
+
+
+@proved
+@given(st.sampled_from(OnFailure), st.sampled_from((0, 0, 1)), deeds)
+@settings(max_examples=30, deadline=None)
+def test_holds_the_invariants_whoever_does_what(
+    on_failure: OnFailure, failures_max: int, done: list[Deed]
+) -> None:
+    sail(on_failure, failures_max, done)
+
+
+@proved
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
+    """What a shrinking search seldom comes to: all is likely alike, so rollouts get far."""
+    dice = Random(seed)
+    done = [(dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)) for _ in range(80)]
+    sail(dice.choice(list(OnFailure)), dice.choice((0, 0, 1)), done)
+
+
+def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
+    """The properties above would hold of a fleet that never leaves its port, too."""
+    MET.clear()
+    for seed in range(30):
+        dice = Random(seed)
+        fleet = Fleet(OnFailure.ROLLBACK if seed % 2 else OnFailure.HALT, 0)
+        for _ in range(80):
+            fleet.do((dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)))
+        for fact in fleet.voyage.events(RolloutTransitioned, WaveAdvanced):
+            MET[fact.to if isinstance(fact, RolloutTransitioned) else "WaveAdvanced"] += 1
+
+    unmet = {*RolloutState, *Clearance, "WaveAdvanced", "ClosureQuarantined", "RolloutIsHalted"}
+    assert unmet - set(MET) <= {RolloutState.OPENING}  # where each of them begins
