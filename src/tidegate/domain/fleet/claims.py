@@ -1,0 +1,55 @@
+"""Which channel a host belongs to: at most one of each package, whatever its labels become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidegate.domain.fleet.refusals import SelectorOverlap
+from tidegate.domain.fleet.rows import ENROLLED, RETIRED, ChannelScope, Host
+from tidegate.domain.fleet.selectors import parse
+
+
+def claims(scopes: Iterable[ChannelScope], host_id: str, labels: Mapping[str, str]) -> list[str]:
+    """The channels that claim a host with these labels, one of each package.
+
+    Raises:
+        SelectorOverlap: two of one package do; names both.
+    """
+    found: dict[str, str] = {}  # package → channel
+    for scope in scopes:
+        if parse(scope.selector).matches(labels, host_id):
+            if scope.package in found:
+                raise SelectorOverlap(host_id, scope.package, found[scope.package], scope.channel)
+            found[scope.package] = scope.channel
+    return list(found.values())
+
+
+def check_scope(scopes: Iterable[ChannelScope], scope: ChannelScope, hosts: Iterable[Host]) -> None:
+    """That a channel may claim what its selector matches, beside the other channels.
+
+    Looks at every host, so whoever calls it pins the fleet's row, which each change of hosts and
+    channels steps.
+
+    Raises:
+        SelectorOverlap, InvalidSelector.
+    """
+    rivals = [
+        rival
+        for rival in scopes
+        if rival.package == scope.package and rival.channel != scope.channel
+    ]
+    selector = parse(scope.selector)
+    for host in hosts:
+        # A revoked host may come back with its labels; a retired one never does.
+        if host.status != RETIRED and selector.matches(host.labels, host.host_id):
+            claims((*rivals, scope), host.host_id, host.labels)
+
+
+def members(selector: str, hosts: Iterable[Host]) -> list[Host]:
+    """The enrolled hosts that a selector means. Raises: InvalidSelector."""
+    parsed = parse(selector)
+    return [
+        host
+        for host in hosts
+        if host.status == ENROLLED and parsed.matches(host.labels, host.host_id)
+    ]

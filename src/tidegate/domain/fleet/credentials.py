@@ -1,0 +1,185 @@
+"""How a host proves that it belongs: one-time tokens, those that were used, keys that are revoked.
+
+    enrollment_tokens   made by an operator for one host; of the secret only its hash is kept
+    token_replay        used ones: each is traded once, in the commit that makes the host known
+    cert_revocations    keys that open nothing any more, by the key itself
+
+All are security look-ups without history; a row is dropped once nobody could profit from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.domain.fleet.facts import HostEnrolled
+from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.slices import EnrollHost, decide_enroll
+from tidegate.errors import Conflict, Forbidden, InvalidInput
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Nature
+from tidegate.kernel.slices import Slice
+
+TOKEN_LIFE: Final = timedelta(hours=24)
+KEPT: Final = timedelta(days=30)  # how long a used token or a revoked key is remembered
+
+_TOKEN_ID = re.compile(r"[a-z0-9]{1,64}")
+
+
+class TokenRefused(Forbidden):
+    """The enrollment token is unknown, too old or for another host; ask for a new one."""
+
+    code = "token_refused"
+
+
+class TokenReplayed(Conflict):
+    """The enrollment token was used before; if it was you, open a session with your key."""
+
+    code = "token_replayed"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(f"the token of {host_id} was used already", host_id=host_id)
+
+
+class KeyRevoked(Forbidden):
+    """The host's key was revoked; enroll with a new key and a new token."""
+
+    code = "key_revoked"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(f"the key of {host_id} was revoked", host_id=host_id)
+
+
+class EnrollmentToken(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A token that waits for its host."""
+
+    token_id: str
+    sha256: str  # of its secret
+    host_id: str
+    operator: str
+    expires_at: datetime
+    labels: dict[str, str] | None = None  # None: those that the host had before
+
+
+class UsedToken(Struct, frozen=True):
+    """A token that was traded."""
+
+    token_id: str
+    host_id: str
+    first_seen: datetime
+
+
+class Revocation(Struct, frozen=True):
+    """A key that counts no more, whoever shows it."""
+
+    public_key: str
+    host_id: str
+    revoked_at: datetime
+    revoked_by: str
+    reason: str
+
+
+ENROLLMENT_TOKENS = Collection(
+    "enrollment_tokens",
+    EnrollmentToken,
+    nature=Nature.LOOKUP,
+    columns=("host_id", "expires_at"),
+)
+TOKEN_REPLAY = Collection(
+    "token_replay", UsedToken, nature=Nature.LOOKUP, columns=("host_id", "first_seen")
+)
+CERT_REVOCATIONS = Collection(
+    "cert_revocations", Revocation, nature=Nature.LOOKUP, columns=("host_id", "revoked_at")
+)
+COLLECTIONS = (ENROLLMENT_TOKENS, TOKEN_REPLAY, CERT_REVOCATIONS)
+
+
+def token_key(token_id: str) -> Key:
+    return Key(ENROLLMENT_TOKENS.name, token_id)
+
+
+def replay_key(token_id: str) -> Key:
+    return Key(TOKEN_REPLAY.name, token_id)
+
+
+def revocation_key(public_key: str) -> Key:
+    return Key(CERT_REVOCATIONS.name, public_key)
+
+
+def used(fact: HostEnrolled) -> UsedToken:
+    """The row that a trade leaves behind."""
+    return UsedToken(fact.token_id, fact.host_id, fact.at)
+
+
+# ── the trade ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class TradeToken(Struct, frozen=True, kw_only=True):
+    """Make a host known by this key, for a token that is used up by it."""
+
+    token_id: str
+    sha256: str  # of the secret that the agent showed
+    host_id: str  # as the token's row says; another one is refused
+    public_key: str
+
+
+def rows_of_trade(command: TradeToken) -> tuple[Key, ...]:
+    """Raises: InvalidInput."""
+    if not _TOKEN_ID.fullmatch(command.token_id):
+        raise InvalidInput("no enrollment token looks like this", field="token")
+    return (
+        host_key(command.host_id),
+        fleet_key(),
+        token_key(command.token_id),
+        replay_key(command.token_id),
+        revocation_key(command.public_key),
+    )
+
+
+def decide_trade(
+    rows: tuple[
+        Host | None, Fleet | None, EnrollmentToken | None, UsedToken | None, Revocation | None
+    ],
+    command: TradeToken,
+    now: datetime,
+) -> Sequence[Struct]:
+    """The host, known by its key; the token is used in the same commit.
+
+    Raises:
+        TokenRefused, TokenReplayed, KeyRevoked, and what ``enroll_host`` raises.
+    """
+    host, fleet, token, replayed, revoked = rows
+    if token is None or token.sha256 != command.sha256 or token.host_id != command.host_id:
+        raise TokenRefused("the enrollment token is unknown")
+    if replayed is not None:
+        raise TokenReplayed(token.host_id)
+    if now >= token.expires_at:
+        raise TokenRefused(f"the enrollment token expired at {token.expires_at.isoformat()}")
+    if revoked is not None:
+        raise KeyRevoked(token.host_id)
+    enroll = EnrollHost(
+        host_id=token.host_id,
+        public_key=command.public_key,
+        labels=token.labels,
+        operator=token.operator,
+    )
+    return [
+        replace(fact, token_id=command.token_id)
+        for fact in decide_enroll((host, fleet), enroll, now)
+        if isinstance(fact, HostEnrolled)
+    ]
+
+
+trade_token = Slice(
+    name="trade-token",
+    command=TradeToken,
+    writes=(HostEnrolled,),
+    rows=rows_of_trade,
+    decide=decide_trade,
+)
+SLICES = (trade_token,)

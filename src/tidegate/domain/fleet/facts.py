@@ -1,0 +1,87 @@
+"""What happens to the fleet itself: hosts come, change their labels, and go; budgets bound them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Struct
+
+from tidegate.kernel.tags import Partition, Untagged
+from tidegate.kernel.vocabulary import facts
+
+
+class FleetFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    host_id: Annotated[str, Partition()]
+    at: datetime
+
+
+class HostEnrolled(FleetFact, frozen=True, kw_only=True):
+    """A host is known from now on, by the public key that its agent made. Again: by a new one."""
+
+    public_key: str  # Ed25519, hex; public, so it may stand in the log
+    labels: dict[str, str] = {}
+    operator: str = ""
+    again: bool = False  # it was known before
+    token_id: Annotated[str, Untagged()] = ""  # of the one-time token that its agent traded
+
+
+class HostLabelled(FleetFact, frozen=True, kw_only=True):
+    """The host's labels, all of them, from now on."""
+
+    labels: dict[str, str]
+    operator: str
+
+
+class HostRevoked(FleetFact, frozen=True, kw_only=True):
+    """Its key counts no more; it may enroll again."""
+
+    operator: str
+    reason: str
+
+
+class HostRetired(FleetFact, frozen=True, kw_only=True):
+    """The host is gone for good: no plan takes it, its agent is not heard."""
+
+    operator: str
+    reason: str
+
+
+class HostSilent(FleetFact, frozen=True, kw_only=True):
+    """Nothing was heard of it for a while. Said on change only."""
+
+    last_seen_at: datetime
+
+
+class HostHeard(FleetFact, frozen=True, kw_only=True):
+    """It is back."""
+
+
+class BudgetSet(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How many of these hosts may be in flight at once, over all rollouts. Neither: no bound."""
+
+    budget_id: Annotated[str, Partition()]
+    selector: str
+    operator: str
+    at: datetime
+    max_in_flight: int | None = None
+    max_in_flight_pct: int | None = None
+
+
+class BudgetRemoved(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    budget_id: Annotated[str, Partition()]
+    operator: str
+    at: datetime
+
+
+FACTS = facts(
+    "fleet",
+    HostEnrolled,
+    HostLabelled,
+    HostRevoked,
+    HostRetired,
+    HostSilent,
+    HostHeard,
+    BudgetSet,
+    BudgetRemoved,
+)

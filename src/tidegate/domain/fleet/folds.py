@@ -1,0 +1,202 @@
+"""How the fleet's facts become its rows.
+
+    hosts      each host's labels, key and status
+    fleet      the one row that every change of a host or a channel's claim steps
+    budgets    bounds, and how many slots are taken: an order takes, a host that is through frees
+
+A budget refuses the order that would take a slot too many, in the order's own commit: however many
+dispatchers decide at once, the bound holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from tidegate.domain.channels.facts import ChannelCreated, ChannelEdited
+from tidegate.domain.fleet.budgets import bound
+from tidegate.domain.fleet.credentials import replay_key, used
+from tidegate.domain.fleet.facts import (
+    BudgetRemoved,
+    BudgetSet,
+    HostEnrolled,
+    HostHeard,
+    HostLabelled,
+    HostRetired,
+    HostRevoked,
+    HostSilent,
+)
+from tidegate.domain.fleet.refusals import BudgetExhausted
+from tidegate.domain.fleet.rows import (
+    BUDGETS,
+    FLEET,
+    FLEETS,
+    HOSTS,
+    RETIRED,
+    REVOKED,
+    Budget,
+    ChannelScope,
+    Fleet,
+    Host,
+)
+from tidegate.domain.hosts.facts import DispatchReserved, HostStateChanged
+from tidegate.errors import IllegalTransition
+from tidegate.kernel.folds import Fold, Intent, Machine
+from tidegate.kernel.model import at_most
+
+CHANNELS_MAX = 400  # their claims are one row
+
+HostChange = HostEnrolled | HostLabelled | HostRevoked | HostRetired | HostSilent | HostHeard
+FleetChange = (
+    HostEnrolled | HostLabelled | HostRevoked | HostRetired | ChannelCreated | ChannelEdited
+)
+BudgetChange = BudgetSet | BudgetRemoved | DispatchReserved | HostStateChanged
+
+
+# ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_host(host: Host | None, fact: HostChange, now: datetime) -> Host:
+    """Raises: IllegalTransition: not enrolled yet, or retired."""
+    if host is None:
+        if not isinstance(fact, HostEnrolled):
+            raise IllegalTransition("host", "unknown", type(fact).__name__)
+        host = Host(host_id=fact.host_id, enrolled_at=fact.at, public_key=fact.public_key)
+    if host.status == RETIRED:
+        raise IllegalTransition("host", host.status, type(fact).__name__)
+    match fact:
+        case HostEnrolled():
+            return Host(
+                host_id=host.host_id,
+                enrolled_at=fact.at,
+                public_key=fact.public_key,
+                labels=fact.labels,
+            )
+        case HostLabelled():
+            return replace(host, labels=fact.labels)
+        case HostRevoked():
+            return replace(host, status=REVOKED)
+        case HostRetired():
+            return replace(host, status=RETIRED)
+        case HostSilent():
+            return replace(host, silent_since=fact.last_seen_at)
+        case HostHeard():
+            return replace(host, silent_since=None)
+
+
+# ── the fleet ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_fleet(fleet: Fleet, fact: FleetChange, now: datetime) -> Fleet:
+    """Raises: LimitExceeded."""
+    fleet = replace(fleet, changes=fleet.changes + 1)
+    match fact:
+        case HostEnrolled(again=False):
+            return replace(fleet, hosts=fleet.hosts + 1)
+        case HostRetired():
+            return replace(fleet, hosts=fleet.hosts - 1)
+        case HostEnrolled() | HostLabelled() | HostRevoked():
+            return fleet
+        case ChannelCreated():
+            at_most("channels of a fleet", len(fleet.channels) + 1, CHANNELS_MAX)
+            return _claiming(fleet, _scope(fact, fact.package))
+        case ChannelEdited():
+            known = {scope.channel: scope.package for scope in fleet.channels}
+            if fact.channel not in known:
+                raise IllegalTransition("channel", "unknown", type(fact).__name__)
+            return _claiming(fleet, _scope(fact, known[fact.channel]))
+
+
+def _scope(fact: ChannelCreated | ChannelEdited, package: str) -> ChannelScope:
+    return ChannelScope(fact.channel, package, fact.selector, fact.policy.edges)
+
+
+def _claiming(fleet: Fleet, scope: ChannelScope) -> Fleet:
+    others = (other for other in fleet.channels if other.channel != scope.channel)
+    ordered = sorted((*others, scope), key=lambda item: item.channel)
+    return replace(fleet, channels=tuple(ordered))
+
+
+# ── budgets ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def budget_ids(fact: BudgetChange) -> tuple[str, ...]:
+    match fact:
+        case BudgetSet() | BudgetRemoved():
+            return (fact.budget_id,)
+        case DispatchReserved():
+            return tuple(slot.budget_id for slot in fact.budgets)
+        case HostStateChanged():
+            return fact.budgets
+
+
+def step_budget(budget: Budget, fact: BudgetChange, now: datetime) -> Budget:
+    """Raises: BudgetExhausted."""
+    match fact:
+        case BudgetSet():
+            return replace(
+                budget,
+                selector=fact.selector,
+                max_in_flight=fact.max_in_flight,
+                max_in_flight_pct=fact.max_in_flight_pct,
+                removed=False,
+            )
+        case BudgetRemoved():
+            return replace(budget, removed=True)
+        case DispatchReserved():
+            return _reserved(budget, fact)
+        case HostStateChanged():
+            assert budget.in_flight > 0, f"{budget.budget_id}: a slot is freed that nobody took"
+            return replace(budget, in_flight=budget.in_flight - 1)
+
+
+def _reserved(budget: Budget, fact: DispatchReserved) -> Budget:
+    frozen = _slots_of(budget.budget_id, fact)
+    allowed = bound(budget, frozen)
+    if allowed is not None and budget.in_flight >= allowed:
+        raise BudgetExhausted(budget.budget_id, allowed)
+    return replace(budget, in_flight=budget.in_flight + 1)
+
+
+def _slots_of(budget_id: str, fact: DispatchReserved) -> int:
+    found: Iterable[int] = (slot.slots for slot in fact.budgets if slot.budget_id == budget_id)
+    return next(iter(found))
+
+
+def _step_and_use(
+    host: Host | None, fact: HostChange, now: datetime
+) -> tuple[Host, tuple[Intent, ...]]:
+    """The host, and the token that its agent traded: used up in the same commit."""
+    stepped = step_host(host, fact, now)
+    if isinstance(fact, HostEnrolled) and fact.token_id:
+        return stepped, (Intent(replay_key(fact.token_id), used(fact)),)
+    return stepped, ()
+
+
+hosts = Machine(
+    collection=HOSTS,
+    number=1,
+    reads=(HostEnrolled, HostLabelled, HostRevoked, HostRetired, HostSilent, HostHeard),
+    ids=lambda fact: (fact.host_id,),
+    start=lambda id, fact: None,
+    step=_step_and_use,
+)
+fleet = Fold(
+    collection=FLEETS,
+    number=1,
+    reads=(HostEnrolled, HostLabelled, HostRevoked, HostRetired, ChannelCreated, ChannelEdited),
+    ids=lambda fact: (FLEET,),
+    start=lambda id, fact: Fleet(),
+    step=step_fleet,
+)
+budgets = Fold(
+    collection=BUDGETS,
+    number=1,
+    reads=(BudgetSet, BudgetRemoved, DispatchReserved, HostStateChanged),
+    ids=budget_ids,
+    start=lambda id, fact: Budget(budget_id=id),
+    step=step_budget,
+)
+FOLDS = (hosts, fleet, budgets)

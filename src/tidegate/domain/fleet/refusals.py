@@ -1,0 +1,97 @@
+"""What can be said against a request about hosts, labels, selectors, policies and budgets."""
+
+from __future__ import annotations
+
+from tidegate.errors import Conflict, Gone, Invalid, NotFound, Refused
+
+SHOWN_CHARS_MAX = 80
+
+
+class InvalidSelector(Invalid):
+    """A selector is not of the form that selectors have; says where, and what may stand there."""
+
+    code = "invalid_selector"
+
+    def __init__(self, text: str, position: int, expected: str) -> None:
+        found = text[position : position + SHOWN_CHARS_MAX]
+        super().__init__(
+            f"selector {text[:SHOWN_CHARS_MAX]!r}, at {position}: "
+            f"expected {expected}, found {repr(found) if found else 'the end'}",
+            field="selector",
+            position=position,
+            found=found,
+            allowed=expected,
+        )
+
+
+class InvalidLabel(Invalid):
+    """A host's name or label is not of the form that it must have."""
+
+    code = "invalid_label"
+
+
+class MalformedPolicy(Invalid):
+    """A channel's policy cannot be carried out as it stands."""
+
+    code = "malformed_policy"
+
+
+class HostNotFound(NotFound):
+    """There is no host of this name."""
+
+    code = "host_not_found"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(f"there is no host {host_id[:SHOWN_CHARS_MAX]}", host_id=host_id)
+
+
+class BudgetNotFound(NotFound):
+    """There is no budget of this name."""
+
+    code = "budget_not_found"
+
+    def __init__(self, budget_id: str) -> None:
+        super().__init__(f"there is no budget {budget_id[:SHOWN_CHARS_MAX]}", budget_id=budget_id)
+
+
+class HostIsEnrolled(Conflict):
+    """The host is enrolled by another key; revoke that one first."""
+
+    code = "host_enrolled"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(f"{host_id} is enrolled by another key", host_id=host_id)
+
+
+class HostGone(Gone):
+    """The host was retired; its name does not come back."""
+
+    code = "host_retired"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(f"{host_id} was retired", host_id=host_id)
+
+
+class SelectorOverlap(Refused):
+    """A host would be in two channels of one package, so be sent two releases of it."""
+
+    code = "selector_overlap"
+
+    def __init__(self, host_id: str, package: str, first: str, second: str) -> None:
+        super().__init__(
+            f"{host_id} would be in {first} and in {second}, both of package {package}",
+            host_id=host_id,
+            package=package,
+            channels=(first, second),
+        )
+
+
+class BudgetExhausted(Refused):
+    """Every slot of the budget is taken; one is free when some host settles or goes back."""
+
+    code = "budget_exhausted"
+
+    def __init__(self, budget_id: str, slots: int) -> None:
+        super().__init__(
+            f"all {slots} slots of budget {budget_id} are taken", budget_id=budget_id, slots=slots
+        )

@@ -1,0 +1,104 @@
+"""The rows of the fleet: hosts, what is known of all of them, budgets, and who was heard when."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Index, Nature, Writers
+
+FLEET = "fleet"  # the id of the one row that every change of hosts and channels steps
+
+ENROLLED: Final = "enrolled"
+REVOKED: Final = "revoked"
+RETIRED: Final = "retired"
+
+
+class Host(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A host as the fleet knows it."""
+
+    host_id: str
+    enrolled_at: datetime
+    public_key: str
+    labels: dict[str, str] = {}
+    status: str = ENROLLED
+    silent_since: datetime | None = None
+
+
+class ChannelScope(Struct, frozen=True, omit_defaults=True):
+    """What a channel claims."""
+
+    channel: str
+    package: str
+    selector: str
+    edges: tuple[str, ...] = ()  # channels that come first
+
+
+class Fleet(Struct, frozen=True, omit_defaults=True):
+    """Every channel's claim, and a count of changes: by its version, claims and labels agree."""
+
+    channels: tuple[ChannelScope, ...] = ()
+    hosts: int = 0  # known and not retired
+    changes: int = 0
+
+
+class Budget(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A bound, and how much of it is taken now."""
+
+    budget_id: str
+    selector: str = ""
+    max_in_flight: int | None = None
+    max_in_flight_pct: int | None = None
+    in_flight: int = 0
+    removed: bool = False
+
+
+class Liveness(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """When an agent was last heard, and what it said. Kept, coarse, without history."""
+
+    host_id: str
+    last_seen_at: datetime
+    agent_version: str = ""
+    current_closures: dict[str, str] = {}  # channel → what runs
+
+
+HOSTS = Collection(
+    "hosts",
+    Host,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("host_id", "status", "silent_since"),
+    allowed={"status": frozenset({ENROLLED, REVOKED, RETIRED})},
+    indexes=(Index("by_status", ("status",)), Index("by_silence", ("silent_since",))),
+)
+FLEETS = Collection("fleet", Fleet, writers=Writers.FOLDED, nature=Nature.DERIVED)
+BUDGETS = Collection(
+    "budgets", Budget, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("budget_id",)
+)
+LIVENESS = Collection(
+    "host_liveness",
+    Liveness,
+    nature=Nature.KEPT,
+    columns=("host_id", "last_seen_at"),
+    indexes=(Index("by_last_seen", ("last_seen_at",)),),
+)
+COLLECTIONS = (HOSTS, FLEETS, BUDGETS, LIVENESS)
+
+
+def host_key(host_id: str) -> Key:
+    return Key(HOSTS.name, host_id)
+
+
+def fleet_key() -> Key:
+    return Key(FLEETS.name, FLEET)
+
+
+def budget_key(budget_id: str) -> Key:
+    return Key(BUDGETS.name, budget_id)
+
+
+def liveness_key(host_id: str) -> Key:
+    return Key(LIVENESS.name, host_id)

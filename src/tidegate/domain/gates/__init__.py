@@ -1,0 +1,63 @@
+"""Gates: what an order must pass before it goes out, and why it does not.
+
+sight       the rows that gates look at, and what they answer with
+checks      each gate, in order
+passes      a pass over a rollout: orders, skips, what to say in the log
+explained   every gate's verdict, for whoever asks
+"""
+
+from __future__ import annotations
+
+from tidegate.domain.gates.checks import GATES, UNSTAGED
+from tidegate.domain.gates.explained import explain, judge
+from tidegate.domain.gates.passes import (
+    ORDERS_MAX,
+    gate_changes,
+    latecomers,
+    next_dispatches,
+    next_skips,
+    survey,
+)
+from tidegate.domain.gates.sight import (
+    Enlisted,
+    Evidence,
+    Explanation,
+    FleetState,
+    Given,
+    Held,
+    Latecomer,
+    Order,
+    Seen,
+    Sight,
+    Skip,
+    Standing,
+    Survey,
+    Verdict,
+)
+
+__all__ = [
+    "GATES",
+    "ORDERS_MAX",
+    "UNSTAGED",
+    "Enlisted",
+    "Evidence",
+    "Explanation",
+    "FleetState",
+    "Given",
+    "Held",
+    "Latecomer",
+    "Order",
+    "Seen",
+    "Sight",
+    "Skip",
+    "Standing",
+    "Survey",
+    "Verdict",
+    "explain",
+    "gate_changes",
+    "judge",
+    "latecomers",
+    "next_dispatches",
+    "next_skips",
+    "survey",
+]

@@ -1,0 +1,364 @@
+"""The gates that an order passes, each a question of its own, in the order in which they are asked.
+
+    halted            a host of the rollout failed; nothing goes out until somebody clears it
+    dispatchable      the rollout is over, or was superseded
+    paused            an operator paused the rollout
+    freeze            nothing goes out on this channel for a while
+    hold              the channel is held
+    quarantine        some host went back from this closure
+    channel-edges     a channel that comes first is not through with its newest rollout
+    wave-promotion    the host's wave has not come yet; or no wave takes the host
+    host-edge         a host that comes first is not settled
+    disruption-budget every slot of a budget is taken
+    probe-failures    an enforced probe fails on a host of an earlier wave
+    freshness         the evidence of the pin is too old
+    host-busy         the host is busy with another order
+    host-silent       nothing is heard of the host, or it has left the fleet
+
+A question is answered from the frozen plan and the rows alone. What looks only at the rollout is
+asked once per pass; the rest once per host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import NamedTuple
+
+from tidegate.domain.channels.rows import CHANNELS, FREEZES, Freeze
+from tidegate.domain.fleet.budgets import bound
+from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
+from tidegate.domain.gates.sight import Evidence, FleetState, Seen, Sight
+from tidegate.domain.hosts.facts import BudgetSlot
+from tidegate.domain.hosts.rows import (
+    HOST_ORDERS,
+    HOST_RECORDS,
+    PROBE_FAILURES,
+    ProbeFailure,
+    probe_failure_id,
+    record_id,
+)
+from tidegate.domain.hosts.states import SETTLED
+from tidegate.domain.provenance import moment
+from tidegate.domain.releases.rows import ACTUAL, actual_key
+from tidegate.domain.rollouts.rows import QUARANTINE, TALLIES, RolloutTally, quarantine_key
+from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
+
+UNSTAGED = "wave-promotion-host-unstaged"
+RELEASING = frozenset({*ORDERED, RolloutState.PRUNED})  # what a channel edge waits for
+
+
+class Block(NamedTuple):
+    """Why a gate is shut, and the row that says so."""
+
+    reason: str
+    evidence: Evidence | None = None
+    gate: str = ""  # where it is told apart from the gate's own name
+
+
+@dataclass(slots=True)
+class Look:
+    """One pass's view of a rollout, and what it has handed out so far."""
+
+    state: FleetState
+    sight: Sight
+    tally: RolloutTally = field(init=False)
+    late: dict[str, tuple[BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
+    failing: Seen[ProbeFailure] | None = field(init=False)  # of the earliest wave
+    slots: dict[str, int] = field(default_factory=dict)
+    hosts: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.tally = self.sight.tally.row
+        self.late = {host.host_id: host.budgets for host in self.sight.latecomers}
+        counted = [found for found in self.sight.failures if not self._left(found.row.host_id)]
+        self.failing = min(
+            counted, key=lambda found: (found.row.wave, found.row.host_id), default=None
+        )
+
+    def wave(self, host_id: str) -> int | None:
+        """The host's wave; None: no wave takes it."""
+        return self.sight.chart.waves.get(host_id)
+
+    def slots_of(self, host_id: str) -> tuple[BudgetSlot, ...]:
+        """The budgets that an order for this host takes a slot of."""
+        late = self.late.get(host_id)
+        return self.sight.chart.slots_of(host_id) if late is None else late
+
+    def tallied(self) -> Evidence:
+        return Evidence(TALLIES.name, self.tally.rollout_id, self.sight.tally.version)
+
+    def recorded(self, host_id: str) -> Evidence | None:
+        found = self.sight.standings.get(host_id)
+        if found is None:
+            return None
+        return Evidence(HOST_RECORDS.name, record_id(self.tally.rollout_id, host_id), found.version)
+
+    def channelled(self, channel: str) -> Evidence | None:
+        found = self.state.channels.get(channel)
+        return None if found is None else Evidence(CHANNELS.name, channel, found.version)
+
+    def _left(self, host_id: str) -> bool:
+        found = self.sight.standings.get(host_id)
+        return found is not None and found.row.left is not None
+
+
+Blocks = Callable[[Look, str], Block | None]
+StandsOn = Callable[[Look, str], Evidence | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A question, whether its answer is the same for all hosts, and what to say when it is open."""
+
+    name: str
+    blocks: Blocks
+    open: str
+    per_host: bool = False
+    stands_on: StandsOn = lambda look, host_id: None
+
+
+# ── the rollout ───────────────────────────────────────────────────────────────────────────────────
+
+
+def halted(look: Look, host_id: str) -> Block | None:
+    tally = look.tally
+    if tally.halted_at is None:
+        return None
+    by = tally.halted_by
+    if by is None:
+        return Block("the rollout is halted", look.tallied())
+    return Block(f"halted: {by} failed", look.recorded(by) or look.tallied())
+
+
+def dispatchable(look: Look, host_id: str) -> Block | None:
+    tally = look.tally
+    if host_id not in look.late:
+        if tally.state in DISPATCHABLE:
+            return None
+        return Block(f"the rollout is {tally.state}", look.tallied())
+    joins = look.state.channels.get(tally.channel)
+    if joins is None or joins.row.terminal_rollout_id != tally.rollout_id:
+        newest = None if joins is None else joins.row.terminal_rollout_id
+        return Block(
+            f"a late host joins the channel's newest finished rollout, {newest or 'none yet'}",
+            look.channelled(tally.channel),
+        )
+    if tally.terminal_at is None or tally.state not in ORDERED:
+        return Block(f"the rollout is {tally.state}, a late host waits for its end", look.tallied())
+    return None
+
+
+def paused(look: Look, host_id: str) -> Block | None:
+    if look.tally.paused_at is None:
+        return None
+    return Block(f"paused by {look.tally.paused_by or 'an operator'}", look.tallied())
+
+
+def frozen(look: Look, host_id: str) -> Block | None:
+    for freeze, version in look.state.freezes:
+        if _covers(freeze, look):
+            until = "" if freeze.until is None else f" until {freeze.until.isoformat()}"
+            return Block(
+                f"freeze {freeze.freeze_id}{until}: {freeze.reason}",
+                Evidence(FREEZES.name, freeze.freeze_id, version),
+            )
+    return None
+
+
+def _covers(freeze: Freeze, look: Look) -> bool:
+    ours = not freeze.channels or look.tally.channel in freeze.channels
+    return ours and (freeze.until is None or look.state.at < freeze.until)
+
+
+def held(look: Look, host_id: str) -> Block | None:
+    found = look.state.channels.get(look.tally.channel)
+    if found is None or found.row.held_at is None:
+        return None
+    return Block(
+        f"channel {found.row.channel} is held by {found.row.held_by}: {found.row.held_reason}",
+        look.channelled(found.row.channel),
+    )
+
+
+def quarantined(look: Look, host_id: str) -> Block | None:
+    found = look.sight.quarantined
+    if found is None:
+        return None
+    row = found.row
+    return Block(
+        f"{row.closure_hash} is quarantined on {row.channel}: {row.reason} on {row.host_id}",
+        Evidence(QUARANTINE.name, quarantine_key(row.channel, row.closure_hash).id, found.version),
+    )
+
+
+def channel_edges(look: Look, host_id: str) -> Block | None:
+    for name in look.tally.edges:
+        found = look.state.channels.get(name)
+        if found is None or found.row.newest_rollout_id is None:
+            continue  # nothing was ever rolled out there
+        if found.row.newest_state not in RELEASING:
+            return Block(
+                f"waits for {found.row.newest_rollout_id}, which is {found.row.newest_state}",
+                look.channelled(name),
+            )
+    return None
+
+
+def stale(look: Look, host_id: str) -> Block | None:
+    seconds = look.sight.chart.plan.policy.freshness_seconds
+    if seconds is None:
+        return None
+    pin = look.sight.pin
+    if pin is None or pin.row.pinned_release_id != look.tally.target_ref:
+        return Block(
+            f"nothing confirms that {look.tally.target_ref} is pinned on {look.tally.channel}",
+            _pinned(look, host_id),
+        )
+    observed_at = pin.row.provenance.observed_at
+    if look.state.at - moment(observed_at) <= timedelta(seconds=seconds):
+        return None
+    return Block(
+        f"the pin's evidence was observed at {observed_at}, more than {seconds} s ago",
+        _pinned(look, host_id),
+    )
+
+
+def _pinned(look: Look, host_id: str) -> Evidence | None:
+    pin = look.sight.pin
+    if pin is None:
+        return None
+    return Evidence(ACTUAL.name, actual_key(pin.row.scope).id, pin.version)
+
+
+# ── the host ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def wave_promotion(look: Look, host_id: str) -> Block | None:
+    number = look.sight.chart.waves.get(host_id)
+    if number is None:
+        if host_id in look.late:
+            return None
+        return Block("no wave of the plan takes the host", look.tallied(), UNSTAGED)
+    current = look.tally.current_wave
+    if number <= current or host_id in look.late:
+        return None
+    return Block(f"wave {number} waits for wave {current}", look.tallied())
+
+
+def host_edge(look: Look, host_id: str) -> Block | None:
+    for before in look.sight.chart.before.get(host_id, ()):
+        found = look.sight.standings.get(before)
+        if found is None:
+            return Block(f"waits for {before}, which has no order yet", look.tallied())
+        # One that was waived or skipped left by an event: nobody waits for it any more.
+        if found.row.state not in SETTLED and found.row.left is None:
+            return Block(f"waits for {before}, which is {found.row.state}", look.recorded(before))
+    return None
+
+
+def disruption_budget(look: Look, host_id: str) -> Block | None:
+    for slot in look.slots_of(host_id):
+        found = look.state.budgets.get(slot.budget_id)
+        assert found is not None, f"the state lacks budget {slot.budget_id}"
+        allowed = bound(found.row, slot.slots)
+        taken = found.row.in_flight + look.slots.get(slot.budget_id, 0)
+        if allowed is not None and taken >= allowed:
+            return Block(
+                f"budget {slot.budget_id}: {taken} of {allowed} in flight",
+                Evidence(BUDGETS.name, slot.budget_id, found.version),
+            )
+    return None
+
+
+def probe_failures(look: Look, host_id: str) -> Block | None:
+    found = look.failing
+    if found is None or host_id in look.late:
+        return None
+    number = look.wave(host_id)
+    if number is None or found.row.wave >= number:
+        return None
+    row = found.row
+    return Block(
+        f"probe {row.probe_name} fails on {row.host_id}, of wave {row.wave}",
+        Evidence(
+            PROBE_FAILURES.name,
+            probe_failure_id(row.rollout_id, row.host_id, row.probe_name),
+            found.version,
+        ),
+    )
+
+
+def busy(look: Look, host_id: str) -> Block | None:
+    if host_id in look.hosts:
+        return Block("the host gets another order in this very pass")
+    found = look.state.orders.get(host_id)
+    if found is None:
+        return None
+    return Block(
+        f"the host is busy with {found.row.rollout_id}",
+        Evidence(HOST_ORDERS.name, host_id, found.version),
+    )
+
+
+def silent(look: Look, host_id: str) -> Block | None:
+    found = look.state.hosts.get(host_id)
+    if found is None:
+        return Block("the fleet does not know the host")
+    if found.row.status != ENROLLED:
+        return Block(f"the host is {found.row.status}", _enlisted(look, host_id))
+    if found.row.silent_since is None:
+        return None
+    since = found.row.silent_since.isoformat()
+    return Block(f"nothing was heard of the host since {since}", _enlisted(look, host_id))
+
+
+# ── what open gates stand on ──────────────────────────────────────────────────────────────────────
+
+
+def _tallied(look: Look, host_id: str) -> Evidence | None:
+    return look.tallied()
+
+
+def _channelled(look: Look, host_id: str) -> Evidence | None:
+    return look.channelled(look.tally.channel)
+
+
+def _edged(look: Look, host_id: str) -> Evidence | None:
+    return next((row for name in look.tally.edges if (row := look.channelled(name))), None)
+
+
+def _preceded(look: Look, host_id: str) -> Evidence | None:
+    before = look.sight.chart.before.get(host_id, ())
+    return look.recorded(before[-1]) if before else None
+
+
+def _budgeted(look: Look, host_id: str) -> Evidence | None:
+    for slot in look.slots_of(host_id):
+        if (found := look.state.budgets.get(slot.budget_id)) is not None:
+            return Evidence(BUDGETS.name, slot.budget_id, found.version)
+    return None
+
+
+def _enlisted(look: Look, host_id: str) -> Evidence | None:
+    found = look.state.hosts.get(host_id)
+    return None if found is None else Evidence(HOSTS.name, host_id, found.version)
+
+
+GATES = (
+    Gate("halted", halted, "no failure halts the rollout", stands_on=_tallied),
+    Gate("dispatchable", dispatchable, "the rollout gives out orders", True, _tallied),
+    Gate("paused", paused, "not paused", stands_on=_tallied),
+    Gate("freeze", frozen, "no freeze covers the channel"),
+    Gate("hold", held, "the channel is not held", stands_on=_channelled),
+    Gate("quarantine", quarantined, "the closure is not quarantined here"),
+    Gate("channel-edges", channel_edges, "no channel before it is under way", stands_on=_edged),
+    Gate("wave-promotion", wave_promotion, "the host's wave has come", True, _tallied),
+    Gate("host-edge", host_edge, "no host before it is under way", True, _preceded),
+    Gate("disruption-budget", disruption_budget, "its budgets have a slot", True, _budgeted),
+    Gate("probe-failures", probe_failures, "no probe fails in an earlier wave", True),
+    Gate("freshness", stale, "the pin's evidence is fresh enough", stands_on=_pinned),
+    Gate("host-busy", busy, "the host has no other order", True),
+    Gate("host-silent", silent, "the host is heard", True, _enlisted),
+)

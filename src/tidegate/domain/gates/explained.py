@@ -1,0 +1,99 @@
+"""Why a host has no order, or why a rollout does not go on: one answer for API, CLI, dashboard."""
+
+from __future__ import annotations
+
+from tidegate.domain.gates.checks import GATES, Gate, Look
+from tidegate.domain.gates.passes import attempt_of, survey
+from tidegate.domain.gates.sight import Explanation, FleetState, Survey, Verdict
+
+
+def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[Verdict, ...]:
+    """What every gate says of this host, in their order, also behind the first that is shut.
+
+    Raises:
+        NotFound: the state does not hold the rollout.
+    """
+    look = Look(state, state.sight(rollout_id))
+    return tuple(_verdict(gate, look, host_id) for gate in GATES)
+
+
+def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> Explanation:
+    """Every gate with its verdict and what decides it: of a host, or of all that wait.
+
+    Raises:
+        NotFound: the state does not hold the rollout.
+    """
+    if host_id is None:
+        return _of_rollout(state, rollout_id)
+    sight = state.sight(rollout_id)
+    verdicts = judge(state, rollout_id, host_id)
+    found = sight.standings.get(host_id)
+    standing = None if found is None else found.row
+    late = any(host.host_id == host_id for host in sight.latecomers)
+    shut = next((verdict for verdict in verdicts if not verdict.passed), None)
+    if not late and attempt_of(standing, sight.tally.row.attempt) is None:
+        assert standing is not None
+        answer = f"the host had its order and is {standing.state}"
+        if standing.left is not None:
+            answer = f"the host was {standing.left} and is not waited for"
+    elif shut is not None:
+        answer = f"{shut.gate}: {shut.reason}"
+    else:
+        answer = "nothing holds the host back: its order goes out with the next pass"
+    return Explanation(
+        rollout_id=rollout_id,
+        host_id=host_id,
+        answer=answer,
+        wave=sight.chart.waves.get(host_id),
+        host_state=None if standing is None else standing.state,
+        verdicts=verdicts,
+    )
+
+
+def _verdict(gate: Gate, look: Look, host_id: str) -> Verdict:
+    block = gate.blocks(look, host_id)
+    if block is None:
+        return Verdict(
+            gate=gate.name, passed=True, reason=gate.open, evidence=gate.stands_on(look, host_id)
+        )
+    return Verdict(
+        gate=block.gate or gate.name, passed=False, reason=block.reason, evidence=block.evidence
+    )
+
+
+def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
+    found = survey(state, rollout_id)
+    look = Look(state, state.sight(rollout_id))
+    verdicts = tuple(_of_all(gate, look, found) for gate in GATES)
+    ready = len(found.orders)
+    if not found.waiting:
+        answer = f"no host waits for an order; the rollout is {look.tally.state}"
+    elif ready:
+        answer = f"{ready} of {found.waiting} hosts get their order with the next pass"
+    else:
+        first = found.held[0]
+        answer = f"{first.gate} holds {first.hosts} of {found.waiting} hosts: {first.reason}"
+    return Explanation(
+        rollout_id=rollout_id,
+        answer=answer,
+        waiting=found.waiting,
+        ready=ready,
+        unstaged=len(look.sight.chart.plan.unstaged),
+        verdicts=verdicts,
+    )
+
+
+def _of_all(gate: Gate, look: Look, found: Survey) -> Verdict:
+    """A gate's verdict on all hosts that wait; each stops at the first gate that is shut for it."""
+    held = next((item for item in found.held if item.gate == gate.name), None)
+    if held is not None:
+        return Verdict(
+            gate=gate.name,
+            passed=False,
+            reason=f"{held.host_id}: {held.reason}" if gate.per_host else held.reason,
+            evidence=held.evidence,
+            hosts=held.hosts,
+        )
+    if gate.per_host:
+        return Verdict(gate=gate.name, passed=True, reason="holds no host")
+    return _verdict(gate, look, "")

@@ -1,0 +1,276 @@
+"""Who gets an order now, and why the others do not: a pass over the hosts of a rollout.
+
+    FleetState ──▶ survey ──▶ orders, by wave and name      the dispatcher reserves them
+                        └──▶ what holds the others back     said in the log when it changes
+    FleetState ──▶ explain                                  every gate, for whoever asks
+
+A pass looks at each host and each edge once, and the hosts' order decides everything: the same
+rows give the same orders. What it hands out it counts against budgets at once; the reservation's
+own commit has the last word on each slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.fleet.budgets import slots as slots_of
+from tidegate.domain.fleet.claims import members
+from tidegate.domain.fleet.rows import RETIRED, Budget, Host
+from tidegate.domain.gates.checks import GATES, Block, Blocks, Look
+from tidegate.domain.gates.sight import (
+    FleetState,
+    Given,
+    Held,
+    Latecomer,
+    Order,
+    Sight,
+    Skip,
+    Standing,
+    Survey,
+)
+from tidegate.domain.hosts.facts import BudgetSlot
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.facts import GateChanged
+from tidegate.domain.rollouts.rows import RolloutGates
+from tidegate.domain.rollouts.states import DISPATCHABLE
+
+ORDERS_MAX = 10_000  # that one pass hands out
+
+_TRIED = frozenset({HostState.FAILED, HostState.REVERTED})
+
+
+# ── who waits ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def attempt_of(standing: Standing | None, attempt: int) -> int | None:
+    """Under which attempt the host would get its order; None: it has had it, or left."""
+    if standing is None:
+        return attempt
+    if standing.left is not None or standing.busy:
+        return None
+    if standing.cancelled_at is not None and standing.state is HostState.PENDING:
+        return max(attempt, standing.attempt + 1)  # an order of the same attempt is known
+    return attempt if standing.state in _TRIED and standing.attempt < attempt else None
+
+
+def latecomers(
+    sight: Sight, channel: Channel, hosts: Sequence[Host], budgets: Iterable[Budget]
+) -> tuple[Latecomer, ...]:
+    """The hosts that the channel claims now and this rollout's plan could not count, by name:
+    they came after it, or were skipped. What no wave took then is left alone.
+
+    ``hosts`` are those of the whole fleet. Raises: InvalidSelector.
+    """
+    unstaged = frozenset(sight.chart.plan.unstaged)
+    found = (host.host_id for host in members(channel.selector, hosts))
+    late = sorted(id for id in found if id not in unstaged and _is_late(sight, id))
+    slots: dict[str, list[BudgetSlot]] = {id: [] for id in late}
+    for budget in sorted(budgets, key=lambda item: item.budget_id) if late else ():
+        meant = members(budget.selector, hosts)
+        allowed = slots_of(budget, len(meant))
+        if allowed is None or budget.removed:
+            continue
+        for host in meant:
+            if host.host_id in slots:
+                slots[host.host_id].append(BudgetSlot(budget.budget_id, allowed))
+    return tuple(Latecomer(id, tuple(taken)) for id, taken in slots.items())
+
+
+def _is_late(sight: Sight, host_id: str) -> bool:
+    found = sight.standings.get(host_id)
+    if found is None:
+        return host_id not in sight.chart.waves
+    # Skipped before it could try; a failure that was allowed for is not tried again by itself.
+    waits = found.row.state is HostState.PENDING and not found.row.busy and not found.row.late
+    return waits and found.row.left == "skipped"
+
+
+def _waiting(look: Look) -> Iterator[tuple[str, int, int]]:
+    """Each host without an order, with its wave and the attempt: by wave, then by name."""
+    standings = look.sight.standings
+    attempt = look.tally.attempt
+    plan = look.sight.chart.plan
+    for number, wave in enumerate(plan.waves):
+        for host_id in wave.hosts:
+            found = standings.get(host_id)
+            under = attempt_of(None if found is None else found.row, attempt)
+            if under is not None and host_id not in look.late:
+                yield host_id, number, under
+    last = max(len(plan.waves) - 1, 0)
+    for host_id in look.late:
+        found = standings.get(host_id)
+        under = attempt if found is None else max(attempt, found.row.attempt + 1)
+        yield host_id, look.sight.chart.waves.get(host_id, last), under
+
+
+# ── a pass ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def survey(
+    state: FleetState, rollout_id: str, given: Given | None = None, orders_max: int = ORDERS_MAX
+) -> Survey:
+    """Ask every gate about every host that waits. ``given``: of passes on other rollouts before
+    this one, over the same rows.
+
+    Raises:
+        NotFound: the state does not hold the rollout.
+    """
+    look = _look(state, rollout_id, given)
+    gates = _asked(look)
+    orders: list[Order] = []
+    held: dict[str, Held] = {}
+    counts: dict[str, int] = {}
+    waiting = 0
+    for host_id, wave, attempt in _waiting(look):
+        waiting += 1
+        for name, blocks in gates:
+            block = blocks(look, host_id)
+            if block is not None:
+                if name not in held:
+                    held[name] = _held(name, host_id, block)
+                counts[name] = counts.get(name, 0) + 1
+                break
+        else:
+            if len(orders) < orders_max:
+                orders.append(_order(look, host_id, wave, attempt))
+    return Survey(
+        rollout_id=rollout_id,
+        orders=tuple(orders),
+        waiting=waiting,
+        held=tuple(replace(held[name], hosts=counts[name]) for name, _ in gates if name in held),
+        given=Given(look.slots, frozenset(look.hosts)),
+    )
+
+
+def next_dispatches(
+    state: FleetState, rollout_id: str, given: Given | None = None, orders_max: int = ORDERS_MAX
+) -> tuple[Order, ...]:
+    """The orders that may go out now, by wave and name. Raises: NotFound."""
+    return survey(state, rollout_id, given, orders_max).orders
+
+
+def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
+    """The hosts that the waves so far need not wait for any longer: they left the fleet, or
+    nothing was heard of them for longer than the policy's grace. Raises: NotFound.
+    """
+    sight = state.sight(rollout_id)
+    tally = sight.tally.row
+    if tally.state not in DISPATCHABLE or tally.halted_at is not None:
+        return ()
+    plan = sight.chart.plan
+    skips = []
+    for number, wave in enumerate(plan.waves[: tally.current_wave + 1]):
+        for host_id in wave.hosts:
+            found = sight.standings.get(host_id)
+            standing = None if found is None else found.row
+            reason = _unheard(state, host_id, standing, plan.policy.offline_grace_seconds)
+            if reason is not None:
+                skips.append(
+                    Skip(
+                        rollout_id=rollout_id,
+                        host_id=host_id,
+                        wave=number,
+                        reason=reason,
+                        state=None if standing is None else standing.state,
+                    )
+                )
+    return tuple(skips)
+
+
+def _unheard(
+    state: FleetState, host_id: str, standing: Standing | None, grace: int | None
+) -> str | None:
+    """Why the host need not be waited for; None: it must."""
+    if standing is not None and standing.left is not None:
+        return None
+    where = None if standing is None else standing.state
+    found = state.hosts.get(host_id)
+    if found is None or found.row.status == RETIRED:
+        gone = where in (None, HostState.PENDING, HostState.DEFERRED)
+        return "the host was retired" if gone else None
+    since = found.row.silent_since
+    if since is None or grace is None or where not in (None, HostState.PENDING):
+        return None
+    if state.at - since < timedelta(seconds=grace):
+        return None
+    return f"nothing was heard of the host since {since.isoformat()}"
+
+
+def _look(state: FleetState, rollout_id: str, given: Given | None) -> Look:
+    look = Look(state, state.sight(rollout_id))
+    if given is not None:
+        look.slots.update(given.slots)
+        look.hosts.update(given.hosts)
+    return look
+
+
+def _asked(look: Look) -> list[tuple[str, Blocks]]:
+    """The gates to ask for each host. One that is the same for all is asked here: open, it need
+    not be asked again; shut, nothing behind it need be.
+    """
+    asked: list[tuple[str, Blocks]] = []
+    for gate in GATES:
+        if gate.per_host:
+            asked.append((gate.name, gate.blocks))
+        elif (block := gate.blocks(look, "")) is not None:
+            asked.append((gate.name, _always(block)))
+            break
+    return asked
+
+
+def _always(block: Block) -> Blocks:
+    return lambda look, host_id: block
+
+
+def _order(look: Look, host_id: str, wave: int, attempt: int) -> Order:
+    tally = look.tally
+    slots = look.slots_of(host_id)
+    for slot in slots:
+        look.slots[slot.budget_id] = look.slots.get(slot.budget_id, 0) + 1
+    look.hosts.add(host_id)
+    return Order(
+        rollout_id=tally.rollout_id,
+        host_id=host_id,
+        channel=tally.channel,
+        target_closure=tally.target_closure,
+        wave=wave,
+        policy=look.sight.chart.plan.host_policy(wave),
+        attempt=attempt,
+        budgets=slots,
+        late=host_id in look.late,
+    )
+
+
+def _held(gate: str, host_id: str, block: Block) -> Held:
+    return Held(gate=gate, hosts=1, host_id=host_id, reason=block.reason, evidence=block.evidence)
+
+
+# ── what the log hears of it ──────────────────────────────────────────────────────────────────────
+
+
+def gate_changes(
+    known: RolloutGates | None, found: Survey, now: datetime
+) -> tuple[GateChanged, ...]:
+    """What to say about gates that shut or opened since the last time anything was said.
+
+    How many hosts a gate holds, and for which of several reasons, is not said again: a pass over
+    an unchanged fleet says nothing.
+    """
+    said = {gate.gate: gate for gate in (() if known is None else known.blocked)}
+    held = {gate.gate: gate for gate in found.held}
+    changes = [
+        GateChanged(
+            rollout_id=found.rollout_id,
+            at=now,
+            gate=name,
+            blocked=name in held,
+            reason=f"{held[name].host_id}: {held[name].reason}" if name in held else "",
+        )
+        for name in (gate.name for gate in GATES)
+        if (name in held) != (name in said)
+    ]
+    return tuple(changes)

@@ -1,0 +1,179 @@
+"""What gates look at: the rows of one moment, each with the position of the event behind it.
+
+One function of the control plane builds a ``FleetState``; the dispatcher, ``explain`` and the
+metrics look at the same one, so they cannot come to different answers. No member has a default:
+what was not loaded cannot be taken for empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from tidegate.domain.channels.rows import Channel, Freeze
+from tidegate.domain.fleet.rows import ENROLLED, Budget
+from tidegate.domain.hosts.facts import BudgetSlot
+from tidegate.domain.hosts.rows import HostOrder, ProbeFailure
+from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.planner import Chart
+from tidegate.domain.releases.rows import Actual
+from tidegate.domain.rollouts.rows import Quarantined, RolloutTally
+from tidegate.errors import NotFound
+from tidegate.kernel.model import Position
+
+T = TypeVar("T")
+
+
+class Seen(NamedTuple, Generic[T]):
+    """A row, and its version: the position of the event that last wrote it."""
+
+    row: T
+    version: Position
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """What gates need of a host's record; the record's own bytes decode as one."""
+
+    host_id: str
+    state: HostState
+    wave: int = 0
+    attempt: int = 1
+    late: bool = False
+    left: str | None = None
+    busy: bool = False
+    cancelled_at: datetime | None = None
+
+
+class Enlisted(Struct, frozen=True, gc=False):
+    """What gates need of a host; the bytes of its row decode as one."""
+
+    host_id: str
+    status: str = ENROLLED
+    silent_since: datetime | None = None
+
+
+class Latecomer(Struct, frozen=True):
+    """A host that came after the plan, or was skipped. Budgets bound it as they stand now."""
+
+    host_id: str
+    budgets: tuple[BudgetSlot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One rollout, by its frozen plan, and how its hosts stand."""
+
+    tally: Seen[RolloutTally]
+    chart: Chart
+    standings: Mapping[str, Seen[Standing]]  # of hosts that have a record
+    failures: tuple[Seen[ProbeFailure], ...]  # open ones of this rollout
+    quarantined: Seen[Quarantined] | None  # the row of its channel and closure
+    pin: Seen[Actual] | None  # the channel's row in the registry
+    latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """The fleet at one moment."""
+
+    at: datetime
+    rollouts: Mapping[str, Sight]
+    channels: Mapping[str, Seen[Channel]]  # those of the rollouts, and those before them
+    hosts: Mapping[str, Seen[Enlisted]]
+    orders: Mapping[str, Seen[HostOrder]]
+    budgets: Mapping[str, Seen[Budget]]
+    freezes: tuple[Seen[Freeze], ...]
+
+    def sight(self, rollout_id: str) -> Sight:
+        """Raises: NotFound."""
+        found = self.rollouts.get(rollout_id)
+        if found is None:
+            raise NotFound(f"there is no open rollout {rollout_id[:80]}", rollout_id=rollout_id)
+        return found
+
+
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """The row that decides, and the position of the event that last wrote it."""
+
+    collection: str
+    id: str
+    position: Position
+
+
+class Verdict(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What one gate says of a host, or of all that wait for their order."""
+
+    gate: str
+    passed: bool
+    reason: str
+    evidence: Evidence | None = None
+    hosts: int = 0  # that it holds back, where the whole rollout was asked about
+
+
+class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Why a host has no order, or why a rollout does not go on: an answer, then every gate."""
+
+    rollout_id: str
+    answer: str
+    verdicts: tuple[Verdict, ...]
+    host_id: str | None = None
+    wave: int | None = None
+    host_state: HostState | None = None
+    waiting: int = 0  # hosts without an order, where the whole rollout was asked about
+    ready: int = 0  # of these, hosts that nothing holds back
+    unstaged: int = 0  # hosts of the channel that no wave of the plan takes
+
+
+class Order(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An order that may go out now: what reserving it needs to know."""
+
+    rollout_id: str
+    host_id: str
+    channel: str
+    target_closure: str
+    wave: int
+    policy: HostPolicy
+    attempt: int = 1
+    budgets: tuple[BudgetSlot, ...] = ()
+    late: bool = False
+
+
+class Held(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How many hosts stop at a gate, and why the first of them does."""
+
+    gate: str
+    hosts: int
+    host_id: str
+    reason: str
+    evidence: Evidence | None = None
+
+
+class Given(Struct, frozen=True, omit_defaults=True):
+    """What passes before this one have handed out and the rows do not show yet."""
+
+    slots: dict[str, int] = {}  # budget → taken
+    hosts: frozenset[str] = frozenset()
+
+
+class Survey(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A pass over a rollout's hosts: who may go, and what holds the others back."""
+
+    rollout_id: str
+    orders: tuple[Order, ...] = ()
+    waiting: int = 0  # hosts without an order, these included
+    held: tuple[Held, ...] = ()  # in the order of gates
+    given: Given = Given()
+
+
+class Skip(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A host that its wave need not wait for any longer."""
+
+    rollout_id: str
+    host_id: str
+    wave: int
+    reason: str
+    state: HostState | None = None

@@ -1,0 +1,301 @@
+"""A rollout's plan: which hosts go with which wave, frozen when the rollout opens.
+
+    policy + hosts + budgets ──▶ plan ──▶ a blob by its digest ──▶ RolloutOpened names it
+
+A host goes with the first wave that takes it; a wave takes, by name, as many as its share or count
+says of those that are left. What no host falls into is dropped, so numbers are dense. Hosts that
+no wave takes are listed and left alone. The order in which hosts and budgets arrive decides
+nothing: equal fleets have equal plans.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.fleet.budgets import slots
+from tidegate.domain.fleet.claims import members
+from tidegate.domain.fleet.policies import check_policy, wave_names
+from tidegate.domain.fleet.refusals import MalformedPolicy
+from tidegate.domain.fleet.rows import Budget, Host
+from tidegate.domain.fleet.selectors import parse
+from tidegate.domain.hosts.facts import BudgetSlot
+from tidegate.domain.hosts.states import HostPolicy
+from tidegate.domain.rollouts.facts import OpenedWave
+from tidegate.errors import Invalid
+from tidegate.kernel import codec
+from tidegate.kernel.model import at_most
+
+HOSTS_MAX = 100_000  # of one plan
+BUDGETS_MAX = 100  # that are set at once
+BUDGETS_OF_HOST_MAX = 16  # an order steps the row of each, in one commit
+ALL_AT_ONCE = "rest"  # the one wave of a policy that names none
+
+
+class MalformedPlan(Invalid):
+    """A plan has a host in two waves: it was not made here."""
+
+    code = "malformed_plan"
+
+
+class PlannedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Hosts that go together, by name."""
+
+    name: str
+    hosts: tuple[str, ...]
+    soak_seconds: int = 0
+    failures_max: int = 0
+
+
+class PlannedBudget(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A budget that bounds this rollout: its slots, and which of the plan's hosts take one."""
+
+    budget_id: str
+    slots: int
+    members: int  # of the whole fleet, when the plan was made
+    hosts: tuple[str, ...] | None = None  # None: all of the plan
+
+
+class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a rollout follows from its opening to its end, whatever is edited meanwhile."""
+
+    channel: str
+    package: str
+    selector: str
+    policy: ChannelPolicy
+    waves: tuple[PlannedWave, ...] = ()
+    budgets: tuple[PlannedBudget, ...] = ()
+    unstaged: tuple[str, ...] = ()  # the channel's hosts that no wave takes
+
+    @property
+    def hosts(self) -> int:
+        return sum(len(wave.hosts) for wave in self.waves)
+
+    def host_policy(self, wave: int) -> HostPolicy:
+        """How a host of this wave passes through the rollout. A late one goes with the last."""
+        policy = self.policy
+        return HostPolicy(
+            soak_seconds=self.waves[wave].soak_seconds if wave < len(self.waves) else 0,
+            on_failure=policy.on_failure,
+            sustained_failure_seconds=policy.sustained_failure_seconds,
+            ack_seconds=policy.ack_seconds,
+            activation_seconds=policy.activation_seconds,
+            topology_seconds=policy.topology_seconds,
+            convergence_seconds=policy.convergence_seconds,
+            rollback_seconds=policy.rollback_seconds,
+            deferral_seconds=policy.deferral_seconds,
+        )
+
+
+def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> Plan:
+    """The plan by which a release would reach the channel's hosts now.
+
+    ``hosts`` are those of the whole fleet: a budget's share is of all that it means.
+
+    Raises:
+        MalformedPolicy, InvalidSelector: the policy cannot be carried out with these hosts.
+        LimitExceeded: HOSTS_MAX, BUDGETS_MAX or BUDGETS_OF_HOST_MAX is passed.
+    """
+    policy = channel.policy
+    check_policy(channel.channel, policy)
+    fleet = tuple(hosts)
+    ours = sorted(members(channel.selector, fleet), key=lambda host: host.host_id)
+    at_most("hosts of a plan", len(ours), HOSTS_MAX)
+    waves, unstaged = _waves(policy, ours)
+    placed = {name: number for number, wave in enumerate(waves) for name in wave.hosts}
+    _check_host_edges(policy, placed, {host.host_id for host in ours})
+    return Plan(
+        channel=channel.channel,
+        package=channel.package,
+        selector=channel.selector,
+        policy=policy,
+        waves=waves,
+        budgets=_budgets(budgets, fleet, placed),
+        unstaged=unstaged,
+    )
+
+
+def frozen(plan: Plan) -> tuple[bytes, str]:
+    """The plan as its blob, and the digest that names it."""
+    body = codec.encode(plan)
+    return body, f"sha256:{sha256(body).hexdigest()}"
+
+
+def thawed(body: bytes) -> Plan:
+    """The plan of a blob. Raises: InvalidInput."""
+    return codec.decode(body, Plan)
+
+
+def opened_waves(plan: Plan) -> tuple[OpenedWave, ...]:
+    """The waves in numbers, as the rollout's opening tells them."""
+    return tuple(
+        OpenedWave(
+            name=wave.name,
+            hosts=len(wave.hosts),
+            soak_seconds=wave.soak_seconds,
+            failures_max=wave.failures_max,
+        )
+        for wave in plan.waves
+    )
+
+
+# ── waves ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _waves(
+    policy: ChannelPolicy, ours: Sequence[Host]
+) -> tuple[tuple[PlannedWave, ...], tuple[str, ...]]:
+    """The waves that take some host, and the hosts that none takes."""
+    specs = policy.waves or (WaveSpec(name=ALL_AT_ONCE),)
+    names = wave_names(policy) or (ALL_AT_ONCE,)
+    left = list(ours)
+    waves = []
+    for name, spec in zip(names, specs, strict=True):
+        taken, left = _taken(spec, left, len(ours))
+        if taken:
+            waves.append(
+                PlannedWave(
+                    name=name,
+                    hosts=taken,
+                    soak_seconds=spec.soak_seconds,
+                    failures_max=failures_max(spec, len(taken)),
+                )
+            )
+    return tuple(waves), tuple(host.host_id for host in left)
+
+
+def _taken(spec: WaveSpec, left: Sequence[Host], total: int) -> tuple[tuple[str, ...], list[Host]]:
+    selector = parse(spec.selector)
+    size = wave_size(spec, total)
+    taken: list[str] = []
+    rest: list[Host] = []
+    for host in left:
+        if len(taken) < size and selector.matches(host.labels, host.host_id):
+            taken.append(host.host_id)
+        else:
+            rest.append(host)
+    return tuple(taken), rest
+
+
+def wave_size(spec: WaveSpec, total: int) -> int:
+    """How many hosts a wave takes at most, in a channel of this many.
+
+    A share is rounded down, and never to nothing: a canary of 5 % of ten hosts is one host.
+    """
+    if spec.count is not None:
+        return spec.count
+    if spec.percent is not None:
+        return max(1, spec.percent * total // 100)
+    return total
+
+
+def failures_max(spec: WaveSpec, hosts: int) -> int:
+    """How many failures a wave of this many hosts allows for. A share is rounded down."""
+    bounds = []
+    if spec.failures_max is not None:
+        bounds.append(spec.failures_max)
+    if spec.failures_max_percent is not None:
+        bounds.append(spec.failures_max_percent * hosts // 100)
+    return min(bounds, default=0)
+
+
+def _check_host_edges(policy: ChannelPolicy, placed: dict[str, int], ours: set[str]) -> None:
+    """Raises: MalformedPolicy: an edge that no rollout by this plan could satisfy."""
+    for edge in policy.host_edges:
+        for host_id in (edge.before, edge.after):
+            if host_id not in ours:
+                raise MalformedPolicy(
+                    f"{edge.after} waits for {edge.before}, "
+                    f"but {host_id} is no enrolled host of the channel",
+                    host_id=host_id,
+                )
+        after = placed.get(edge.after)
+        before = placed.get(edge.before)
+        if after is None:
+            continue  # it is not rolled out to, so it waits for nothing
+        if before is None or before > after:
+            where = "in no wave" if before is None else f"in wave {before}"
+            raise MalformedPolicy(
+                f"{edge.after}, in wave {after}, waits for {edge.before}, {where}",
+                host_id=edge.after,
+            )
+
+
+# ── budgets ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _budgets(
+    budgets: Iterable[Budget], fleet: Sequence[Host], placed: dict[str, int]
+) -> tuple[PlannedBudget, ...]:
+    """The bounds that some host of the plan falls under, by name."""
+    standing = [budget for budget in budgets if not budget.removed]
+    at_most("budgets", len(standing), BUDGETS_MAX)
+    planned = []
+    times: dict[str, int] = {}
+    for budget in sorted(standing, key=lambda item: item.budget_id):
+        meant = members(budget.selector, fleet)
+        allowed = slots(budget, len(meant))
+        bounded = tuple(sorted(host.host_id for host in meant if host.host_id in placed))
+        if allowed is None or not bounded:
+            continue
+        for host_id in bounded:
+            times[host_id] = times.get(host_id, 0) + 1
+        planned.append(
+            PlannedBudget(
+                budget_id=budget.budget_id,
+                slots=allowed,
+                members=len(meant),
+                hosts=None if len(bounded) == len(placed) else bounded,
+            )
+        )
+    at_most("budgets of one host", max(times.values(), default=0), BUDGETS_OF_HOST_MAX)
+    return tuple(planned)
+
+
+# ── the plan, looked up by host ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A plan turned round, to be asked by host. Made once per plan, in one walk over it."""
+
+    plan: Plan
+    waves: dict[str, int]  # host → wave
+    before: dict[str, tuple[str, ...]]  # host → the hosts that it waits for
+    budgets: dict[str, tuple[BudgetSlot, ...]]  # host → its budgets; not all of the plan's
+    everyone: tuple[BudgetSlot, ...]  # the budgets of every host of the plan
+
+    def slots_of(self, host_id: str) -> tuple[BudgetSlot, ...]:
+        """The budgets that an order for this host takes a slot of."""
+        own = self.budgets.get(host_id)
+        return self.everyone if own is None else (*self.everyone, *own)
+
+
+def chart(plan: Plan) -> Chart:
+    """The plan by host. Raises: MalformedPlan."""
+    waves = {host: number for number, wave in enumerate(plan.waves) for host in wave.hosts}
+    if len(waves) != plan.hosts:
+        times = Counter(host for wave in plan.waves for host in wave.hosts)
+        host, count = times.most_common(1)[0]
+        raise MalformedPlan(f"{host} is {count} times in the plan, allowed is once", host_id=host)
+    before: dict[str, tuple[str, ...]] = {}
+    for edge in plan.policy.host_edges:
+        if edge.after in waves:
+            before[edge.after] = (*before.get(edge.after, ()), edge.before)
+    own: dict[str, tuple[BudgetSlot, ...]] = {}
+    for budget in plan.budgets:
+        slot = BudgetSlot(budget.budget_id, budget.slots)
+        for host in budget.hosts or ():
+            own[host] = (*own.get(host, ()), slot)
+    everyone = tuple(
+        BudgetSlot(budget.budget_id, budget.slots)
+        for budget in plan.budgets
+        if budget.hosts is None
+    )
+    return Chart(plan, waves, before, own, everyone)

@@ -1,0 +1,112 @@
+"""A small fleet for the tests of planner and gates: hosts, a channel, a rollout, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace as altered
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.fleet.rows import Budget, Host
+from tidegate.domain.gates import Enlisted, FleetState, Seen, Sight, Standing
+from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.planner import Plan, chart, opened_waves, plan
+from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
+from tidegate.domain.rollouts.states import RolloutState
+
+T0 = datetime(2026, 5, 4, 8, 0, tzinfo=UTC)
+ROLLOUT = "stable@web.2"
+KEY = "ab" * 32
+
+
+def host(host_id: str, status: str = "enrolled", **labels: str) -> Host:
+    return Host(host_id=host_id, enrolled_at=T0, public_key=KEY, labels=labels, status=status)
+
+
+def fleet(count: int, **labels: str) -> list[Host]:
+    """web-00, web-01 …"""
+    return [host(f"web-{number:02}", **labels) for number in range(count)]
+
+
+def channel(*waves: WaveSpec, selector: str = "*", name: str = "stable", **policy: Any) -> Channel:
+    return Channel(
+        channel=name,
+        package="web",
+        selector=selector,
+        policy=ChannelPolicy(waves=waves, **policy),
+        created_at=T0,
+    )
+
+
+def tally(frozen: Plan, **changes: Any) -> RolloutTally:
+    opened = RolloutTally(
+        rollout_id=ROLLOUT,
+        channel=frozen.channel,
+        target_ref="web.2",
+        target_closure="sha256:new",
+        on_failure=OnFailure.ROLLBACK,
+        opened_at=T0,
+        retention_seconds=60,
+        plan_digest="sha256:plan",
+        state=RolloutState.ACTIVE,
+        waves=tuple(
+            WaveTally(name=wave.name, hosts=wave.hosts, failures_max=wave.failures_max)
+            for wave in opened_waves(frozen)
+        ),
+        edges=frozen.policy.edges,
+    )
+    return replace(opened, **changes)
+
+
+def standing(host_id: str, state: HostState, **more: Any) -> Standing:
+    return Standing(host_id=host_id, state=state, **more)
+
+
+def fleet_state(
+    where: Channel,
+    hosts: Iterable[Host],
+    budgets: Iterable[Budget] = (),
+    standings: Iterable[Standing] = (),
+    tally_changes: Mapping[str, Any] | None = None,
+) -> FleetState:
+    """The state in which nothing holds the rollout back. Versions: tally 10, channel 20, hosts
+    30, budgets 40, records 50.
+    """
+    hosts, budgets = tuple(hosts), tuple(budgets)
+    frozen = plan(where, hosts, budgets)
+    sight = Sight(
+        tally=Seen(tally(frozen, **(tally_changes or {})), 10),
+        chart=chart(frozen),
+        standings={item.host_id: Seen(item, 50) for item in standings},
+        failures=(),
+        quarantined=None,
+        pin=None,
+        latecomers=(),
+    )
+    return FleetState(
+        at=T0,
+        rollouts={ROLLOUT: sight},
+        channels={where.channel: Seen(where, 20)},
+        hosts={
+            item.host_id: Seen(Enlisted(item.host_id, item.status, item.silent_since), 30)
+            for item in hosts
+        },
+        orders={},
+        budgets={item.budget_id: Seen(item, 40) for item in budgets},
+        freezes=(),
+    )
+
+
+def with_sight(state: FleetState, /, **changes: Any) -> FleetState:
+    """The same, with something else about the rollout."""
+    changed = altered(state.rollouts[ROLLOUT], **changes)
+    return altered(state, rollouts={ROLLOUT: changed})
+
+
+def with_tally(seen: FleetState, /, **changes: Any) -> FleetState:
+    known = seen.rollouts[ROLLOUT].tally
+    return with_sight(seen, tally=Seen(replace(known.row, **changes), known.version))

@@ -1,0 +1,437 @@
+"""The fleet: how hosts come and go, whom channels claim, and that the rows are what happened."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.domain.desk import Orchard
+from tests.domain.harbour import KEY, T0, host
+from tidegate.domain import fleet
+from tidegate.domain.channels import facts as channel_facts
+from tidegate.domain.channels.facts import ChannelCreated, ChannelEdited, ChannelPolicy
+from tidegate.domain.fleet.claims import check_scope, claims
+from tidegate.domain.fleet.folds import CHANNELS_MAX, step_fleet, step_host
+from tidegate.domain.fleet.policies import check_edges
+from tidegate.domain.fleet.refusals import (
+    BudgetNotFound,
+    HostGone,
+    HostIsEnrolled,
+    HostNotFound,
+    InvalidLabel,
+    InvalidSelector,
+    MalformedPolicy,
+    SelectorOverlap,
+)
+from tidegate.domain.fleet.rows import (
+    Budget,
+    ChannelScope,
+    Fleet,
+    Host,
+    Liveness,
+    budget_key,
+    fleet_key,
+    host_key,
+)
+from tidegate.domain.fleet.slices import (
+    EnrollHost,
+    LabelHost,
+    NoteHeard,
+    NoteSilence,
+    RemoveBudget,
+    RetireHost,
+    RevokeHost,
+    SetBudget,
+    decide_silence,
+    enroll_host,
+    label_host,
+    note_heard,
+    note_silence,
+    remove_budget,
+    retire_host,
+    revoke_host,
+    set_budget,
+)
+from tidegate.domain.hosts import facts as host_facts
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import (
+    IllegalTransition,
+    InvalidInput,
+    LimitExceeded,
+)
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.replay import differences
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Schema
+from tidegate.kernel.vocabulary import Vocabulary
+
+OTHER_KEY = "cd" * 32
+
+open_channel = Slice(
+    name="open-channel",
+    command=ChannelCreated,
+    writes=(ChannelCreated,),
+    rows=lambda command: (),
+    decide=lambda rows, command, now: (command,),
+)
+SCHEMA = Schema(
+    Vocabulary(
+        (*channel_facts.FACTS, *fleet.FACTS, *host_facts.FACTS), (*fleet.SLICES, open_channel)
+    ),
+    fleet.COLLECTIONS,
+)
+FOLDS = Folds(SCHEMA, fleet.FOLDS)
+
+
+class Yard(Orchard):
+    """A fleet on a store in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(SCHEMA), FOLDS)
+
+    def enroll(self, host_id: str = "web-01", key: str = KEY, **labels: str) -> int:
+        command = EnrollHost(host_id=host_id, public_key=key, labels=labels, operator="user_op")
+        return len(self.control.execute(enroll_host, command).facts)
+
+    def label(self, host_id: str = "web-01", **labels: str) -> int:
+        command = LabelHost(host_id=host_id, labels=labels, operator="user_op")
+        return len(self.control.execute(label_host, command).facts)
+
+    def leave(self, item: Slice, command: Any) -> int:
+        said = command(host_id="web-01", operator="user_op", reason="broken")
+        return len(self.control.execute(item, said).facts)
+
+    def channel(self, name: str, selector: str, package: str = "web") -> None:
+        self.control.execute(open_channel, created(name, selector, package))
+
+    def host(self, host_id: str = "web-01") -> Host:
+        found = self.row(host_key(host_id))
+        assert isinstance(found, Host)
+        return found
+
+    def fleet(self) -> Fleet:
+        found = self.row(fleet_key())
+        assert isinstance(found, Fleet)
+        return found
+
+
+def created(name: str, selector: str, package: str = "web", **policy: Any) -> ChannelCreated:
+    return ChannelCreated(
+        channel=name,
+        operator="user_op",
+        at=T0,
+        package=package,
+        selector=selector,
+        policy=ChannelPolicy(**policy),
+    )
+
+
+@pytest.fixture
+def yard() -> Yard:
+    return Yard()
+
+
+# ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_knows_a_host_by_its_key_and_labels_once_it_enrolled(yard: Yard) -> None:
+    assert yard.enroll(role="web") == 1
+
+    assert yard.host().labels == {"role": "web"}
+    assert yard.host().public_key == KEY
+    assert yard.fleet().hosts == 1
+    assert differences(yard.store, FOLDS) == []
+
+
+def test_hears_the_same_enrollment_twice_and_says_nothing(yard: Yard) -> None:
+    yard.enroll(role="web")
+
+    assert yard.enroll(role="web") == 0
+    assert yard.types() == ["HostEnrolled"]
+
+
+def test_lets_no_second_key_take_a_host_over(yard: Yard) -> None:
+    yard.enroll()
+
+    with pytest.raises(HostIsEnrolled):
+        yard.enroll(key=OTHER_KEY)
+    assert yard.host().public_key == KEY
+
+
+def test_takes_a_revoked_host_back_by_a_new_key_with_the_labels_it_had(yard: Yard) -> None:
+    yard.enroll(role="web")
+    yard.leave(revoke_host, RevokeHost)
+    assert yard.host().status == "revoked"
+
+    again = EnrollHost(host_id="web-01", public_key=OTHER_KEY)
+    yard.control.execute(enroll_host, again)
+
+    assert (yard.host().status, yard.host().public_key) == ("enrolled", OTHER_KEY)
+    assert yard.host().labels == {"role": "web"}
+    assert yard.fleet().hosts == 1
+    assert differences(yard.store, FOLDS) == []
+
+
+def test_never_takes_a_retired_host_back(yard: Yard) -> None:
+    yard.enroll()
+    assert yard.leave(retire_host, RetireHost) == 1
+    assert yard.leave(retire_host, RetireHost) == 0
+
+    with pytest.raises(HostGone):
+        yard.enroll()
+    with pytest.raises(HostGone):
+        yard.label(role="db")
+    with pytest.raises(HostGone):
+        yard.leave(revoke_host, RevokeHost)
+    assert yard.fleet().hosts == 0
+    assert differences(yard.store, FOLDS) == []
+
+
+def test_replaces_all_labels_at_once_and_only_if_they_differ(yard: Yard) -> None:
+    yard.enroll(role="web", zone="a")
+
+    assert yard.label(role="db") == 1
+    assert yard.label(role="db") == 0
+    assert yard.host().labels == {"role": "db"}
+
+
+@pytest.mark.parametrize(
+    ("item", "command"),
+    [
+        (label_host, LabelHost(host_id="web-09", labels={}, operator="user_op")),
+        (revoke_host, RevokeHost(host_id="web-09", operator="user_op", reason="x")),
+        (retire_host, RetireHost(host_id="web-09", operator="user_op", reason="x")),
+    ],
+    ids=lambda value: value.name if isinstance(value, Slice) else "",
+)
+def test_refuses_verbs_on_a_host_that_nobody_knows(yard: Yard, item: Slice, command: Any) -> None:
+    with pytest.raises(HostNotFound):
+        yard.control.execute(item, command)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"host_id": "Web 1"}, InvalidLabel),
+        ({"public_key": "ab"}, InvalidInput),
+        ({"public_key": KEY.upper()}, InvalidInput),
+        ({"labels": {"a b": "c"}}, InvalidLabel),
+        ({"labels": {"host": "web-02"}}, InvalidLabel),
+    ],
+)
+def test_refuses_a_malformed_enrollment(
+    yard: Yard, change: dict[str, Any], error: type[Exception]
+) -> None:
+    said: dict[str, Any] = {"host_id": "web-01", "public_key": KEY} | change
+
+    with pytest.raises(error):
+        yard.control.execute(enroll_host, EnrollHost(**said))
+    assert yard.types() == []
+
+
+@pytest.mark.parametrize("said", [("", "why"), ("user_op", ""), ("user_op", "  ")])
+def test_wants_to_know_who_takes_a_host_away_and_why(yard: Yard, said: tuple[str, str]) -> None:
+    yard.enroll()
+    operator, reason = said
+
+    for item, command in ((revoke_host, RevokeHost), (retire_host, RetireHost)):
+        with pytest.raises(InvalidInput):
+            yard.control.execute(item, command(host_id="web-01", operator=operator, reason=reason))
+
+
+def test_notes_silence_and_its_end_once_each(yard: Yard) -> None:
+    yard.enroll()
+    silence = NoteSilence(host_id="web-01", last_seen_at=T0)
+    heard = NoteHeard(host_id="web-01")
+
+    told = [
+        len(yard.control.execute(item, command).facts)
+        for item, command in (
+            (note_heard, heard),
+            (note_silence, silence),
+            (note_silence, silence),
+            (note_heard, heard),
+            (note_heard, heard),
+        )
+    ]
+
+    assert told == [0, 1, 0, 1, 0]
+    assert yard.host().silent_since is None
+    assert differences(yard.store, FOLDS) == []
+
+
+def test_does_not_call_a_host_silent_that_was_heard_meanwhile() -> None:
+    command = NoteSilence(host_id="web-01", last_seen_at=T0)
+    later = Liveness(host_id="web-01", last_seen_at=T0 + timedelta(seconds=1))
+
+    assert decide_silence((host("web-01"), later), command, T0) == ()
+    assert len(decide_silence((host("web-01"), None), command, T0)) == 1
+    assert decide_silence((host("web-01", "retired"), None), command, T0) == ()
+    assert decide_silence((None, None), command, T0) == ()
+
+
+def test_steps_no_host_that_never_enrolled() -> None:
+    with pytest.raises(IllegalTransition):
+        step_host(None, fleet.facts.HostHeard(host_id="web-01", at=T0), T0)
+
+
+# ── claims ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_refuses_labels_that_put_a_host_in_two_channels_of_a_package(yard: Yard) -> None:
+    yard.channel("canary", "canary")
+    yard.channel("stable", "role=web")
+    yard.channel("other", "role=web", package="db")
+
+    with pytest.raises(SelectorOverlap) as refusal:
+        yard.enroll(role="web", canary="yes")
+    assert refusal.value.facts["channels"] == ("canary", "stable")
+    yard.enroll(role="web")
+    with pytest.raises(SelectorOverlap):
+        yard.label(role="web", canary="yes")
+
+    assert yard.host().labels == {"role": "web"}
+    assert differences(yard.store, FOLDS) == []
+
+
+def test_decides_again_on_labels_when_a_channel_claims_them_meanwhile(yard: Yard) -> None:
+    yard.channel("stable", "role=web")
+    yard.enroll(role="web")
+    rival = yard.rival()
+    yard.desk.before.append(lambda: rival.execute(open_channel, created("canary", "canary")))
+
+    with pytest.raises(SelectorOverlap):
+        yard.label(role="web", canary="yes")
+    assert yard.host().labels == {"role": "web"}
+
+
+def test_names_one_channel_of_each_package_that_claims_a_host() -> None:
+    scopes = (
+        ChannelScope("a", "web", "role=web"),
+        ChannelScope("b", "web", "role=db"),
+        ChannelScope("c", "db", "*"),
+    )
+
+    assert claims(scopes, "web-01", {"role": "web"}) == ["a", "c"]
+
+
+def test_lets_a_channel_claim_only_what_no_sibling_has() -> None:
+    scopes = (ChannelScope("a", "web", "zone=a"), ChannelScope("b", "web", "zone=b"))
+    hosts = [host("one", zone="a"), host("two", zone="b"), host("three", zone="c")]
+
+    check_scope(scopes, ChannelScope("b", "web", "zone in (b,c)"), hosts)  # its own claim, edited
+    check_scope(scopes, ChannelScope("c", "db", "*"), hosts)
+    with pytest.raises(SelectorOverlap) as refusal:
+        check_scope(scopes, ChannelScope("c", "web", "zone!=b"), hosts)
+    assert refusal.value.facts["channels"] == ("a", "c")
+    assert refusal.value.facts["host_id"] == "one"
+
+
+@pytest.mark.parametrize(("status", "claimed"), [("revoked", True), ("retired", False)])
+def test_keeps_the_place_of_a_host_that_may_come_back(status: str, claimed: bool) -> None:
+    scopes = (ChannelScope("a", "web", "*"),)
+    rival = ChannelScope("b", "web", "*")
+
+    if claimed:
+        with pytest.raises(SelectorOverlap):
+            check_scope(scopes, rival, [host("one", status)])
+    else:
+        check_scope(scopes, rival, [host("one", status)])
+
+
+def test_steps_the_one_row_of_the_fleet_at_every_change_of_hosts_and_channels(yard: Yard) -> None:
+    yard.channel("stable", "role=web")
+    yard.enroll(role="web")
+    yard.label(role="web", zone="a")
+    yard.leave(revoke_host, RevokeHost)
+    yard.leave(retire_host, RetireHost)
+
+    assert yard.fleet() == Fleet(
+        channels=(ChannelScope("stable", "web", "role=web"),), hosts=0, changes=5
+    )
+
+
+def test_follows_a_channel_whose_claim_was_edited() -> None:
+    known = step_fleet(Fleet(), created("b", "zone=b"), T0)
+    known = step_fleet(known, created("a", "zone=a", edges=("b",)), T0)
+    edited = ChannelEdited(
+        channel="b", operator="user_op", at=T0, selector="zone=c", policy=ChannelPolicy()
+    )
+
+    known = step_fleet(known, edited, T0)
+
+    assert known.channels == (
+        ChannelScope("a", "web", "zone=a", ("b",)),
+        ChannelScope("b", "web", "zone=c"),
+    )
+
+
+def test_bounds_how_many_channels_there_are() -> None:
+    full = Fleet(tuple(ChannelScope(f"c{n}", "p", "*") for n in range(CHANNELS_MAX)))
+
+    with pytest.raises(LimitExceeded):
+        step_fleet(full, created("more", "*"), T0)
+
+
+def test_refuses_channels_that_wait_for_each_other() -> None:
+    scopes = (ChannelScope("a", "p", "*"), ChannelScope("b", "q", "*", ("a",)))
+
+    check_edges(scopes, "c", ("a", "b"))
+    check_edges(scopes, "a", ())
+    with pytest.raises(MalformedPolicy, match="a → b → a"):
+        check_edges(scopes, "a", ("b",))
+    with pytest.raises(MalformedPolicy, match="no channel"):
+        check_edges(scopes, "a", ("x",))
+
+
+# ── budgets ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def bounded(**changes: Any) -> SetBudget:
+    said: dict[str, Any] = {"budget_id": "zone-a", "selector": "zone=a", "operator": "user_op"}
+    return SetBudget(**said | changes)
+
+
+def test_sets_changes_and_removes_a_budget_and_repeats_nothing(yard: Yard) -> None:
+    told = [
+        len(yard.control.execute(item, command).facts)
+        for item, command in (
+            (set_budget, bounded(max_in_flight=2)),
+            (set_budget, bounded(max_in_flight=2)),
+            (set_budget, bounded(max_in_flight=3, max_in_flight_pct=10)),
+            (remove_budget, RemoveBudget(budget_id="zone-a", operator="user_op")),
+            (remove_budget, RemoveBudget(budget_id="zone-a", operator="user_op")),
+            (set_budget, bounded(max_in_flight=2)),
+        )
+    ]
+
+    assert told == [1, 0, 1, 1, 0, 1]
+    assert yard.row(budget_key("zone-a")) == Budget(
+        budget_id="zone-a", selector="zone=a", max_in_flight=2
+    )
+    assert differences(yard.store, FOLDS) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"budget_id": "Zone A"}, InvalidInput),
+        ({"selector": "zone="}, InvalidSelector),
+        ({"max_in_flight": 0}, InvalidInput),
+        ({"max_in_flight_pct": 0}, InvalidInput),
+        ({"max_in_flight_pct": 101}, InvalidInput),
+        ({"operator": ""}, InvalidInput),
+    ],
+)
+def test_refuses_a_malformed_budget(
+    yard: Yard, change: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        yard.control.execute(set_budget, bounded(**change))
+
+
+def test_cannot_remove_a_budget_that_nobody_set(yard: Yard) -> None:
+    with pytest.raises(BudgetNotFound):
+        yard.control.execute(remove_budget, RemoveBudget(budget_id="x", operator="user_op"))

@@ -1,0 +1,743 @@
+"""The gates: each alone holds a host back and says why, their order is fixed, and one function
+explains them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace as altered
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.domain.harbour import (
+    ROLLOUT,
+    T0,
+    channel,
+    fleet,
+    fleet_state,
+    host,
+    standing,
+    with_sight,
+    with_tally,
+)
+from tidegate.domain.channels.facts import HostEdge, WaveSpec
+from tidegate.domain.channels.rows import Freeze
+from tidegate.domain.fleet.rows import Budget, Host
+from tidegate.domain.gates import (
+    GATES,
+    UNSTAGED,
+    Enlisted,
+    Evidence,
+    FleetState,
+    Given,
+    Latecomer,
+    Seen,
+    Standing,
+    Verdict,
+    explain,
+    gate_changes,
+    judge,
+    latecomers,
+    next_dispatches,
+    next_skips,
+    survey,
+)
+from tidegate.domain.hosts.facts import BudgetSlot
+from tidegate.domain.hosts.rows import HostOrder, HostRecord, ProbeFailure
+from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.provenance import Confidence, Mode, Provenance
+from tidegate.domain.releases.rows import Actual, Status
+from tidegate.domain.rollouts.rows import Gate, Quarantined, RolloutGates
+from tidegate.domain.rollouts.states import DISPATCHABLE, RolloutState
+from tidegate.errors import NotFound
+from tidegate.kernel import codec
+
+NAMES = (
+    "halted",
+    "dispatchable",
+    "paused",
+    "freeze",
+    "hold",
+    "quarantine",
+    "channel-edges",
+    "wave-promotion",
+    "host-edge",
+    "disruption-budget",
+    "probe-failures",
+    "freshness",
+    "host-busy",
+    "host-silent",
+)
+SECOND = timedelta(seconds=1)
+WHO = "web-01"  # of wave 1, behind web-00 by an edge and a wave
+POLICY: dict[str, Any] = {
+    "edges": ("base",),
+    "freshness_seconds": 60,
+    "host_edges": (HostEdge("web-00", WHO),),
+}
+
+
+def pin(age: timedelta = timedelta(), release: str = "web.2") -> Seen[Actual]:
+    observed = (T0 - age).isoformat().replace("+00:00", "Z")
+    provenance = Provenance(Mode.NATIVE, "ci", "build", "run-1", observed, observed, ())
+    return Seen(
+        Actual(
+            scope="stable",
+            status=Status.ACTIVE,
+            pinned_release_id=release,
+            digest="sha256:new",
+            provenance=provenance,
+            confidence=Confidence("high", ("built here",)),
+            updated_at=T0,
+            version=1,
+        ),
+        80,
+    )
+
+
+def failing(host_id: str, wave: int) -> Seen[ProbeFailure]:
+    return Seen(
+        ProbeFailure(
+            rollout_id=ROLLOUT, host_id=host_id, probe_name="http", wave=wave, observed_at=T0
+        ),
+        60,
+    )
+
+
+def base(state: RolloutState | None) -> Seen[Any]:
+    newest = None if state is None else "base@os.1"
+    return Seen(replace(channel(name="base"), newest_rollout_id=newest, newest_state=state), 21)
+
+
+def open_to(*standings: Standing, budget: Budget | None = None) -> FleetState:
+    """A state in which every gate has something to look at, and lets WHO through."""
+    bound = budget or Budget(budget_id="all", selector="*", max_in_flight=2, in_flight=1)
+    state = fleet_state(
+        channel(WaveSpec(count=1), WaveSpec(), **POLICY),
+        fleet(3),
+        (bound,),
+        standings or (standing("web-00", HostState.CONVERGED),),
+        {"current_wave": 1},
+    )
+    state = altered(state, channels={**state.channels, "base": base(RolloutState.TERMINAL)})
+    return with_sight(state, pin=pin())
+
+
+def with_channel(state: FleetState, **changes: Any) -> FleetState:
+    known = state.channels["stable"]
+    changed = known._replace(row=replace(known.row, **changes))
+    return altered(state, channels={**state.channels, "stable": changed})
+
+
+def with_base(state: FleetState, newest: RolloutState | None) -> FleetState:
+    return altered(state, channels={**state.channels, "base": base(newest)})
+
+
+def with_host(state: FleetState, **changes: Any) -> FleetState:
+    known = state.hosts[WHO]
+    return altered(
+        state, hosts={**state.hosts, WHO: known._replace(row=replace(known.row, **changes))}
+    )
+
+
+def with_standings(state: FleetState, *standings: Standing) -> FleetState:
+    return with_sight(state, standings={item.host_id: Seen(item, 50) for item in standings})
+
+
+def frozen(state: FleetState, **changes: Any) -> FleetState:
+    freeze = Freeze(freeze_id="f1", operator="user_op", reason="holidays", started_at=T0)
+    return altered(state, freezes=(Seen(replace(freeze, **changes), 70),))
+
+
+def quarantined(state: FleetState) -> FleetState:
+    row = Quarantined(
+        channel="stable",
+        closure_hash="sha256:new",
+        quarantined_at=T0,
+        rollout_id="stable@web.1",
+        host_id="web-09",
+        reason="rolled back",
+    )
+    return with_sight(state, quarantined=Seen(row, 61))
+
+
+def busy(state: FleetState) -> FleetState:
+    return altered(state, orders={WHO: Seen(HostOrder(WHO, "other@db.1", 1), 63)})
+
+
+# Each gate: how it is shut, what it says, and the row that it stands on.
+SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, Evidence | None]] = {
+    "halted": (
+        lambda state: with_tally(state, halted_at=T0, halted_by="web-00"),
+        "halted: web-00 failed",
+        Evidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
+    ),
+    "dispatchable": (
+        lambda state: with_tally(state, state=RolloutState.SUPERSEDED),
+        "the rollout is Superseded",
+        Evidence("rollout_tallies", ROLLOUT, 10),
+    ),
+    "paused": (
+        lambda state: with_tally(state, paused_at=T0, paused_by="user_op"),
+        "paused by user_op",
+        Evidence("rollout_tallies", ROLLOUT, 10),
+    ),
+    "freeze": (frozen, "freeze f1: holidays", Evidence("freezes", "f1", 70)),
+    "hold": (
+        lambda state: with_channel(state, held_at=T0, held_by="user_op", held_reason="audit"),
+        "channel stable is held by user_op: audit",
+        Evidence("channels", "stable", 20),
+    ),
+    "quarantine": (
+        quarantined,
+        "sha256:new is quarantined on stable: rolled back on web-09",
+        Evidence("quarantined_closures", "stable/sha256:new", 61),
+    ),
+    "channel-edges": (
+        lambda state: with_base(state, RolloutState.ACTIVE),
+        "waits for base@os.1, which is Active",
+        Evidence("channels", "base", 21),
+    ),
+    "wave-promotion": (
+        lambda state: with_tally(state, current_wave=0),
+        "wave 1 waits for wave 0",
+        Evidence("rollout_tallies", ROLLOUT, 10),
+    ),
+    "host-edge": (
+        lambda state: with_standings(state, standing("web-00", HostState.SOAKING)),
+        "waits for web-00, which is Soaking",
+        Evidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
+    ),
+    "disruption-budget": (
+        lambda state: altered(
+            state, budgets={"all": Seen(replace(state.budgets["all"].row, in_flight=2), 40)}
+        ),
+        "budget all: 2 of 2 in flight",
+        Evidence("budgets", "all", 40),
+    ),
+    "probe-failures": (
+        lambda state: with_sight(state, failures=(failing("web-00", 0),)),
+        "probe http fails on web-00, of wave 0",
+        Evidence("probe_failures", f"{ROLLOUT}/web-00/http", 60),
+    ),
+    "freshness": (
+        lambda state: with_sight(state, pin=pin(61 * SECOND)),
+        "the pin's evidence was observed at 2026-05-04T07:58:59Z, more than 60 s ago",
+        Evidence("release_actual", "RELEASE#stable/ACTUAL", 80),
+    ),
+    "host-busy": (
+        busy,
+        "the host is busy with other@db.1",
+        Evidence("host_orders", WHO, 63),
+    ),
+    "host-silent": (
+        lambda state: with_host(state, silent_since=T0),
+        "nothing was heard of the host since 2026-05-04T08:00:00+00:00",
+        Evidence("hosts", WHO, 30),
+    ),
+}
+
+
+def names(state: FleetState, **more: Any) -> list[str]:
+    return [order.host_id for order in next_dispatches(state, ROLLOUT, **more)]
+
+
+def shut(state: FleetState, host_id: str = WHO) -> list[str]:
+    return [verdict.gate for verdict in judge(state, ROLLOUT, host_id) if not verdict.passed]
+
+
+# ── each alone ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_asks_in_a_fixed_order_and_lets_through_when_every_gate_is_open() -> None:
+    verdicts = judge(open_to(), ROLLOUT, WHO)
+
+    assert tuple(verdict.gate for verdict in verdicts) == NAMES
+    assert all(verdict.passed and verdict.reason for verdict in verdicts)
+    assert names(open_to()) == [WHO]  # the budget has one slot left
+    assert set(SHUT) == set(NAMES)
+
+
+@pytest.mark.parametrize("gate", NAMES)
+def test_is_held_back_by_each_gate_alone_which_says_why_and_by_what(gate: str) -> None:
+    close, reason, evidence = SHUT[gate]
+    state = close(open_to())
+
+    found = [verdict for verdict in judge(state, ROLLOUT, WHO) if not verdict.passed]
+
+    assert found == [Verdict(gate=gate, passed=False, reason=reason, evidence=evidence)]
+    assert WHO not in names(state)
+    assert explain(state, ROLLOUT, WHO).answer == f"{gate}: {reason}"
+
+
+@pytest.mark.parametrize("gate", NAMES)
+def test_counts_a_host_against_the_first_gate_that_is_shut(gate: str) -> None:
+    """All gates from this one on are shut: the pass names this one, `explain` names all."""
+    state = open_to()
+    for later in NAMES[NAMES.index(gate) :]:
+        state = SHUT[later][0](state)
+
+    assert shut(state) == list(NAMES[NAMES.index(gate) :])
+    (held,) = [item for item in survey(state, ROLLOUT).held if item.host_id == WHO]
+    assert held.gate == gate
+
+
+@pytest.mark.parametrize("gate", NAMES)
+def test_explains_a_rollout_by_how_many_hosts_each_gate_holds(gate: str) -> None:
+    state = SHUT[gate][0](open_to())
+
+    found = explain(state, ROLLOUT)
+
+    told = {verdict.gate: verdict for verdict in found.verdicts}
+    assert tuple(told) == NAMES
+    assert not told[gate].passed
+    assert told[gate].hosts >= 1
+    assert told[gate].evidence == SHUT[gate][2]
+    assert found.waiting == 2
+    assert found.ready == len(names(state))
+
+
+# ── what opens them ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("state", list(RolloutState))
+def test_gives_orders_only_in_states_that_are_under_way(state: RolloutState) -> None:
+    found = shut(with_tally(open_to(), state=state))
+
+    assert found == ([] if state in DISPATCHABLE else ["dispatchable"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "stops"),
+    [
+        ({"channels": ("stable",)}, True),
+        ({"channels": ("other",)}, False),
+        ({"until": T0 + SECOND}, True),
+        ({"until": T0}, False),
+    ],
+)
+def test_freezes_the_channels_it_names_until_its_time(changes: dict[str, Any], stops: bool) -> None:
+    assert shut(frozen(open_to(), **changes)) == (["freeze"] if stops else [])
+
+
+@pytest.mark.parametrize(
+    ("newest", "stops"),
+    [
+        (None, False),
+        (RolloutState.OPENING, True),
+        (RolloutState.CONVERGING, True),
+        (RolloutState.REVERTED, True),
+        (RolloutState.FAILED, True),
+        (RolloutState.TERMINAL, False),
+        (RolloutState.SUPERSEDED, False),
+        (RolloutState.PRUNED, False),
+    ],
+)
+@pytest.mark.req("RO-5", engines=None, reason="a pure function")
+def test_waits_for_the_newest_rollout_of_a_channel_that_comes_first(
+    newest: RolloutState | None, stops: bool
+) -> None:
+    assert shut(with_base(open_to(), newest)) == (["channel-edges"] if stops else [])
+
+
+def test_waits_for_no_channel_that_does_not_exist() -> None:
+    state = open_to()
+
+    assert shut(altered(state, channels={"stable": state.channels["stable"]})) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "stops"),
+    [
+        (None, True),
+        (standing("web-00", HostState.PENDING), True),
+        (standing("web-00", HostState.ACTIVATING), True),
+        (standing("web-00", HostState.DEFERRED), False),
+        (standing("web-00", HostState.CONVERGED), False),
+        (standing("web-00", HostState.FAILED), True),
+        (standing("web-00", HostState.REVERTED), True),
+        (standing("web-00", HostState.FAILED, left="waived"), False),
+        (standing("web-00", HostState.PENDING, left="skipped", attempt=0), False),
+    ],
+)
+def test_waits_for_a_host_that_comes_first_until_it_is_settled_or_left(
+    before: Standing | None, stops: bool
+) -> None:
+    state = with_standings(open_to(), *(() if before is None else (before,)))
+
+    assert shut(state) == (["host-edge"] if stops else [])
+
+
+@pytest.mark.parametrize(
+    ("failures", "left", "stops"),
+    [
+        ([failing("web-00", 0)], None, True),
+        ([failing("web-00", 0)], "waived", False),
+        ([failing("web-02", 1)], None, False),
+    ],
+)
+def test_heeds_probes_of_earlier_waves_whose_hosts_still_count(
+    failures: list[Seen[ProbeFailure]], left: str | None, stops: bool
+) -> None:
+    state = with_standings(open_to(), standing("web-00", HostState.CONVERGED, left=left))
+
+    found = shut(with_sight(state, failures=tuple(failures)))
+
+    assert found == (["probe-failures"] if stops else [])
+
+
+@pytest.mark.parametrize(
+    ("found", "stops"),
+    [
+        (pin(60 * SECOND), False),
+        (pin(61 * SECOND), True),
+        (pin(release="web.1"), True),
+        (None, True),
+    ],
+)
+def test_wants_a_pin_of_this_release_whose_evidence_is_fresh(
+    found: Seen[Actual] | None, stops: bool
+) -> None:
+    assert shut(with_sight(open_to(), pin=found)) == (["freshness"] if stops else [])
+
+
+@pytest.mark.parametrize("status", ["revoked", "retired"])
+def test_sends_nothing_to_a_host_that_is_not_enrolled(status: str) -> None:
+    state = with_host(open_to(), status=status)
+
+    assert shut(state) == ["host-silent"]
+    assert explain(state, ROLLOUT, WHO).answer == f"host-silent: the host is {status}"
+
+
+def test_sends_nothing_to_a_host_that_the_fleet_does_not_know() -> None:
+    assert shut(altered(open_to(), hosts={})) == ["host-silent"]
+
+
+# ── waves and attempts ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RO-12", engines=None, reason="a pure function; the journey runs on engines")
+def test_sends_a_wave_only_when_the_cursor_has_reached_it() -> None:
+    state = fleet_state(channel(WaveSpec(count=2), WaveSpec()), fleet(4))
+
+    assert names(state) == ["web-00", "web-01"]
+    assert names(with_tally(state, current_wave=1)) == ["web-00", "web-01", "web-02", "web-03"]
+
+
+def test_tells_a_host_that_no_wave_takes_from_one_that_must_wait() -> None:
+    state = fleet_state(channel(WaveSpec(count=1)), fleet(2))
+
+    assert shut(state, "web-01") == [UNSTAGED]
+    assert explain(state, ROLLOUT, "web-01").wave is None
+    assert explain(state, ROLLOUT).unstaged == 1
+    assert names(state) == ["web-00"]
+
+
+@pytest.mark.parametrize(
+    ("known", "attempt", "ordered"),
+    [
+        (standing("web-00", HostState.PENDING, busy=True), 1, None),
+        (standing("web-00", HostState.PENDING, busy=True), 2, None),
+        (standing("web-00", HostState.PENDING, cancelled_at=T0), 1, 2),
+        (standing("web-00", HostState.PENDING, cancelled_at=T0), 2, 2),
+        (standing("web-00", HostState.SOAKING, busy=True), 2, None),
+        (standing("web-00", HostState.CONVERGED), 2, None),
+        (standing("web-00", HostState.DEFERRED), 2, None),
+        (standing("web-00", HostState.FAILED), 1, None),
+        (standing("web-00", HostState.FAILED), 2, 2),
+        (standing("web-00", HostState.REVERTED), 2, 2),
+        (standing("web-00", HostState.FAILED, attempt=2), 2, None),
+        (standing("web-00", HostState.FAILED, left="waived"), 2, None),
+        (standing("web-00", HostState.FAILED, busy=True), 2, None),
+    ],
+)
+def test_orders_a_host_once_per_attempt(known: Standing, attempt: int, ordered: int | None) -> None:
+    state = fleet_state(channel(), fleet(1), (), (known,), {"attempt": attempt})
+
+    orders = next_dispatches(state, ROLLOUT)
+
+    assert [order.attempt for order in orders] == ([] if ordered is None else [ordered])
+    if ordered is None:
+        assert f"{known.left or known.state}" in explain(state, ROLLOUT, "web-00").answer
+
+
+def test_says_in_an_order_all_that_its_reservation_needs() -> None:
+    budget = Budget(budget_id="all", selector="*", max_in_flight_pct=50)
+    state = fleet_state(channel(WaveSpec(soak_seconds=9)), fleet(2), (budget,))
+
+    (order,) = next_dispatches(state, ROLLOUT)
+
+    assert (order.rollout_id, order.host_id, order.wave) == (ROLLOUT, "web-00", 0)
+    assert (order.channel, order.target_closure) == ("stable", "sha256:new")
+    assert order.policy == HostPolicy(soak_seconds=9)
+    assert order.budgets == (BudgetSlot("all", 1),)
+    assert (order.attempt, order.late) == (1, False)
+
+
+def test_hands_out_no_more_than_it_is_asked_for_and_the_rest_next_time() -> None:
+    state = fleet_state(channel(), fleet(5))
+
+    first = survey(state, ROLLOUT, orders_max=2)
+
+    assert [order.host_id for order in first.orders] == ["web-00", "web-01"]
+    assert (first.waiting, first.held) == (5, ())
+
+
+def test_remembers_between_passes_of_one_tick_what_it_handed_out() -> None:
+    budget = Budget(budget_id="all", selector="*", max_in_flight=3)
+    state = fleet_state(channel(), fleet(5), (budget,))
+
+    first = survey(state, ROLLOUT, orders_max=2)
+    second = survey(state, ROLLOUT, first.given)
+
+    assert first.given == Given({"all": 2}, frozenset({"web-00", "web-01"}))
+    assert [order.host_id for order in second.orders] == ["web-02"]
+    assert [(item.gate, item.hosts) for item in second.held] == [
+        ("disruption-budget", 2),
+        ("host-busy", 2),
+    ]
+
+
+def test_knows_only_rollouts_that_were_loaded() -> None:
+    for ask in (
+        lambda: survey(open_to(), "stable@web.9"),
+        lambda: judge(open_to(), "stable@web.9", WHO),
+        lambda: explain(open_to(), "stable@web.9", WHO),
+        lambda: next_skips(open_to(), "stable@web.9"),
+    ):
+        with pytest.raises(NotFound):
+            ask()
+
+
+def test_reads_its_view_of_a_host_from_the_stored_bytes_of_larger_rows() -> None:
+    record = HostRecord(
+        rollout_id=ROLLOUT,
+        host_id=WHO,
+        channel="stable",
+        state=HostState.PENDING,
+        target_closure="sha256:new",
+        wave=3,
+        policy=HostPolicy(),
+        dispatched_at=T0,
+        attempt=2,
+        left="skipped",
+        busy=True,
+        cancelled_at=T0,
+    )
+    known = replace(host(WHO, "revoked"), silent_since=T0)
+
+    assert codec.decode(codec.encode(record), Standing) == Standing(
+        host_id=WHO,
+        state=HostState.PENDING,
+        wave=3,
+        attempt=2,
+        left="skipped",
+        busy=True,
+        cancelled_at=T0,
+    )
+    assert codec.decode(codec.encode(known), Enlisted) == Enlisted(WHO, "revoked", T0)
+    assert set(Standing.__struct_fields__) <= set(HostRecord.__struct_fields__)
+    assert set(Enlisted.__struct_fields__) <= set(Host.__struct_fields__)
+
+
+def test_answers_for_a_rollout_that_nobody_waits_in_and_for_one_that_goes_on() -> None:
+    state = fleet_state(channel(), fleet(2))
+    done = with_standings(state, *(standing(f"web-0{n}", HostState.CONVERGED) for n in (0, 1)))
+
+    assert explain(state, ROLLOUT).answer == "2 of 2 hosts get their order with the next pass"
+    assert "no host waits" in explain(done, ROLLOUT).answer
+    assert "its order goes out" in explain(state, ROLLOUT, "web-00").answer
+    assert [gate.name for gate in GATES] == list(NAMES)
+
+
+# ── late hosts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def finished(**changes: Any) -> FleetState:
+    state = fleet_state(
+        channel(WaveSpec(count=2)),
+        fleet(3),
+        (),
+        (
+            standing("web-00", HostState.CONVERGED),
+            standing("web-01", HostState.PENDING, left="skipped", attempt=0),
+        ),
+        {"state": RolloutState.TERMINAL, "terminal_at": T0, **changes},
+    )
+    state = altered(state, hosts={**state.hosts, "new": Seen(Enlisted("new"), 31)})
+    return with_channel(state, terminal_rollout_id=ROLLOUT)
+
+
+def joined(state: FleetState, *budgets: Budget) -> FleetState:
+    everybody = [*fleet(3), host("new"), host("gone", "retired")]
+    sight = state.rollouts[ROLLOUT]
+    found = latecomers(sight, state.channels["stable"].row, everybody, budgets)
+    return with_sight(state, latecomers=found)
+
+
+def test_finds_who_came_after_the_plan_or_was_skipped_but_not_who_no_wave_took() -> None:
+    budget = Budget(budget_id="b", selector="host=new", max_in_flight=1)
+    state = joined(finished(), budget, replace(budget, budget_id="gone", removed=True))
+
+    assert state.rollouts[ROLLOUT].latecomers == (
+        Latecomer("new", (BudgetSlot("b", 1),)),
+        Latecomer("web-01"),
+    )
+
+
+def test_sends_late_hosts_the_finished_release_apart_from_the_plan() -> None:
+    orders = next_dispatches(joined(finished()), ROLLOUT)
+
+    assert [(order.host_id, order.late, order.wave, order.attempt) for order in orders] == [
+        ("new", True, 0, 1),
+        ("web-01", True, 0, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        standing("web-01", HostState.FAILED, left="skipped"),
+        standing("web-01", HostState.PENDING, left="waived"),
+        standing("web-01", HostState.PENDING, left="skipped", late=True, busy=True),
+    ],
+    ids=["a failure that was allowed for", "waived", "late already"],
+)
+def test_does_not_try_again_by_itself_what_failed_was_waived_or_is_late_already(
+    known: Standing,
+) -> None:
+    state = with_standings(finished(), standing("web-00", HostState.CONVERGED), known)
+
+    assert [item.host_id for item in joined(state).rollouts[ROLLOUT].latecomers] == ["new"]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        joined(finished(state=RolloutState.ACTIVE, terminal_at=None)),
+        joined(finished(state=RolloutState.PRUNED)),
+        with_channel(joined(finished()), terminal_rollout_id="stable@web.3"),
+        with_channel(joined(finished()), terminal_rollout_id=None),
+        frozen(joined(finished())),
+        quarantined(joined(finished())),
+    ],
+    ids=["under way", "pruned", "another is newer", "none is through", "frozen", "quarantined"],
+)
+def test_sends_late_hosts_nothing_else(state: FleetState) -> None:
+    assert [order for order in next_dispatches(state, ROLLOUT) if order.late] == []
+
+
+# ── hosts that nobody waits for ───────────────────────────────────────────────────────────────────
+
+GRACE = 60
+
+
+def silent_state(known: Standing | None = None, **changes: Any) -> FleetState:
+    state = fleet_state(
+        channel(WaveSpec(count=1), WaveSpec(), offline_grace_seconds=GRACE),
+        fleet(2),
+        (),
+        () if known is None else (known,),
+    )
+    quiet = Enlisted("web-00", **({"silent_since": T0 - GRACE * SECOND} | changes))
+    return altered(state, hosts={**state.hosts, "web-00": Seen(quiet, 30)})
+
+
+def skipped(state: FleetState) -> list[tuple[str, HostState | None]]:
+    return [(skip.host_id, skip.state) for skip in next_skips(state, ROLLOUT)]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (silent_state(), [("web-00", None)]),
+        (silent_state(silent_since=T0 - (GRACE - 1) * SECOND), []),
+        (silent_state(silent_since=None), []),
+        (silent_state(silent_since=None, status="retired"), [("web-00", None)]),
+        (
+            silent_state(standing("web-00", HostState.PENDING, busy=True)),
+            [("web-00", HostState.PENDING)],
+        ),
+        (silent_state(standing("web-00", HostState.PENDING, left="skipped")), []),
+        (silent_state(standing("web-00", HostState.ACTIVATING)), []),
+        (silent_state(standing("web-00", HostState.FAILED)), []),
+        (silent_state(standing("web-00", HostState.DEFERRED)), []),
+        (
+            silent_state(standing("web-00", HostState.DEFERRED), status="retired"),
+            [("web-00", HostState.DEFERRED)],
+        ),
+        (with_tally(silent_state(), halted_at=T0), []),
+        (with_tally(silent_state(), state=RolloutState.SUPERSEDED), []),
+    ],
+)
+def test_gives_up_waiting_for_hosts_that_are_silent_or_gone(
+    state: FleetState, expected: list[tuple[str, HostState | None]]
+) -> None:
+    assert skipped(state) == expected
+
+
+def test_waits_for_silent_hosts_of_later_waves_and_where_no_grace_is_set() -> None:
+    state = silent_state()
+    later = altered(state, hosts={"web-00": state.hosts["web-01"], "web-01": state.hosts["web-00"]})
+    graceless = fleet_state(channel(), [replace(host("web-00"), silent_since=T0 - SECOND)])
+
+    assert skipped(later) == []
+    assert skipped(with_tally(later, current_wave=1)) == [("web-01", None)]
+    assert skipped(graceless) == []
+
+
+# ── defects of the system behind the seed (rollouts.md §6.2) ──────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": RolloutState.FAILED},
+        {"state": RolloutState.REVERTED},
+        {"halted_at": T0, "halted_by": "web-00"},
+    ],
+    ids=["failed", "reverted", "halted"],
+)
+def test_d03_sends_nothing_more_once_a_host_failed(changes: dict[str, Any]) -> None:
+    """D3: the planner ignores Failed and Reverted: it keeps dispatching."""
+    state = fleet_state(channel(), fleet(3), (), (standing("web-00", HostState.FAILED),), changes)
+
+    assert names(state) == []
+    assert survey(state, ROLLOUT).waiting == 2
+
+
+@pytest.mark.req("RO-10", engines=None, reason="the gate; rows are proved on engines")
+def test_d04_cannot_be_asked_without_saying_what_is_quarantined() -> None:
+    """D4: the quarantine set is never loaded, so that its gate is inert."""
+    state = fleet_state(channel(), fleet(3))
+    sight = state.rollouts[ROLLOUT]
+
+    assert names(state) == ["web-00", "web-01", "web-02"]
+    assert names(quarantined(state)) == []
+    loaded = {name: getattr(sight, name) for name in sight.__slots__ if name != "quarantined"}
+    with pytest.raises(TypeError, match="quarantined"):
+        type(sight)(**loaded)
+
+
+def test_d16_says_what_a_gate_does_only_when_it_changes() -> None:
+    """D16: gate decisions are logged every tick, so the log grows without bound."""
+    state = fleet_state(channel(WaveSpec(count=2), WaveSpec()), fleet(5))
+    stopped = frozen(state)
+
+    first = gate_changes(None, survey(stopped, ROLLOUT), T0)
+    known = RolloutGates(ROLLOUT, tuple(Gate(said.gate, said.reason, T0) for said in first))
+    again = gate_changes(known, survey(stopped, ROLLOUT), T0)
+    fewer = with_standings(stopped, standing("web-00", HostState.CONVERGED))
+    still = gate_changes(known, survey(fewer, ROLLOUT), T0)
+    thawed = gate_changes(known, survey(state, ROLLOUT), T0)
+
+    assert [(said.gate, said.blocked) for said in first] == [("freeze", True)]
+    assert first[0].reason == "web-00: freeze f1: holidays"
+    assert again == still == ()
+    assert [(said.gate, said.blocked) for said in thawed] == [
+        ("freeze", False),
+        ("wave-promotion", True),
+    ]
