@@ -1,0 +1,158 @@
+"""Orders on their way: what a poll hands to an agent, and how the queue is filled again.
+
+    DispatchReserved ──▶ queued ──▶ delivered, leased ──▶ acknowledged: the row goes
+                           ▲              │ the lease ran out, nothing was heard
+                           └──────────────┘
+
+The queue is work in flight. Whether an order still counts is for the records to say: one whose
+rollout stopped, or whose host moved on, is not handed out and is cleared away when it is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from tidegate.clock import Clock
+from tidegate.control.dispatch import has_stopped
+from tidegate.control.runtime import Submit
+from tidegate.domain.hosts.rows import (
+    DISPATCH_QUEUE,
+    HOST_ORDERS,
+    HostOrder,
+    HostRecord,
+    QueuedDispatch,
+    dispatch_key,
+    record_key,
+)
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.errors import VersionConflict
+from tidegate.kernel import codec
+from tidegate.kernel.model import ABSENT, Commit, Delete, Meta, Put, Record, Write
+from tidegate.kernel.store import Store
+
+LEASE_SECONDS = 30
+QUEUED_MAX = 32  # rows of one host that a poll looks at
+PAGE = 500
+ACTOR = Meta(actor="dispatcher")
+
+
+class Deliveries:
+    """Hands out orders, each under a lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        submit: Submit,
+        clock: Clock,
+        *,
+        lease_seconds: int = LEASE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._submit = submit
+        self._clock = clock
+        self._lease = timedelta(seconds=lease_seconds)
+
+    def poll(self, host_id: str) -> QueuedDispatch | None:
+        """The host's order, leased to this caller; None: there is none to hand out now.
+
+        Nothing is written unless there is one.
+        """
+        prefix = f"{host_id}/"
+        for record in self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX):
+            row = codec.decode(record.data, QueuedDispatch)
+            if row.lease_until is not None and row.lease_until > self._clock():
+                continue
+            delivered = self._deliver(record, row)
+            if delivered is not None:
+                return delivered
+        return None
+
+    def clear(self, host_id: str, rollout_id: str, attempt: int) -> None:
+        """The order was acknowledged or taken back: forget it. Twice is no fault."""
+        key = dispatch_key(host_id, rollout_id, attempt)
+        (record,) = self._store.get(key)
+        if record is not None:
+            self._write(Delete(key, record.version))
+
+    def refill(self) -> int:
+        """Queue every order that stands and is not queued; how many there were.
+
+        Raises:
+            Unavailable, Unknown.
+        """
+        count = 0
+        for order in self._orders():
+            record, tally = self._standing(order.rollout_id, order.host_id)
+            key = dispatch_key(order.host_id, order.rollout_id, order.attempt)
+            if record is None or tally is None or not _counts(record, tally, order.attempt):
+                continue
+            if self._store.get(key)[0] is None:
+                count += self._write(Put(key, codec.encode(queued(record)), ABSENT))
+        return count
+
+    def _deliver(self, stored: Record, row: QueuedDispatch) -> QueuedDispatch | None:
+        record, tally = self._standing(row.rollout_id, row.host_id)
+        if record is None or tally is None or not _counts(record, tally, row.attempt):
+            self._write(Delete(stored.key, stored.version))
+            return None
+        if tally.halted_at is not None or tally.paused_at is not None:
+            return None
+        now = self._clock()
+        leased = replace(
+            row,
+            delivered_at=row.delivered_at or now,
+            lease_until=now + self._lease,
+            deliveries=row.deliveries + 1,
+        )
+        landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
+        return leased if landed else None
+
+    def _standing(
+        self, rollout_id: str, host_id: str
+    ) -> tuple[HostRecord | None, RolloutTally | None]:
+        record, tally = self._store.get(record_key(rollout_id, host_id), tally_key(rollout_id))
+        return (
+            None if record is None else codec.decode(record.data, HostRecord),
+            None if tally is None else codec.decode(tally.data, RolloutTally),
+        )
+
+    def _orders(self) -> Iterator[HostOrder]:
+        after = ""
+        while page := self._store.range(HOST_ORDERS.name, after=after, limit=PAGE):
+            yield from (codec.decode(record.data, HostOrder) for record in page)
+            after = page[-1].key.id
+
+    def _write(self, write: Write) -> bool:
+        """Whether it landed; not: somebody else was faster, which is as good."""
+        try:
+            self._submit(Commit(self._clock(), ACTOR, writes=(write,))).result()
+        except VersionConflict:
+            return False
+        return True
+
+
+def queued(record: HostRecord) -> QueuedDispatch:
+    """The order of a record, as it stands in the queue before any delivery."""
+    return QueuedDispatch(
+        host_id=record.host_id,
+        rollout_id=record.rollout_id,
+        attempt=record.attempt,
+        channel=record.channel,
+        target_closure=record.target_closure,
+        wave=record.wave,
+        policy=record.policy,
+        enqueued_at=record.dispatched_at,
+    )
+
+
+def _counts(record: HostRecord, tally: RolloutTally, attempt: int) -> bool:
+    """Whether the order is the host's still: not acknowledged, not taken back, not void."""
+    if record.attempt != attempt or record.cancelled_at is not None:
+        return False
+    if tally.halted_at is not None:
+        return True  # it may be cleared and go on; it is held, not forgotten
+    return record.state is HostState.PENDING and not has_stopped(tally)

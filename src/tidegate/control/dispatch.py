@@ -1,0 +1,217 @@
+"""The dispatcher: it asks the gates about every open rollout and reserves the orders that may go.
+
+    open rollouts ──▶ FleetState ──▶ survey ──▶ reserve_dispatch, in packs through the lane
+                                        ├────▶ skip_host       who need not be waited for
+                                        ├────▶ change_gates    said on change only
+                                        └────▶ cancel_dispatch orders of a rollout that stopped
+
+A pass decides nothing by itself: each order is decided again on the rows, in its rollout's lane. A
+second dispatcher beside this one, or one that sees an old fleet, is refused, never harmful.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.control.lanes import PACK_MAX, Lanes
+from tidegate.control.runtime import Outcome
+from tidegate.control.sights import Sights
+from tidegate.domain.gates import FleetState, Given, Order, Skip, gate_changes, next_skips, survey
+from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
+from tidegate.domain.rollouts.facts import GateChanged
+from tidegate.domain.rollouts.reports import (
+    ReserveDispatch,
+    SkipHost,
+    reserve_dispatch,
+    skip_host,
+)
+from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
+from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
+from tidegate.domain.rollouts.states import DISPATCHABLE
+from tidegate.errors import Conflict, Gone, NotFound, Refused
+from tidegate.kernel.model import Meta
+from tidegate.kernel.slices import Slice
+
+ACTOR = Meta(actor="dispatcher")
+ORDERS_MAX = 10_000  # of one rollout in one pass
+
+# What a race with an agent, an operator or another dispatcher looks like: it is looked at again.
+LOST = (Refused, Conflict, NotFound, Gone)
+
+
+class Pass(Struct, frozen=True):
+    """What one pass did."""
+
+    rollouts: int = 0
+    ordered: int = 0
+    skipped: int = 0
+    cancelled: int = 0
+    lost: int = 0  # decisions that the rows refused by then
+
+
+class Dispatcher:
+    """Passes over open rollouts. ``wake`` hears of every host that has an order now."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        sights: Sights,
+        clock: Clock,
+        wake: Callable[[Sequence[str]], None] = lambda hosts: None,
+    ) -> None:
+        self._lanes = lanes
+        self._sights = sights
+        self._clock = clock
+        self._wake = wake
+
+    def run_pass(self, *, thorough: bool = False) -> Pass:
+        """Look at the rollouts that wait for orders; thorough: at all of them, at silent and late
+        hosts and at orders whose rollout stopped.
+        """
+        ids = [row.rollout_id for row in self._sights.open_rollouts()]
+        if thorough:
+            ids += self._terminal_rollouts(ids)
+        else:
+            ids = [id for id in ids if wants_orders(self._sights.tally(id).row)]
+        if not ids and not thorough:
+            return Pass()
+        state = self._sights.state(ids, self._clock(), late=thorough)
+        done = Pass(rollouts=len(ids))
+        if thorough:
+            done = _summed(done, self._cancel(state))
+        given = Given()
+        for rollout_id in ids:
+            found = survey(state, rollout_id, given, ORDERS_MAX)
+            given = found.given
+            done = _summed(done, self._order(rollout_id, found.orders))
+            self._say(rollout_id, gate_changes(self._gates(rollout_id), found, state.at))
+            if thorough:
+                done = _summed(done, self._skip(rollout_id, next_skips(state, rollout_id)))
+        return done
+
+    def _terminal_rollouts(self, known: Iterable[str]) -> list[str]:
+        """The rollouts that late hosts join: the last one of each channel that went through."""
+        through = (seen.row.terminal_rollout_id for seen in self._sights.channels())
+        return sorted({id for id in through if id is not None} - set(known))
+
+    def _gates(self, rollout_id: str) -> RolloutGates | None:
+        found = self._sights.row(gates_key(rollout_id), RolloutGates)
+        return None if found is None else found.row
+
+    # ── decisions ──
+
+    def _order(self, rollout_id: str, orders: Sequence[Order]) -> Pass:
+        reports = [(reserve_dispatch, _reservation(order)) for order in orders]
+        landed, lost = self._record(rollout_id, reports)
+        self._wake([report.host_id for report in landed if isinstance(report, ReserveDispatch)])
+        return Pass(ordered=len(landed), lost=lost)
+
+    def _skip(self, rollout_id: str, skips: Sequence[Skip]) -> Pass:
+        reports = [
+            (
+                skip_host,
+                SkipHost(
+                    rollout_id=rollout_id,
+                    host_id=skip.host_id,
+                    wave=skip.wave,
+                    reason=skip.reason,
+                ),
+            )
+            for skip in skips
+        ]
+        landed, lost = self._record(rollout_id, reports)
+        return Pass(skipped=len(landed), lost=lost)
+
+    def _cancel(self, state: FleetState) -> Pass:
+        """Take back what was not acknowledged, of rollouts that do not go on: hosts and budgets
+        are free for the next one.
+        """
+        orders: dict[str, list[str]] = {}
+        for host_id, seen in state.orders.items():
+            orders.setdefault(seen.row.rollout_id, []).append(host_id)
+        done = Pass()
+        for rollout_id, hosts in orders.items():
+            tally = self._sights.tally(rollout_id).row
+            if not has_stopped(tally):
+                continue
+            reason = "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
+            reports = [
+                (
+                    cancel_dispatch,
+                    CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason),
+                )
+                for host_id in hosts
+            ]
+            landed, lost = self._record(rollout_id, reports)
+            done = _summed(done, Pass(cancelled=len(landed), lost=lost))
+        return done
+
+    def _say(self, rollout_id: str, changes: Sequence[GateChanged]) -> None:
+        findings = tuple(GateFinding(item.gate, item.blocked, item.reason) for item in changes)
+        if findings:
+            command = ChangeGates(rollout_id=rollout_id, findings=findings)
+            self._record(rollout_id, [(change_gates, command)])
+
+    def _record(
+        self, rollout_id: str, reports: Sequence[tuple[Slice, Struct]]
+    ) -> tuple[list[Struct], int]:
+        """The reports that led to facts, and how many were refused.
+
+        Raises:
+            Unavailable, Unknown: the store; the next pass sees what stands.
+        """
+        landed: list[Struct] = []
+        lost = 0
+        for start in range(0, len(reports), PACK_MAX):
+            pack = reports[start : start + PACK_MAX]
+            futures = self._lanes.record_all(rollout_id, [(*report, ACTOR) for report in pack])
+            for (_, report), future in zip(pack, futures, strict=True):
+                outcome = _outcome(future)
+                if outcome is None:
+                    lost += 1
+                elif outcome.facts:
+                    landed.append(report)
+        return landed, lost
+
+
+def wants_orders(tally: RolloutTally) -> bool:
+    """Whether some host that is due has no order. Counted, so that a quiet rollout costs a row."""
+    if tally.state not in DISPATCHABLE or tally.halted_at or tally.paused_at:
+        return False
+    due = tally.waves[: tally.current_wave + 1]
+    return tally.attempt > 1 or any(wave.hosts > wave.joined + wave.left for wave in due)
+
+
+def has_stopped(tally: RolloutTally) -> bool:
+    """Whether its orders are void. One that is through still serves hosts that came late."""
+    if tally.halted_at is not None:
+        return True
+    return tally.state not in DISPATCHABLE and tally.terminal_at is None
+
+
+def _reservation(order: Order) -> ReserveDispatch:
+    return ReserveDispatch(
+        rollout_id=order.rollout_id,
+        host_id=order.host_id,
+        target_closure=order.target_closure,
+        wave=order.wave,
+        policy=order.policy,
+        attempt=order.attempt,
+        budgets=order.budgets,
+        late=order.late,
+    )
+
+
+def _outcome(future: Future[Outcome]) -> Outcome | None:
+    try:
+        return future.result()
+    except LOST:
+        return None
+
+
+def _summed(one: Pass, other: Pass) -> Pass:
+    return Pass(*(getattr(one, name) + getattr(other, name) for name in Pass.__struct_fields__))

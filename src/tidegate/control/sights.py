@@ -1,0 +1,191 @@
+"""The fleet as gates look at it, read from the store: the one reader that everybody shares.
+
+    rollout_tallies, records, failures, quarantine, pin ──▶ Sight ┐
+    channels, hosts, orders, budgets, freezes ───────────────────┴▶ FleetState ──▶ gates
+
+The dispatcher, ``explain`` and the metrics ask here, so they cannot see different fleets.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from threading import Lock
+from typing import TypeVar
+
+from msgspec import Struct
+
+from tidegate.control.blobs import Blobs
+from tidegate.domain.channels.rows import CHANNELS, FREEZES, Channel, Freeze, channel_key
+from tidegate.domain.fleet.rows import BUDGETS, HOSTS, Budget, Host
+from tidegate.domain.gates import Enlisted, FleetState, Seen, Sight, Standing, latecomers
+from tidegate.domain.hosts.refusals import RolloutUnknown
+from tidegate.domain.hosts.rows import (
+    HOST_ORDERS,
+    HOST_RECORDS,
+    PROBE_FAILURES,
+    HostOrder,
+    ProbeFailure,
+    record_id,
+)
+from tidegate.domain.planner import Chart, chart, thawed
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.rows import (
+    ROLLOUTS,
+    Quarantined,
+    Rollout,
+    RolloutTally,
+    quarantine_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import OPEN
+from tidegate.kernel import codec
+from tidegate.kernel.model import Key, Record
+from tidegate.kernel.policy import Collection, entry
+from tidegate.kernel.store import Store
+
+PAGE = 1_000
+CHARTS_MAX = 64  # plans that are kept in memory, by digest
+ROLLOUTS_MAX = 10_000  # open at once
+
+Row = TypeVar("Row", bound=Struct)
+
+
+class Sights:
+    """Reads what gates look at."""
+
+    def __init__(self, store: Store, blobs: Blobs) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._charts: OrderedDict[str, Chart] = OrderedDict()
+        self._lock = Lock()
+
+    # ── rows ──
+
+    def row(self, key: Key, model: type[Row]) -> Seen[Row] | None:
+        (record,) = self._store.get(key)
+        return None if record is None else Seen(codec.decode(record.data, model), record.version)
+
+    def rows(self, collection: Collection, model: type[Row], prefix: str = "") -> list[Seen[Row]]:
+        """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
+        return [
+            Seen(codec.decode(record.data, model), record.version)
+            for record in self._records(collection, prefix)
+        ]
+
+    def _records(self, collection: Collection, prefix: str) -> Iterator[Record]:
+        after = ""
+        while True:
+            page = self._store.range(collection.name, prefix=prefix, after=after, limit=PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].key.id
+
+    def open_rollouts(self) -> list[Rollout]:
+        """Every rollout that is not over, by state, then by id."""
+        found: list[Rollout] = []
+        for state in sorted(OPEN):
+            after = ""
+            while len(found) < ROLLOUTS_MAX:
+                page = self._store.range(
+                    ROLLOUTS.name,
+                    index="by_in_flight",
+                    prefix=entry(state),
+                    after=after,
+                    limit=PAGE,
+                )
+                found += [codec.decode(record.data, Rollout) for record in page]
+                if len(page) < PAGE:
+                    break
+                after = entry(state, page[-1].key.id)
+        return found
+
+    def tally(self, rollout_id: str) -> Seen[RolloutTally]:
+        """Raises: RolloutUnknown."""
+        found = self.row(tally_key(rollout_id), RolloutTally)
+        if found is None:
+            raise RolloutUnknown(rollout_id)
+        return found
+
+    def chart(self, plan_digest: str) -> Chart:
+        """A rollout's frozen plan, by host. Raises: BlobMissing, BlobDamaged."""
+        with self._lock:
+            known = self._charts.get(plan_digest)
+            if known is not None:
+                self._charts.move_to_end(plan_digest)
+                return known
+        made = chart(thawed(self._blobs.get(plan_digest)))
+        with self._lock:
+            self._charts[plan_digest] = made
+            while len(self._charts) > CHARTS_MAX:
+                self._charts.popitem(last=False)
+        return made
+
+    def hosts(self) -> list[Host]:
+        """The whole fleet."""
+        return [seen.row for seen in self.rows(HOSTS, Host)]
+
+    def budgets(self) -> list[Seen[Budget]]:
+        return self.rows(BUDGETS, Budget)
+
+    def channels(self) -> list[Seen[Channel]]:
+        return self.rows(CHANNELS, Channel)
+
+    # ── the fleet ──
+
+    def state(self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False) -> FleetState:
+        """The fleet with these rollouts in sight. ``late``: also who came after their plans.
+
+        Raises:
+            RolloutUnknown, BlobMissing, BlobDamaged.
+        """
+        sights = {rollout_id: self._sight(rollout_id) for rollout_id in rollout_ids}
+        budgets = self.budgets()
+        state = FleetState(
+            at=now,
+            rollouts=sights,
+            channels=self._channels(sights.values()),
+            hosts={seen.row.host_id: seen for seen in self.rows(HOSTS, Enlisted)},
+            orders={seen.row.host_id: seen for seen in self.rows(HOST_ORDERS, HostOrder)},
+            budgets={seen.row.budget_id: seen for seen in budgets},
+            freezes=tuple(self.rows(FREEZES, Freeze)),
+        )
+        return self._with_latecomers(state) if late else state
+
+    def _sight(self, rollout_id: str) -> Sight:
+        tally = self.tally(rollout_id)
+        row = tally.row
+        prefix = record_id(rollout_id, "")
+        standings = self.rows(HOST_RECORDS, Standing, prefix)
+        return Sight(
+            tally=tally,
+            chart=self.chart(row.plan_digest),
+            standings={seen.row.host_id: seen for seen in standings},
+            failures=tuple(self.rows(PROBE_FAILURES, ProbeFailure, prefix)),
+            quarantined=self.row(quarantine_key(row.channel, row.target_closure), Quarantined),
+            pin=self.row(actual_key(row.channel), Actual),
+            latecomers=(),
+        )
+
+    def _channels(self, sights: Iterable[Sight]) -> dict[str, Seen[Channel]]:
+        names = {
+            name for sight in sights for name in (sight.tally.row.channel, *sight.tally.row.edges)
+        }
+        found = {name: self.row(channel_key(name), Channel) for name in sorted(names)}
+        return {name: seen for name, seen in found.items() if seen is not None}
+
+    def _with_latecomers(self, state: FleetState) -> FleetState:
+        hosts = self.hosts()
+        budgets = [seen.row for seen in state.budgets.values()]
+        sights: dict[str, Sight] = {}
+        for rollout_id, sight in state.rollouts.items():
+            channel = state.channels.get(sight.tally.row.channel)
+            if channel is None or channel.row.terminal_rollout_id != rollout_id:
+                sights[rollout_id] = sight
+                continue
+            found = latecomers(sight, channel.row, hosts, budgets)
+            sights[rollout_id] = replace(sight, latecomers=found)
+        return replace(state, rollouts=sights)
