@@ -14,7 +14,7 @@ class TidegateError(Exception):
 
     code: ClassVar[str] = "error"
 
-    def __init__(self, detail: str, **facts: str | int | None) -> None:
+    def __init__(self, detail: str, **facts: str | int | tuple[str, ...] | None) -> None:
         super().__init__(detail)
         self.detail = detail
         self.facts = facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from tests.contract.conftest import Connect
 from tests.contract.world import (
@@ -61,6 +62,21 @@ def test_numbers_facts_upwards_and_keeps_every_column(store: Store) -> None:
     assert [event.body for event in events] == [VOCABULARY.fact(v).body for v in values_in]
     assert values(events) == list(values_in)
     assert receipt == Receipt(receipt.first, receipt.last, T0 + timedelta(microseconds=7))
+
+
+def test_a_fact_may_say_for_itself_who_caused_it(connect: Connect) -> None:
+    shared, own = Meta("user_1", request="r-7"), Meta("agent_2", cause="ünïcode ✓")
+    facts = [
+        VOCABULARY.fact(ProductAdded("p1")),
+        replace(VOCABULARY.fact(ProductRenamed("p1")), meta=own),
+        replace(VOCABULARY.fact(ProductRenamed("p1")), meta=Meta()),
+    ]
+
+    land(connect(), told(*facts, meta=shared))
+
+    other = connect()
+    assert [event.meta for event in whole_feed(other)] == [shared, own, Meta()]
+    assert [event.meta for event in other.read(PRODUCT).events] == [shared, own, Meta()]
 
 
 @pytest.mark.req("CB-1")

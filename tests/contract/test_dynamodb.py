@@ -433,12 +433,15 @@ def test_a_commit_as_large_as_can_be_spills_and_is_read_back_whole(store: Dynamo
 
 @pytest.mark.parametrize("size", [2, 1_000, BODY_BYTES_MAX])
 @pytest.mark.parametrize("tags", [0, TAGS_MAX])
+@pytest.mark.parametrize("own", [False, True])
 def test_a_slot_is_never_sent_in_more_parts_than_were_counted(
-    engine: str, size: int, tags: int
+    engine: str, size: int, tags: int, own: bool
 ) -> None:
     longest = tuple(f"k:{n:02}" + "x" * (TAG_BYTES_MAX - 4) for n in range(tags))
-    fact = Fact("k" * TYPE_BYTES_MAX, "t" * TYPE_BYTES_MAX, 2**53 - 1, longest, b"x" * size)
     meta = Meta(*["m" * META_BYTES_MAX] * 4)
+    name = "t" * TYPE_BYTES_MAX
+    kind = "k" * TYPE_BYTES_MAX
+    fact = Fact(kind, name, 2**53 - 1, longest, b"x" * size, meta if own else None)
     for count in range(1, 129):
         commit = Commit(T0, meta, (fact,) * count, once=Once("k" * ONCE_KEY_BYTES_MAX, b"d"))
         kept = packed(commit, ((2**53 - 1, fact) for fact in commit.facts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from time import sleep
 from typing import Any
 
@@ -13,7 +14,6 @@ from tidegate.engines.dynamodb.log import Log
 from tidegate.engines.dynamodb.transport import Item
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
-from tidegate.engines.sqlite.events import Plan
 from tidegate.errors import IdempotencyMismatch, TidegateError
 from tidegate.kernel.model import (
     ABSENT,
@@ -28,7 +28,8 @@ from tidegate.kernel.model import (
     Query,
     Receipt,
 )
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Schema, Store
+from tidegate.kernel.vocabulary import Vocabulary
 
 # ── bugs of an engine, planted in the oracle's own code ───────────────────────────────────────────
 
@@ -130,11 +131,19 @@ class SqliteOffByOne(SqliteStore):
         return replace(page, boundary=replace(page.boundary, seen=page.boundary.seen + 1))
 
 
+class _OfAnyType(Vocabulary):
+    def served(self, clause: Clause) -> tuple[str | None, frozenset[str] | None]:
+        return super().served(clause)[0], ANY
+
+
 class SqliteTypesIgnored(SqliteStore):
     """Reads and fences take every type under the index."""
 
-    def _make_plan(self, clause: Clause) -> Plan:
-        return replace(super()._make_plan(clause), types=ANY)
+    def __init__(self, path: str, schema: Schema) -> None:
+        super().__init__(path, schema)
+        self.schema = copy(schema)
+        self.schema.vocabulary = copy(schema.vocabulary)
+        self.schema.vocabulary.__class__ = _OfAnyType
 
 
 class SqliteCheckNeedsAWrite(SqliteStore):

@@ -297,6 +297,40 @@ def test_two_threads_may_wait_for_one_commit(store: Stalling, writer: Grouped) -
         assert answers[0].result(WAIT) == answers[1].result(WAIT)
 
 
+def test_each_who_waits_is_woken_by_another_whoever_stands_between(
+    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)  # nobody wakes by himself
+    for turn in range(20):
+        store.hold(writer)
+        futures = [writer.submit(errand(f"{turn}-{number}")) for number in range(24)]
+        with ThreadPoolExecutor(8) as threads:
+            waiting = [threads.submit(future.result) for future in futures[1::3]]
+            assert futures[2].cancel()
+            store.gate.set()
+
+            receipts = [each.result(WAIT) for each in waiting]
+
+        assert [each.first for each in receipts] == sorted(each.first for each in receipts)
+
+
+def test_clients_without_a_pause_are_all_served(
+    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)
+
+    def client(name: int) -> int:
+        return sum(
+            writer.submit(errand(f"{name}-{number}")).result().first > 0 for number in range(100)
+        )
+
+    with ThreadPoolExecutor(16) as threads:
+        served = [threads.submit(client, name) for name in range(16)]
+        assert [each.result(WAIT) for each in served] == [100] * 16
+
+    assert len(store.groups) < 1_600, "some of them shared a flush"
+
+
 def test_a_time_limit_holds_while_somebody_else_writes(store: Stalling, writer: Grouped) -> None:
     store.hold(writer)
     pending = writer.submit(errand("a"))

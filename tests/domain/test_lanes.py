@@ -67,6 +67,7 @@ from tidegate.kernel.model import (
     Record,
 )
 from tidegate.kernel.replay import differences
+from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
 WAIT = 30  # seconds until a hanging future fails its test
@@ -151,7 +152,7 @@ def test_puts_no_more_than_so_many_reports_into_a_pack(orchard: Orchard, lanes: 
 
     landed(futures)
 
-    assert [len(commit.facts) for commit in orchard.desk.commits] == [200 + 20 + 6, 1]
+    assert [len(commit.facts) for commit in orchard.desk.commits] == [500 + 50 + 16, 1]
 
 
 def test_a_refused_report_hears_of_it_and_its_neighbours_land(
@@ -202,23 +203,107 @@ def test_a_bug_in_one_report_is_not_its_neighbours(orchard: Orchard, lanes: Lane
         bad.result(WAIT)
 
 
-def test_keeps_reports_of_different_people_in_different_commits(
+def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
     orchard: Orchard, lanes: Lanes
 ) -> None:
-    people = [Meta("ann"), Meta("ann"), Meta("bob"), Meta("ann")]
+    people = [Meta("ann"), Meta("ann"), Meta("bob", request="r-3"), Meta("ann")]
     with held(lanes):
         futures = [
-            lanes.record("north", report_pick, ReportPick("elm", "ann", 1, seq), meta=meta)
+            lanes.record("north", report_pick, ReportPick("elm", "ann", 10, seq), meta=meta)
             for seq, meta in enumerate(people, 1)
         ]
 
-    landed(futures)
+    outcomes = landed(futures)
 
-    assert [(c.meta, len(c.facts)) for c in orchard.desk.commits] == [
-        (Meta("ann"), 2),
-        (Meta("bob"), 1),
-        (Meta("ann"), 1),
+    assert len(orchard.desk.commits) == 1
+    by_position = {event.position: event for event in orchard.events()}
+    for meta, outcome in zip(people, outcomes, strict=True):
+        assert outcome.receipt is not None
+        span = range(outcome.receipt.first, outcome.receipt.last + 1)
+        assert len(span) > 1, "what follows from a report is its sender's too"
+        assert {by_position[position].meta for position in span} == {meta}
+
+
+def test_a_pack_whose_first_report_is_refused_still_says_whose_each_fact_is(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    with held(lanes):
+        gap = lanes.record("north", report_pick, ReportPick("elm", "ann", 1, 9), meta=Meta("ann"))
+        good = lanes.record("north", report_pick, ReportPick("elm", "bob", 1, 1), meta=Meta("bob"))
+
+    landed([good])
+    with pytest.raises(SequenceGap):
+        gap.result(WAIT)
+    assert orchard.events()[-1].meta == Meta("bob")
+
+
+# ── batches ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def batch(count: int, first: int = 1) -> list[tuple[Slice, Struct, Meta]]:
+    return [
+        (report_pick, ReportPick("elm", "ann", 1, seq), Meta(f"agent-{seq}"))
+        for seq in range(first, first + count)
     ]
+
+
+def test_a_batch_of_a_hundred_reports_is_one_commit(orchard: Orchard, lanes: Lanes) -> None:
+    outcomes = landed(lanes.record_all("north", batch(100)))
+
+    assert [len(commit.facts) for commit in orchard.desk.commits] == [100 + 10 + 3]
+    assert [outcome.position for outcome in outcomes] == sorted(o.position for o in outcomes)
+    picks = [event for event in orchard.events() if event.type == "FruitPicked"]
+    assert [event.meta.actor for event in picks] == [f"agent-{seq}" for seq in range(1, 101)]
+
+
+def test_a_batch_stays_in_order_behind_what_waits(orchard: Orchard, lanes: Lanes) -> None:
+    with held(lanes):
+        before = report(lanes, 1)
+        futures = lanes.record_all("north", batch(5, first=2))
+        after = report(lanes, 7)
+
+    landed([before, *futures, after])
+
+    assert len(orchard.desk.commits) == 1
+
+
+def test_a_batch_is_taken_whole_or_not_at_all(
+    orchard: Orchard, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes_module, "WAITING_MAX", 5)
+    with held(lanes):
+        futures = lanes.record_all("north", batch(3))
+        with pytest.raises(StoreUnavailable, match="lane north is full"):
+            lanes.record_all("north", batch(3, first=4))
+        with pytest.raises(InvalidInput, match="report-pick takes ReportPick"):
+            lanes.record_all("north", [*batch(1, 4), (report_pick, PlantTree("a", "b"), Meta())])
+        with pytest.raises(LimitExceeded, match="reports at once"):
+            lanes.record_all("north", batch(PACK_MAX + 1))
+        assert lanes.record_all("north", []) == []
+
+    landed(futures)
+    assert orchard.types().count("FruitPicked") == 3
+
+
+class Asked(MemoryStore):
+    """A store that notes which rows it was asked for together."""
+
+    asked: ClassVar[list[tuple[Key, ...]]] = []
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        self.asked.append(keys)
+        return super().get(*keys)
+
+
+def test_reads_all_rows_that_a_fact_steps_in_one_go() -> None:
+    orchard = planted(Asked(SCHEMA))
+    Asked.asked.clear()
+    with closing(orchard.lanes()) as lanes:
+        landed([report(lanes, 1)])
+
+    first, second = Asked.asked
+    assert first == (tree_key("elm"),), "what the slice decides on"
+    assert len(second) > 1, "what its fact steps besides"
 
 
 def test_takes_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
@@ -268,9 +353,10 @@ def test_divides_a_pack_with_too_many_facts() -> None:
 
         landed(futures)
 
-    written = [len(c.facts) for c in orchard.desk.commits if len(c.facts) <= FACTS_MAX]
-    assert sum(written) == PACK_MAX + 20 + 6
-    assert len(written) <= 4
+    written = [len(commit.facts) for commit in orchard.desk.commits]
+    assert sum(written) == PACK_MAX + 50 + 16
+    assert max(written) <= FACTS_MAX
+    assert len(written) == 5
     assert differences(orchard.store, FOLDS) == []
 
 

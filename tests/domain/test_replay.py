@@ -415,6 +415,41 @@ def test_rebuilds_a_fold_with_a_new_number_once(orchard: Orchard) -> None:
     assert orchard.control.execute(close_barn, CloseBarn("west")).position == head + 1
 
 
+def busier(row: Any, fact: Any, now: datetime) -> Any:
+    """The trees' machine, which calls for a cart too much at each basket."""
+    tree, effects = tree_machine.step(row, fact, now)
+    return tree, [*effects, *(CartSent("north", 1) for effect in effects)]
+
+
+def test_follow_ups_of_a_machine_that_has_a_new_number_since_are_history(orchard: Orchard) -> None:
+    rebuild_changed(orchard.store, FOLDS, T0)
+    orchard.control.execute(report_pick, ReportPick("elm", "ann", 20, 6))
+    newer = renumbered(tree_machine, step=busier)
+    assert {found.what for found in differences(orchard.store, newer)} >= {"follow-up"}
+
+    assert rebuild_changed(orchard.store, newer, T0) == ("trees",)
+
+    assert differences(orchard.store, newer) == []
+
+
+def test_follow_ups_since_the_new_number_are_compared(orchard: Orchard) -> None:
+    newer = renumbered(tree_machine)
+    rebuild_changed(orchard.store, newer, T0)
+    assert differences(orchard.store, newer) == []
+
+    orchard.control.execute(report_pick, ReportPick("elm", "ann", 20, 6))
+
+    assert differences(orchard.store, newer) == []
+    altered = Folds(
+        SCHEMA,
+        [
+            redefined(tree_machine, number=2, step=busier),
+            *(f for f in FOLD_LIST if f is not tree_machine),
+        ],
+    )
+    assert {found.what for found in differences(orchard.store, altered)} >= {"follow-up"}
+
+
 def test_goes_back_to_an_older_number_too(orchard: Orchard) -> None:
     newer = renumbered(picker_fold, step=lambda row, fact, now: replace(row, fruit=1))
     rebuild_changed(orchard.store, newer, T0)

@@ -2,7 +2,7 @@
 
     report ─┐                     ┌─ rows known from the last pack, or read once
     report ─┼─▶ lane ─▶ pack ─────┤─ each report decided and stepped on them, in order
-    command ┘ (overtakes)         └─ one commit; each report its own answer
+    command ┘ (overtakes)         └─ one commit; each report its own answer, its own meta
 
 Optimistic retries on one row give up most of what they try; a queue per row gives up nothing. The
 guards stay, because other processes have lanes too: a pack that meets a conflict is read and
@@ -14,8 +14,8 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -36,13 +36,13 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel.folds import Folds
-from tidegate.kernel.model import NO_META, Commit, Key, Meta, Position, Receipt
+from tidegate.kernel.model import NO_META, Commit, Key, Meta, Position, Receipt, at_most
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 from tidegate.kernel.unfolding import PackFull, Rows, Unfolding
 
 THREADS_MAX = 8  # lanes that have their turn at once
-PACK_MAX = 200  # reports in one commit
+PACK_MAX = 500  # reports in one commit
 WAITING_MAX = 10_000  # reports, or commands, in one lane; past it, callers are told to come back
 DEADLINE_SECONDS = 10.0
 BACK_OFF_SECONDS = 0.002  # after a conflict with another process, full jitter, doubled
@@ -89,6 +89,7 @@ class _Pack:
 
     unfolding: Unfolding
     at: datetime
+    meta: Meta  # of its facts, where they have none of their own
     reports: list[_Report] = field(default_factory=list)
     # What reports looked at that add nothing to the commit: repeated ones and refused ones.
     doubtful: dict[Key, Position] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class Lanes:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
+        threads: Executor | None = None,
     ) -> None:
         self._store = store
         self._folds = folds
@@ -128,7 +130,7 @@ class Lanes:
         self._lanes: dict[str, _Lane] = {}
         self._idle: OrderedDict[str, None] = OrderedDict()  # longest first
         self._closed = False
-        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="tidegate-lane")
+        self._threads = threads or ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="lane")
 
     def record(
         self, lane: str, item: Slice, report: Struct, *, meta: Meta = NO_META
@@ -141,14 +143,26 @@ class Lanes:
         Raises:
             StoreUnavailable: the lane is full or closed. InvalidInput: another slice's report.
         """
-        if item.rows is None or item.expects or item.spends:
-            raise InvalidDefinition(f"{item.name} is no report: those are decided from rows alone")
-        if not isinstance(report, item.command):
-            raise InvalidInput(f"{item.name} takes {item.command.__name__}")
+        (future,) = self.record_all(lane, [(item, report, meta)])
+        return future
+
+    def record_all(
+        self, lane: str, reports: Sequence[tuple[Slice, Struct, Meta]]
+    ) -> list[Future[Outcome]]:
+        """Queue reports one behind another, all of them or none; each has its own future.
+
+        Where nothing else waits in the lane they are one pack.
+
+        Raises:
+            StoreUnavailable: the lane is full or closed. InvalidInput: another slice's report.
+            LimitExceeded: more than a pack takes.
+        """
+        at_most("reports at once", len(reports), PACK_MAX)
         deadline = self._monotonic() + DEADLINE_SECONDS
-        waiting = _Report(item, report, item.rows(report), meta, deadline)
-        self._enqueue(lane, waiting)
-        return waiting.future
+        waiting = [_report(item, report, meta, deadline) for item, report, meta in reports]
+        if waiting:
+            self._enqueue(lane, waiting)
+        return [report.future for report in waiting]
 
     def command(self, lane: str, run: Callable[[], Any]) -> Future[Any]:
         """Run a command alone in the lane, before any report that still waits there.
@@ -157,7 +171,7 @@ class Lanes:
             StoreUnavailable: the lane is full or closed.
         """
         waiting = _Command(run)
-        self._enqueue(lane, waiting)
+        self._enqueue(lane, [waiting])
         return waiting.future
 
     def close(self) -> None:
@@ -168,21 +182,28 @@ class Lanes:
 
     # ── queues and turns ──
 
-    def _enqueue(self, name: str, waiting: _Report | _Command) -> None:
+    def _enqueue(self, name: str, waiting: Sequence[_Report] | Sequence[_Command]) -> None:
         with self._lock:
             if self._closed:
                 raise StoreUnavailable("the lanes are closed; report again later", lane=name)
             lane = self._lanes.get(name) or _Lane(name)
-            reporting = isinstance(waiting, _Report)
+            reporting = isinstance(waiting[0], _Report)
             queue: deque[Any] = lane.reports if reporting else lane.commands
-            if len(queue) >= WAITING_MAX:
+            if len(queue) + len(waiting) > WAITING_MAX:
                 raise StoreUnavailable(f"lane {name} is full; report again later", lane=name)
-            queue.append(waiting)
+            queue.extend(waiting)
             self._lanes[name] = lane
             self._idle.pop(name, None)
-            if not lane.draining:
-                lane.draining = True
-                self._threads.submit(self._drain, lane)
+            starts = not lane.draining
+            lane.draining = True
+        if starts:
+            self._start(lane)
+
+    def _start(self, lane: _Lane) -> None:
+        try:
+            self._threads.submit(self._drain, lane)
+        except RuntimeError:  # closed in between: whoever came with it drains the lane
+            self._drain(lane)
 
     def _drain(self, lane: _Lane) -> None:
         """One turn; if more waits, the lane goes to the end of the line of lanes."""
@@ -220,10 +241,7 @@ class Lanes:
 
     def _next_pack(self, lane: _Lane) -> list[_Report]:
         count = min(len(lane.reports), PACK_MAX)
-        pack = [lane.reports.popleft()] if count else []
-        while len(pack) < count and lane.reports[0].meta == pack[0].meta:
-            pack.append(lane.reports.popleft())
-        return pack
+        return [lane.reports.popleft() for _ in range(count)]
 
     def _run(self, lane: _Lane, command: _Command) -> None:
         lane.known.clear()  # the command writes rows that we would not notice
@@ -271,7 +289,7 @@ class Lanes:
     def _decide(self, lane: _Lane, reports: list[_Report]) -> _Pack:
         """Step the reports in order, until the cost of a commit is spent."""
         unfolding = Unfolding(self._folds, self._store.get, lane.known, self._store.pack_cost_max)
-        pack = _Pack(unfolding, self._clock())
+        pack = _Pack(unfolding, self._clock(), reports[0].meta)
         try:
             unfolding.fetch(key for report in reports for key in report.keys)
         except Exception as error:  # noqa: BLE001 - nobody's rows could be read
@@ -282,8 +300,11 @@ class Lanes:
         for report in reports:
             start = len(unfolding.facts)
             report.facts, report.error = (), None
+            own = None if report.meta == pack.meta else report.meta
             try:
-                report.facts, report.answer = unfolding.decide(report.slice, report.report, pack.at)
+                report.facts, report.answer = unfolding.decide(
+                    report.slice, report.report, pack.at, own
+                )
             except PackFull:
                 break
             except Exception as error:  # noqa: BLE001 - it is this report's, not its neighbours'
@@ -298,8 +319,7 @@ class Lanes:
         pack.unfolding.demand_current(pack.doubtful)
         if not pack.unfolding.facts:
             return None
-        basis = Commit(pack.at, pack.reports[0].meta)
-        return self._submit(pack.unfolding.commit(basis)).result()
+        return self._submit(pack.unfolding.commit(Commit(pack.at, pack.meta))).result()
 
     def _back_off(self, conflicts: int) -> None:
         longest = BACK_OFF_SECONDS * 2 ** min(conflicts, DOUBLINGS_MAX)
@@ -323,3 +343,11 @@ class Lanes:
     def _fail(self, reports: list[_Report], error: Exception) -> None:
         for report in reports:
             report.future.set_exception(error)
+
+
+def _report(item: Slice, report: Struct, meta: Meta, deadline: float) -> _Report:
+    if item.rows is None or item.expects or item.spends:
+        raise InvalidDefinition(f"{item.name} is no report: those are decided from rows alone")
+    if not isinstance(report, item.command):
+        raise InvalidInput(f"{item.name} takes {item.command.__name__}")
+    return _Report(item, report, item.rows(report), meta, deadline)

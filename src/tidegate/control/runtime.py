@@ -128,12 +128,24 @@ class Control:
         self._jitter = jitter
         self._attempts_max = attempts_max
 
+    @property
+    def submit(self) -> Submit:
+        """The writer, for rows that no slice decides on."""
+        return self._submit
+
     def execute(
-        self, item: Slice, command: Struct, *, meta: Meta = NO_META, key: str | None = None
+        self,
+        item: Slice,
+        command: Struct,
+        *,
+        meta: Meta = NO_META,
+        key: str | None = None,
+        asked: Struct | None = None,
     ) -> Outcome:
         """Decide the command and commit what follows from it.
 
-        With a ``key`` a repeat gives the first answer.
+        With a ``key`` a repeat gives the first answer. ``asked`` is what the caller said, where
+        the command holds more than that: by it a repeat is known.
 
         Raises:
             Refused: a rule says no. IdempotencyMismatch: the key belongs to another command.
@@ -142,7 +154,7 @@ class Control:
         """
         if not isinstance(command, item.command):
             raise InvalidInput(f"{item.name} takes {item.command.__name__}")
-        once = None if key is None else Once(key, digest(meta.actor, item.name, command))
+        once = None if key is None else Once(key, digest(meta.actor, item.name, asked or command))
         if once is not None and (earlier := self._earlier(once)) is not None:
             return earlier
         moved: Conflict = Conflict("no attempt was allowed")
@@ -165,6 +177,16 @@ class Control:
             attempts=self._attempts_max,
             **moved.facts,
         ) from moved
+
+    def earlier(
+        self, item: Slice, asked: Struct, *, meta: Meta = NO_META, key: str | None = None
+    ) -> Outcome | None:
+        """What the first copy of this request led to; None: there was none. ``execute`` asks this
+        itself; whoever has work to do before it asks first. Raises: IdempotencyMismatch.
+        """
+        return (
+            None if key is None else self._earlier(Once(key, digest(meta.actor, item.name, asked)))
+        )
 
     def _attempt(self, item: Slice, command: Struct, meta: Meta, once: Once | None) -> Outcome:
         at = self.clock()

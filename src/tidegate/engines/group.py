@@ -1,11 +1,12 @@
 """Group commit: all that waits goes to the store as one flush, written by one of those who wait.
 
     submit ─┐                 ┌─ the first who asks for a result leads: it writes for everybody
-    submit ─┼─▶ queue ─▶ ─────┤─ the others wait; when the flush is done, one of them leads next
-    submit ─┘                 └─ if nobody can (a callback, a time limit), the thread does
+    submit ─┼─▶ queue ─▶ ─────┤─ the others wait; when the flush is done, each wakes the next
+    submit ─┘                 └─ if nobody can lead (a callback, a time limit), the thread does
 
 A caller that waits anyway writes its own commit without a hop to another thread and back
-(ADR-0005). The thread is the only one of kernel and engines.
+(ADR-0005). The thread is the only one of kernel and engines. Python runs one thread at a time: who
+is woken while another runs only goes to sleep again, so they wake each other in turn (ADR-0010).
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ GROUP_MAX = 512  # commits in one flush
 GROUP_BYTES_MAX = 4_000_000
 WAITING_MAX = 20_000  # commits in the queue; past it, callers are told to come back
 
-# After a shared flush its callers are still waking up. To wait for as many as there were, at most
-# this long and a little longer for each, makes larger groups, and costs a lone client nothing.
-GATHER_SECONDS = 0.000_1
-GATHER_EACH_SECONDS = 0.000_02
+# After a shared flush its callers are still waking up. To wait for as many as there were makes
+# larger groups and costs a lone client nothing: as long as they keep coming, at most this long for
+# each, and no longer than that without anybody.
+GATHER_SECONDS = 0.000_2
+GATHER_EACH_SECONDS = 0.000_05
 PATIENCE_SECONDS = 0.002  # how long the thread leaves it to somebody who waits
 RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
 
@@ -42,6 +44,7 @@ class Pending(Future[Receipt]):
         self.commit = commit
         self.size = _size(commit)
         self._group = group
+        self.attended = False  # whether somebody waits in ``Grouped.help``
         self._turn = Lock()  # released to wake whoever waits: it is done, or it shall lead
         self._turn.acquire()
 
@@ -65,12 +68,11 @@ class Pending(Future[Receipt]):
             self._group.hurry()
 
     def resolve(self, answer: Receipt | BaseException) -> None:
-        """Tell whoever waits what became of it."""
+        """Note what became of it; whoever waits in ``Grouped.help`` is still to be woken."""
         if isinstance(answer, BaseException):
             self.set_exception(answer)
         else:
             self.set_result(answer)
-        self.wake()
 
     def wake(self) -> None:
         """Let whoever waits look again; nothing if he does already."""
@@ -87,8 +89,9 @@ class Grouped:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._queue: deque[Pending] = deque()
+        self._done: deque[Pending] = deque()  # whose callers are to be woken, one by another
         self._lead = Lock()  # held by whoever writes
-        self._last = 1  # callers that the last flush served
+        self._callers = 1  # that the last flush served, or that came meanwhile
         self._awaited = 0  # how many the leader waits for
         self._complete = Lock()  # released when so many are there
         self._complete.acquire()
@@ -129,19 +132,45 @@ class Grouped:
 
     def help(self, pending: Pending) -> None:
         """Wait until it is done, and lead whenever nobody else does."""
-        while not pending.done():
-            if not self._led():
-                pending.wait_turn()
+        pending.attended = True
+        try:
+            while not pending.done():
+                if not self._led():
+                    pending.wait_turn()
+        finally:
+            pending.attended = False
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        """Wake one whose commit is done. He does the same when he runs, and so does one who came
+        to know of it by himself meanwhile: nobody who waits is left out.
+        """
+        while self._done:
+            try:
+                pending = self._done.popleft()
+            except IndexError:
+                return  # somebody else woke the last one
+            if pending.attended:
+                pending.wake()
+                return
 
     def _run(self) -> None:
         while not (self._closed and not self._queue):
             self._armed.wait()
-            self._hurry.wait(PATIENCE_SECONDS)
+            oldest = self._oldest()
+            hurried = self._hurry.wait(PATIENCE_SECONDS)
             self._hurry.clear()
+            if hurried or (oldest is not None and oldest is self._oldest()):
+                self._led()
             self._armed.clear()
-            while self._queue:
-                if not self._led():
-                    time.sleep(PATIENCE_SECONDS)
+            if self._queue:
+                self._armed.set()
+
+    def _oldest(self) -> Pending | None:
+        try:
+            return self._queue[0]
+        except IndexError:
+            return None
 
     def _led(self) -> bool:
         """Write the next group; False if somebody writes already."""
@@ -153,24 +182,37 @@ class Grouped:
         finally:
             self._lead.release()
             # Whoever queued before this moment found the lead taken: one of them is next.
-            with suppress(IndexError):
-                self._queue[0].wake()
+            if (oldest := self._oldest()) is not None:
+                oldest.wake()
             # Now that the lead is free, a callback may commit as well.
-            _resolve(answers)
+            try:
+                _resolve(answers)
+            finally:
+                self._done.extend([pending for pending, _ in answers])
+                self._wake_next()
         return True
 
     def _gather(self) -> list[Pending]:
         """The next group: all that waits, once the callers of the last one had time to return."""
-        if self._last > 1 and len(self._queue) < self._last:
-            self._awaited = self._last
-            self._complete.acquire(timeout=GATHER_SECONDS + GATHER_EACH_SECONDS * self._last)
-            self._awaited = 0
+        wanted = min(self._callers, GROUP_MAX)
+        if wanted > 1 and len(self._queue) < wanted:
+            self._wait_for(wanted)
         group: list[Pending] = []
         size = 0
         while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
             group.append(self._queue.popleft())
             size += group[-1].size
         return group
+
+    def _wait_for(self, wanted: int) -> None:
+        """Until so many wait, or nobody comes any more."""
+        latest = time.monotonic() + GATHER_EACH_SECONDS * wanted
+        came = -1
+        while came < len(self._queue) < wanted and time.monotonic() < latest:
+            came = len(self._queue)
+            self._awaited = wanted
+            self._complete.acquire(timeout=GATHER_SECONDS)
+            self._awaited = 0
 
     def _write(
         self, group: list[Pending], answers: list[tuple[Pending, Receipt | BaseException]]
@@ -179,7 +221,6 @@ class Grouped:
         group = [pending for pending in group if pending.set_running_or_notify_cancel()]
         if not group:
             return
-        self._last = len(group)
         unknown = OutcomeUnknown("the writer was interrupted")
         results: Sequence[Receipt | BaseException] = [unknown] * len(group)
         try:
@@ -188,6 +229,7 @@ class Grouped:
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             results = [error] * len(group)
         finally:
+            self._callers = len(group) + len(self._queue)
             answers.extend(zip(group, results, strict=True))
 
 

@@ -163,7 +163,7 @@ class MemoryStore:
                     fact.type,
                     fact.schema,
                     fact.tags,
-                    commit.meta,
+                    commit.meta_of(fact),
                     fact.body,
                 )
             )

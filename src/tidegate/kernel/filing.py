@@ -23,7 +23,10 @@ class Filing(Struct, frozen=True):
 
     def names(self, tags: Sequence[str]) -> tuple[str, ...]:
         """The index names of a fact with these tags, some of which may be payload by now."""
-        keys = [tag.partition(":")[0] for tag in tags]
+        return self.filed(tags, [tag.partition(":")[0] for tag in tags])
+
+    def filed(self, tags: Sequence[str], keys: Sequence[str]) -> tuple[str, ...]:
+        """The same, where the tags' keys are known."""
         names = [tag for tag, key in zip(tags, keys, strict=True) if key in self.keys]
         if self.composites and tuple(sorted(set(keys))) in self.composites:
             names.append(set_name(tags))

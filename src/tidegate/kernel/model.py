@@ -3,7 +3,8 @@
     Commit = facts appended under boundaries + row writes guarded by versions + an idempotency key
 
 Everything here is frozen and knows neither a domain nor a database. A tag is text ``key:value``;
-the key holds no colon, so the first colon splits it.
+the key holds no colon, so the first colon splits it. Nothing here can be part of a cycle, so the
+garbage collector need not look (``gc=False``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ META_BYTES_MAX = 1_024  # each member
 ANSWER_BYTES_MAX = 64 * 1024
 COST_MAX = 100  # storage items of one command or report, on every engine
 SLOT_BYTES = 340_000  # of facts in one storage item; DynamoDB takes 409,600 with all around them
-SLOT_FACT_BYTES = 512  # what a fact takes there beside body and tags, at most
+SLOT_FACT_BYTES = 512  # what a fact takes there beside body, tags and own meta, at most
 ONCE_KEPT: Final = timedelta(days=30)
 
 
@@ -52,7 +53,7 @@ class Match(StrEnum):
     CONTAINS = "contains"  # the event carries at least these tags
 
 
-class Clause(Struct, frozen=True):
+class Clause(Struct, frozen=True, gc=False):
     """Events of some types under some tags. Tags are AND-ed; ``types=ANY`` means every type."""
 
     types: frozenset[str] | None
@@ -76,7 +77,7 @@ class Clause(Struct, frozen=True):
         return f"[{types} @ {tags}]" if self.match is Match.EXACT else f"[{types} @ ⊇ {tags}]"
 
 
-class Query(Struct, frozen=True):
+class Query(Struct, frozen=True, gc=False):
     """Clauses, OR-ed. Never empty: an empty query has no one meaning."""
 
     clauses: tuple[Clause, ...]
@@ -90,8 +91,8 @@ class Query(Struct, frozen=True):
         return " or ".join(map(str, self.clauses))
 
 
-class Meta(Struct, frozen=True, omit_defaults=True):
-    """Who caused a commit, and through what."""
+class Meta(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Who caused a commit or a fact of it, and through what."""
 
     actor: str = ""
     on_behalf_of: str = ""
@@ -102,7 +103,7 @@ class Meta(Struct, frozen=True, omit_defaults=True):
 NO_META: Final = Meta()
 
 
-class Fact(Struct, frozen=True):
+class Fact(Struct, frozen=True, gc=False):
     """An event before it has a position: encoded once, stored as these bytes, never made again."""
 
     kind: str
@@ -110,6 +111,7 @@ class Fact(Struct, frozen=True):
     schema: int
     tags: tuple[str, ...]  # sorted, distinct
     body: bytes
+    meta: Meta | None = None  # None: the commit's
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -125,7 +127,7 @@ class Event(Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Boundary(Struct, frozen=True):
+class Boundary(Struct, frozen=True, gc=False):
     """What a decision depends on and how far it saw it. Made by ``Store.read`` alone."""
 
     query: Query
@@ -138,14 +140,14 @@ class Boundary(Struct, frozen=True):
         return self.query.clauses + (() if self.guard is None else self.guard.clauses)
 
 
-class Page(Struct, frozen=True):
+class Page(Struct, frozen=True, gc=False):
     """Events in position order; the boundary is None when the read cannot be guarded as a whole."""
 
     events: tuple[Event, ...]
     boundary: Boundary | None = None
 
 
-class Key(Struct, frozen=True, order=True):
+class Key(Struct, frozen=True, order=True, gc=False):
     """Where a row lives."""
 
     collection: str
@@ -155,7 +157,7 @@ class Key(Struct, frozen=True, order=True):
         return f"{self.collection}/{self.id}"
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """A row: ``version`` is the position that last wrote it, ``born`` the one that created it."""
 
     key: Key
@@ -164,7 +166,7 @@ class Record(Struct, frozen=True):
     data: bytes
 
 
-class Put(Struct, frozen=True):
+class Put(Struct, frozen=True, gc=False):
     """Write the row if it is at ``expect``; ``fact`` is the index of its cause in the commit.
 
     ``born`` is the index of the fact that made the row (anew), where the commit has several about
@@ -184,7 +186,7 @@ class Put(Struct, frozen=True):
         return first + self.fact if self.expect == ABSENT else before
 
 
-class Delete(Struct, frozen=True):
+class Delete(Struct, frozen=True, gc=False):
     """Remove the row if it is at ``expect``."""
 
     key: Key
@@ -192,7 +194,7 @@ class Delete(Struct, frozen=True):
     fact: int = 0
 
 
-class Check(Struct, frozen=True):
+class Check(Struct, frozen=True, gc=False):
     """Only demand that the row is at ``expect``."""
 
     key: Key
@@ -202,7 +204,7 @@ class Check(Struct, frozen=True):
 Write = Put | Delete | Check
 
 
-class Once(Struct, frozen=True):
+class Once(Struct, frozen=True, gc=False):
     """An idempotency key with the digest of what was asked and the answer to give again."""
 
     key: str
@@ -210,7 +212,7 @@ class Once(Struct, frozen=True):
     answer: bytes = b""
 
 
-class Commit(Struct, frozen=True):
+class Commit(Struct, frozen=True, gc=False):
     """All or nothing."""
 
     at: datetime
@@ -225,8 +227,12 @@ class Commit(Struct, frozen=True):
         """How many positions it takes: a commit without facts takes one number too."""
         return len(self.facts) or 1
 
+    def meta_of(self, fact: Fact) -> Meta:
+        """Who caused this fact of it."""
+        return self.meta if fact.meta is None else fact.meta
 
-class Receipt(Struct, frozen=True):
+
+class Receipt(Struct, frozen=True, gc=False):
     """A commit that landed, now or (``replayed``) when the same key came first."""
 
     first: Position
@@ -243,10 +249,11 @@ def set_name(tags: Iterable[str]) -> str:
 
 
 def fact_bytes(fact: Fact) -> int:
-    """Bytes of its body and tags, as they are stored."""
-    return len(fact.body) + sum(
-        len(tag) if tag.isascii() else len(tag.encode()) for tag in fact.tags
-    )
+    """Bytes of its body, its tags and the meta that is its own, as they are stored."""
+    size = len(fact.body)
+    for text in fact.tags if fact.meta is None else (*fact.tags, *astuple(fact.meta)):
+        size += len(text) if text.isascii() else len(text.encode())
+    return size
 
 
 def slot_bytes(fact: Fact) -> int:
@@ -257,6 +264,11 @@ def slot_bytes(fact: Fact) -> int:
 def slots(size: int) -> int:
     """How many storage items of the log facts begin that take so many bytes together."""
     return 1 + size // SLOT_BYTES
+
+
+def facts_max(cost_max: int) -> int:
+    """How many facts a commit may have that may cost so much: a pack where it may cost more."""
+    return FACTS_MAX if cost_max <= COST_MAX else cost_max
 
 
 # ── limits and form, checked before any I/O ───────────────────────────────────────────────────────
@@ -274,12 +286,14 @@ def check_text(what: str, text: object, bytes_max: int) -> None:
     Raises:
         InvalidInput, LimitExceeded.
     """
+    if (  # nearly every text; the rest of this function finds out what is wrong with the others
+        type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= bytes_max
+    ):
+        return
     if not isinstance(text, str):
         raise InvalidInput(f"{what} must be text, found {type(text).__name__}")
     if not text:
         raise InvalidInput(f"{what} is empty")
-    if text.isascii() and text.isprintable() and len(text) <= bytes_max:
-        return
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
         raise InvalidInput(f"{what} holds a control character: {text!r}")
     at_most(f"bytes of {what}", _utf8(what, text), bytes_max)
@@ -294,7 +308,7 @@ def _utf8(what: str, text: str) -> int:
 
 def check_tag(tag: object) -> None:
     """Raises: InvalidInput, LimitExceeded."""
-    if (  # nearly every tag; the rest of this function finds out what is wrong with the others
+    if (  # nearly every tag, as above
         type(tag) is str
         and tag.isascii()
         and tag.isprintable()
@@ -325,8 +339,8 @@ def check_version(what: str, version: object) -> None:
         raise InvalidInput(f"{what} must be an integer 0 … 2**53-1, found {version!r}")
 
 
-def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
-    """Form and limits of a commit, equal on every engine.
+def check_commit(commit: Commit, cost_max: int = COST_MAX) -> int:
+    """Form and limits of a commit, equal on every engine; how many bytes it has.
 
     Raises:
         InvalidInput, LimitExceeded.
@@ -337,13 +351,11 @@ def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
     _demand("the facts of a commit", commit.facts, tuple)
     _demand("the boundaries of a commit", commit.boundaries, tuple)
     _demand("the writes of a commit", commit.writes, tuple)
-    at_most("facts of a commit", len(commit.facts), facts_max)
+    at_most("facts of a commit", len(commit.facts), facts_max(cost_max))
     at_most("writes of a commit", len(commit.writes), WRITES_MAX)
     for boundary in commit.boundaries:
         _demand("a boundary", boundary, Boundary)
-    size = 0
-    for fact in commit.facts:
-        size += _check_fact(fact)
+    size = sum(map(_check_fact, commit.facts))
     seen: set[Key] = set()
     for write in commit.writes:
         size += _check_write(write, commit.span)
@@ -353,6 +365,7 @@ def check_commit(commit: Commit, facts_max: int = FACTS_MAX) -> None:
     if commit.once is not None:
         size += _check_once(commit.once)
     at_most("bytes of a commit", size, COMMIT_BYTES_MAX)
+    return size
 
 
 def _demand(what: str, value: object, kind: type) -> None:
@@ -388,11 +401,15 @@ def _check_fact(fact: Fact) -> int:
     _demand("the body of a fact", fact.body, bytes)
     _demand("the tags of a fact", fact.tags, tuple)
     at_most("tags of a fact", len(fact.tags), TAGS_MAX)
+    before = ""
     for tag in fact.tags:
         check_tag(tag)
-    if any(fact.tags[i] <= fact.tags[i - 1] for i in range(1, len(fact.tags))):
-        raise InvalidInput(f"the tags of a fact must be sorted and distinct: {fact.tags!r}")
+        if tag <= before:
+            raise InvalidInput(f"the tags of a fact must be sorted and distinct: {fact.tags!r}")
+        before = tag
     at_most("bytes of a fact", len(fact.body), BODY_BYTES_MAX)
+    if fact.meta is not None:
+        _check_meta(fact.meta)
     return fact_bytes(fact)
 
 

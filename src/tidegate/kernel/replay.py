@@ -1,4 +1,8 @@
-"""What the log says the rows must be: replay, comparison, rebuild."""
+"""What the log says the rows must be: replay, comparison, rebuild.
+
+Follow-ups in the log are history (ADR-0009): they are compared with what the machines call for only
+from where on the machines are those of now.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.folds import Fold, Folds, Intent, stepped
+from tidegate.kernel.folds import Fold, Folds, Intent, Machine, stepped
 from tidegate.kernel.model import (
     ABSENT,
     POSITION_MAX,
@@ -44,11 +48,15 @@ class Difference(Struct, frozen=True):
 class Replay:
     """Rows folded from the log alone, by the very functions that wrote the live ones.
 
-    ``only`` narrows it to some folds, and leaves follow-ups unchecked.
+    ``only`` narrows it to some folds, and leaves follow-ups unchecked. So are those up to
+    ``settled``.
     """
 
-    def __init__(self, folds: Folds, only: tuple[Fold, ...] | None = None) -> None:
+    def __init__(
+        self, folds: Folds, only: tuple[Fold, ...] | None = None, settled: Position = 0
+    ) -> None:
         self._folds = folds
+        self._settled = settled
         self._only = None if only is None else {fold.collection.name for fold in only}
         self._awaited: deque[Struct] = deque()
         self.position: Position = 0
@@ -81,7 +89,7 @@ class Replay:
             if self._only is None or fold.collection.name in self._only:
                 for id in fold.ids(value):
                     caused += self._fold(fold, id, value, event)
-        if self._only is None:
+        if self._only is None and event.position > self._settled:
             self._awaited.extendleft(reversed(caused))
 
     def _fold(self, fold: Fold, id: str, value: Struct, event: Event) -> list[Struct]:
@@ -142,12 +150,19 @@ def differences(store: Store, folds: Folds) -> list[Difference]:
     The store may be live: a row that is ahead of the replay is compared when the replay stands
     exactly where the row was written.
     """
-    replay = Replay(folds)
+    replay = Replay(folds, settled=_renumbered(store, folds))
     replay.follow(store)
     names = [fold.collection.name for fold in folds.folds]
     found = [difference for name in names for difference in _compared(store, name, replay)]
     replay.follow(store)  # to the end of a commit, whose follow-ups are then all there
     return [*replay.differences, *replay.missing_follow_ups(), *found]
+
+
+def _renumbered(store: Store, folds: Folds) -> Position:
+    """Where some machine last got another number; 0 if none did since the log began."""
+    machines = [fold for fold in folds.folds if isinstance(fold, Machine)]
+    keys = [Key(FOLD_NUMBERS.name, fold.collection.name) for fold in machines]
+    return max((record.version for record in _get(store, keys) if record is not None), default=0)
 
 
 def _compared(store: Store, collection: str, replay: Replay) -> Iterator[Difference]:

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from tidegate.errors import InvalidInput, TidegateError, UnfencedQuery
 from tidegate.kernel.model import (
-    COST_MAX,
-    FACTS_MAX,
+    SLOT_FACT_BYTES,
     Boundary,
     Check,
     Commit,
@@ -63,7 +62,7 @@ class Schema:
         Raises:
             InvalidInput, LimitExceeded.
         """
-        check_commit(commit, FACTS_MAX if cost_max <= COST_MAX else cost_max)
+        size = check_commit(commit, cost_max)
         for write in commit.writes:
             collection = self.collection(write.key.collection)
             if isinstance(write, Put):
@@ -74,7 +73,7 @@ class Schema:
                 and not commit.facts
             ):
                 raise InvalidInput(f"{write.key} is folded: no fact, no write")
-        if self._cost_bound(commit) > cost_max:
+        if self._cost_bound(commit, size) > cost_max:
             at_most("storage items of a commit", self.cost(commit), cost_max)
 
     def cost(self, commit: Commit) -> int:
@@ -91,12 +90,14 @@ class Schema:
         indexes = 2 * len(written) + len(checked - written)
         return _slots(commit) + indexes + rows + (commit.once is not None)
 
-    def _cost_bound(self, commit: Commit) -> int:
-        """No commit costs more than this; it is cheap to tell, and mostly settles it."""
-        indexes = sum(len(fact.tags) + 2 for fact in commit.facts)
-        checked = sum(len(boundary.clauses) for boundary in commit.boundaries)
-        entries = 1 + 2 * self._entries_max
-        return _slots(commit) + 1 + 2 * indexes + checked + entries * len(commit.writes)
+    def _cost_bound(self, commit: Commit, size: int) -> int:
+        """No commit of so many bytes costs more; it is cheap to tell, and mostly settles it."""
+        bound = 1 + slots(size + SLOT_FACT_BYTES * len(commit.facts))
+        for fact in commit.facts:
+            bound += 2 * (len(fact.tags) + 2)
+        for boundary in commit.boundaries:
+            bound += len(boundary.clauses)
+        return bound + (1 + 2 * self._entries_max) * len(commit.writes)
 
     def _row_cost(self, write: Write) -> int:
         entries = len(self.collection(write.key.collection).indexes)

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate.errors import (
     ConditionFailed,
@@ -27,12 +28,14 @@ from tidegate.kernel.model import (
     Delete,
     Fact,
     Key,
+    Meta,
     Once,
     Position,
     Put,
     Record,
     Write,
     at_most,
+    facts_max,
     slot_bytes,
     slots,
 )
@@ -80,6 +83,7 @@ class _Call:
     slot_bytes: int
     rows: dict[Key, _Row]  # as they were before they changed
     filed: set[str]  # the indexes that its facts are written under
+    meta: Meta | None  # of its facts; None: the commit's
     intended_cost: int = 0
 
 
@@ -157,16 +161,18 @@ class Unfolding:
     # ── facts in ──
 
     def decide(
-        self, item: Slice, command: Struct, at: datetime
+        self, item: Slice, command: Struct, at: datetime, meta: Meta | None = None
     ) -> tuple[tuple[Struct, ...], bytes]:
         """Let a slice that starts from rows decide on them, and add its facts; they and its answer.
+
+        ``meta`` is told where somebody else than the commit's caused them.
 
         Raises:
             Refused: by the slice or by a fold; then nothing of this call is kept.
             PackFull: there is no room for it among the calls before it.
         """
         assert item.rows is not None
-        with self._whole() as call:
+        with self._whole(meta) as call:
             rows = tuple(self.row(key) for key in item.rows(command))
             values = tuple(item.decide(rows, command, at))
             for value in values:
@@ -197,7 +203,7 @@ class Unfolding:
                     self._change(key, None, call)
 
     @contextmanager
-    def _whole(self) -> Iterator[_Call]:
+    def _whole(self, meta: Meta | None = None) -> Iterator[_Call]:
         """All that is added inside stays, or, if an error leaves the block, none of it."""
         self.looked = {}
         call = _Call(
@@ -208,6 +214,7 @@ class Unfolding:
             self._slot_bytes,
             {},
             set(),
+            meta,
         )
         try:
             yield call
@@ -225,6 +232,8 @@ class Unfolding:
         at_most("facts of a report", len(self.facts) - call.facts, FACTS_MAX)
         if call.facts and self.cost() > pack_cost_max:
             raise PackFull("storage items of a pack", self.cost(), pack_cost_max)
+        if call.facts and len(self.facts) > facts_max(pack_cost_max):
+            raise PackFull("facts of a pack", len(self.facts), facts_max(pack_cost_max))
 
     def _undo(self, call: _Call) -> None:
         del self.facts[call.facts :]
@@ -243,11 +252,14 @@ class Unfolding:
         while waiting:
             value = waiting.popleft()
             fact = self.folds.vocabulary.fact(value)
+            if call.meta is not None:
+                fact = replace(fact, meta=call.meta)
             self.facts.append(fact)
             self._slot_bytes += slot_bytes(fact)
             indexes = self.folds.vocabulary.indexes(fact)
             self._indexes.update(dict.fromkeys(indexes))
             call.filed.update(indexes)
+            self.fetch(self.folds.keys(value))
             caused: list[Struct] = []
             for fold in self.folds.of(fact.type):
                 for id in fold.ids(value):

@@ -70,10 +70,10 @@ class _Clause:
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """How clauses of one shape are answered; with no key, set or name only a scan can."""
+    """How clauses of one shape are answered; with no tag, set or name only a scan can."""
 
     types: frozenset[str] | None  # those that can stand under the index
-    key: str | None = None  # "key:" of the tag whose index it is
+    tag: int | None = None  # which of the sorted tags, where its index is that of a tag
     composite: bool = False  # the index of the exact set
     name: str | None = None
 
@@ -147,12 +147,13 @@ class Vocabulary:
         scopes = self._scopes.get(fact.type)
         if scopes is None:
             raise InvalidInput(f"fact type {fact.type} is not declared")
-        for tag in fact.tags:
-            if (key := tag.partition(":")[0]) not in scopes:
+        keys = [tag.partition(":")[0] for tag in fact.tags]
+        for key in keys:
+            if key not in scopes:
                 raise InvalidInput(
                     f"{fact.type} carries no tag {key!r}; it has {sorted(scopes) or 'none'}"
                 )
-        return self._filings[fact.type].names(fact.tags)
+        return self._filings[fact.type].filed(fact.tags, keys)
 
     def filing(self, name: str) -> Filing:
         """By which rule facts of this declared type are filed."""
@@ -164,26 +165,26 @@ class Vocabulary:
         Raises:
             InvalidInput: a tag key or an event type that is not declared.
         """
-        served = self._served(clause)
-        if served.key is not None:
-            return next(tag for tag in sorted(clause.tags) if tag.startswith(served.key))
-        return set_name(clause.tags) if served.composite else served.name
+        return self.served(clause)[0]
 
     def fenced(self, clause: Clause) -> frozenset[str] | None:
         """The types of the clause that can stand under its index; ANY stays ANY."""
-        return self._served(clause).types
+        return self.served(clause)[1]
 
-    def _served(self, clause: Clause) -> _Served:
-        """How a clause of this shape is served: asked for every clause, worked out once."""
-        keys = tuple(sorted(tag.partition(":")[0] for tag in clause.tags))
-        shape = (clause.types, keys, clause.match)
+    def served(self, clause: Clause) -> tuple[str | None, frozenset[str] | None]:
+        """Index and types of the clause at once. Raises: InvalidInput."""
+        tags = sorted(clause.tags)
+        # Asked for every clause, worked out once for each shape.
+        shape = (clause.types, tuple([tag.partition(":")[0] for tag in tags]), clause.match)
         served = self._shapes.get(shape)
         if served is None:
-            served = self._serve(clause, keys)
+            served = self._serve(clause, shape[1])
             if len(self._shapes) >= SHAPES_MAX:
                 self._shapes.clear()
             self._shapes[shape] = served
-        return served
+        if served.tag is not None:
+            return tags[served.tag], served.types
+        return set_name(tags) if served.composite else served.name, served.types
 
     def _serve(self, clause: Clause, keys: tuple[str, ...]) -> _Served:
         self._check_known(clause, keys)
@@ -195,13 +196,13 @@ class Vocabulary:
         if len(keys) > 1 and clause.match is Match.EXACT:
             return _Served(clause.types, composite=self._files(frozenset(keys), clause.types))
         exact = clause.match is Match.EXACT
-        key = next((key for key in keys if exact or self._covers(key, clause)), None)
+        key = next((key for key in sorted(keys) if exact or self._covers(key, clause)), None)
         if key is None:
             return _Served(clause.types)
         types = clause.types
         if types is not ANY:
             types = frozenset(name for name in types if self._indexed(name, {key}))
-        return _Served(types, key=f"{key}:")
+        return _Served(types, tag=keys.index(key))
 
     def matches(self, clause: Clause, event: Event | Fact) -> bool:
         """Whether a read of the clause returns the event: the definition that engines speed up."""

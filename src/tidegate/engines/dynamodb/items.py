@@ -63,6 +63,7 @@ class StoredEvent(Struct, frozen=True, array_like=True):
     schema: int
     tags: tuple[str, ...]
     body: bytes
+    meta: Meta | None = None  # None: the commit's
 
 
 class StoredCommit(Struct, frozen=True, array_like=True):
@@ -76,9 +77,8 @@ class StoredCommit(Struct, frozen=True, array_like=True):
     def unpacked(self) -> Iterable[Event]:
         at = codec.time_value(self.at)
         for one in self.events:
-            yield Event(
-                one.position, at, one.kind, one.type, one.schema, one.tags, self.meta, one.body
-            )
+            meta = self.meta if one.meta is None else one.meta
+            yield Event(one.position, at, one.kind, one.type, one.schema, one.tags, meta, one.body)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -90,7 +90,7 @@ _pointers_decoder = msgspec.msgpack.Decoder(tuple[tuple[Position, str], ...])
 def packed(commit: Commit, facts: Iterable[tuple[Position, Fact]]) -> StoredCommit:
     """These facts of the commit, at their positions."""
     events = tuple(
-        StoredEvent(position, fact.kind, fact.type, fact.schema, fact.tags, fact.body)
+        StoredEvent(position, fact.kind, fact.type, fact.schema, fact.tags, fact.body, fact.meta)
         for position, fact in facts
     )
     once = None if commit.once is None else commit.once.key

@@ -214,7 +214,7 @@ class Batch:
     def _append(
         self, commit: Commit, filed: Sequence[Names], first: Position, at: str, seen: Seen
     ) -> None:
-        meta = codec.meta_text(commit.meta)
+        shared = codec.meta_text(commit.meta)
         for seq, (fact, names) in enumerate(zip(commit.facts, filed, strict=True), first):
             self.events.append(
                 _Event(
@@ -224,7 +224,7 @@ class Batch:
                     fact.type,
                     fact.schema,
                     encode(fact.tags).decode(),
-                    meta,
+                    shared if fact.meta is None else codec.meta_text(fact.meta),
                     fact.body.decode(),
                 )
             )

@@ -11,7 +11,7 @@ and a row that several commits of a group write is written once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -19,8 +19,9 @@ import apsw
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.engines.sqlite.events import Plan, tags_text
+from tidegate.engines.sqlite.events import HEAD, tags_text
 from tidegate.engines.sqlite.layout import Layout, known_ids, new_ids
+from tidegate.engines.sqlite.recent import Recent
 from tidegate.errors import (
     BoundaryMoved,
     IdempotencyMismatch,
@@ -45,7 +46,6 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 ONCE_COLLECTED_MAX = 64  # outdated idempotency keys that one group removes
 
-HEAD = "SELECT head, epoch FROM log_head"
 PROBE = "SELECT name, type FROM event_index WHERE name = ? AND type = ? AND seq > ? LIMIT 1"
 NEWEST = "SELECT max(seq) FROM event_index WHERE name = ? AND type = ?"
 NEWEST_OF_ANY = (
@@ -71,18 +71,22 @@ _ANY_TYPE = (None,)
 _Columns = tuple[str, str, str, int, str, str, str]  # of event_log, without seq
 
 
-class Draft(Struct, frozen=True):
+# Index (None: nothing is fenced), types (None: every type), how far it was seen, what to blame.
+_Probe = tuple[str | None, frozenset[str] | None, Position, Clause]
+
+
+class Draft(Struct, frozen=True, gc=False):
     """A commit made ready outside the lock: its plans, its columns, its text."""
 
     commit: Commit
-    probes: list[tuple[Plan, Position]]
+    probes: list[_Probe]
     facts: list[tuple[_Columns, tuple[str, ...]]]  # columns, and the names to file it under
     texts: dict[Key, str]
 
     @classmethod
-    def of(cls, commit: Commit, vocabulary: Vocabulary, plan: Callable[[Clause], Plan]) -> Draft:
+    def of(cls, commit: Commit, vocabulary: Vocabulary) -> Draft:
         """Raises: InvalidInput."""
-        at, meta = time_text(commit.at), meta_text(commit.meta)
+        at, shared = time_text(commit.at), meta_text(commit.meta)
         try:
             facts = [
                 (
@@ -92,7 +96,7 @@ class Draft(Struct, frozen=True):
                         fact.type,
                         fact.schema,
                         tags_text(fact.tags),
-                        meta,
+                        shared if fact.meta is None else meta_text(fact.meta),
                         fact.body.decode(),
                     ),
                     vocabulary.indexes(fact),
@@ -105,7 +109,7 @@ class Draft(Struct, frozen=True):
         except UnicodeDecodeError as error:
             raise InvalidInput(f"a fact or row is not UTF-8: {error}") from None
         probes = [
-            (plan(clause), boundary.seen)
+            (*vocabulary.served(clause), boundary.seen, clause)
             for boundary in commit.boundaries
             for clause in boundary.clauses
         ]
@@ -115,14 +119,16 @@ class Draft(Struct, frozen=True):
 class Batch:
     """The commits of one transaction. ``head`` is the last number that they have taken."""
 
-    def __init__(self, cursor: apsw.Cursor, layout: Layout, names: dict[str, int]) -> None:
+    def __init__(
+        self, cursor: apsw.Cursor, layout: Layout, names: dict[str, int], recent: Recent
+    ) -> None:
         self._cursor = cursor
         self._layout = layout
         self._known = names  # ids that are committed: they never change
-        self.ids: dict[str, int] = {}  # ids that this group uses
+        self._recent = recent
+        self.ids: dict[str, int] = {}  # ids that this group found or made
         self.head: Position = 0
         self.accepted = 0
-        self._newest: dict[tuple[str, str | None], Position] = {}  # of what moved, else nothing
         self._stamps: dict[Key, tuple[Position, Position]] = {}  # version, born
         self._receipts: dict[str, Receipt] = {}
         self._log: list[tuple[Position, *_Columns]] = []
@@ -137,7 +143,7 @@ class Batch:
         self.head, epoch = next(self._cursor.execute(HEAD))
         if epoch != self._layout.epoch:
             raise StoreRefused("another program indexed the log by other rules; open it again")
-        self._observe_names(drafts)
+        self._recent.meet(self.head)
         self._observe_boundaries(drafts)
         self._observe_rows(drafts)
         keys = [(draft.commit.once.key,) for draft in drafts if draft.commit.once is not None]
@@ -146,46 +152,45 @@ class Batch:
                 self._receipts[key] = receipt_of(*columns)
         return self.head
 
-    def _observe_names(self, drafts: Sequence[Draft]) -> None:
-        wanted = {name for draft in drafts for _, names in draft.facts for name in names}
-        wanted.update(plan.name for draft in drafts for plan, _ in draft.probes if plan.name)
-        known = self._known
-        missing = []
-        for name in wanted:
-            if name in known:
-                self.ids[name] = known[name]
-            else:
-                missing.append(name)
-        if missing:
-            self.ids |= known_ids(self._cursor, missing)
-
     def _observe_boundaries(self, drafts: Sequence[Draft]) -> None:
-        """Note the newest position of each (name, type) that moved since the first who read it."""
-        names, types = self.ids, self._layout.types
+        """Note the newest position of what moved since somebody read it, where that is longer ago
+        than we remember.
+        """
+        types = self._layout.types
         least: dict[tuple[str, str], Position] = {}
         for draft in drafts:
-            for plan, seen in draft.probes:
-                if plan.name is None or plan.name not in names:
-                    continue  # nothing is filed under it
-                if plan.types is None:
-                    self._observe_any(plan.name)
+            for name, fenced, seen, _ in draft.probes:
+                if seen >= self._recent.since or name is None:
                     continue
-                for name in plan.types:
-                    pair = (plan.name, name)
+                if fenced is None:
+                    self._observe_any(name)
+                    continue
+                for type in fenced:
+                    pair = (name, type)
                     if seen < least.get(pair, seen + 1):
                         least[pair] = seen
         if not least:
             return
-        pairs = {(names[name], types[type]): (name, type) for name, type in least}
+        ids = self._ids({name for name, _ in least})
+        pairs = {(ids[name], types[type]): (name, type) for name, type in least if name in ids}
         moved = self._cursor.executemany(
-            PROBE, [(*ids, least[pair]) for ids, pair in pairs.items()]
+            PROBE, [(*key, least[pair]) for key, pair in pairs.items()]
         ).fetchall()
-        for ids in cast("list[tuple[int, int]]", moved):
-            self._newest[pairs[ids]] = next(self._cursor.execute(NEWEST, ids))[0]
+        for key in cast("list[tuple[int, int]]", moved):
+            self._recent.newest[pairs[key]] = next(self._cursor.execute(NEWEST, key))[0]
 
     def _observe_any(self, name: str) -> None:
-        newest = next(self._cursor.execute(NEWEST_OF_ANY, (self.ids[name],)))[0]
-        self._newest[name, None] = newest or 0
+        if ids := self._ids((name,)):
+            newest = next(self._cursor.execute(NEWEST_OF_ANY, (ids[name],)))[0]
+            self._recent.newest[name, None] = newest or 0
+
+    def _ids(self, names: Iterable[str]) -> dict[str, int]:
+        """The ids of those names under which something is filed."""
+        known, found = self._known, self.ids
+        missing = [name for name in names if name not in known and name not in found]
+        if missing:
+            found |= known_ids(self._cursor, missing)
+        return {name: id for name in names if (id := known.get(name) or found.get(name))}
 
     def _observe_rows(self, drafts: Sequence[Draft]) -> None:
         wanted: defaultdict[str, dict[str, Key]] = defaultdict(dict)
@@ -209,17 +214,16 @@ class Batch:
         return self._moved(draft) or self._outdated(draft) or self._accept(draft)
 
     def _moved(self, draft: Draft) -> TidegateError | None:
-        newest = self._newest
-        if not newest:
-            return None
-        for plan, seen in draft.probes:
-            if plan.name is None:
+        newest = self._recent.newest
+        for name, fenced, seen, clause in draft.probes:
+            if name is None:
                 continue
-            position = 0
-            for type in plan.types if plan.types is not None else _ANY_TYPE:
-                position = max(position, newest.get((plan.name, type), 0))
-            if position > seen:
-                return BoundaryMoved(str(plan.clause), position)
+            moved = 0
+            for type in _ANY_TYPE if fenced is None else fenced:
+                if (position := newest.get((name, type), 0)) > seen:
+                    moved = max(moved, position)
+            if moved:
+                return BoundaryMoved(str(clause), moved)
         return None
 
     def _outdated(self, draft: Draft) -> TidegateError | None:
@@ -231,7 +235,7 @@ class Batch:
         return None
 
     def _accept(self, draft: Draft) -> Receipt:
-        commit = draft.commit
+        commit, newest = draft.commit, self._recent.newest
         first = self.head + 1
         self.head += commit.span
         self.accepted += 1
@@ -240,7 +244,7 @@ class Batch:
             self._log.append((seq, *columns))
             for name in names:
                 self._filed.append((name, type, seq))
-                self._newest[name, type] = self._newest[name, None] = seq
+                newest[name, type] = newest[name, None] = seq
         for write in commit.writes:
             if isinstance(write, Put):
                 version = first + write.fact
@@ -265,11 +269,13 @@ class Batch:
         """Write all that was accepted."""
         cursor, types = self._cursor, self._layout.types
         if self._log:
-            new = sorted({name for name, _, _ in self._filed} - self.ids.keys())
-            if new:
-                self.ids |= new_ids(cursor, new)
-            ids = self.ids
             cursor.executemany(_APPEND, self._log)
+            names = {name for name, _, _ in self._filed}
+            ids = self._ids(names)
+            if len(ids) < len(names):
+                made = new_ids(cursor, sorted(names - ids.keys()))
+                self.ids |= made
+                ids |= made
             cursor.executemany(
                 _FILE, [(ids[name], types[type], seq) for name, type, seq in self._filed]
             )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import cache, lru_cache
 from itertools import islice
+from operator import attrgetter
 
 import apsw
 import msgspec
 from msgspec import Struct
 
-from tidegate.kernel.codec import meta_value, time_value
-from tidegate.kernel.model import Clause, Event, Match, Meta, Position
+from tidegate.kernel.codec import meta_value
+from tidegate.kernel.model import Clause, Event, Match, Position
 from tidegate.kernel.vocabulary import Vocabulary
 
-_COLUMNS = "e.at, e.kind, e.type, e.schema, e.tags, e.meta, e.body"
+_COLUMNS = "e.at, e.kind, e.type, e.schema, e.tags, e.meta, CAST(e.body AS BLOB)"
 
 # CROSS JOIN pins the order: from the index to the log, never the other way round.
 _BY_INDEX = (
@@ -27,19 +29,27 @@ _BY_NAME = (
     " WHERE x.name = (SELECT id FROM event_names WHERE name = ?) AND x.seq > ? ORDER BY x.seq"
     ") i CROSS JOIN event_log e ON e.seq = i.seq ORDER BY i.seq"
 )
+_HEAD_FIRST = "SELECT 0, '', '', '', head, '', '', x'' FROM log_head UNION ALL "
 _BY_SCAN = f"SELECT e.seq, {_COLUMNS} FROM event_log e WHERE e.seq > ?"
 FEED = f"{_BY_SCAN} ORDER BY e.seq LIMIT ?"
 
+HEAD = "SELECT head, epoch FROM log_head"
+
 # Beyond this many types a merge of one seek per type is dearer than a sort.
 MERGED_TYPES_MAX = 16
+METAS_KEPT_MAX = 256  # decoded; many events of a log share theirs
 
-Row = tuple[int, str, str, str, int, str, str, str]
+Row = tuple[int, str, str, str, int, str, str, bytes]
 
-_NO_TIME = datetime.min.replace(tzinfo=UTC)
-_NO_META = Meta()
+_EXACT = Match.EXACT
+_position = attrgetter("position")
 
 _tags_encoder = msgspec.json.Encoder()
-_tags_decoder = msgspec.json.Decoder(tuple[str, ...])
+
+# What the columns hold, each by one call into C.
+_time = datetime.fromisoformat
+_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_meta = lru_cache(METAS_KEPT_MAX)(meta_value)
 
 
 def tags_text(tags: Sequence[str]) -> str:
@@ -49,18 +59,10 @@ def tags_text(tags: Sequence[str]) -> str:
 
 def events_of(rows: Iterable[Row]) -> list[Event]:
     """The events that these rows are. Hot: a boundary read spends half of its time here."""
-    events = []
-    tags_value = _tags_decoder.decode
-    at_before = meta_before = ""
-    time, meta = _NO_TIME, _NO_META
-    for seq, at, kind, type, schema, tags, meta_text, body in rows:
-        # Events of one commit stand side by side and share these two.
-        if at != at_before:
-            at_before, time = at, time_value(at)
-        if meta_text != meta_before:
-            meta_before, meta = meta_text, meta_value(meta_text)
-        events.append(Event(seq, time, kind, type, schema, tags_value(tags), meta, body.encode()))
-    return events
+    return [
+        Event(seq, _time(at), kind, type, schema, _tags(tags), _meta(meta), body)
+        for seq, at, kind, type, schema, tags, meta, body in rows
+    ]
 
 
 class Plan(Struct, frozen=True):
@@ -74,14 +76,13 @@ class Plan(Struct, frozen=True):
     @classmethod
     def of(cls, vocabulary: Vocabulary, clause: Clause) -> Plan:
         """Raises: InvalidInput: a tag key or an event type that is not declared."""
-        name = vocabulary.index(clause)
-        contains = clause.match is Match.CONTAINS and bool(clause.tags)
-        filtered = contains and (name is None or len(clause.tags) > 1)
-        return cls(clause, name, vocabulary.fenced(clause), filtered)
+        name, types = vocabulary.served(clause)
+        filtered = clause.match is not _EXACT and len(clause.tags) > (0 if name is None else 1)
+        return cls(clause, name, types, filtered)
 
 
 class Reading:
-    """One read: a cursor inside a transaction, and from where to where."""
+    """One read: a cursor, and from where to where."""
 
     def __init__(
         self, cursor: apsw.Cursor, types: dict[str, int], after: Position, limit: int | None
@@ -92,12 +93,34 @@ class Reading:
         # One more than asked for tells whether the limit cut the page.
         self._most = None if limit is None else limit + 1
 
-    def events(self, plans: Sequence[Plan]) -> list[Event]:
-        """What any of the clauses finds, in order, once each; at most one more than the limit."""
-        if len(plans) == 1:
-            return self._events(plans[0])
-        found = {event.position: event for plan in plans for event in self._events(plan)}
-        return [found[position] for position in sorted(found)][: self._most]
+    def events(self, plans: Sequence[Plan]) -> tuple[list[Event], Position]:
+        """What any of the clauses finds, in order, once each; at most one more than the limit.
+        And where the head stood then.
+        """
+        if len(plans) == 1 and plans[0].name and plans[0].types and self._most is None:
+            return self._at_once(plans[0], plans[0].name, plans[0].types)
+        self._cursor.execute("BEGIN")
+        try:
+            head = next(self._cursor.execute(HEAD))[0]
+            if len(plans) == 1:
+                return self._events(plans[0]), head
+            found = {event.position: event for plan in plans for event in self._events(plan)}
+        finally:
+            self._cursor.execute("COMMIT")
+        return [found[position] for position in sorted(found)][: self._most], head
+
+    def _at_once(
+        self, plan: Plan, name: str, types: frozenset[str]
+    ) -> tuple[list[Event], Position]:
+        """The same for one indexed clause, in one statement: nearly every boundary is read so."""
+        bindings = [name, self._after, *[self._types[type] for type in types]]
+        rows: Iterator[Row] = self._cursor.execute(_boundary_read(len(types)), bindings)
+        seq, _, _, _, head, *_ = next(rows)
+        assert seq == 0, "the head comes first"
+        events = events_of(_carrying(plan.clause.tags, rows) if plan.filtered else rows)
+        if len(types) > 1:  # one run per type, which Python merges faster than SQLite sorts
+            events.sort(key=_position)
+        return events, head
 
     def _events(self, plan: Plan) -> list[Event]:
         if plan.types is not None and not plan.types:
@@ -117,13 +140,10 @@ class Reading:
             statement = " UNION ALL ".join([f"{_BY_INDEX} = ?"] * len(types)) + " ORDER BY 1"
             merged = [binding for id in types for binding in (name, self._after, id)]
             return self._fetch(plan, statement, merged)
-        if len(types) == 1:
-            return self._fetch(plan, f"{_BY_INDEX} = ? ORDER BY i.seq", [name, self._after, *types])
-        marks = ", ".join("?" * len(types))
-        statement = f"{_BY_INDEX} IN ({marks})" + (" ORDER BY i.seq" if self._most else "")
-        events = self._fetch(plan, statement, [name, self._after, *types])
-        events.sort(key=_position)  # one run per type, which Python merges faster than SQLite sorts
-        return events
+        # Without a limit there are more clauses, and what they find is put in order at the end.
+        order = "" if self._most is None else " ORDER BY i.seq"
+        statement = f"{_BY_INDEX} {_among(len(types))}{order}"
+        return self._fetch(plan, statement, [name, self._after, *types])
 
     def _fetch(self, plan: Plan, statement: str, bindings: list[str | int]) -> list[Event]:
         if self._most is not None and not plan.filtered:
@@ -134,9 +154,17 @@ class Reading:
         return events_of(rows)
 
 
+@cache
+def _boundary_read(types: int) -> str:
+    return f"{_HEAD_FIRST}{_BY_INDEX} {_among(types)}"
+
+
+def _among(count: int) -> str:
+    return "= ?" if count == 1 else f"IN ({', '.join('?' * count)})"
+
+
 def _carrying(tags: frozenset[str], rows: Iterable[Row]) -> Iterable[Row]:
-    tags_value = _tags_decoder.decode
-    return (row for row in rows if tags.issubset(tags_value(row[5])))
+    return (row for row in rows if tags.issubset(_tags(row[5])))
 
 
 def _scan(clause: Clause, after: Position) -> tuple[str, list[str | int]]:
@@ -154,7 +182,3 @@ def _scan(clause: Clause, after: Position) -> tuple[str, list[str | int]]:
         terms += ["instr(e.tags, ?)"] * len(clause.tags)
         bindings += (_tags_encoder.encode(tag).decode() for tag in sorted(clause.tags))
     return " AND ".join(terms) + " ORDER BY e.seq", bindings
-
-
-def _position(event: Event) -> Position:
-    return event.position

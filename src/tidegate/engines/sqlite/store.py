@@ -7,18 +7,19 @@ flush. Readers have connections of their own and wait for nobody.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 import apsw
 from msgspec.structs import replace
 
-from tidegate.engines.sqlite.batch import HEAD, RECEIPT, Batch, Draft, receipt_of
-from tidegate.engines.sqlite.connection import WriterLock, check_platform, open_reader, open_writer
-from tidegate.engines.sqlite.events import FEED, Plan, Reading, events_of
+from tidegate.engines.sqlite.batch import RECEIPT, Batch, Draft, receipt_of
+from tidegate.engines.sqlite.connection import WriterLock, check_platform, open_writer
+from tidegate.engines.sqlite.events import FEED, HEAD, Plan, Reading, events_of
 from tidegate.engines.sqlite.layout import Layout, lay_out
+from tidegate.engines.sqlite.readers import Reader, Readers
+from tidegate.engines.sqlite.recent import Recent
 from tidegate.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -28,7 +29,6 @@ from tidegate.errors import (
 )
 from tidegate.kernel.model import (
     Boundary,
-    Clause,
     Commit,
     Key,
     Page,
@@ -39,9 +39,7 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.store import Schema, check_range, fenced
 
-READERS_KEPT_MAX = 16  # idle connections; more readers at once open and close their own
 NAMES_KEPT_MAX = 100_000  # index names whose ids a handle remembers
-PLANS_KEPT_MAX = 4_096
 
 # The write itself failed, so the transaction's last frame, which makes it valid, is not there.
 _NEVER_WRITTEN = frozenset({apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE})
@@ -59,9 +57,9 @@ class SqliteStore:
         self.schema = schema
         self._path = os.path.realpath(path)
         check_platform(self._path)
-        self._plan = lru_cache(PLANS_KEPT_MAX)(self._make_plan)
         self._names: dict[str, int] = {}
-        self._readers: list[apsw.Connection] = []
+        self._recent = Recent()
+        self._readers = Readers(self._path)
         self._closed = False
         try:
             self._turn = WriterLock(f"{self._path}-lock")
@@ -92,17 +90,12 @@ class SqliteStore:
         limit: int | None = None,
     ) -> Page:
         check_range(after, limit)
-        plans = [self._plan(clause) for clause in query.clauses]
-        guarded = all(plan.name is not None for plan in plans)
+        plans = [Plan.of(self.schema.vocabulary, clause) for clause in query.clauses]
+        guarded = None not in [plan.name for plan in plans]
         if guard is not None:
             guarded = fenced(self.schema, guard) and guarded
         with self._reading() as cursor:
-            cursor.execute("BEGIN")
-            try:
-                head, _ = next(cursor.execute(HEAD))
-                events = Reading(cursor, self._layout.types, after, limit).events(plans)
-            finally:
-                cursor.execute("COMMIT")
+            events, head = Reading(cursor, self._layout.types, after, limit).events(plans)
         if limit is not None and len(events) > limit:
             return Page(tuple(events[:limit]))
         if not guarded:
@@ -148,24 +141,10 @@ class SqliteStore:
             row = cursor.execute(RECEIPT, (key,)).fetchone()
         return None if row is None else replace(receipt_of(*row[1:]), replayed=True)
 
-    @contextmanager
-    def _reading(self) -> Iterator[apsw.Cursor]:
-        """A reader's cursor, its own while it lasts. Raises: StoreRefused, StoreUnavailable."""
+    def _reading(self) -> Reader:
+        """Raises: StoreRefused, StoreUnavailable."""
         self._turn.check_process()
-        if self._closed:
-            raise StoreUnavailable("the store is closed")
-        try:
-            try:
-                connection = self._readers.pop()  # atomic, as append is
-            except IndexError:
-                connection = open_reader(self._path)
-            yield connection.cursor()
-        except apsw.Error as error:
-            raise StoreUnavailable(f"cannot read: {error}") from error
-        if len(self._readers) < READERS_KEPT_MAX and not self._closed:
-            self._readers.append(connection)
-        else:
-            connection.close()
+        return self._readers.reader()
 
     # ── writing ──
 
@@ -184,14 +163,14 @@ class SqliteStore:
     def _prepare(self, commit: Commit) -> Draft | TidegateError:
         try:
             self.schema.check(commit, self.pack_cost_max)
-            return Draft.of(commit, self.schema.vocabulary, self._plan)
+            return Draft.of(commit, self.schema.vocabulary)
         except TidegateError as error:
             return error
 
     def _land(self, drafts: Sequence[Draft]) -> Sequence[_Answer]:
         """One transaction for all. Raises: StoreRefused, StoreUnavailable: nothing was applied."""
         cursor = self._begin()
-        batch = Batch(cursor, self._layout, self._names)
+        batch = Batch(cursor, self._layout, self._names, self._recent)
         try:
             before = batch.observe(drafts)
             answers = [batch.decide(draft) for draft in drafts]
@@ -210,6 +189,7 @@ class SqliteStore:
             raise
         if not batch.accepted:
             self._roll_back()
+            self._recent.leave(before)
             return answers
         failure = self._end(before)
         if failure is not None:
@@ -218,6 +198,7 @@ class SqliteStore:
                 answer if isinstance(answer, Receipt) and answer.first <= before else failure
                 for answer in answers
             ]
+        self._recent.leave(batch.head)
         self._remember(batch.ids)
         return answers
 
@@ -254,8 +235,7 @@ class SqliteStore:
         if self._closed:
             return
         self._closed = True
-        while self._readers:
-            self._readers.pop().close()
+        self._readers.close()
         with self._turn:
             self._drop_writer()  # after the readers, so that it can empty the WAL
         self._turn.close()
@@ -344,6 +324,3 @@ class SqliteStore:
         if len(self._names) + len(ids) > NAMES_KEPT_MAX:
             self._names = {}
         self._names |= ids
-
-    def _make_plan(self, clause: Clause) -> Plan:
-        return Plan.of(self.schema.vocabulary, clause)

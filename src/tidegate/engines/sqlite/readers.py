@@ -1,0 +1,70 @@
+"""The connections of those who read: one each, kept for the next."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import apsw
+
+from tidegate.engines.sqlite.connection import open_reader
+from tidegate.errors import StoreUnavailable
+
+KEPT_MAX = 16  # idle connections; more readers at once open and close their own
+
+
+class Reader:
+    """A connection, its user's own inside ``with``. Raises: StoreUnavailable."""
+
+    __slots__ = ("_home", "connection")
+
+    def __init__(self, home: Readers, connection: apsw.Connection) -> None:
+        self._home = home
+        self.connection = connection
+
+    def __enter__(self) -> apsw.Cursor:
+        return self.connection.cursor()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._home.take_back(self)
+        elif isinstance(error, apsw.Error):
+            raise StoreUnavailable(f"cannot read: {error}") from error
+
+
+class Readers:
+    """All of one handle."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._idle: list[Reader] = []
+        self._closed = False
+
+    def reader(self) -> Reader:
+        """Raises: StoreUnavailable."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        try:
+            return self._idle.pop()  # atomic, as append is
+        except IndexError:
+            pass
+        try:
+            return Reader(self, open_reader(self._path))
+        except apsw.Error as error:
+            raise StoreUnavailable(f"cannot read: {error}") from error
+
+    def take_back(self, reader: Reader) -> None:
+        """For the next, or away."""
+        if len(self._idle) < KEPT_MAX and not self._closed:
+            self._idle.append(reader)
+        else:
+            reader.connection.close()
+
+    def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().connection.close()
