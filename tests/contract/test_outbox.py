@@ -48,12 +48,15 @@ from tidegate.control.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox import RequestedState
 from tidegate.domain.outbox.attempts import (
     ATTEMPTS_MAX,
+    CancelIntent,
     NewerIntent,
     RecordAttempt,
     RedriveIntent,
+    cancel_intent,
     record_attempt,
     redrive_intent,
 )
+from tidegate.domain.outbox.facts import IntentCancelled
 from tidegate.domain.outbox.names import intent_id
 from tidegate.domain.outbox.rows import OUTBOX, State, delivery_key, intent_key
 from tidegate.domain.outbox.secrecy import SecretRefused
@@ -354,6 +357,57 @@ def test_does_not_redrive_what_something_newer_has_replaced(desk: Desk, fake: Fa
         )
 
     assert desk.head() == head
+
+
+@pytest.mark.req("RS-10")
+def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    desk.pin("web.1", ALIAS, DNS)
+    fake.answers.append(Failed("not yet"))
+    worker = desk.worker(by_operation(fake, (ALIAS, DNS)))
+    worker.work()
+    assert desk.shown(DNS).attempts == 0, "it waits behind the alias"
+    command = CancelIntent(
+        scope="web", intent_id=intent(ALIAS), by="user_ops", reason="the alias is gone"
+    )
+
+    (fact,) = desk.control.execute(cancel_intent, command).facts
+    assert desk.control.execute(cancel_intent, command).facts == ()
+    worker.work()
+
+    assert fact == IntentCancelled(
+        scope="web", intent_id=intent(ALIAS), by="user_ops", reason="the alias is gone"
+    )
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).next_attempt_at) == (State.CANCELLED, None)
+    assert desk.shown(DNS).state is State.DONE
+    assert [item.id for item in in_state(desk.store, State.CANCELLED, limit=10)] == [intent(ALIAS)]
+    desk.advance(3_600)
+    assert worker.work() == ()
+    with pytest.raises(IllegalTransition):
+        desk.control.execute(
+            redrive_intent,
+            RedriveIntent(scope="web", intent_id=intent(ALIAS), by="user_ops", reason="again"),
+        )
+
+
+@pytest.mark.req("RS-10")
+def test_keeps_what_a_cancelled_attempt_did_and_owes_the_operation_anew_when_asked(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """The worker was at it while it was cancelled: its outcome is true, and changes no state."""
+    desk.pin("web.1", ALIAS)
+    command = CancelIntent(scope="web", intent_id=intent(ALIAS), by="user_ops", reason="stop")
+    desk.control.execute(cancel_intent, command)
+    late = RecordAttempt(scope="web", intent_id=intent(ALIAS), attempt=1, succeeded=True)
+
+    desk.control.execute(record_attempt, late)
+    desk.pin("web.2", ALIAS)
+    desk.worker({ALIAS: fake}).work()
+
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.CANCELLED, 1)
+    assert desk.shown(ALIAS, "web.2").state is State.DONE
+    assert "IntentSuperseded" not in desk.types()
 
 
 @pytest.mark.req("RS-10")

@@ -13,6 +13,7 @@ from contextlib import closing
 
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.contract.address import Address
 from tests.domain.depot import (
@@ -31,9 +32,23 @@ from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision,
 from tidegate.domain.packages.content import Manifest
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision
-from tidegate.domain.packages.facts import Clone, Edit, Init, RevisionPublished, Task
+from tidegate.domain.packages.facts import (
+    Clone,
+    Edit,
+    Init,
+    Metadata,
+    OwnerReference,
+    RevisionPublished,
+    Task,
+)
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
+from tidegate.domain.packages.wholes import (
+    DeletePackage,
+    ImportedRevision,
+    ImportPackage,
+    plan_of,
+)
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import AttemptsExhausted, TidegateError
 from tidegate.kernel.replay import differences
@@ -277,3 +292,70 @@ def test_neighbours_deleted_at_once_leave_the_right_one_as_the_latest(
         links = depot.links(first)
         assert links is not None
         assert links.newer is None
+
+
+@pytest.mark.req("LC-12", "LC-17")
+def test_delete_a_package_against_a_new_revision_and_a_clone(
+    depot: Depot, race: Race, rounds: int
+) -> None:
+    """All or nothing, whoever is first: no revision survives in a package that was deleted."""
+    for turn in range(rounds):
+        package = f"blueprints/p{turn}"
+        first = depot.published("v1", f"p{turn}")
+        depot.propose_deletion(first)
+        plan = DeletePackage(package=package, by=REVIEWER, revisions=plan_of(depot.store, package))
+
+        deleted, edited, cloned = race(
+            [
+                plan,
+                creation(f"p{turn}", "v2", Edit(first), f"e{turn}"),
+                creation(f"q{turn}", "v1", Clone(first), f"c{turn}"),
+            ]
+        )
+
+        if deleted == "done":
+            assert (edited, cloned) == ("not_found", "not_found")
+            assert depot.package(package).live == 0
+        else:
+            assert deleted in ("plan_outdated", "package_not_deletable")
+            assert (edited, cloned) == ("done", "done")
+            assert depot.package(package).live == 2
+
+
+def test_of_imports_of_one_package_at_once_one_lands(depot: Depot, race: Race, rounds: int) -> None:
+    for turn in range(rounds):
+        commands = [
+            ImportPackage(
+                repository="blueprints",
+                package=f"p{turn}",
+                by=AUTHOR,
+                source=f"mirror {number}",
+                revisions=(
+                    ImportedRevision(workspace="v1", uid=f"i{turn}-{number}", number=1, files=()),
+                ),
+            )
+            for number in range(4)
+        ]
+
+        answers = race([*commands, creation(f"p{turn}", "v1", Init(), f"n{turn}")])
+
+        assert answers.count("done") == 1
+        assert set(answers) <= {"done", "number_used", "already_exists", "package_not_empty"}
+        assert depot.package(f"blueprints/p{turn}").live == 1
+
+
+def test_an_owner_gets_one_open_revision_however_many_race(
+    depot: Depot, race: Race, rounds: int
+) -> None:
+    metadata = Metadata(owner_references=(OwnerReference("variant", "edge"),))
+    for turn in range(rounds):
+        commands = [
+            replace(
+                creation(f"p{turn}", f"v{number}", Init(), f"o{turn}-{number}"), metadata=metadata
+            )
+            for number in range(4)
+        ]
+
+        answers = race(commands)
+
+        assert sorted(answers) == ["done", *["owner_busy"] * 3]

@@ -9,14 +9,15 @@ from msgspec.structs import replace
 
 from tests.contract.address import Address
 from tests.contract.outbox_world import OPERATIONS, T0, Desk, desk_on, intent, opened
-from tidegate.control.reconcile import OVERDUE_SECONDS, Pass, Reconciler
+from tidegate.control.reconcile import OVERDUE_SECONDS, HistoryTooLong, Pass, Reconciler
 from tidegate.control.targets import Done, Effect, Failed, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
+from tidegate.domain.outbox.attempts import CancelIntent, cancel_intent
 from tidegate.domain.outbox.facts import Finding
 from tidegate.domain.outbox.rows import ACTUAL, Drift, DriftState, State, drift_key
 from tidegate.domain.provenance import Confidence
 from tidegate.domain.releases.rows import ACTUAL as ACTUAL_ROWS
-from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.releases.rows import EVIDENCE, Actual, KeptEvidence, actual_key
 from tidegate.kernel import codec
 from tidegate.kernel.model import Record
 from tidegate.kernel.store import Store
@@ -203,12 +204,43 @@ def test_refuses_conflicting_evidence_and_leaves_pin_and_confidence_as_they_were
 
     reconciler.run_once()
 
-    assert desk.types(head) == ["ReconciliationRefused"]
+    assert desk.types(head) == ["EvidenceKept", "ReconciliationRefused"]
+    (record,) = desk.store.range(EVIDENCE.name, limit=10)
+    evidence = codec.decode(record.data, KeptEvidence)
+    assert (evidence.authority, evidence.source, evidence.batch) == (
+        False,
+        "reconciler",
+        seen.signature,
+    )
+    assert evidence.document == {
+        "operation": ALIAS,
+        "idempotencyKey": seen.idempotency_key,
+        "state": seen.state,
+    }
     assert drift(desk, ALIAS).state is DriftState.REFUSED
     assert actual(desk) == pinned
     assert codec.decode(pinned.data, Actual).confidence.level == "high"
     assert len(fake.calls) == calls
     assert appends_nothing(desk, reconciler)
+
+
+@pytest.mark.req("RS-9", "RS-11")
+def test_keeps_no_secret_of_what_it_sees(
+    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+) -> None:
+    done(desk, fake, "web.1")
+    secret = "AKIAIOSFODNN7EXAMPLE"
+    state = {"releaseId": secret, "status": "active", "password": "x", "digest": "a" * 300}
+    fake.world["web", ALIAS] = Observation(secret, state)
+
+    reconciler.run_once()
+
+    (record,) = desk.store.range(EVIDENCE.name, limit=10)
+    assert codec.decode(record.data, KeptEvidence).document == {
+        "operation": ALIAS,
+        "idempotencyKey": "[redacted]",
+        "state": {"releaseId": "[redacted]", "status": "active", "digest": "[redacted]"},
+    }
 
 
 @pytest.mark.req("RS-11")
@@ -219,7 +251,7 @@ def test_does_not_hasten_what_the_evidence_conflicts_with(
     fake.world["web", ALIAS] = Observation("by hand", {"releaseId": "web.0"})
     desk.advance(OVERDUE_SECONDS)
 
-    assert reconciler.run_once() == Pass(scopes=1, appended=1)
+    assert reconciler.run_once() == Pass(scopes=1, appended=2)
 
     assert fake.calls == []
     assert appends_nothing(desk, reconciler)
@@ -278,10 +310,45 @@ def test_goes_on_where_some_of_the_world_cannot_be_seen(desk: Desk, fake: FakeTa
     worker.work()
     fake.world["web", DNS] = Observation("by hand", {"releaseId": "web.0"})
 
-    assert Reconciler(worker).run_once() == Pass(scopes=1, appended=1, unobservable=1)
+    assert Reconciler(worker).run_once() == Pass(scopes=1, appended=2, unobservable=1)
 
     assert drift(desk, DNS).state is DriftState.REFUSED
     assert desk.store.get(drift_key("web", ALIAS)) == (None,)
+
+
+@pytest.mark.req("RS-11")
+def test_says_that_a_history_is_too_long_to_be_compared_and_goes_over_the_others(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """Half a history would make another row, and a drift that is none."""
+    for release_id in ("web.1", "web.2", "web.3"):
+        desk.pin(release_id, ALIAS)
+    desk.pin("web.4", ALIAS, scope="zoo")
+    desk.worker({ALIAS: fake}).work()
+    head = desk.head()
+    worker = desk.worker(by_operation(fake, OPERATIONS))
+
+    with pytest.raises(HistoryTooLong) as refusal:
+        Reconciler(worker, history_max=2).run_once()
+
+    assert refusal.value.facts == {"scope": "web", "allowed": 2}
+    assert desk.head() == head, "nothing is said about a row that was not compared"
+    assert Reconciler(worker, history_max=2).reconcile("zoo").appended == 0
+    assert Reconciler(worker, history_max=3).run_once() == Pass(2)
+
+
+@pytest.mark.req("RS-11")
+def test_says_nothing_about_an_intent_that_was_cancelled(
+    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+) -> None:
+    done(desk, fake, "web.1")
+    desk.pin("web.2", ALIAS)
+    command = CancelIntent(scope="web", intent_id=intent(ALIAS, "web.2"), by="u", reason="no")
+    desk.control.execute(cancel_intent, command)
+    desk.advance(2 * OVERDUE_SECONDS)
+
+    assert appends_nothing(desk, reconciler)
+    assert len(fake.calls) == 1
 
 
 def test_closes_a_dead_letter_that_turns_out_to_be_done(

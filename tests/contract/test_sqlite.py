@@ -47,17 +47,20 @@ from tests.contract.world import (
 )
 from tidegate.engines.group import Grouped
 from tidegate.engines.memory import MemoryStore
-from tidegate.engines.sqlite import SqliteStore, batch, connection
+from tidegate.engines.sqlite import SqliteStore, batch, connection, recent
 from tidegate.engines.sqlite.records import Table
 from tidegate.errors import (
+    BoundaryMoved,
     InvalidDefinition,
     InvalidInput,
     OutcomeUnknown,
     StoreRefused,
     StoreUnavailable,
+    TidegateError,
 )
 from tidegate.kernel.model import (
     ONCE_KEPT,
+    Boundary,
     Clause,
     Commit,
     Key,
@@ -329,6 +332,71 @@ def test_a_condition_is_one_seek(raw: apsw.Connection) -> None:
     assert plan(raw, batch.PROBE, (1, 1, 1)) == f"{key} AND seq>?)"
     assert plan(raw, batch.NEWEST, (1, 1)) == f"{key})"
     assert "SCAN event_index" not in plan(raw, batch.NEWEST_OF_ANY, (1,))
+
+
+def test_a_statement_is_planned_once_whatever_is_bound(store: SqliteStore) -> None:
+    append(store, ProductAdded("p1"))
+    store.read(about(ProductAdded, tags="product_id:p1"))
+
+    with store._reading() as cursor:
+        assert cursor.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+    assert store._writer is not None
+    assert store._writer.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
+
+
+# ── what a handle remembers of its own commits ────────────────────────────────────────────────────
+
+PRODUCT = about(ProductAdded, PriceChanged, tags="product_id:p1")
+ANYTHING = Query((Clause(None, frozenset(("product_id:p1",))),))
+
+
+@pytest.mark.parametrize("pairs_max", [0, 3, 65_536])
+def test_two_handles_refuse_as_memory_does_however_little_they_remember(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, pairs_max: int
+) -> None:
+    monkeypatch.setattr(recent, "PAIRS_MAX", pairs_max)
+    random = Random(7)
+    handles, oracle = [open_store(), open_store()], MemoryStore(SCHEMA)
+    seen: list[tuple[Query, int]] = []
+    for _ in range(400):
+        product = f"p{random.randrange(4)}"
+        fact = random.choice([ProductAdded, PriceChanged])(product)
+        if seen and random.random() < 0.8:
+            query, position = random.choice(seen[-12:])
+            commit = told(fact, on=[Boundary(query, position)])
+        else:
+            commit = told(fact)
+
+        (found,) = random.choice(handles).commit(commit)
+        (wanted,) = oracle.commit(commit)
+
+        assert type(found) is type(wanted)
+        if isinstance(wanted, TidegateError):
+            assert isinstance(found, TidegateError)
+            assert found.facts == wanted.facts
+        types = random.choice([None, frozenset(("ProductAdded",)), frozenset(("PriceChanged",))])
+        query = Query((Clause(types, frozenset((f"product_id:p{random.randrange(4)}",))),))
+        page = random.choice(handles).read(query)
+        assert page.boundary is not None
+        seen.append((query, page.boundary.seen))
+
+
+@pytest.mark.parametrize("query", [PRODUCT, ANYTHING])
+def test_a_commit_that_was_taken_back_has_moved_nothing(
+    store: SqliteStore, raw: apsw.Connection, query: Query
+) -> None:
+    append(store, ProductAdded("p1"))
+    boundary = store.read(query).boundary
+    assert boundary is not None
+    refused = told(PriceChanged("p1"), writes=[put(item("a"), row(state="open"))])
+    raw.execute(
+        "CREATE TRIGGER no_items BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    assert answers(store, refused) == [InvalidInput]
+
+    land(store, told(PriceChanged("p1"), on=[boundary]))
+
+    assert answers(store, told(PriceChanged("p1"), on=[boundary])) == [BoundaryMoved]
 
 
 @pytest.mark.parametrize(

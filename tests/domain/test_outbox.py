@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any, get_args
@@ -12,15 +14,17 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.outbox import FOLDS, IntentRequested, RequestedState, owe
+from tidegate.domain.outbox import FOLDS, IntentRequested, RequestedState, owe, secrecy
 from tidegate.domain.outbox.attempts import (
     ATTEMPTS_MAX,
     BACK_OFF_SECONDS_MAX,
     JITTER_MAX,
+    CancelIntent,
     RecordAttempt,
     RedriveIntent,
     RequestEffect,
     back_off,
+    decide_cancel,
     decide_record,
     decide_redrive,
     decide_request,
@@ -32,6 +36,7 @@ from tidegate.domain.outbox.facts import (
     DriftDetected,
     DriftRepaired,
     Finding,
+    IntentCancelled,
     IntentDied,
     IntentRedriven,
     IntentSuperseded,
@@ -245,6 +250,60 @@ def test_spreads_waits_over_their_whole_length(attempt: int, jitter: int) -> Non
             back_off(attempt, wrong)
 
 
+class Counted:
+    """A pattern that adds up the characters it is given to look at."""
+
+    def __init__(self, pattern: re.Pattern[str], work: list[int]) -> None:
+        self._pattern = pattern
+        self._work = work
+
+    def search(self, text: str) -> re.Match[str] | None:
+        self._work.append(len(text))
+        return self._pattern.search(text)
+
+    def finditer(self, text: str, *span: int) -> Iterator[re.Match[str]]:
+        self._work.append(span[1] - span[0] if span else len(text))
+        return self._pattern.finditer(text, *span)
+
+
+@pytest.mark.req("RS-9", **PURE)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "aB",
+        "a1",
+        "a/",
+        "B1/",
+        "-eyJabcdefgh",
+        "a.",
+        "eyJabcdefgh.",
+        "abcdefghijklmnopqrstuv1/",
+    ],
+)
+def test_looks_at_each_character_of_a_long_text_a_fixed_number_of_times(
+    monkeypatch: pytest.MonkeyPatch, piece: str
+) -> None:
+    """Each pattern is one class of characters, so its work is the text that it is given."""
+    work: list[int] = []
+    for name in ("_RUN", "_SEGMENT", "_DIGIT", "_CAPITAL", "_PART", "_JSON_OBJECT"):
+        monkeypatch.setattr(secrecy, name, Counted(getattr(secrecy, name), work))
+    text = piece * (1024 * 1024 // len(piece))
+
+    secrecy.is_secret(text)
+
+    assert sum(work) <= 6 * len(text)
+
+
+@given(st.text("aB1+/ .-_eyJ", max_size=80))
+def test_finds_material_and_signed_tokens_as_their_definitions_say(text: str) -> None:
+    """The same rules, said with a look ahead from every character."""
+    material = re.compile(r"(?=[A-Za-z]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9+/]{24,}")
+    token = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.")
+
+    assert secrecy.is_secret(text) is bool(material.search(text) or token.search(text))
+
+
 # ── the edges of an intent ────────────────────────────────────────────────────────────────────────
 
 about: dict[str, Any] = {"scope": "web", "intent_id": OLD}
@@ -254,6 +313,7 @@ SAMPLE: dict[type[Struct], Struct] = {
     AttemptFailed: AttemptFailed(**about, attempt=3, error="x", next_attempt_at=T0),
     IntentDied: IntentDied(**about, attempts=3, reason="x"),
     IntentRedriven: IntentRedriven(**about, by="user_1", reason="x", next_attempt_at=T0),
+    IntentCancelled: IntentCancelled(**about, by="user_1", reason="x"),
 }
 EDGES: dict[tuple[State, type[Struct]], State] = {
     (State.PENDING, AttemptSucceeded): State.DONE,
@@ -265,6 +325,10 @@ EDGES: dict[tuple[State, type[Struct]], State] = {
     (State.DONE, IntentRedriven): State.PENDING,
     (State.SUPERSEDED, AttemptSucceeded): State.SUPERSEDED,
     (State.SUPERSEDED, AttemptFailed): State.SUPERSEDED,
+    (State.PENDING, IntentCancelled): State.CANCELLED,
+    (State.DEAD, IntentCancelled): State.CANCELLED,
+    (State.CANCELLED, AttemptSucceeded): State.CANCELLED,
+    (State.CANCELLED, AttemptFailed): State.CANCELLED,
 }
 
 
@@ -352,6 +416,9 @@ def test_gives_up_at_the_limit_counted_from_the_last_redrive() -> None:
         (State.SUPERSEDED, 0, True, ["AttemptSucceeded"]),
         (State.SUPERSEDED, 0, False, ["AttemptFailed"]),
         (State.SUPERSEDED, 1, True, []),
+        (State.CANCELLED, 0, True, ["AttemptSucceeded"]),
+        (State.CANCELLED, 0, False, ["AttemptFailed"]),
+        (State.CANCELLED, 1, False, []),
     ],
 )
 def test_records_each_attempt_once(
@@ -400,6 +467,22 @@ def test_a_redrive_says_who_and_why() -> None:
             decide_redrive((delivery(State.DEAD), queue), RedriveIntent(**said), T0)
 
 
+@pytest.mark.parametrize("state", list(State))
+def test_cancels_what_is_pending_or_dead_and_says_who_and_why(state: State) -> None:
+    command = CancelIntent(**about, by="user_1", reason="the channel is gone")
+    if state in (State.PENDING, State.DEAD):
+        (fact,) = decide_cancel((delivery(state, 2),), command, T0)
+        assert fact == IntentCancelled(**about, by="user_1", reason="the channel is gone")
+    elif state is State.CANCELLED:
+        assert decide_cancel((delivery(state),), command, T0) == ()
+    else:
+        with pytest.raises(IllegalTransition):
+            decide_cancel((delivery(state),), command, T0)
+    for wrong in ({"by": ""}, {"reason": " "}, {"reason": "x" * 2_000}):
+        with pytest.raises((InvalidInput, LimitExceeded)):
+            decide_cancel((delivery(),), replace(command, **wrong), T0)
+
+
 # ── what a look means ─────────────────────────────────────────────────────────────────────────────
 
 INTENT = Intent(
@@ -441,13 +524,14 @@ def look(finding: Finding, repairable: bool = True) -> ReconcileEffect:
 
 
 QUEUE = Queue("web", newest={"alias": OLD})
+WANTED = [state for state in State if state is not State.CANCELLED]
 LOOKS: dict[tuple[Finding, State], list[str]] = {
     (Finding.CONFIRMED, State.PENDING): ["AttemptSucceeded"],
     (Finding.CONFIRMED, State.DEAD): ["AttemptSucceeded"],
     (Finding.MISSING, State.DONE): ["DriftDetected", "IntentRedriven"],
     (Finding.BEHIND, State.DONE): ["DriftDetected", "IntentRedriven"],
-    **{(Finding.CONFLICTING, state): ["ReconciliationRefused"] for state in State},
-    **{(Finding.ROW_DIFFERS, state): ["ReconciliationRefused"] for state in State},
+    **{(Finding.CONFLICTING, state): ["ReconciliationRefused"] for state in WANTED},
+    **{(Finding.ROW_DIFFERS, state): ["ReconciliationRefused"] for state in WANTED},
 }
 
 

@@ -262,15 +262,16 @@ def test_withdrawing_is_for_the_proposer_and_rejecting_needs_a_reason(depot: Dep
     assert depot.revision(name).lifecycle == Lifecycle.DRAFT
 
 
-def test_cancelling_ones_own_deletion_proposal_needs_no_reason(depot: Depot) -> None:
+def test_rejecting_a_deletion_needs_a_reason_ones_own_proposal_too(depot: Depot) -> None:
     name = depot.brought_to(Lifecycle.DELETION_PROPOSED)
+    seen = depot.version(name)
 
-    refused(
-        depot,
-        ReasonRequired,
-        RejectDeletion(name=name, by=REVIEWER, expected_version=depot.version(name)),
-    )
-    outcome = depot.act(RejectDeletion, name, OPERATOR)
+    for by in (REVIEWER, OPERATOR):
+        command = RejectDeletion(name=name, by=by, expected_version=seen)
+        refused(depot, ReasonRequired, command)
+        update = UpdateRevision(name=name, by=by, lifecycle="Published", expected_version=seen)
+        refused(depot, ReasonRequired, update)
+    outcome = depot.act(RejectDeletion, name, OPERATOR, reason="still used")
 
     assert isinstance(outcome.facts[0], RevisionDeletionRejected)
 

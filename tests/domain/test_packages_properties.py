@@ -1,6 +1,21 @@
 """What holds of packages whatever is done to them: random commands, then the log and the rows.
 
 The numbers in the names of the checks are those of the invariants as they were agreed on.
+
+packages.md §8.4 #1: "revision = 0 ⇔ never published"
+packages.md §8.4 #2: "Published numbers of a package are distinct, strictly increasing in log order,
+never re-used"
+packages.md §8.4 #3: "digest after `Proposed` until `Published` constant; after Published constant
+for ever"
+packages.md §8.4 #4: "published_by/at set exactly once"
+packages.md §8.4 #5: "at most one latest per package; equals the maximum live published number"
+packages.md §8.4 #6: "lifecycle path of every uid is a walk in the table of 2.3"
+packages.md §8.4 #7: "no Deleted while last lifecycle was Published"
+packages.md §8.4 #8: "no live revision has a deleted direct or inherited upstream (unless imported)"
+packages.md §8.4 #9: "deletion_timestamp set ⇒ only finalizer removals, label edits or Deleted
+follow"
+packages.md §8.4 #10: "refused commands append nothing"
+packages.md §8.4 #11: "versions per name strictly increase over all incarnations"
 """
 
 from __future__ import annotations
@@ -24,6 +39,7 @@ from tidegate.domain.packages.approvals import (
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import (
+    IMPORT,
     Clone,
     Edit,
     Init,
@@ -41,6 +57,12 @@ from tidegate.domain.packages.history import timeline
 from tidegate.domain.packages.lifecycle import EDGES, PUBLISHED_STATES, Lifecycle
 from tidegate.domain.packages.rows import REVISIONS, Revision
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
+from tidegate.domain.packages.wholes import (
+    DeletePackage,
+    ImportedRevision,
+    ImportPackage,
+    plan_of,
+)
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.replay import differences
@@ -160,6 +182,26 @@ class Packages(RuleBasedStateMachine):
     def delete(self, name: str, by: str) -> None:
         self.attempt(DeleteRevision(name=name, by=by))
 
+    @rule(path=st.sampled_from(PATHS), by=users)
+    def delete_package(self, path: str, by: str) -> None:
+        try:
+            revisions = plan_of(self.depot.store, f"r/{path}")
+        except TidegateError:
+            return
+        self.attempt(DeletePackage(package=f"r/{path}", by=by, revisions=revisions))
+
+    @rule(
+        path=st.sampled_from(PATHS), by=users, number=st.integers(1, 9), new=st.sampled_from(FILES)
+    )
+    def bring(self, path: str, by: str, number: int, new: Any) -> None:
+        uid = f"import-{len(self.depot.log())}"
+        revision = ImportedRevision(workspace="v1", uid=uid, number=number, files=new)
+        self.attempt(
+            ImportPackage(
+                repository="r", package=path, by=by, source="elsewhere", revisions=(revision,)
+            )
+        )
+
     @precondition(lambda self: self.depot.log())
     @invariant()
     def what_stands_is_what_was_agreed(self) -> None:
@@ -204,7 +246,8 @@ def check_numbers(facts: Sequence[Any]) -> None:
     last: defaultdict[str, int] = defaultdict(int)
     for fact in facts:
         if isinstance(fact, RevisionPublished):
-            assert fact.number == last[fact.package] + 1
+            assert fact.number > last[fact.package]
+            assert fact.by == IMPORT or fact.number == last[fact.package] + 1
             last[fact.package] = fact.number
 
 

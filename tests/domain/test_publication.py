@@ -243,6 +243,7 @@ def test_never_sets_the_time_of_a_pointer_back_by_a_rollback(now: datetime) -> N
     assert isinstance(fact, PointerSwapped)
     assert fact.generated_at == max(now, pointer.generated_at)
     after = step_pointer(pointer, fact, now)
+    assert after is not None
     assert (after.s3_key, after.etag, after.current_sk, after.version) == (
         "old",
         '"old"',
@@ -306,5 +307,6 @@ def test_takes_a_request_only_along_its_edges(status: RequestStatus | None, verb
 def test_invalidates_without_touching_what_readers_get() -> None:
     after = step_pointer(OLD, PublicationInvalidated("pk"), T0)
 
+    assert after is not None
     assert not is_fresh(after, T0)
     assert (after.s3_key, after.etag, after.generated_at) == (OLD.s3_key, OLD.etag, T0)

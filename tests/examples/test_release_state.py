@@ -167,7 +167,7 @@ def test_leaves_pin_and_confidence_alone_where_the_world_disagrees(control: Cont
 
     first, second = Reconciler(worker).run_once(), Reconciler(worker).run_once()
 
-    assert (first.appended, second.appended) == (1, 0)
+    assert (first.appended, second.appended) == (2, 0), "evidence that is kept, and a refusal"
     assert actual(control, app.SCOPE) == before
     last = history.happened(control.store, app.SCOPE, limit=99)[-1]
     assert last.type == "ReconciliationRefused"

@@ -11,15 +11,19 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import uuid4
 
 from tidegate.control.runtime import Control, Outcome
-from tidegate.domain.publication.folds import GenerationPublished, pointer_of
+from tidegate.domain.publication.collection import COLLECTED_MAX, CollectRows, collect_rows
+from tidegate.domain.publication.folds import GenerationPublished, RowsCollected, pointer_of
 from tidegate.domain.publication.rows import (
     GENERATIONS,
+    META,
     PUBLICATIONS,
+    REQ,
     REQUESTS,
     VER,
     Generation,
     Pointer,
     Request,
+    is_past,
     lock_key,
     meta_key,
     pk_of,
@@ -38,6 +42,7 @@ from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
 PAGE: Final = 500
+BATCHES_MAX: Final = 1_000  # of one publication's generations, in one run
 MILLISECONDS: Final = 1_000
 MILLISECONDS_MAX: Final = 253_402_300_799_000  # the last second of the year 9999
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,8 +55,11 @@ def execute(control: Control, item: Slice, command: LeasedCommand) -> Outcome:
     try:
         return control.execute(item, command)
     except StaleVersion as stale:
-        # A number is a position, so it is the version of one row only.
-        if command.lease_number is None or stale.facts["expected"] != command.lease_number:
+        if command.lease_number is None or not command.guards_of_lease:
+            raise
+        # Who has no lease learns nothing else: it may be the pointer that was found moved.
+        (record,) = control.store.get(lock_key(command.pk))
+        if record is not None and record.version == command.lease_number:
             raise
         raise LeaseLost(f"the lease of {command.cache_key} is not yours") from stale
 
@@ -59,12 +67,12 @@ def execute(control: Control, item: Slice, command: LeasedCommand) -> Outcome:
 def landed(control: Control, command: PublishGeneration) -> tuple[Pointer, Position]:
     """Publish, and see through a lost answer: META as this publish left it, and its version.
 
-    Who asks again after a commit whose answer was lost finds the lease gone, although it was this
-    very commit that spent it.
+    Who asks again after a commit whose answer was lost finds the lease gone and the pointer moved,
+    although it was this very commit that did both.
     """
     try:
         outcome = execute(control, publish_generation, command)
-    except (LeaseLost, Unknown):
+    except (LeaseLost, StaleVersion, Unknown):
         (record,) = control.store.get(meta_key(command.pk))
         pointer = None if record is None else codec.decode(record.data, Pointer)
         if record is None or pointer is None or not _is_mine(pointer, command):
@@ -147,6 +155,73 @@ def _time_of(milliseconds: int) -> datetime:
     if type(milliseconds) is not int or not 0 < milliseconds <= MILLISECONDS_MAX:
         raise InvalidInput(f"a generation is stamped in milliseconds, found {milliseconds!r}")
     return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+# ── what may go ───────────────────────────────────────────────────────────────────────────────────
+
+
+class CollectedRows(NamedTuple):
+    """What a run of ``collect_past`` removed."""
+
+    publications: int = 0
+    generations: int = 0
+    requests: int = 0
+
+
+def collect_past(control: Control) -> CollectedRows:
+    """Remove the rows of publications whose ttl has passed; a step of some worker, at leisure.
+
+    A run has an end: what it leaves is past its ttl still at the next one.
+    """
+    publications = generations = requests = 0
+    for id in _past(control, PUBLICATIONS.name, Pointer):
+        pk = id.removesuffix(f"/{META}")
+        ended, gone = _collect_publication(control, pk)
+        publications += ended
+        generations += gone
+    for id in _past(control, REQUESTS.name, Request):
+        pk, _, request = id.partition(f"/{REQ}")
+        requests += len(_collected(control, CollectRows(publication=pk, requests=(request,)))[2])
+    return CollectedRows(publications, generations, requests)
+
+
+def _past(
+    control: Control, collection: str, model: type[Pointer] | type[Request]
+) -> tuple[str, ...]:
+    """The ids of rows whose ttl has passed, the longest ago first."""
+    now = control.clock()
+    page = control.store.range(collection, index="by_ttl", limit=PAGE)
+    rows = ((record.key.id, codec.decode(record.data, model)) for record in page)
+    return tuple(id for id, row in rows if is_past(row.ttl, now))
+
+
+def _collect_publication(control: Control, pk: str) -> tuple[bool, int]:
+    """Its generations batch by batch, all but the current one; that and META with the last of
+    them, because META is what a run that died in between is found by.
+    """
+    prefix = f"{pk}/{VER}"
+    gone = 0
+    for _ in range(BATCHES_MAX):
+        page = control.store.range(GENERATIONS.name, prefix=prefix, limit=COLLECTED_MAX + 1)
+        ids = [record.key.id.removeprefix(prefix) for record in page]
+        last = len(ids) <= COLLECTED_MAX
+        batch = CollectRows(publication=pk, version_ids=tuple(ids[:COLLECTED_MAX]), last=last)
+        pointer, found, _ = _collected(control, batch)
+        gone += len(found)
+        if pointer or not found:
+            return pointer, gone
+    return False, gone
+
+
+def _collected(
+    control: Control, command: CollectRows
+) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+    outcome = control.execute(collect_rows, command)
+    if not outcome.facts:
+        return False, (), ()
+    (fact,) = outcome.facts
+    assert isinstance(fact, RowsCollected)
+    return fact.pointer, fact.version_ids, fact.requests
 
 
 # ── what bodies are named ─────────────────────────────────────────────────────────────────────────

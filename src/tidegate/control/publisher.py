@@ -1,6 +1,6 @@
 """Publishes bodies: acquire the lease, render, write the body, swap the pointer in one commit.
 
-    read META ─ fresh ─▶ hit
+    read META ─ fresh ─▶ hit            the store does not answer ─▶ stale-metadata-error
         │ stale or none
         ▼
     acquire LOCK ─ another has it ─▶ wait for a newer pointer ─▶ wait-hit; else try again, or stale
@@ -28,6 +28,7 @@ from msgspec.structs import replace
 
 from tidegate.control.blobs import BlobMissing, Blobs, hex_of
 from tidegate.control.generations import PAGE, execute, landed
+from tidegate.control.lastknown import LastKnown
 from tidegate.control.runtime import Control
 from tidegate.domain.publication.rows import (
     GENERATIONS,
@@ -44,6 +45,7 @@ from tidegate.domain.publication.rows import (
     request_key,
 )
 from tidegate.domain.publication.slices import (
+    ALL_GUARDS,
     GUARDS,
     FailRequest,
     Guard,
@@ -62,10 +64,11 @@ from tidegate.errors import (
     InvalidInput,
     LeaseHeld,
     TidegateError,
+    Unavailable,
 )
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Held, Leases
-from tidegate.kernel.model import Position
+from tidegate.kernel.model import ABSENT, Position, Record
 
 WAIT_SECONDS_MAX: Final = 60
 POLL_SECONDS_MIN: Final = 0.001
@@ -80,6 +83,7 @@ class State(StrEnum):
     MISS = "miss"  # this reader made it
     WAIT_HIT = "wait-hit"  # another one made it meanwhile
     STALE = "stale"  # it is the old one: another one is at it, or the attempt failed
+    STALE_METADATA_ERROR = "stale-metadata-error"  # the store failed: what this process knew last
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,7 @@ class Publisher:
         self._tokens = tokens
         self._sleep = sleep
         self._owner = owner
+        self._known = LastKnown[Entry](lambda entry: len(entry.body))
 
     # ── reading ──
 
@@ -179,12 +184,18 @@ class Publisher:
         Raises:
             BlobDamaged.
         """
+        return self._entry(self._meta(cache_key))
+
+    def _meta(self, cache_key: str) -> Record | None:
         (record,) = self._store.get(meta_key(pk_of(cache_key)))
-        if record is None:
+        return record
+
+    def _entry(self, meta: Record | None) -> Entry | None:
+        if meta is None:
             return None
-        pointer = codec.decode(record.data, Pointer)
+        pointer = codec.decode(meta.data, Pointer)
         try:
-            return Entry(pointer, record.version, self._blobs.get(pointer.s3_key))
+            return Entry(pointer, meta.version, self._blobs.get(pointer.s3_key))
         except BlobMissing:
             return None
 
@@ -208,8 +219,31 @@ class Publisher:
             LeaseHeld: somebody else is at it and there is nothing old to serve.
             Whatever ``render`` raises, where nothing old may stand in for it.
             IdempotencyMismatch: ``asked`` was sent before with other content.
+            Unavailable: the store does not answer, and nothing is remembered or may be served.
         """
-        before = self.read(cache_key)
+        try:
+            meta = self._meta(cache_key)
+        except Unavailable as failure:
+            return self._remembered(cache_key, policy, failure)
+        served = self._served(cache_key, self._entry(meta), render, policy, asked)
+        self._known.keep(cache_key, served.entry)
+        return served
+
+    def _remembered(self, cache_key: str, policy: Policy, failure: Unavailable) -> Served:
+        """What was served last, while nobody can say what is published."""
+        entry = self._known.find(cache_key) if policy.serves_stale else None
+        if entry is None:
+            raise failure
+        return Served(State.STALE_METADATA_ERROR, entry, failure=failure)
+
+    def _served(
+        self,
+        cache_key: str,
+        before: Entry | None,
+        render: Render,
+        policy: Policy,
+        asked: Asked | None,
+    ) -> Served:
         if before is not None and is_fresh(before.pointer, self._clock()):
             return Served(State.HIT, before)
         if asked is not None and (answered := self._answered(cache_key, asked)) is not None:
@@ -242,6 +276,8 @@ class Publisher:
     def _regenerate(self, lease: Held, errand: _Errand) -> Entry:
         cache_key, asked = errand.cache_key, errand.asked
         generated_at = self._clock()  # before rendering: what it shows may be as old as this
+        meta = self._meta(cache_key)
+        seen = ABSENT if meta is None else meta.version
         if asked is not None:
             started = StartRequest(
                 **_proof(cache_key, lease), request=asked.key, request_hash=asked.content_hash
@@ -250,7 +286,14 @@ class Publisher:
         try:
             body = errand.render()
             return self.publish(
-                cache_key, lease, body, errand.policy, generated_at=generated_at, asked=asked
+                cache_key,
+                lease,
+                body,
+                errand.policy,
+                generated_at=generated_at,
+                guards=ALL_GUARDS,
+                expected_version=seen,
+                asked=asked,
             )
         except Exception:
             if asked is not None:

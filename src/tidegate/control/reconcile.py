@@ -3,7 +3,9 @@
     for each scope      ACTUAL row = its history?      no: refuse, touch nothing
     for each operation  observe, judge                 confirmed  complete what was never heard of
                                                        adrift     note it, have it repeated if safe
-                                                       conflict   refuse; pin and confidence stay
+                                                       conflict   keep what was seen as evidence
+                                                                  without authority, and refuse;
+                                                                  pin and confidence stay
     what is overdue     attempted again, same key
 
 A second pass over an unchanged world appends nothing.
@@ -18,7 +20,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from tidegate.control.outbox import Worker
-from tidegate.control.targets import Unobservable
+from tidegate.control.targets import Observation, Unobservable
 from tidegate.domain.outbox.facts import Finding
 from tidegate.domain.outbox.reconciliation import (
     ReconcileActual,
@@ -26,11 +28,23 @@ from tidegate.domain.outbox.reconciliation import (
     judge,
     reconcile_actual,
     reconcile_effect,
+    shown,
 )
-from tidegate.domain.outbox.rows import QUEUES, Intent, Queue, intent_key, queue_key
+from tidegate.domain.outbox.rows import (
+    QUEUES,
+    Delivery,
+    Intent,
+    Queue,
+    State,
+    delivery_key,
+    intent_key,
+    queue_key,
+)
+from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.releases.evidence import KeepEvidence
 from tidegate.domain.releases.folds import release_actual
 from tidegate.domain.releases.rows import Actual, Status, actual_key
-from tidegate.errors import AttemptsExhausted
+from tidegate.errors import AttemptsExhausted, TooLarge
 from tidegate.kernel import codec
 from tidegate.kernel.folds import stepped
 from tidegate.kernel.model import Clause, Meta, Query
@@ -45,6 +59,20 @@ HISTORY_MAX = 100_000  # facts of a scope that are replayed in one pass
 ACTOR = "reconciler"
 
 
+class HistoryTooLong(TooLarge):
+    """The scope has more history than one comparison replays; nothing is said about its row."""
+
+    code = "history_too_long"
+
+    def __init__(self, scope: str, allowed: int) -> None:
+        super().__init__(
+            f"{scope} has more than {allowed} facts, which is what one pass replays; "
+            "its row was not compared, and nothing outside was looked at",
+            scope=scope,
+            allowed=allowed,
+        )
+
+
 class Pass(Struct, frozen=True):
     """What one pass did: how many scopes it saw and how many facts it had to append."""
 
@@ -57,30 +85,49 @@ class Pass(Struct, frozen=True):
 class Reconciler:
     """Goes over all scopes that ever owed something."""
 
-    def __init__(self, worker: Worker, *, overdue_seconds: float = OVERDUE_SECONDS) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        overdue_seconds: float = OVERDUE_SECONDS,
+        history_max: int = HISTORY_MAX,
+    ) -> None:
         self._worker = worker
         self._control = worker.control
         self._overdue = timedelta(seconds=overdue_seconds)
+        self._history_max = history_max
 
     def run_once(self) -> Pass:
         """One pass.
 
         Raises:
             Unavailable, Unknown, Conflict: it is not complete; the next one begins anew.
+            HistoryTooLong: some scope could not be compared; all others were gone over.
         """
         total = Pass()
+        too_long: HistoryTooLong | None = None
         for scope in self._scopes():
-            seen = self.reconcile(scope)
+            try:
+                seen = self.reconcile(scope)
+            except HistoryTooLong as error:
+                too_long = too_long or error
+                continue
             total = Pass(
                 total.scopes + 1,
                 total.appended + seen.appended,
                 total.attempted + seen.attempted,
                 total.unobservable + seen.unobservable,
             )
+        if too_long is not None:
+            raise too_long
         return total
 
     def reconcile(self, scope: str) -> Pass:
-        """One scope: its row against its history, then each operation against the world."""
+        """One scope: its row against its history, then each operation against the world.
+
+        Raises:
+            HistoryTooLong.
+        """
         actual, differs, appended = self._compare(scope)
         (record,) = self._control.store.get(queue_key(scope))
         if record is None:
@@ -118,21 +165,29 @@ class Reconciler:
         return actual, command.differs, self._append(reconcile_actual, command)
 
     def _replayed(self, scope: str) -> Actual | None:
-        """The row that the scope's history makes, by the very fold that wrote it."""
+        """The row that the scope's history makes, by the very fold that wrote it.
+
+        Raises:
+            HistoryTooLong: half a history would make another row, and a drift that is none.
+        """
         vocabulary = self._control.folds.vocabulary
         types = frozenset(fact.__name__ for fact in release_actual.reads)
         query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
         id = actual_key(scope).id
         row: Actual | None = None
         after = 0
-        for _ in range(HISTORY_MAX // HISTORY_PAGE):
-            events = self._control.store.read(query, after=after, limit=HISTORY_PAGE).events
+        left = self._history_max
+        while True:
+            limit = min(HISTORY_PAGE, left + 1)
+            events = self._control.store.read(query, after=after, limit=limit).events
+            left -= len(events)
+            if left < 0:
+                raise HistoryTooLong(scope, self._history_max)
             for event in events:
                 row, _ = stepped(release_actual, id, row, vocabulary.value(event), event.at)
                 after = event.position
-            if len(events) < HISTORY_PAGE:
-                break
-        return row
+            if len(events) < limit:
+                return row
 
     # ── the world ──
 
@@ -149,9 +204,13 @@ class Reconciler:
             return None, 0
         if observation is None:
             return None, 0
-        (record,) = self._control.store.get(intent_key(intent_id))
+        record, became = self._control.store.get(intent_key(intent_id), delivery_key(intent_id))
         assert record is not None, "an intent is never deleted"
+        assert became is not None, "it came with its intent"
         intent = codec.decode(record.data, Intent)
+        finding = judge(intent, observation)
+        if codec.decode(became.data, Delivery).state is State.CANCELLED:
+            return finding, 0
         wanted = actual is None or (
             actual.pinned_release_id == intent.release_id and actual.status is not Status.RETIRED
         )
@@ -159,11 +218,25 @@ class Reconciler:
             scope=scope,
             operation=operation,
             intent_id=intent_id,
-            finding=judge(intent, observation),
+            finding=finding,
             signature=observation.signature,
             repairable=wanted and not differs,
         )
-        return command.finding, self._append(reconcile_effect, command)
+        # Evidence first: what was refused is not looked at again, so it must be there by then.
+        kept = self._keep(command, observation) if finding is Finding.CONFLICTING else 0
+        return finding, kept + self._append(reconcile_effect, command)
+
+    def _keep(self, command: ReconcileEffect, observation: Observation) -> int:
+        """Keep what conflicts, for an operator to look at; the same thing is kept once."""
+        evidence = KeepEvidence(
+            scope=command.scope,
+            source=ACTOR,
+            batch=command.signature,
+            document={"operation": command.operation, **shown(observation)},
+            command_id=f"{command.operation}-{command.signature}",
+            by=ACTOR,
+        )
+        return self._append(BUILT_IN.keep_evidence, evidence)
 
     def _hasten(self, scope: str, found: dict[str, Finding | None]) -> int:
         """Attempt what should have been attempted long ago, unless the evidence conflicts."""

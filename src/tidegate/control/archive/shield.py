@@ -21,11 +21,6 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 Allowed = Mapping[str, Collection[str]]  # fact type → its members, as stored, that may be shown
 
-# The rules look ahead from every character, so a long text is searched in pieces. They overlap by
-# more than any rule needs to recognise a secret by its beginning.
-PIECE_CHARS_MAX = 512
-OVERLAP_CHARS = 128
-
 _encoder = msgspec.json.Encoder(order="deterministic")
 _NOTHING: Final[Allowed] = {}
 
@@ -79,7 +74,7 @@ def _shown(value: Any, masked: set[str]) -> Any:
     """The value without what is a secret by its name or by its look."""
     match value:
         case str():
-            return _hidden(value, masked) if _looks_secret(value) else value
+            return _hidden(value, masked) if is_secret(value) else value
         case list():
             return [_shown(item, masked) for item in value]
         case dict():
@@ -88,15 +83,9 @@ def _shown(value: Any, masked: set[str]) -> Any:
 
 
 def _member(name: str, value: Any, masked: set[str]) -> tuple[str, Any]:
-    if _looks_secret(name):
+    if is_secret(name):
         return REDACTED, _hidden(value, masked)
     return name, _hidden(value, masked) if is_secret_name(name) else _shown(value, masked)
-
-
-def _looks_secret(text: str) -> bool:
-    step = PIECE_CHARS_MAX - OVERLAP_CHARS
-    starts = range(0, max(len(text) - OVERLAP_CHARS, 1), step)
-    return any(is_secret(text[start : start + PIECE_CHARS_MAX]) for start in starts)
 
 
 def _hidden(value: Any, masked: set[str]) -> Any:

@@ -1,7 +1,8 @@
-"""The verbs on intents: ask for an effect, say what became of an attempt, give one another chance.
+"""The verbs on intents: ask for an effect, say what became of it, try it again, or give it up.
 
 attempt 1, 2, 3 … fails ──▶ wait 1 s, 2 s, 4 s … 5 min at most, each times a random share
 attempt 12 fails, or one that no repetition could mend ──▶ dead, until somebody redrives it
+an operator cancels what is pending or dead ──▶ never attempted again; the next in line is due
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec import Struct
 from tidegate.domain.outbox.facts import (
     AttemptFailed,
     AttemptSucceeded,
+    IntentCancelled,
     IntentDied,
     IntentRedriven,
     IntentRequested,
@@ -42,6 +44,7 @@ BACK_OFF_SECONDS_MAX = 300
 DOUBLINGS_MAX = 16  # more would pass the longest wait anyway
 JITTER_MAX: Final = 1_000_000  # a share of the wait, in millionths: facts hold no floats
 REASON_BYTES_MAX = 1_024
+UNWANTED: Final = frozenset({State.SUPERSEDED, State.CANCELLED})
 
 
 class NewerIntent(Refused):
@@ -79,6 +82,15 @@ class RecordAttempt(Struct, frozen=True, kw_only=True):
 
 class RedriveIntent(Struct, frozen=True, kw_only=True):
     """Attempt a dead intent again, from the first wait on, under the same key."""
+
+    scope: str
+    intent_id: str
+    by: str
+    reason: str
+
+
+class CancelIntent(Struct, frozen=True, kw_only=True):
+    """Give up an intent that is pending or dead. It undoes nothing that an attempt did already."""
 
     scope: str
     intent_id: str
@@ -140,7 +152,7 @@ def decide_record(
     """
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
     known = command.attempt <= delivery.attempts
-    if delivery.state is State.DONE or (known and delivery.state is State.SUPERSEDED):
+    if delivery.state is State.DONE or (known and delivery.state in UNWANTED):
         return ()
     attempt = max(command.attempt, delivery.attempts) if known else delivery.attempts + 1
     said = redacted(command.detail)
@@ -168,7 +180,7 @@ def _failed(
         error=error,
         next_attempt_at=now + wait if again else None,
     )
-    if again or delivery.state is State.SUPERSEDED:
+    if again or delivery.state in UNWANTED:
         return (failed,)
     reason = f"failed {counted} times" if command.retryable else "no repetition could mend it"
     died = IntentDied(
@@ -200,6 +212,27 @@ def decide_redrive(
             by=command.by,
             reason=command.reason,
             next_attempt_at=now,
+        ),
+    )
+
+
+def decide_cancel(
+    rows: tuple[Delivery | None], command: CancelIntent, now: datetime
+) -> Sequence[Struct]:
+    """Raises: NotFound, IllegalTransition, InvalidInput, LimitExceeded."""
+    check_text("by", command.by, NAME_BYTES_MAX)
+    check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
+    delivery = demand_delivery(rows[0], command.scope, command.intent_id)
+    if delivery.state is State.CANCELLED:
+        return ()
+    if delivery.state not in (State.PENDING, State.DEAD):
+        raise IllegalTransition("intent", delivery.state, "a cancellation")
+    return (
+        IntentCancelled(
+            scope=command.scope,
+            intent_id=command.intent_id,
+            by=command.by,
+            reason=command.reason,
         ),
     )
 
@@ -237,4 +270,11 @@ redrive_intent = Slice(
     rows=lambda command: (delivery_key(command.intent_id), queue_key(command.scope)),
     decide=decide_redrive,
 )
-SLICES = (request_effect, record_attempt, redrive_intent)
+cancel_intent = Slice(
+    name="cancel-intent",
+    command=CancelIntent,
+    writes=(IntentCancelled,),
+    rows=lambda command: (delivery_key(command.intent_id),),
+    decide=decide_cancel,
+)
+SLICES = (request_effect, record_attempt, redrive_intent, cancel_intent)

@@ -93,6 +93,16 @@ class IntentRedriven(IntentFact, frozen=True, kw_only=True):
     next_attempt_at: datetime
 
 
+class IntentCancelled(IntentFact, frozen=True, kw_only=True):
+    """An operator wants it no more: it is not attempted again, and what waits behind it goes on.
+
+    What an attempt did before that stands outside; nothing is undone.
+    """
+
+    by: str
+    reason: str
+
+
 class ReconciliationFact(OutboxFact, frozen=True, kw_only=True):
     """The world was looked at. None of these moves a pin or its confidence."""
 
@@ -114,7 +124,7 @@ class ReconciliationRefused(ReconciliationFact, frozen=True, kw_only=True):
 
 
 Outcome = AttemptSucceeded | AttemptFailed | IntentDied
-Progress = IntentSuperseded | Outcome | IntentRedriven
+Progress = IntentSuperseded | Outcome | IntentRedriven | IntentCancelled
 Reconciliation = DriftDetected | DriftRepaired | ReconciliationRefused
 
 
@@ -152,7 +162,7 @@ def owe(
 
 
 FACTS = (
-    *facts("outbox", IntentRequested, IntentSuperseded, IntentRedriven),
+    *facts("outbox", IntentRequested, IntentSuperseded, IntentRedriven, IntentCancelled),
     *facts("outbox", DriftDetected, DriftRepaired, ReconciliationRefused),
     *facts("effect", AttemptSucceeded, AttemptFailed, IntentDied),
 )

@@ -5,8 +5,9 @@
 A delivery accepts exactly the edges drawn here, so a fact that makes no sense never gets in:
 
     pending ──▶ done            done ──▶ pending       by a redrive
-       ├──▶ dead                dead ──▶ pending, done
-       └──▶ superseded          an outcome that comes late is kept and leaves it superseded
+       ├──▶ dead                dead ──▶ pending, done, cancelled
+       ├──▶ superseded          an outcome that comes late is kept and leaves it superseded
+       └──▶ cancelled           or cancelled
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tidegate.domain.outbox.facts import (
     AttemptSucceeded,
     DriftDetected,
     DriftRepaired,
+    IntentCancelled,
     IntentDied,
     IntentRedriven,
     IntentRequested,
@@ -49,7 +51,14 @@ from tidegate.kernel.model import at_most
 
 OPERATIONS_MAX = 32  # that one scope ever asks for; its queue holds at most one intent of each
 
-PROGRESS = (IntentSuperseded, AttemptSucceeded, AttemptFailed, IntentDied, IntentRedriven)
+PROGRESS = (
+    IntentSuperseded,
+    AttemptSucceeded,
+    AttemptFailed,
+    IntentDied,
+    IntentRedriven,
+    IntentCancelled,
+)
 
 
 class IntentExists(ConditionFailed):
@@ -109,11 +118,13 @@ def step_delivery(
                 next_attempt_at=fact.next_attempt_at,
                 last_error=fact.error,
             )
-        # It happened while something newer was asked for: true, but it changes no state.
-        case State.SUPERSEDED, (AttemptSucceeded() | AttemptFailed()):
+        # It happened while nobody wanted it any more: true, but it changes no state.
+        case ((State.SUPERSEDED | State.CANCELLED), (AttemptSucceeded() | AttemptFailed())):
             return replace(delivery, attempts=fact.attempt)
         case State.PENDING, IntentDied():
             return replace(delivery, state=State.DEAD, next_attempt_at=None)
+        case ((State.PENDING | State.DEAD), IntentCancelled()):
+            return replace(delivery, state=State.CANCELLED, next_attempt_at=None)
         case State.PENDING, IntentSuperseded(by_intent_id=newer):
             return replace(
                 delivery, state=State.SUPERSEDED, next_attempt_at=None, superseded_by=newer
@@ -163,7 +174,7 @@ def step_queue(
             return _ordered(queue, waiting), ()
         case AttemptFailed():
             return queue, ()
-        case AttemptSucceeded() | IntentDied() | IntentSuperseded():
+        case AttemptSucceeded() | IntentDied() | IntentSuperseded() | IntentCancelled():
             left = tuple(item for item in queue.waiting if item.intent_id != fact.intent_id)
             return _ordered(queue, left), ()
 

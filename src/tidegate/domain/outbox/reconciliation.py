@@ -36,6 +36,7 @@ from tidegate.domain.outbox.rows import (
     drift_key,
     queue_key,
 )
+from tidegate.domain.outbox.secrecy import MEMBERS, REDACTED, VALUE_BYTES_MAX, is_secret
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice
@@ -53,6 +54,21 @@ class Observation(Struct, frozen=True):
     def signature(self) -> str:
         """By which a second look at the same thing is known."""
         return sha256(codec.encode(self)).hexdigest()[:32]
+
+
+def shown(observation: Observation) -> dict[str, Any]:
+    """What of an observation may be kept: the members of a requested state, and no secret."""
+    state = {name: observation.state[name] for name in sorted(MEMBERS & observation.state.keys())}
+    return {
+        "idempotencyKey": _plain(observation.idempotency_key),
+        "state": {name: _plain(value) for name, value in state.items()},
+    }
+
+
+def _plain(text: str) -> str:
+    """It came from outside, so it is held to what an outbox may hold."""
+    printable = text.isprintable() and len(text.encode(errors="replace")) <= VALUE_BYTES_MAX
+    return text if printable and not is_secret(text) else REDACTED
 
 
 def judge(intent: Intent, observation: Observation) -> Finding:
@@ -104,6 +120,8 @@ def decide_effect(rows: EffectRows, command: ReconcileEffect, now: datetime) -> 
     delivery = demand_delivery(delivery, command.scope, command.intent_id)
     if not is_newest(queue, command.operation, command.intent_id):
         return ()  # something newer was asked for since the look: the next look is at that
+    if delivery.state is State.CANCELLED:
+        return ()  # nothing is wanted, so nothing that is there differs from it
     match command.finding, delivery.state:
         case Finding.CONFIRMED, _:
             return (*_completed(delivery, command), *_repaired(drift, command))

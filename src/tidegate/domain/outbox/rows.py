@@ -33,6 +33,7 @@ class State(StrEnum):
     DONE = "done"
     DEAD = "dead"  # given up, and shown so
     SUPERSEDED = "superseded"
+    CANCELLED = "cancelled"  # by an operator, with a reason
 
 
 class Intent(Struct, frozen=True, rename="camel"):

@@ -61,13 +61,20 @@ _SECRET_NAMES = re.compile(
 # Formats that issue recognisable credentials, and key material as it is usually written.
 _SECRETS = re.compile(
     r"-----BEGIN|\b(AKIA|ASIA|AROA)[A-Z0-9]{12,}|\bgh[pousr]_\w{16,}|\bglpat-|\bxox[abprs]-"
-    r"|\bsk[-_](live|test|proj)[-_]|\btg_\w{16,}|\beyJ[\w-]{8,}\.[\w-]+\.|\bAIza[\w-]{20,}"
+    r"|\bsk[-_](live|test|proj)[-_]|\btg_\w{16,}|\bAIza[\w-]{20,}"
     r"|\bAQICAH|://[^/\s:@]*:[^/\s@]+@|(?i:\b(password|secret|token|bearer|api[-_]?key)\b\s*[=: ])",
 )
 _DIGEST = re.compile(r"(sha256|sha512|blake3):[0-9a-f]{32,128}|[0-9a-f]{32,128}")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@~/-]*")
 # Longer runs of letters and digits without a break are not names but material.
-_RUN = re.compile(r"(?=[A-Za-z]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9+/]{24,}")
+RUN_CHARS_MIN = 24
+_RUN = re.compile(r"[A-Za-z0-9+/]+")
+_SEGMENT = re.compile(r"[A-Za-z0-9]+")
+_DIGIT = re.compile(r"[0-9]")
+_CAPITAL = re.compile(r"[A-Z]")
+# A signed token: three parts between dots, of which the first is a JSON object in base64.
+_PART = re.compile(r"[\w-]+")
+_JSON_OBJECT = re.compile(r"\beyJ[\w-]{8}")
 
 
 def is_secret_name(name: str) -> bool:
@@ -77,7 +84,45 @@ def is_secret_name(name: str) -> bool:
 
 def is_secret(text: str) -> bool:
     """Whether the text looks like a credential or key material, wherever it stands."""
-    return _SECRETS.search(text) is not None or _RUN.search(text) is not None
+    return _SECRETS.search(text) is not None or _has_material(text) or _has_signed_token(text)
+
+
+def _has_material(text: str) -> bool:
+    """Whether some long run has a segment with both a digit and a capital in it.
+
+    Runs, and segments in a run, do not overlap: every character is looked at a fixed number of
+    times, however long the text is.
+    """
+    return any(
+        _DIGIT.search(segment) is not None and _CAPITAL.search(segment) is not None
+        for segment in _material(text)
+    )
+
+
+def _material(text: str) -> Iterator[str]:
+    """The segments of long runs that begin far enough from the end of their run."""
+    for run in _RUN.finditer(text):
+        last = run.end() - RUN_CHARS_MIN
+        if last < run.start():
+            continue
+        for segment in _SEGMENT.finditer(text, run.start(), run.end()):
+            if segment.start() > last:
+                break
+            yield segment[0]
+
+
+def _has_signed_token(text: str) -> bool:
+    return any(_JSON_OBJECT.search(part) is not None for part in _dotted(text))
+
+
+def _dotted(text: str) -> Iterator[str]:
+    """Each part that is followed by a dot, another part and a dot."""
+    before: re.Match[str] | None = None
+    for part in _PART.finditer(text):
+        follows = before is not None and text[before.end() : part.start()] == "."
+        if before is not None and follows and text[part.end() : part.end() + 1] == ".":
+            yield before[0]
+        before = part
 
 
 def requested_state(content: RequestedState | dict[str, Any]) -> RequestedState:
@@ -116,7 +161,7 @@ def _check_value(field: str, member: str, value: str) -> None:
     check_text(f"requestedState.{member}", value, VALUE_BYTES_MAX)
     if field == "digest" and _DIGEST.fullmatch(value):
         return
-    if _SECRETS.search(value) or _RUN.search(value):
+    if is_secret(value):
         raise SecretRefused(f"requestedState.{member}")
     if field == "digest" or not _PLAIN.fullmatch(value):
         # Not echoed: what is not a name may be anything.
@@ -147,7 +192,7 @@ def _kept(error: str) -> Iterator[str]:
     for token in error.split():
         core = token.strip(_EDGES)
         plain = not core or bool(_WORD.fullmatch(core) or _NUMBER.fullmatch(core))
-        plain = plain and not _SECRETS.search(core)
+        plain = plain and not is_secret(core)
         if announced and core.lower() in _LINKS:
             yield token
             continue

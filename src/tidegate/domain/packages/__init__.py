@@ -6,6 +6,8 @@ lifecycle     states, transitions and mutability, as data
 facts         what happens
 rows, links   what stands: folds of the facts
 repositories, creation, updates, approvals, deletions      one slice per command
+wholes        all of a package at once: delete, import
+permissions   what each command asks of who sends it
 documents     a revision as clients see it
 history       what the log tells: timeline, approvals, lineage
 refusals      what can be said against a request
@@ -21,8 +23,10 @@ from tidegate.domain.packages import (
     repositories,
     rows,
     updates,
+    wholes,
 )
 from tidegate.domain.packages.facts import FACTS
+from tidegate.domain.packages.permissions import PERMISSIONS
 
 SLICES = (
     *repositories.SLICES,
@@ -30,6 +34,7 @@ SLICES = (
     *updates.SLICES,
     *approvals.SLICES,
     *deletions.SLICES,
+    *wholes.SLICES,
 )
 COLLECTIONS = (
     rows.REPOSITORIES,
@@ -48,4 +53,4 @@ FOLDS = (
     links.revision_tombstones,
 )
 
-__all__ = ["COLLECTIONS", "FACTS", "FOLDS", "SLICES"]
+__all__ = ["COLLECTIONS", "FACTS", "FOLDS", "PERMISSIONS", "SLICES"]

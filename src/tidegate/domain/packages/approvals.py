@@ -22,7 +22,7 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import Verb, edge_by_verb
 from tidegate.domain.packages.metadata import check_reason
-from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.refusals import DigestMismatch, SelfApproval
 from tidegate.domain.packages.repositories import repository_key
 from tidegate.domain.packages.revisions import (
@@ -31,11 +31,11 @@ from tidegate.domain.packages.revisions import (
     demand_alive,
     demand_ready,
     expects,
-    own_row,
     package_key,
     revision_key,
     standing,
     step_decision,
+    step_rows,
 )
 from tidegate.domain.packages.rows import PackageRow, Repository, Revision
 from tidegate.kernel.model import Key
@@ -62,6 +62,9 @@ class ApproveRevision(StepCommand, frozen=True, kw_only=True):
 
 def rows_read(command: ApproveRevision) -> tuple[Key, ...]:
     """Numbers are given out per package: of two approvals at once the second decides again."""
+    check_user(command.by)
+    check_digest(command.digest)
+    check_reason(command.reason, needed=False)
     place = parse(command.name)
     return (
         revision_key(place.name),
@@ -76,8 +79,6 @@ def decide(
     now: datetime,
 ) -> Sequence[Struct]:
     """Raises: TransitionRefused, DigestMismatch, NotReady, SelfApproval."""
-    check_digest(command.digest)
-    check_reason(command.reason, needed=False)
     revision, state = standing(rows[0], command)
     demand_alive(revision)
     edge_by_verb(state, Verb.APPROVE)
@@ -111,7 +112,7 @@ def _step(name: str, command: type[StepCommand], fact: type[Struct], verb: Verb)
         name=name,
         command=command,
         writes=(fact,),
-        rows=own_row,
+        rows=step_rows(verb),
         expects=expects,
         decide=step_decision(verb),
     )

@@ -22,6 +22,7 @@ from tidegate.domain.packages.names import Identity, ancestors, check_user, iden
 from tidegate.domain.packages.origins import Rows, given, origin, sources
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
+    OwnerBusy,
     PackageExists,
     PathOverlap,
     RepositoryNotFound,
@@ -30,8 +31,10 @@ from tidegate.domain.packages.refusals import (
 from tidegate.domain.packages.repositories import repository_key
 from tidegate.domain.packages.revisions import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow
-from tidegate.kernel.model import Key
+from tidegate.kernel.model import Key, at_most
 from tidegate.kernel.slices import Slice
+
+OWNED_MAX = 64
 
 
 class CreateRevision(Struct, frozen=True, kw_only=True):
@@ -62,28 +65,40 @@ class CreateRevision(Struct, frozen=True, kw_only=True):
 
 
 def rows_read(command: CreateRevision) -> tuple[Key, ...]:
+    """Raises: Invalid, TooLarge."""
+    created_as(command.lifecycle)
+    _check_form(command)
+    return _keys(command)
+
+
+def _keys(command: CreateRevision) -> tuple[Key, ...]:
     """A new package depends on what lies above it; what lies below is counted in its own row."""
     place = command.place
     own = (repository_key(place.repository), revision_key(place.name), package_key(place.package))
-    above = ancestors(place.package) if _starts_package(command.task) else ()
-    return tuple(dict.fromkeys((*own, *map(package_key, above), *sources(command.task))))
+    paths = path_keys(place.package) if _starts_package(command.task) else ()
+    return tuple(dict.fromkeys((*own, *paths, *sources(command.task))))
+
+
+def path_keys(package: str) -> tuple[Key, ...]:
+    """The rows of a path and of those above it."""
+    return (package_key(package), *map(package_key, ancestors(package)))
 
 
 def decide(
     rows: tuple[Struct | None, ...], command: CreateRevision, now: datetime
 ) -> Sequence[Struct]:
-    """Raises: Invalid, NotFound, Conflict and Refused leaves of ``refusals``."""
-    created_as(command.lifecycle)
-    content = _check_form(command)
+    """Raises: NotFound, Conflict and Refused leaves of ``refusals``."""
+    content = _content(command)
     place, task = command.place, command.task
-    seen: Rows = dict(zip(rows_read(command), rows, strict=True))
+    seen: Rows = dict(zip(_keys(command), rows, strict=True))
     if seen[repository_key(place.repository)] is None:
         raise RepositoryNotFound(place.repository)
     if seen[revision_key(place.name)] is not None:
         raise AlreadyExists(f"package revision {place.name} exists", revision=place.name)
     package = _package(seen, place.package)
+    _demand_unowned(package, command.metadata)
     if _starts_package(task):
-        _demand_free(package, seen)
+        demand_free(package, seen)
     came = origin(task, place.package, seen)
     created = RevisionCreated(
         place.name,
@@ -95,18 +110,25 @@ def decide(
         came.upstream,
         command.metadata,
         command.readiness_gates,
+        came.warnings,
     )
     if package.live:
         return (created,)
     return (PackageStarted(place.package, command.by), created)
 
 
-def _check_form(command: CreateRevision) -> Content | None:
-    """The content that the command brings. Raises: Invalid, TooLarge."""
+def _check_form(command: CreateRevision) -> None:
+    """Raises: Invalid, TooLarge."""
     check_user(command.by)
     check_uid(command.uid)
     check_metadata(command.metadata)
     check_gates(command.readiness_gates)
+    if command.files is not None:
+        Manifest(command.files)
+
+
+def _content(command: CreateRevision) -> Content | None:
+    """The content that the command brings."""
     if command.files is not None:
         return Manifest(command.files).content
     return Manifest(()).content if isinstance(command.task, Init) else None
@@ -122,7 +144,7 @@ def _package(seen: Rows, package: str) -> PackageRow:
     return PackageRow(package) if row is None else row
 
 
-def _demand_free(package: PackageRow, seen: Rows) -> None:
+def demand_free(package: PackageRow, seen: Rows) -> None:
     """That a first revision can start here: several may be drafted until one is published.
 
     Raises:
@@ -140,6 +162,17 @@ def _demand_free(package: PackageRow, seen: Rows) -> None:
     for above in ancestors(package.package):
         if _package(seen, above).live:
             raise PathOverlap(f"{package.package} would lie inside package {above}", package=above)
+
+
+def _demand_unowned(package: PackageRow, metadata: Metadata) -> None:
+    """That nothing of the package is open in the name of the same owner: automation that forgets
+    what it did must not fill the package with drafts. Raises: OwnerBusy, LimitExceeded.
+    """
+    owners = [owner.key for owner in metadata.owner_references]
+    for owner in owners:
+        if owner in package.owned:
+            raise OwnerBusy(owner, package.owned[owner])
+    at_most("owners of open revisions of a package", len(package.owned) + len(owners), OWNED_MAX)
 
 
 create_revision = Slice(

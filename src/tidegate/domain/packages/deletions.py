@@ -20,7 +20,7 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import MUTABILITY, Lifecycle, Operation, Verb
 from tidegate.domain.packages.links import RevisionLinks
-from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.refusals import (
     DeletionNotProposed,
     ProposalProtected,
@@ -35,10 +35,10 @@ from tidegate.domain.packages.revisions import (
     expects,
     found,
     links_key,
-    own_row,
     package_key,
     revision_key,
     step_decision,
+    step_rows,
 )
 from tidegate.domain.packages.rows import PackageRow, Repository, Revision
 from tidegate.kernel.model import Key
@@ -50,7 +50,7 @@ class ProposeDeletion(StepCommand, frozen=True, kw_only=True):
 
 
 class RejectDeletion(StepCommand, frozen=True, kw_only=True):
-    """DeletionProposed → Published, with a reason unless it was one's own proposal."""
+    """DeletionProposed → Published, with a reason."""
 
 
 class DeleteRevision(RevisionCommand, frozen=True, kw_only=True):
@@ -59,6 +59,7 @@ class DeleteRevision(RevisionCommand, frozen=True, kw_only=True):
 
 def rows_read(command: DeleteRevision) -> tuple[Key, ...]:
     """Its links tell who descends from it, so a clone beside this is seen or conflicts."""
+    check_user(command.by)
     place = parse(command.name)
     return (
         revision_key(place.name),
@@ -80,8 +81,8 @@ def decide(
     repository = beside(rows[1], revision.name)
     package = beside(rows[2], revision.name)
     links = beside(rows[3], revision.name)
-    _demand_deletable(revision, state, repository, command.by)
-    _demand_unreferenced(links)
+    demand_deletable(revision, state, repository, command.by)
+    demand_unreferenced(links)
     if revision.metadata.finalizers:
         return (
             RevisionDeletionStarted(
@@ -95,7 +96,7 @@ def removed(
     revision: Revision, package: PackageRow, links: RevisionLinks, by: str
 ) -> Sequence[Struct]:
     """The facts of a deletion that nothing holds up. Raises: StillReferenced."""
-    _demand_unreferenced(links)
+    demand_unreferenced(links)
     deleted = RevisionDeleted(
         revision.name,
         revision.package,
@@ -113,9 +114,8 @@ def removed(
     return (deleted, PackageEmptied(revision.package, by))
 
 
-def _demand_deletable(
-    revision: Revision, state: Lifecycle, repository: Repository, by: str
-) -> None:
+def demand_deletable(revision: Revision, state: Lifecycle, repository: Repository, by: str) -> None:
+    """Raises: DeletionNotProposed, ProposalProtected, SelfDeletion."""
     if not MUTABILITY[Operation.DELETE, state]:
         raise DeletionNotProposed(
             f"{revision.name} is {state}; propose its deletion first", revision=revision.name
@@ -133,7 +133,8 @@ def _demand_deletable(
         )
 
 
-def _demand_unreferenced(links: RevisionLinks) -> None:
+def demand_unreferenced(links: RevisionLinks) -> None:
+    """Raises: StillReferenced."""
     if links.dependents:
         raise StillReferenced(links.name, links.dependents, links.some_dependents)
 
@@ -142,7 +143,7 @@ propose_deletion = Slice(
     name="propose-deletion",
     command=ProposeDeletion,
     writes=(RevisionDeletionProposed,),
-    rows=own_row,
+    rows=step_rows(Verb.PROPOSE_DELETION),
     expects=expects,
     decide=step_decision(Verb.PROPOSE_DELETION),
 )
@@ -150,7 +151,7 @@ reject_deletion = Slice(
     name="reject-deletion",
     command=RejectDeletion,
     writes=(RevisionDeletionRejected,),
-    rows=own_row,
+    rows=step_rows(Verb.REJECT_DELETION),
     expects=expects,
     decide=step_decision(Verb.REJECT_DELETION),
 )

@@ -16,6 +16,8 @@ from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.kernel.tags import Cross, Partition
 from tidegate.kernel.vocabulary import facts
 
+IMPORT = "import"  # as the one who did what an import brought
+
 Name = Annotated[str, Partition("revision")]
 Package = Annotated[str, Cross("package")]  # with its repository: blueprints/networking/vpc
 
@@ -72,6 +74,10 @@ class OwnerReference(Struct, frozen=True):
 
     kind: str
     id: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}/{self.id}"
 
 
 class Metadata(Struct, frozen=True, omit_defaults=True):
@@ -136,6 +142,17 @@ class PackageStarted(Struct, frozen=True):
     by: str
 
 
+class PackageImported(Struct, frozen=True):
+    """Revisions that were published elsewhere came in with their numbers; facts by ``import``
+    tell of each.
+    """
+
+    package: Annotated[str, Partition()]
+    by: str  # whoever had them imported
+    source: str  # where they were
+    revisions: int
+
+
 class PackageEmptied(Struct, frozen=True):
     """Its last revision is gone: the path is free, its numbers stay used."""
 
@@ -156,6 +173,7 @@ class RevisionCreated(Struct, frozen=True, omit_defaults=True):
     upstream: Lineage | None = None
     metadata: Metadata = Metadata()
     gates: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class RevisionContentReplaced(Struct, frozen=True):
@@ -166,13 +184,14 @@ class RevisionContentReplaced(Struct, frozen=True):
     content: Content
 
 
-class RevisionTaskAdded(Struct, frozen=True):
+class RevisionTaskAdded(Struct, frozen=True, omit_defaults=True):
     name: Name
     uid: str
     by: str
     task: Task
     former: Lineage | None  # what it descended from so far
     upstream: Lineage | None
+    warnings: tuple[str, ...] = ()
 
 
 class RevisionGatesChanged(Struct, frozen=True):
@@ -291,6 +310,7 @@ FACTS = facts(
     RepositoryCreated,
     RepositoryChanged,
     PackageStarted,
+    PackageImported,
     PackageEmptied,
     RevisionCreated,
     RevisionContentReplaced,

@@ -15,6 +15,7 @@ from tidegate.domain.packages.facts import (
     FACTS,
     Lineage,
     PackageEmptied,
+    PackageImported,
     PackageStarted,
     ProposalRejected,
     ProposalWithdrawn,
@@ -53,6 +54,7 @@ ACTIONS: dict[type[Struct], str] = {
     RepositoryCreated: "Create-repository",
     RepositoryChanged: "Change-repository",
     PackageStarted: "Start-package",
+    PackageImported: "Import",
     PackageEmptied: "Empty-package",
     RevisionCreated: "Create",
     RevisionContentReplaced: "Update",
@@ -101,6 +103,7 @@ class Step(Struct, frozen=True, rename="camel"):
     revision: int | None = None
     digest: str | None = None
     reason: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def history_of(name: str) -> Query:
@@ -186,4 +189,5 @@ def _step(event: Event, fact: Any) -> Step:
         revision=getattr(fact, "number", None),
         digest=getattr(fact, "digest", None) if content is None else content.digest,
         reason=getattr(fact, "reason", None) or None,
+        warnings=getattr(fact, "warnings", ()),
     )

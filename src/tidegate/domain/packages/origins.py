@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tidegate.domain.packages.content import WHOLE, Content, Strategy
 from tidegate.domain.packages.facts import Clone, Edit, Init, Lineage, Task, Upgrade
-from tidegate.domain.packages.lifecycle import PUBLISHED_STATES, original
+from tidegate.domain.packages.lifecycle import PUBLISHED_STATES, Lifecycle, original
 from tidegate.domain.packages.refusals import (
     InvalidMember,
     RevisionNotFound,
@@ -32,6 +32,7 @@ class Origin(Struct, frozen=True):
 
     content: Content | None
     upstream: Lineage | None
+    warnings: tuple[str, ...] = ()
 
 
 def sources(task: Task) -> tuple[Key, ...]:
@@ -56,7 +57,7 @@ def origin(task: Task, package: str, rows: Rows, draft: Revision | None = None) 
             return Origin(None, None)
         case Clone(upstream=name):
             upstream = _published(name, rows)
-            return Origin(upstream.content, lineage(upstream))
+            return Origin(upstream.content, lineage(upstream), warnings(upstream))
         case Edit(source=name):
             source = _published(name, rows)
             _demand_package(source, package)
@@ -85,7 +86,15 @@ def _upgrade(task: Upgrade, package: str, rows: Rows, draft: Revision | None) ->
             f"{local.name} was changed since {old.name}; a fast-forward needs it as it was",
             revision=local.name,
         )
-    return Origin(new.content if task.strategy in WHOLE else None, lineage(new))
+    content = new.content if task.strategy in WHOLE else None
+    return Origin(content, lineage(new), warnings(new))
+
+
+def warnings(upstream: Revision) -> tuple[str, ...]:
+    """What who descends from this from now on should know: they will keep it from being deleted."""
+    if original(upstream.lifecycle) is not Lifecycle.DELETION_PROPOSED:
+        return ()
+    return (f"the deletion of {upstream.name} was proposed",)
 
 
 def lineage(revision: Revision) -> Lineage:

@@ -144,6 +144,35 @@ class PathOverlap(Conflict):
     code = "path_overlap"
 
 
+class OwnerBusy(Conflict):
+    """An owner has one open revision per package; finish or delete that one first."""
+
+    code = "owner_busy"
+
+    def __init__(self, owner: str, revision: str) -> None:
+        super().__init__(
+            f"{revision} is open in the name of {owner} already", owner=owner, revision=revision
+        )
+
+
+class PlanOutdated(Conflict):
+    """The package is not what the plan says; look at it again and make another plan."""
+
+    code = "plan_outdated"
+
+
+class PackageNotEmpty(Conflict):
+    """An import is for a package of which nothing was made here."""
+
+    code = "package_not_empty"
+
+
+class NumberUsed(Conflict):
+    """Numbers rise and are never used twice, by an import neither."""
+
+    code = "number_used"
+
+
 class Terminating(Conflict):
     """The revision is being deleted: only finalizers go, and labels and annotations change."""
 
@@ -263,6 +292,21 @@ class NotProposer(Forbidden):
     """Only the proposer withdraws a proposal; others reject it, with a reason."""
 
     code = "not_proposer"
+
+
+class PackageNotDeletable(Forbidden):
+    """Something of the package may not be deleted yet, so nothing is; all reasons are told."""
+
+    code = "package_not_deletable"
+
+    def __init__(self, package: str, reasons: Iterable[str]) -> None:
+        reasons = tuple(reasons)
+        super().__init__(
+            f"{package} cannot be deleted: {'; '.join(reasons)[:DETAIL_CHARS_MAX]}",
+            package=package,
+            count=len(reasons),
+            blockers=reasons,
+        )
 
 
 class DeletionNotProposed(Forbidden):

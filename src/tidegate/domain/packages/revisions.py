@@ -1,7 +1,8 @@
 """What every command on a revision begins with: which rows it reads, and what must hold at once.
 
 The order of answers is the same everywhere: form 400, exists 404, version given 428, version
-current 409, not being deleted 409, state 422, policy 403.
+current 409, not being deleted 409, state 422, policy 403. Form is checked where a slice says which
+rows it reads: before any of them is read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from tidegate.domain.packages.facts import (
     RevisionProposed,
     Status,
 )
-from tidegate.domain.packages.lifecycle import Edge, Lifecycle, Verb, edge_by_verb, original
+from tidegate.domain.packages.lifecycle import (
+    BY_VERB,
+    Edge,
+    Lifecycle,
+    Verb,
+    edge_by_verb,
+    original,
+)
 from tidegate.domain.packages.links import REVISION_LINKS
 from tidegate.domain.packages.metadata import check_reason
 from tidegate.domain.packages.names import check_user, parse
@@ -54,7 +62,8 @@ def links_key(name: str) -> Key:
 
 
 def own_row(command: RevisionCommand) -> tuple[Key, ...]:
-    """The rows of a command that concerns the revision alone."""
+    """The rows of a command that concerns the revision alone. Raises: InvalidName."""
+    check_user(command.by)
     return (revision_key(command.name),)
 
 
@@ -67,7 +76,6 @@ def expects(command: RevisionCommand) -> dict[Key, Position]:
 
 def found(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
     """The revision and its state. Raises: RevisionNotFound, LifecycleInvalidOriginal."""
-    check_user(command.by)
     if row is None:
         raise RevisionNotFound(command.name)
     return row, original(row.lifecycle)
@@ -114,8 +122,7 @@ def moved(revision: Revision, edge: Edge, by: str, reason: str) -> Sequence[Stru
         ReasonRequired, NotProposer, NotReady.
     """
     name, package, uid = revision.name, revision.package, revision.uid
-    own = edge.verb is Verb.REJECT_DELETION and by == revision.deletion_proposed_by
-    check_reason(reason, needed=edge.needs_reason and not own)
+    check_reason(reason, needed=edge.needs_reason)
     match edge.verb:
         case Verb.PROPOSE:
             demand_ready(revision)
@@ -143,6 +150,16 @@ class StepCommand(RevisionCommand, frozen=True, kw_only=True):
     """A verb of the lifecycle."""
 
     reason: str = ""
+
+
+def step_rows(verb: Verb) -> Callable[[Any], tuple[Key, ...]]:
+    """The rows of the command of a verb, asked for after its form was checked."""
+
+    def rows(command: StepCommand) -> tuple[Key, ...]:
+        check_reason(command.reason, needed=BY_VERB[verb].needs_reason)
+        return own_row(command)
+
+    return rows
 
 
 def step_decision(verb: Verb) -> Callable[[Any, Any, datetime], Sequence[Struct]]:

@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from tidegate.domain.packages.content import Content
 from tidegate.domain.packages.facts import (
+    IMPORT,
     Condition,
     Lineage,
     Metadata,
     Numbered,
     PackageEmptied,
+    PackageImported,
     PackageStarted,
     ProposalRejected,
     ProposalWithdrawn,
@@ -94,15 +96,28 @@ class PackageRow(Struct, frozen=True, omit_defaults=True):
     below: int = 0  # packages that exist below this path
     last_number: int = 0
     latest: Numbered | None = None  # the highest number that is published or DeletionProposed
+    owned: dict[str, str] = {}  # owner → the open revision that was created in its name
+    imported: bool = False  # all that is there came by an import, which may go on
 
 
 PACKAGES = Collection("packages", PackageRow, writers=Writers.FOLDED, nature=Nature.DERIVED)
+
+PackageFact = (
+    PackageStarted
+    | PackageImported
+    | PackageEmptied
+    | RevisionCreated
+    | RevisionPublished
+    | RevisionDeleted
+)
 
 
 def package_ids(fact: Struct) -> tuple[str, ...]:
     match fact:
         case PackageStarted(package=package) | PackageEmptied(package=package):
             return ancestors(package)
+        case PackageImported(package=package):
+            return (package,)
         case RevisionCreated(package=package) | RevisionPublished(package=package):
             return (package,)
         case RevisionDeleted(package=package):
@@ -112,28 +127,37 @@ def package_ids(fact: Struct) -> tuple[str, ...]:
 
 def step_package(
     row: PackageRow,
-    fact: PackageStarted | PackageEmptied | RevisionCreated | RevisionPublished | RevisionDeleted,
+    fact: PackageFact,
     now: datetime,
 ) -> PackageRow:
     match fact:
+        case PackageImported():
+            return replace(row, imported=True)
         case PackageStarted():
             return replace(row, below=row.below + 1)
         case PackageEmptied():
             return replace(row, below=row.below - 1)
-        case RevisionCreated():
-            return replace(row, live=row.live + 1)
+        case RevisionCreated(name=name, by=by, metadata=metadata):
+            owned = row.owned | {item.key: name for item in metadata.owner_references}
+            imported = row.imported and by == IMPORT
+            return replace(row, live=row.live + 1, owned=owned, imported=imported)
         case RevisionPublished(name=name, number=number):
-            return replace(row, last_number=number, latest=Numbered(name, number))
+            latest: Numbered | None = Numbered(name, number)
+            return replace(row, last_number=number, latest=latest, owned=_without(row, name))
         case RevisionDeleted(name=name, older=older):
             was_latest = row.latest is not None and row.latest.name == name
             latest = older if was_latest else row.latest
-            return replace(row, live=row.live - 1, latest=latest)
+            return replace(row, live=row.live - 1, latest=latest, owned=_without(row, name))
+
+
+def _without(row: PackageRow, name: str) -> dict[str, str]:
+    return {owner: revision for owner, revision in row.owned.items() if revision != name}
 
 
 packages = Fold(
     collection=PACKAGES,
-    number=1,
-    reads=(PackageStarted, PackageEmptied, RevisionCreated, RevisionPublished, RevisionDeleted),
+    number=2,
+    reads=get_args(PackageFact),
     ids=package_ids,
     start=lambda id, fact: PackageRow(id),
     step=step_package,

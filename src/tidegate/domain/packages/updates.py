@@ -47,8 +47,9 @@ from tidegate.domain.packages.metadata import (
     check_conditions,
     check_gates,
     check_metadata,
+    check_reason,
 )
-from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.origins import Rows, given, origin, sources
 from tidegate.domain.packages.refusals import (
     DigestMismatch,
@@ -132,6 +133,12 @@ class Change(Struct, frozen=True):
 
 
 def rows_read(command: UpdateRevision) -> tuple[Key, ...]:
+    """Raises: Invalid, TooLarge."""
+    _check_form(command)
+    return _keys(command)
+
+
+def _keys(command: UpdateRevision) -> tuple[Key, ...]:
     """An update that leaves no finalizer may delete; one with tasks may add its last one."""
     keys = [revision_key(command.name)]
     if command.finalizers == ():
@@ -141,11 +148,30 @@ def rows_read(command: UpdateRevision) -> tuple[Key, ...]:
     return tuple(dict.fromkeys(keys))
 
 
+def _check_form(command: UpdateRevision) -> None:
+    """What can be said without knowing the revision. Raises: Invalid, TooLarge."""
+    check_user(command.by)
+    check_reason(command.reason, needed=False)
+    check_metadata(
+        Metadata(
+            command.labels or {},
+            command.annotations or {},
+            command.finalizers or (),
+            command.owner_references or (),
+        )
+    )
+    check_gates(command.readiness_gates or ())
+    if command.files is not None:
+        Manifest(command.files)
+    if command.lifecycle is not None:
+        desired(command.lifecycle)
+
+
 def decide_update(
     rows: tuple[Struct | None, ...], command: UpdateRevision, now: datetime
 ) -> Sequence[Struct]:
     """Raises: Invalid, NotFound, Conflict, Refused and Forbidden leaves of ``refusals``."""
-    seen: Rows = dict(zip(rows_read(command), rows, strict=True))
+    seen: Rows = dict(zip(_keys(command), rows, strict=True))
     revision, state = standing(cast(Revision | None, rows[0]), command)
     change = _change(revision, state, command)
     if revision.deletion_timestamp is not None:
@@ -163,15 +189,13 @@ def decide_update(
 
 
 def _change(revision: Revision, state: Lifecycle, command: UpdateRevision) -> Change:
-    """What differs from what stands. Raises: Invalid, TooLarge."""
+    """What differs from what stands."""
     metadata = Metadata(
         _or(command.labels, revision.metadata.labels),
         _or(command.annotations, revision.metadata.annotations),
         _or(command.finalizers, revision.metadata.finalizers),
         _or(command.owner_references, revision.metadata.owner_references),
     )
-    check_metadata(metadata)
-    check_gates(command.readiness_gates or ())
     content = None if command.files is None else Manifest(command.files).content
     lifecycle = None if command.lifecycle is None else desired(command.lifecycle)
     return Change(
@@ -197,7 +221,9 @@ def _edits(
         came = origin(task, revision.package, seen, revision)
         brought = None if command.files is None else content or revision.content
         content = _unless(given(came, task, brought), revision.content)
-        facts.append(RevisionTaskAdded(name, uid, by, task, revision.upstream, came.upstream))
+        facts.append(
+            RevisionTaskAdded(name, uid, by, task, revision.upstream, came.upstream, came.warnings)
+        )
     if content is not None:
         before = revision.content.digest
         facts.append(RevisionContentReplaced(name, uid, by, before, content))
@@ -265,6 +291,19 @@ def _after(revision: Revision, facts: Sequence[RevisionFact], now: datetime) -> 
 # ── resources, conditions ─────────────────────────────────────────────────────────────────────────
 
 
+def rows_of_resources(command: ReplaceResources) -> tuple[Key, ...]:
+    """Raises: Invalid, TooLarge."""
+    Manifest(command.files)
+    return own_row(command)
+
+
+def rows_of_conditions(command: SetConditions) -> tuple[Key, ...]:
+    """Raises: Invalid, TooLarge."""
+    check_conditions(command.conditions)
+    check_digest(command.digest)
+    return own_row(command)
+
+
 def decide_resources(
     rows: tuple[Revision | None], command: ReplaceResources, now: datetime
 ) -> Sequence[Struct]:
@@ -284,8 +323,6 @@ def decide_conditions(
     rows: tuple[Revision | None], command: SetConditions, now: datetime
 ) -> Sequence[Struct]:
     revision, state = standing(rows[0], command)
-    check_conditions(command.conditions)
-    check_digest(command.digest)
     demand_alive(revision)
     if not MUTABILITY[Operation.CONDITIONS, state]:
         raise Immutable(state, (Operation.CONDITIONS,))
@@ -336,7 +373,7 @@ replace_resources = Slice(
     name="replace-resources",
     command=ReplaceResources,
     writes=(RevisionContentReplaced,),
-    rows=own_row,
+    rows=rows_of_resources,
     expects=expects,
     decide=decide_resources,
 )
@@ -344,7 +381,7 @@ set_conditions = Slice(
     name="set-conditions",
     command=SetConditions,
     writes=(RevisionConditionsChanged,),
-    rows=own_row,
+    rows=rows_of_conditions,
     expects=expects,
     decide=decide_conditions,
 )

@@ -6,12 +6,14 @@ recipe A, in place      META put,                            LOCK deleted
 recipe B, pointer swap  VER#<id> put if absent, META set,    LOCK deleted
 rollback                META set back to some VER#<id>,      LOCK deleted
 invalidate              META no longer fresh,                LOCK deleted
+collect                 rows past their ttl deleted
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from tidegate.domain.publication.collection import collect_rows
 from tidegate.domain.publication.folds import FACTS, generations, publications, requests
 from tidegate.domain.publication.rows import GENERATIONS, PUBLICATIONS, REQUESTS
 from tidegate.domain.publication.slices import (
@@ -22,7 +24,14 @@ from tidegate.domain.publication.slices import (
     start_request,
 )
 
-SLICES: Final = (publish_generation, roll_back, invalidate, start_request, fail_request)
+SLICES: Final = (
+    publish_generation,
+    roll_back,
+    invalidate,
+    start_request,
+    fail_request,
+    collect_rows,
+)
 COLLECTIONS: Final = (PUBLICATIONS, GENERATIONS, REQUESTS)  # and leases.LEASES, which all share
 FOLDS: Final = (publications, generations, requests)
 

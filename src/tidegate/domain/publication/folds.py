@@ -80,6 +80,15 @@ class RequestFailed(Struct, frozen=True, omit_defaults=True):
     request: str
 
 
+class RowsCollected(Struct, frozen=True, omit_defaults=True):
+    """Rows whose ttl had passed are gone. What the publication was stays in the log."""
+
+    publication: Annotated[str, Partition()]
+    pointer: bool = False  # META itself, after the last of its generations
+    version_ids: Annotated[tuple[str, ...], Untagged()] = ()
+    requests: tuple[str, ...] = ()
+
+
 FACTS: Final = facts(
     "publication",
     GenerationPublished,
@@ -87,6 +96,7 @@ FACTS: Final = facts(
     PublicationInvalidated,
     RequestStarted,
     RequestFailed,
+    RowsCollected,
 )
 
 # ── folds ─────────────────────────────────────────────────────────────────────────────────────────
@@ -107,10 +117,12 @@ def pointer_of(fact: GenerationPublished) -> Pointer:
 
 def step_pointer(
     pointer: Pointer | None,
-    fact: GenerationPublished | PointerSwapped | PublicationInvalidated,
+    fact: GenerationPublished | PointerSwapped | PublicationInvalidated | RowsCollected,
     now: datetime,
-) -> Pointer:
+) -> Pointer | None:
     match fact:
+        case RowsCollected():
+            return None
         case GenerationPublished():
             return pointer_of(fact)
         case PointerSwapped():
@@ -130,18 +142,22 @@ def step_pointer(
 
 
 def step_generation(
-    generation: Generation | None, fact: GenerationPublished, now: datetime
-) -> Generation:
+    generation: Generation | None, fact: GenerationPublished | RowsCollected, now: datetime
+) -> Generation | None:
+    if isinstance(fact, RowsCollected):
+        return None
     assert generation is None, "an id is used once"
     return Generation(fact.s3_key, fact.generated_at, fact.etag)
 
 
 def step_request(
     request: Request | None,
-    fact: RequestStarted | RequestFailed | GenerationPublished,
+    fact: RequestStarted | RequestFailed | GenerationPublished | RowsCollected,
     now: datetime,
-) -> Request:
+) -> Request | None:
     match fact:
+        case RowsCollected():
+            return None
         case RequestStarted():
             return Request(fact.request_hash, RequestStatus.STARTED, ttl=fact.ttl)
         case RequestFailed():
@@ -152,33 +168,51 @@ def step_request(
             return replace(request, status=RequestStatus.COMPLETED, result_s3_key=fact.s3_key)
 
 
+def _pointer_ids(
+    fact: GenerationPublished | PointerSwapped | PublicationInvalidated | RowsCollected,
+) -> tuple[str, ...]:
+    if isinstance(fact, RowsCollected) and not fact.pointer:
+        return ()
+    return (meta_key(fact.publication).id,)
+
+
+def _generation_ids(fact: GenerationPublished | RowsCollected) -> tuple[str, ...]:
+    named = fact.version_ids if isinstance(fact, RowsCollected) else (fact.version_id,)
+    return tuple(version_key(fact.publication, id).id for id in named if id)
+
+
+def _request_ids(
+    fact: RequestStarted | RequestFailed | GenerationPublished | RowsCollected,
+) -> tuple[str, ...]:
+    named = fact.requests if isinstance(fact, RowsCollected) else (fact.request,)
+    return tuple(request_key(fact.publication, request).id for request in named if request)
+
+
 def _no_row(id: str, fact: Struct) -> None:
     """Each of these rows begins with its first fact."""
 
 
 publications: Final = Fold(
     collection=PUBLICATIONS,
-    number=1,
-    reads=(GenerationPublished, PointerSwapped, PublicationInvalidated),
-    ids=lambda fact: (meta_key(fact.publication).id,),
+    number=2,
+    reads=(GenerationPublished, PointerSwapped, PublicationInvalidated, RowsCollected),
+    ids=_pointer_ids,
     start=_no_row,
     step=step_pointer,
 )
 generations: Final = Fold(
     collection=GENERATIONS,
     number=1,
-    reads=(GenerationPublished,),
-    ids=lambda fact: (
-        (version_key(fact.publication, fact.version_id).id,) if fact.version_id else ()
-    ),
+    reads=(GenerationPublished, RowsCollected),
+    ids=_generation_ids,
     start=_no_row,
     step=step_generation,
 )
 requests: Final = Fold(
     collection=REQUESTS,
-    number=1,
-    reads=(RequestStarted, RequestFailed, GenerationPublished),
-    ids=lambda fact: (request_key(fact.publication, fact.request).id,) if fact.request else (),
+    number=2,
+    reads=(RequestStarted, RequestFailed, GenerationPublished, RowsCollected),
+    ids=_request_ids,
     start=_no_row,
     step=step_request,
 )

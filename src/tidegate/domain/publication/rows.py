@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidegate.kernel.attributes import Role
 from tidegate.kernel.leases import LEASES
 from tidegate.kernel.model import Key, check_text
-from tidegate.kernel.policy import Collection, Nature, Writers
+from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 CACHE_KEY_BYTES_MAX = 2_048
 
@@ -95,13 +95,23 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
 
 PUBLICATIONS: Final = Collection(
-    "publications", Pointer, writers=Writers.FOLDED, nature=Nature.DERIVED
+    "publications",
+    Pointer,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("ttl",),
+    indexes=(Index("by_ttl", ("ttl",)),),  # what has none is in no entry
 )
 GENERATIONS: Final = Collection(
     "generations", Generation, writers=Writers.FOLDED, nature=Nature.DERIVED
 )
 REQUESTS: Final = Collection(
-    "publication_requests", Request, writers=Writers.FOLDED, nature=Nature.DERIVED
+    "publication_requests",
+    Request,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("ttl",),
+    indexes=(Index("by_ttl", ("ttl",)),),
 )
 
 
@@ -111,6 +121,11 @@ REQUESTS: Final = Collection(
 def is_fresh(pointer: Pointer, now: datetime) -> bool:
     """Whether readers may have it without anybody thinking of a new one."""
     return now < pointer.generated_at + timedelta(seconds=pointer.revalidate_seconds)
+
+
+def is_past(ttl: datetime | None, now: datetime) -> bool:
+    """Whether a row with this ttl may be collected. It says nothing about its use until then."""
+    return ttl is not None and ttl <= now
 
 
 def etag_of(body: bytes) -> str:

@@ -91,6 +91,7 @@ class Guard(StrEnum):
 
 LEASE_GUARDS: Final = frozenset({Guard.TOKEN, Guard.EXPIRY})
 GUARDS: Final = LEASE_GUARDS | {Guard.MONOTONE}
+ALL_GUARDS: Final = frozenset(Guard)
 
 
 # ── the lease of a command ────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,245 @@
+"""Rows past their ttl go by a fact; a store that does not answer is stood in for by memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.contract.publication.desk import (
+    FOLDS,
+    LOCK_KEY,
+    PAGE,
+    PK,
+    VERSIONED,
+    Desk,
+    Direct,
+)
+from tidegate.control.generations import CollectedRows, collect_past, referenced
+from tidegate.control.lastknown import LastKnown
+from tidegate.control.publisher import Asked, Policy, Publisher, State
+from tidegate.control.runtime import Control
+from tidegate.domain.publication.collection import COLLECTED_MAX, CollectRows, collect_rows
+from tidegate.domain.publication.folds import RowsCollected
+from tidegate.domain.publication.rows import version_key
+from tidegate.domain.publication.slices import REQUEST_KEPT
+from tidegate.errors import LimitExceeded, StoreUnavailable, Unavailable
+from tidegate.kernel.model import Key, Record
+
+DAY = timedelta(days=1)
+KEPT = Policy(retention=DAY)
+KEPT_VERSIONED = Policy(versioned=True, retention=DAY)
+
+
+# ── ttl ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-7")
+def test_collects_a_pointer_past_its_ttl_by_a_fact_and_publishes_anew(desk: Desk) -> None:
+    """publication.md §6.9 #1: "Two clocks: freshness (minutes-hours) and retention (days-weeks);
+    ttl = generated_at + retention".
+    """
+    desk.publish("one", KEPT)
+    desk.clock.advance(DAY - timedelta(microseconds=1))
+    assert collect_past(desk.control) == CollectedRows()
+    assert desk.publisher.read(PAGE) is not None, "stale for long, and still what readers get"
+
+    desk.clock.advance(timedelta(microseconds=1))
+    assert collect_past(desk.control) == CollectedRows(publications=1)
+
+    assert desk.meta() is None
+    assert referenced(desk.store) == frozenset()
+    last = desk.store.feed(after=0, limit=100).events[-1]
+    assert (last.type, last.tags) == ("RowsCollected", (f"publication:{PK}",))
+    assert collect_past(desk.control) == CollectedRows()
+    desk.publish("two", KEPT)
+    found = desk.publisher.read(PAGE)
+    assert found is not None
+    assert found.body == b"two"
+
+
+@pytest.mark.req("PB-7")
+def test_keeps_what_has_no_ttl_for_ever(desk: Desk) -> None:
+    desk.publish("one")
+    desk.clock.advance(4_000 * DAY)
+
+    assert collect_past(desk.control) == CollectedRows()
+    assert desk.meta() is not None
+
+
+@pytest.mark.req("PB-3", "PB-7")
+def test_collects_the_generations_with_their_pointer_batch_by_batch(desk: Desk) -> None:
+    count = COLLECTED_MAX + 3
+    for number in range(count):
+        desk.clock.advance(timedelta(seconds=1))
+        desk.publish(f"body {number}", KEPT_VERSIONED)
+    desk.publisher.roll_back(PAGE, next(desk.publisher.generations(PAGE))[0])
+    desk.clock.advance(2 * DAY)
+
+    assert collect_past(desk.control) == CollectedRows(1, count, 0)
+
+    assert list(desk.publisher.generations(PAGE)) == []
+    assert desk.meta() is None
+    assert referenced(desk.store) == frozenset()
+
+
+@pytest.mark.req("PB-7")
+def test_collects_nothing_of_a_publication_that_is_renewed_meanwhile(desk: Desk) -> None:
+    """publication.md §6.9 #2: "Never infer "never existed" from absence": and from age neither."""
+    desk.publish("one", KEPT_VERSIONED)
+    (old,) = [id for id, _ in desk.publisher.generations(PAGE)]
+    desk.clock.advance(2 * DAY)
+    lease = desk.acquire()
+    control = Control(desk.store, FOLDS, Direct(desk.store), clock=desk.clock)
+    rival = Publisher(control, desk.blobs)
+
+    def renew() -> None:
+        rival.publish(
+            PAGE, lease, b"two", KEPT_VERSIONED, generated_at=desk.clock.now, version_id="new"
+        )
+
+    desk.watched.meanwhile = renew
+    command = CollectRows(publication=PK, version_ids=(old,), last=True)
+    outcome = desk.control.execute(collect_rows, command)
+
+    assert outcome.facts == ()
+    assert sorted(id for id, _ in desk.publisher.generations(PAGE)) == sorted((old, "new"))
+
+
+@pytest.mark.req("PB-1", "PB-7")
+def test_leaves_a_lease_alone_whatever_becomes_of_the_pointer(desk: Desk) -> None:
+    desk.publish("one", KEPT)
+    desk.clock.advance(2 * DAY)
+    lease = desk.acquire()
+    collect_past(desk.control)
+
+    assert desk.record(LOCK_KEY) is not None
+    desk.publisher.publish(PAGE, lease, b"two", KEPT, generated_at=desk.clock.now)
+    assert desk.meta() is not None
+
+
+@pytest.mark.req("PB-3", "PB-7")
+def test_goes_on_where_a_run_died_between_two_batches(desk: Desk) -> None:
+    for number in range(3):
+        desk.clock.advance(timedelta(seconds=1))
+        desk.publish(f"body {number}", KEPT_VERSIONED)
+    ids = [id for id, _ in desk.publisher.generations(PAGE)]
+    desk.clock.advance(2 * DAY)
+    half = CollectRows(publication=PK, version_ids=tuple(ids))  # not the last: the current stays
+
+    (fact,) = desk.control.execute(collect_rows, half).facts
+
+    assert fact == RowsCollected(PK, False, tuple(ids[:2]))
+    assert desk.publisher.read(PAGE) is not None, "the pointer does not dangle"
+    assert collect_past(desk.control) == CollectedRows(1, 1, 0)
+
+
+@pytest.mark.req("PB-7")
+def test_collects_requests_past_their_ttl_and_renders_them_anew(desk: Desk) -> None:
+    """publication.md §6.8 #7: "Always TTL these rows; keep them in the cache key's partition"."""
+    asked = Asked("r1", "h1")
+    desk.publisher.serve(PAGE, lambda: b"one", VERSIONED, asked)
+    desk.clock.advance(REQUEST_KEPT)
+
+    assert collect_past(desk.control) == CollectedRows(requests=1)
+
+    served = desk.publisher.serve(PAGE, lambda: b"two", VERSIONED, asked)
+    assert (served.state, served.entry.body) == (State.MISS, b"two")
+
+
+def test_bounds_what_one_commit_collects() -> None:
+    with pytest.raises(LimitExceeded):
+        CollectRows(publication=PK, version_ids=tuple(map(str, range(COLLECTED_MAX + 1))))
+
+
+def test_collects_only_rows_that_are_there(desk: Desk) -> None:
+    desk.publish("one", KEPT)
+    desk.clock.advance(2 * DAY)
+    command = CollectRows(publication=PK, version_ids=("none",), requests=("none",))
+
+    assert desk.control.execute(collect_rows, command).facts == ()
+    assert desk.record(version_key(PK, "none")) is None
+
+
+# ── a store that does not answer ──────────────────────────────────────────────────────────────────
+
+
+class Mute:
+    """The store, which may be told not to answer."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.silent = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, *keys: Key) -> tuple[Record | None, ...]:
+        if self.silent:
+            raise StoreUnavailable("it does not answer")
+        found: tuple[Record | None, ...] = self._store.get(*keys)
+        return found
+
+
+@pytest.fixture
+def mute(desk: Desk) -> Iterator[tuple[Mute, Publisher]]:
+    mute: Any = Mute(desk.store)
+    control = desk.control
+    store, control.store = control.store, mute
+    yield mute, Publisher(control, desk.blobs)
+    control.store = store
+
+
+@pytest.mark.req("PB-7")
+def test_serves_what_it_knew_last_while_the_store_does_not_answer(
+    mute: tuple[Mute, Publisher],
+) -> None:
+    """publication.md §6.3 #5: "`stale-metadata-error` (metadata store failed, served last
+    known)".
+    """
+    store, publisher = mute
+    publisher.serve(PAGE, lambda: b"one")
+    store.silent = True
+
+    served = publisher.serve(PAGE, lambda: b"two")
+
+    assert (served.state, served.entry.body) == (State.STALE_METADATA_ERROR, b"one")
+    assert isinstance(served.failure, StoreUnavailable)
+    store.silent = False
+    assert publisher.serve(PAGE, lambda: b"two").state is State.HIT
+
+
+@pytest.mark.req("PB-7")
+def test_says_that_the_store_does_not_answer_where_nothing_may_stand_in(
+    mute: tuple[Mute, Publisher],
+) -> None:
+    """publication.md §6.3 #7: "on store error: serve last known if failurePolicy allows, else
+    propagate".
+    """
+    store, publisher = mute
+    publisher.serve(PAGE, lambda: b"one")
+    store.silent = True
+
+    with pytest.raises(Unavailable):
+        publisher.serve(PAGE, lambda: b"two", Policy(serves_stale=False))
+    with pytest.raises(Unavailable):
+        publisher.serve("/other", lambda: b"two")
+
+
+def test_remembers_so_many_entries_and_bytes_and_forgets_the_least_used() -> None:
+    """publication.md §6.3 #6: "last-known memory 128 entries LRU"."""
+    known = LastKnown[bytes](len, entries_max=3, bytes_max=10)
+    for key in "abc":
+        known.keep(key, key.encode())
+    assert known.find("a") == b"a"
+    known.keep("d", b"d")
+    assert [known.find(key) for key in "abcd"] == [b"a", None, b"c", b"d"]
+    known.keep("e", b"12345678")
+    assert [known.find(key) for key in "acde"] == [None, b"c", b"d", b"12345678"]
+    known.keep("f", b"12345678901")
+    assert [known.find(key) for key in "cdef"] == [None, None, None, None]
+    known.keep("g", b"1")
+    known.keep("g", b"2")
+    assert known.find("g") == b"2"

@@ -1,0 +1,65 @@
+"""What tests of rulings share: the HTTP status of a refusal, and that a refusal writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from tests.domain.depot import AUTHOR, Depot
+from tidegate import errors
+from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.updates import UpdateRevision
+from tidegate.errors import TidegateError
+
+# "HTTP status follows the error family" (DESIGN.md §4, 2).
+STATUS: dict[type[TidegateError], int] = {
+    errors.Invalid: 400,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Gone: 410,
+    errors.TooLarge: 413,
+    errors.Refused: 422,
+    errors.PreconditionRequired: 428,
+    errors.Unavailable: 503,
+}
+
+
+def status_of(error: TidegateError) -> int:
+    return next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
+
+
+def refusal_of(depot: Depot, act: Callable[..., Any], *said: Any) -> TidegateError:
+    """What is said against it; nothing was appended."""
+    before = len(depot.log())
+    with pytest.raises(TidegateError) as refusal:
+        act(*said)
+    assert len(depot.log()) == before
+    return refusal.value
+
+
+def answer_of(depot: Depot, command: Struct) -> tuple[int, str]:
+    """Status and code of a refused command."""
+    refusal = refusal_of(depot, depot.run, command)
+    return status_of(refusal), refusal.code
+
+
+def creation(**members: Any) -> CreateRevision:
+    """The first revision of a package, or what is said otherwise."""
+    said: dict[str, Any] = {
+        "repository": "blueprints",
+        "package": "web",
+        "workspace": "v1",
+        "uid": "u",
+        "by": AUTHOR,
+    }
+    return CreateRevision(**(said | members))
+
+
+def update(depot: Depot, name: str, **members: Any) -> UpdateRevision:
+    """An update at the version where the revision stands."""
+    said: dict[str, Any] = {"by": AUTHOR, "expected_version": depot.version(name), "reason": "so"}
+    return UpdateRevision(name=name, **(said | members))

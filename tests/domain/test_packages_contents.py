@@ -1,0 +1,95 @@
+"""Which blobs packages name, and for how long after a deletion."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.domain.depot import Depot
+from tidegate.control.blobs import BLOB_KEPT, BlobMissing
+from tidegate.control.blobs.collect import collect
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.contents import CONTENT_KEPT, named_by_packages
+from tidegate.domain.packages.content import Manifest
+
+BODIES = {"app.yaml": b"a: 1\n", "logo": b"\0\xff"}
+
+
+@pytest.fixture
+def depot() -> Depot:
+    depot = Depot()
+    depot.repository()
+    return depot
+
+
+@pytest.fixture
+def blobs(depot: Depot, tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=depot.clock)
+
+
+def uploaded(blobs: FileBlobs) -> Manifest:
+    """Bodies first, then the manifest, then, and only then, the commit that names them."""
+    manifest = Manifest.of(BODIES)
+    for body in BODIES.values():
+        blobs.put(body)
+    blobs.put(manifest.blob)
+    return manifest
+
+
+def swept(depot: Depot, blobs: FileBlobs) -> int:
+    now = depot.clock()
+    return collect(blobs, lambda: named_by_packages(depot.store, blobs, now), now).removed
+
+
+def test_sweeps_up_what_was_put_and_never_named(depot: Depot, blobs: FileBlobs) -> None:
+    """packages.md §4.1 #2: "orphan blobs are swept after a grace period (default 24 h)"."""
+    uploaded(blobs)
+    assert swept(depot, blobs) == 0
+    depot.clock.advance(BLOB_KEPT + timedelta(seconds=1))
+
+    assert swept(depot, blobs) == len(BODIES) + 1
+
+
+def test_keeps_the_content_of_a_deleted_revision_for_thirty_days(
+    depot: Depot, blobs: FileBlobs
+) -> None:
+    """packages.md §9 #6: "content blobs of deleted revisions kept 30 days, digests for ever"."""
+    assert timedelta(days=30) == CONTENT_KEPT
+    manifest = uploaded(blobs)
+    name = depot.create(files=manifest.files)
+    depot.clock.advance(timedelta(days=400))
+    assert swept(depot, blobs) == 0, "it is named"
+    depot.delete(name)
+    depot.clock.advance(CONTENT_KEPT - timedelta(seconds=1))
+    assert swept(depot, blobs) == 0
+    depot.clock.advance(timedelta(seconds=1))
+
+    assert swept(depot, blobs) == len(BODIES) + 1
+    assert depot.timeline(name)[0].digest == manifest.digest
+
+
+def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
+    """packages.md §8.5 #1: "Content store: `put_blob` idempotent by sha256; manifest blob per
+    revision"; "sweep with grace".
+    """
+    first, second = blobs.put(b"same"), blobs.put(b"same")
+
+    assert first == second
+    assert blobs.get(first) == b"same"
+    assert Manifest.parse(uploaded(blobs).blob).digest == Manifest.of(BODIES).digest
+
+
+def test_sweeps_nothing_where_a_manifest_cannot_be_read(depot: Depot, blobs: FileBlobs) -> None:
+    """Nobody can say what a lost manifest names, so the collector must not guess."""
+    depot.create(files=Manifest.of(BODIES).files)
+
+    with pytest.raises(BlobMissing):
+        named_by_packages(depot.store, blobs, depot.clock())
+
+
+def test_names_nothing_for_an_empty_revision(depot: Depot, blobs: FileBlobs) -> None:
+    depot.create()
+
+    assert named_by_packages(depot.store, blobs, depot.clock()) == frozenset()

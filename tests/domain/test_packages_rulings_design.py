@@ -1,0 +1,508 @@
+"""packages.md §5–§9, ruling by ruling: what we do better, events, decisions, open questions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
+from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tidegate.domain import packages
+from tidegate.domain.packages.approvals import ApproveRevision, approve_revision, propose_revision
+from tidegate.domain.packages.content import CONTENT_BYTES_MAX, FILES_MAX, File, Manifest, diff
+from tidegate.domain.packages.creation import create_revision
+from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
+from tidegate.domain.packages.facts import (
+    FACTS,
+    Clone,
+    Condition,
+    Edit,
+    Metadata,
+    RevisionConditionsChanged,
+    RevisionContentReplaced,
+    RevisionCreated,
+    RevisionDeleted,
+    RevisionDeletionProposed,
+    RevisionDeletionStarted,
+    RevisionMetadataChanged,
+    RevisionProposed,
+    RevisionPublished,
+    Status,
+    Upgrade,
+)
+from tidegate.domain.packages.lifecycle import EDGES, Lifecycle, Verb
+from tidegate.domain.packages.revisions import links_key, package_key, revision_key
+from tidegate.domain.packages.rows import Repository
+from tidegate.domain.packages.updates import SetConditions
+from tidegate.kernel import codec
+from tidegate.kernel.model import COST_MAX, Key
+from tidegate.kernel.replay import differences
+from tidegate.kernel.tags import tag_fields
+
+DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
+NAME = "blueprints.web.v1"
+
+
+@pytest.fixture
+def depot() -> Depot:
+    depot = Depot()
+    depot.repository()
+    return depot
+
+
+# ── §5, §6 what we do better ──────────────────────────────────────────────────────────────────────
+
+
+def test_never_cancels_a_deletion_by_an_approval(depot: Depot) -> None:
+    """packages.md §5 #2: "`approve` never touches a DeletionProposed revision"."""
+    name = depot.brought_to(DELETION_PROPOSED)
+    refusal = refusal_of(depot, depot.approve, name, AUTHOR)
+
+    assert (status_of(refusal), refusal.code) == (422, "invalid_transition")
+    assert depot.revision(name).lifecycle == DELETION_PROPOSED
+
+
+def test_loses_no_update(depot: Depot) -> None:
+    """packages.md §6 #2: "lost updates, controllers fighting" | "CAS on every event"."""
+    name = depot.create()
+    one, two = (update(depot, name, labels={label: "1"}) for label in ("a", "b"))
+    depot.run(one)
+
+    assert answer_of(depot, two) == (409, "version_conflict")
+    assert depot.revision(name).metadata.labels == {"a": "1"}
+
+
+def test_approves_by_an_append_and_a_few_small_rows(depot: Depot) -> None:
+    """packages.md §6 #6: "slow approval" | "append + small projection"
+    packages.md §6 #7: "objects growing without bound by task patches" | "content outside events".
+    """
+    many = tuple(File(f"f{number}", "0" * 64, 1_000) for number in range(2_000))
+    small, large = depot.create(package="s"), depot.create(package="l", files=many)
+    commits: list[Any] = []
+    submit = depot.control._submit
+    depot.control._submit = lambda commit: (commits.append(commit), submit(commit))[1]  # type: ignore[func-returns-value]
+    for name in (small, large):
+        depot.propose(name)
+        depot.approve(name)
+
+    costs = [SCHEMA.cost(commit) for commit in commits]
+    assert costs[:2] == costs[2:], "whatever the content is"
+    assert max(costs) <= 20 < COST_MAX
+    sizes = [len(event.body) for event in depot.log() if event.type == "RevisionCreated"]
+    assert max(sizes) < 600
+
+
+def test_protects_proposals_by_default_where_things_are_deployed(depot: Depot) -> None:
+    """packages.md §6 #9: "option `protect_proposed` (default on for deployment repositories): 403
+    until withdrawn"; packages.md §6 #8: "self-approval" | "policy".
+    """
+    depot.repository("prod", deployment=True)
+    depot.repository("open", deployment=True, protect_proposed=False)
+    for repository, protected in (("blueprints", False), ("prod", True), ("open", False)):
+        row = depot.get(Key("repositories", repository), Repository)
+        assert row is not None
+        assert row.protect_proposed is protected
+        name = depot.create(repository=repository)
+        depot.propose(name)
+        assert refusal_of(depot, depot.approve, name, AUTHOR).code == "self_approval"
+        if protected:
+            deletion = DeleteRevision(name=name, by=REVIEWER)
+            assert answer_of(depot, deletion) == (403, "proposal_protected")
+            depot.reject(name)
+        depot.delete(name)
+
+
+def test_proposing_a_deletion_never_deletes(depot: Depot) -> None:
+    """packages.md §6 #10: "propose-delete sometimes deleted outright" | "state machine + tests"."""
+    name = depot.published()
+    for _ in range(3):
+        outcome = depot.propose_deletion(name)
+        assert [type(fact) for fact in outcome.facts] == [RevisionDeletionProposed]
+        depot.reject_deletion(name)
+
+    assert depot.revision(name).lifecycle == PUBLISHED
+
+
+def test_restores_an_old_revision_by_a_copy(depot: Depot) -> None:
+    """packages.md §6 #12: "`copy` from any published revision; registry rollback by pointer, no
+    re-publish".
+    """
+    old = depot.published("v1", files=files(a="1"))
+    depot.published("v2", task=Edit(old), files=files(a="2"))
+    again = depot.published("v3", task=Edit(old))
+
+    assert depot.revision(again).content == depot.revision(old).content
+    assert depot.revision(again).number == 3
+    assert depot.revision(old).number == 1
+
+
+def test_numbers_by_one_decision(depot: Depot) -> None:
+    """packages.md §6 #13: "duplicates and numbering chaos" | "one decision, tested"
+    packages.md §6 #15: "placeholder confusion" | "none"
+    packages.md §8.3 #8: "Numbers: `max(Published.revision over the package's whole history,
+    deleted included) + 1`".
+    """
+    first = depot.published("v1")
+    names = [first, *(depot.published(f"v{n}", task=Edit(first)) for n in range(2, 5))]
+    for name in names[1:]:
+        depot.propose_deletion(name)
+        depot.delete(name)
+    last = depot.published("v9", task=Edit(first))
+
+    facts = [SCHEMA.vocabulary.value(event) for event in depot.log()]
+    published = [fact for fact in facts if isinstance(fact, RevisionPublished)]
+    assert [fact.number for fact in published] == [1, 2, 3, 4, 5]
+    assert depot.revision(last).number == 5
+
+
+def test_enforces_readiness_in_the_server(depot: Depot) -> None:
+    """packages.md §6 #14: "readiness enforced only in the CLI" | "server side"."""
+    name = depot.create(readiness_gates=("tested",))
+
+    for door in (
+        update(depot, name, lifecycle="Proposed"),
+        propose_revision.command(name=name, by=AUTHOR, expected_version=depot.version(name)),
+    ):
+        assert answer_of(depot, door) == (422, "not_ready")
+
+
+def test_holds_automation_back(depot: Depot) -> None:
+    """packages.md §6 #16: "runaway drafts by automation" | "idempotency keys, owner rule"."""
+    command = creation()
+    positions = {
+        depot.control.execute(create_revision, command, key="same").position for _ in range(5)
+    }
+
+    assert len(positions) == 1
+    assert depot.package("blueprints/web").live == 1
+
+
+def test_takes_bytes_up_to_32_mib_in_10_000_files(depot: Depot) -> None:
+    """packages.md §6 #17: "binary files, 6 MiB bodies" | "bytes, 32 MiB default cap, streaming"
+    packages.md §9 #10: "32 MiB per revision, 10,000 files, configurable".
+    """
+    assert (CONTENT_BYTES_MAX, FILES_MAX) == (32 * 1024 * 1024, 10_000)
+    whole = (File("a", "0" * 64, CONTENT_BYTES_MAX),)
+    name = depot.create(files=whole)
+    assert depot.revision(name).content.total_bytes == CONTENT_BYTES_MAX
+    assert Manifest.of({"logo": b"\0\xff\xfe"}).total_bytes == 3
+    more = (*whole, File("b", "0" * 64, 1))
+    assert answer_of(depot, creation(workspace="v2", files=more)) == (413, "too_large")
+
+
+@pytest.mark.parametrize("text", ["x' OR '1'='1", 'x"; DROP TABLE revisions; --', "x%", "x_", "\\"])
+def test_takes_no_text_for_a_part_of_a_query(depot: Depot, text: str) -> None:
+    """packages.md §6 #18: "SQL built by string concatenation from selector values" | "bound
+    parameters only": and no name of a revision could carry any.
+    """
+    name = depot.create(metadata=Metadata(annotations={"note": text}))
+
+    assert depot.revision(name).metadata.annotations == {"note": text}
+    assert answer_of(depot, creation(package=text))[0] == 400
+    assert depot.store.range("revisions", index="by_package", prefix=text, limit=5) == ()
+
+
+# ── §8.1, §8.2, §8.3 core, events, decisions ──────────────────────────────────────────────────────
+
+
+def test_has_one_table_of_transitions() -> None:
+    """packages.md §8.1 #1: "a transition table as data: {(from,to): verb, permission,
+    needs_reason}. One table feeds API, CLI help, docs and the matrix test".
+    """
+    rows = [(e.old, e.new, e.verb, e.permission, e.needs_reason) for e in EDGES]
+    assert rows == [
+        (DRAFT, PROPOSED, "propose", "revision.propose", False),
+        (PROPOSED, DRAFT, "withdraw", "revision.withdraw", False),
+        (PROPOSED, DRAFT, "reject", "revision.reject", True),
+        (PROPOSED, PUBLISHED, "approve", "revision.approve", False),
+        (PUBLISHED, DELETION_PROPOSED, "propose_deletion", "revision.propose_deletion", False),
+        (DELETION_PROPOSED, PUBLISHED, "reject_deletion", "revision.reject_deletion", True),
+    ]
+    assert len({edge.verb for edge in EDGES}) == len(Verb)
+
+
+@pytest.mark.parametrize(
+    ("point", "fact", "members", "tags"),
+    [
+        (
+            "packages.md §8.2 #1: RevisionCreated | uid, repo, package, workspace, task, upstream?",
+            RevisionCreated,
+            "name package uid task upstream content metadata",
+            {"revision", "package"},
+        ),
+        (
+            "packages.md §8.2 #2: ResourcesReplaced | old/new digest, sizes",
+            RevisionContentReplaced,
+            "name uid before content",
+            {"revision"},
+        ),
+        (
+            "packages.md §8.2 #3: MetadataChanged / ConditionsChanged | new full maps",
+            RevisionMetadataChanged,
+            "name uid metadata",
+            {"revision"},
+        ),
+        (
+            "packages.md §8.2 #3: MetadataChanged / ConditionsChanged | new full maps",
+            RevisionConditionsChanged,
+            "name uid conditions",
+            {"revision"},
+        ),
+        (
+            "packages.md §8.2 #4: Proposed / ProposalWithdrawn / ProposalRejected | digest, by",
+            RevisionProposed,
+            "name uid digest by reason",
+            {"revision", "package"},
+        ),
+        (
+            "packages.md §8.2 #5: Published | revision, digest, by, at",
+            RevisionPublished,
+            "name uid number digest by",
+            {"revision", "package"},
+        ),
+        (
+            "packages.md §8.2 #6: DeletionProposed / DeletionRejected | by, at, reason",
+            RevisionDeletionProposed,
+            "name uid by reason",
+            {"revision", "package"},
+        ),
+        (
+            "packages.md §8.2 #7: DeletionStarted | by, at",
+            RevisionDeletionStarted,
+            "name uid by",
+            {"revision", "package"},
+        ),
+        (
+            "packages.md §8.2 #8: Deleted | by, at, last lifecycle, revision",
+            RevisionDeleted,
+            "name uid by lifecycle number upstream",
+            {"revision", "package"},
+        ),
+    ],
+)
+def test_says_in_each_event_what_the_table_says(
+    point: str, fact: Any, members: str, tags: set[str]
+) -> None:
+    """The time is the commit's; uid and upstream are members, found by rows and not by tags."""
+    del point
+    assert set(members.split()) <= set(fact.__struct_fields__)
+    assert {tag.key for tag in tag_fields(fact)} == tags
+    assert fact in {item.struct for item in FACTS}
+
+
+def keys(item: Any, command: Any) -> set[Key]:
+    return set(item.rows(command))
+
+
+def test_decides_on_exactly_what_a_command_depends_on(depot: Depot) -> None:
+    """The rows that stand for the queries of packages.md §8.3 (DESIGN.md §3: a slice starts from
+    facts or from rows):
+    packages.md §8.3 #1: "create init/clone" | name, package, descendants, ancestors, upstream
+    packages.md §8.3 #2: "create edit/upgrade" | "all `rev:<name>`; all `uid:` of the sources"
+    packages.md §8.3 #3: "edit, push, propose, reject, deletion proposals" | "all `rev:<name>`"
+    packages.md §8.3 #4: "approve" | "all `rev:<name>`; `Published` with `pkg:` (for the number)"
+    packages.md §8.3 #5: "delete / last finalizer" | "Created/Deleted with `up:<uid>`"
+    packages.md §8.3 #6: "The client's explicit version is compared with the last `rev:` position"
+    """
+    repository = Key("repositories", "blueprints")
+    base = "blueprints.base.v1"
+    clone = creation(package="a/b/web", tasks=(Clone(base),))
+    path = "blueprints/a/b/web"
+    assert keys(create_revision, clone) == {
+        repository,
+        revision_key("blueprints.a.b.web.v1"),
+        *map(package_key, ("blueprints/a", "blueprints/a/b", path)),
+        revision_key(base),
+    }
+    edit = creation(workspace="v2", tasks=(Upgrade(base, "blueprints.base.v2", NAME),), files=())
+    assert keys(create_revision, edit) == {
+        repository,
+        package_key("blueprints/web"),
+        *map(revision_key, ("blueprints.web.v2", base, "blueprints.base.v2", NAME)),
+    }
+    step: dict[str, Any] = {"name": NAME, "by": AUTHOR, "expected_version": 7}
+    assert keys(propose_revision, propose_revision.command(**step)) == {revision_key(NAME)}
+    digest = Manifest(()).digest
+    assert keys(approve_revision, ApproveRevision(**step, digest=digest)) == {
+        repository,
+        revision_key(NAME),
+        package_key("blueprints/web"),
+    }
+    assert keys(delete_revision, DeleteRevision(**step)) == {
+        repository,
+        revision_key(NAME),
+        package_key("blueprints/web"),
+        links_key(NAME),
+    }
+    assert propose_revision.expects is not None
+    assert propose_revision.expects(propose_revision.command(**step)) == {revision_key(NAME): 7}
+
+
+def test_shows_no_409_for_what_neighbours_do(depot: Depot) -> None:
+    """packages.md §8.3 #7: "a clash only in the `pkg:`/`up:` clauses triggers an internal
+    re-decision (≤ 8 attempts, jitter), so neighbours do not see 409".
+    """
+    name = depot.published()
+    edit = update(depot, name, labels={"a": "b"})
+    depot.published("v2", task=Edit(name))
+    depot.create(package="mine", task=Clone(name))
+
+    depot.run(edit)
+    assert depot.revision(name).metadata.labels == {"a": "b"}
+
+
+# ── §8.5 further ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_binds_an_approval_to_what_was_reviewed(depot: Depot) -> None:
+    """packages.md §8.5 #4: "`diff` between two revisions and *approve binds to digest*: approve may
+    carry `expected_digest`; mismatch 409 – guarantees that what was reviewed is what is
+    published".
+    """
+    old, new = Manifest(files(a="1", b="1")), Manifest(files(a="2", c="1"))
+    assert [(item.path, item.what) for item in diff(old, new)] == [
+        ("a", "changed"),
+        ("b", "removed"),
+        ("c", "added"),
+    ]
+    name = depot.create(files=new.files)
+    depot.propose(name)
+    approval = ApproveRevision(
+        name=name, by=REVIEWER, digest=old.digest, expected_version=depot.version(name)
+    )
+    assert answer_of(depot, approval) == (409, "digest_mismatch")
+
+
+# ── §9 where the sources are silent ───────────────────────────────────────────────────────────────
+
+
+def test_answers_what_the_seed_leaves_open_about_steps_and_ends(depot: Depot) -> None:
+    """packages.md §9 #1: "422 `invalid_transition`, 3.3"
+    packages.md §9 #2: "how deletionTimestamp gets set, second delete, adding finalizers, lifecycle
+    verbs while terminating" | "3.5"
+    packages.md §9 #3: "order of checks; double faults" | "3.2"
+    """
+    name = depot.create(metadata=Metadata(finalizers=("hold",)))
+    illegal = update(depot, name, lifecycle="DeletionProposed")
+    assert answer_of(depot, illegal) == (422, "invalid_transition")
+    depot.delete(name)
+    assert depot.delete(name).receipt is None
+    for members in ({"finalizers": ("hold", "more")}, {"lifecycle": "Proposed"}):
+        assert answer_of(depot, update(depot, name, **members)) == (409, "terminating")
+    assert answer_of(depot, illegal) == (409, "version_conflict")
+
+
+def test_wants_as_many_others_as_the_quorum_says(depot: Depot) -> None:
+    """packages.md §9 #4: "policy, 3.7; quorum N ≥ 1 may come later as extra Approved events"."""
+    depot.repository("strict", quorum=2)
+    name = depot.create(repository="strict")
+    depot.propose(name)
+    first = depot.approve(name, by=REVIEWER)
+    second = depot.approve(name, by=OPERATOR)
+
+    assert [type(fact).__name__ for fact in first.facts] == ["RevisionApproved"]
+    assert [type(fact).__name__ for fact in second.facts] == [
+        "RevisionApproved",
+        "RevisionPublished",
+    ]
+
+
+def test_keeps_digests_and_history_of_the_deleted_for_ever(depot: Depot) -> None:
+    """packages.md §9 #6: "for ever by default; content blobs of deleted revisions kept 30 days,
+    digests for ever".
+    """
+    name = depot.create(files=files(a="1"))
+    digest = depot.revision(name).content.digest
+    depot.delete(name)
+    depot.clock.advance(timedelta(days=10_000))
+    depot.create()
+
+    (tombstone,) = depot.store.range("revision_tombstones", prefix=f"{name}/", limit=5)
+    assert digest.encode() in tombstone.data
+    assert depot.timeline(name)[0].digest == digest
+
+
+def test_takes_what_is_published_as_a_source_and_nothing_else(depot: Depot) -> None:
+    """packages.md §9 #9: "cloning unpublished upstreams" | "refuse (`source_not_published`); Porch
+    allows, maintainers wanted it strict".
+    """
+    for state in Lifecycle:
+        source = depot.brought_to(state, f"in-{state.lower()}")
+        clone = creation(package=f"of-{state.lower()}", tasks=(Clone(source),))
+        if state in (PUBLISHED, DELETION_PROPOSED):
+            depot.run(clone)
+        else:
+            assert answer_of(depot, clone) == (422, "source_not_published")
+
+
+def test_has_one_flat_tenant(depot: Depot) -> None:
+    """packages.md §9 #11: "one flat tenant by default; name uniqueness per tenant"."""
+    depot.create()
+
+    assert answer_of(depot, creation()) == (409, "already_exists")
+    assert "tenant" not in {tag.key for item in packages.FACTS for tag in tag_fields(item.struct)}
+
+
+def test_takes_time_from_the_injected_clock_alone(depot: Depot) -> None:
+    """packages.md §9 #12: "server clock, injected" (struck: "monotone per log", DESIGN.md §8)."""
+    name = depot.create()
+    depot.clock.advance(timedelta(hours=-2))
+    depot.propose(name)
+
+    created, proposed = depot.timeline(name)
+    assert proposed.at == depot.clock()
+    assert proposed.at < created.at
+    assert proposed.position > created.position
+
+
+def test_lets_anybody_with_the_right_edit_and_records_everybody(depot: Depot) -> None:
+    """packages.md §9 #13: "anyone with edit right on the package (parity); every editor
+    recorded".
+    """
+    name = depot.create(by=AUTHOR)
+    depot.push(name, files(a="1"), by=OPERATOR)
+
+    assert depot.revision(name).editors == (AUTHOR, OPERATOR)
+    assert [step.by for step in depot.timeline(name)] == [AUTHOR, OPERATOR]
+
+
+def test_lets_the_same_content_be_proposed_again_and_never_expires_it(depot: Depot) -> None:
+    """packages.md §9 #14: "re-proposing unchanged content after rejection" | "allowed"
+    packages.md §9 #15: "Proposed expiry" | "none by default; optional reminder event".
+    """
+    name = depot.create(files=files(a="1"))
+    depot.propose(name)
+    depot.reject(name)
+    depot.propose(name)
+    depot.clock.advance(timedelta(days=10_000))
+    depot.approve(name)
+
+    assert depot.revision(name).number == 1
+    assert differences(depot.store, FOLDS) == []
+
+
+def test_keeps_what_was_found_out_about_other_content_unknown(depot: Depot) -> None:
+    """packages.md §2.2 #7: "conditions may still be reported while Proposed (they are not content
+    for us), never after Published".
+    """
+    name = depot.create(files=files(a="1"))
+    digest = depot.revision(name).content.digest
+    found = (Condition("tested", Status.TRUE),)
+    depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+    depot.push(name, files(a="2"))
+    assert depot.revision(name).conditions[0].status is Status.UNKNOWN
+    depot.propose(name)
+    digest = depot.revision(name).content.digest
+    depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+    depot.approve(name)
+    late = SetConditions(
+        name=name,
+        by="user_ci",
+        digest=digest,
+        conditions=(Condition("tested", Status.FALSE),),
+        expected_version=depot.version(name),
+    )
+    assert answer_of(depot, late) == (422, "immutable")
+    assert codec.encode(depot.revision(name))

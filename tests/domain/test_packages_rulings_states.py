@@ -1,0 +1,448 @@
+"""packages.md §2, ruling by ruling: the states of a revision and its transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
+from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
+from tidegate.domain.packages.facts import (
+    Clone,
+    Edit,
+    Init,
+    Metadata,
+    OwnerReference,
+)
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.refusals import (
+    LifecycleInvalidOriginal,
+)
+from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.updates import ReplaceResources
+from tidegate.kernel import codec
+from tidegate.kernel.model import Record
+from tidegate.kernel.replay import differences
+
+DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
+
+
+@pytest.fixture
+def depot() -> Depot:
+    depot = Depot()
+    depot.repository()
+    return depot
+
+
+# ── §2.1, §2.2 states and what may change in them ─────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("point", "state", "numbered", "mutable", "latest", "deletable"),
+    [
+        (
+            "packages.md §2.1 #1: Draft | 0 | mutable | mutable | never | yes",
+            *(DRAFT, False, True, False, True),
+        ),
+        (
+            "packages.md §2.1 #2: Proposed | 0 | frozen | mutable | never | yes",
+            *(PROPOSED, False, False, False, True),
+        ),
+        (
+            (
+                "packages.md §2.1 #3: Published | ≥1 (or -1) | frozen for ever | mutable |"
+                " yes if highest | no, 403"
+            ),
+            *(PUBLISHED, True, False, True, False),
+        ),
+        (
+            (
+                "packages.md §2.1 #4: DeletionProposed | ≥1 | frozen | mutable | **still yes** if"
+                " highest | yes"
+            ),
+            *(DELETION_PROPOSED, True, False, True, True),
+        ),
+    ],
+)
+def test_treats_a_revision_as_its_state_says(
+    depot: Depot,
+    point: str,
+    state: Lifecycle,
+    numbered: bool,
+    mutable: bool,
+    latest: bool,
+    deletable: bool,
+) -> None:
+    del point
+    name = depot.brought_to(state, "v1", package="web")
+    assert (depot.revision(name).number > 0) is numbered
+    depot.update(name, labels={"a": "b"})
+    found = depot.package("blueprints/web").latest
+    assert (found is not None and found.name == name) is latest
+    push = ReplaceResources(
+        name=name, by=AUTHOR, files=files(a="9"), expected_version=depot.version(name)
+    )
+    if mutable:
+        depot.run(push)
+    else:
+        assert answer_of(depot, push) == (422, "not_draft")
+    if deletable:
+        depot.delete(name)
+    else:
+        deletion = DeleteRevision(name=name, by=OPERATOR)
+        assert answer_of(depot, deletion) == (403, "deletion_not_proposed")
+
+
+IMMUTABLE = (422, "immutable")
+Change = Callable[[Depot, str], Any]
+
+
+def tasks_added(depot: Depot, name: str) -> Any:
+    first = depot.revision(name).tasks
+    return update(depot, name, tasks=(*first, Edit("blueprints.web.v0")), files=files(a="7"))
+
+
+@pytest.mark.parametrize(
+    ("point", "change", "allowed"),
+    [
+        (
+            "packages.md §2.2 #1: add/change tasks",
+            tasks_added,
+            {DRAFT},
+        ),
+        (
+            (
+                "packages.md §2.2 #2: change packageMetadata, gates, conditions (they live in the"
+                " content)"
+            ),
+            lambda depot, name: update(depot, name, readiness_gates=("g",)),
+            {DRAFT},
+        ),
+        (
+            "packages.md §2.2 #3: update resources",
+            lambda depot, name: update(depot, name, files=files(a="7")),
+            {DRAFT},
+        ),
+        (
+            "packages.md §2.2 #4: labels, annotations, finalizers, ownerReferences | ✓ | ✓ | ✓ | ✓",
+            lambda depot, name: update(
+                depot,
+                name,
+                labels={"l": "1"},
+                annotations={"a": "1"},
+                finalizers=("f",),
+                owner_references=(OwnerReference("team", "edge"),),
+            ),
+            set(Lifecycle),
+        ),
+    ],
+)
+@pytest.mark.parametrize("state", list(Lifecycle))
+def test_changes_what_the_matrix_of_the_code_allows(
+    depot: Depot, point: str, change: Change, allowed: set[Lifecycle], state: Lifecycle
+) -> None:
+    """packages.md §2.2 #7: "never ignore silently. An update of
+    Proposed/Published/DeletionProposed that would alter task, gates, package metadata or content
+    is refused (422 `immutable`)".
+    """
+    del point
+    depot.published("v0")
+    name = depot.brought_to(state, "v1", task=Edit("blueprints.web.v0"))
+    before = depot.revision(name)
+
+    if state in allowed:
+        assert depot.run(change(depot, name)).receipt is not None
+    else:
+        assert answer_of(depot, change(depot, name)) == IMMUTABLE
+        assert depot.revision(name) == before
+
+
+# ── §2.3 the matrix of transitions ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("point", "lifecycle", "answer"),
+    [
+        ("packages.md §2.3 #1: (create) empty | ok → Draft", "", None),
+        ("packages.md §2.3 #2: (create) Draft | ok", "Draft", None),
+        (
+            "packages.md §2.3 #3: (create) Proposed | 400 `lifecycle_invalid_create`",
+            "Proposed",
+            "cannot create a package revision with lifecycle value 'Proposed'",
+        ),
+        (
+            "packages.md §2.3 #4: (create) Published, DeletionProposed | 400, the seed's text",
+            "Published",
+            "cannot create a package revision with lifecycle value 'Final'",
+        ),
+        (
+            "packages.md §2.3 #4: (create) Published, DeletionProposed | 400, the seed's text",
+            "DeletionProposed",
+            "cannot create a package revision with lifecycle value 'Final'",
+        ),
+        (
+            "packages.md §2.3 #5: (create) other value | 400, the seed's text",
+            "Final",
+            "unsupported lifecycle value: Final",
+        ),
+    ],
+)
+def test_creates_as_the_matrix_says(
+    depot: Depot, point: str, lifecycle: str, answer: str | None
+) -> None:
+    del point
+    command = creation(lifecycle=lifecycle)
+    if answer is None:
+        depot.run(command)
+        assert depot.revision("blueprints.web.v1").lifecycle == DRAFT
+        return
+    refusal = refusal_of(depot, depot.run, command)
+    assert (status_of(refusal), refusal.detail) == (400, answer)
+
+
+NO_STEP = (422, "invalid_transition")
+UNKNOWN = (400, "lifecycle_invalid_desired")
+NOTHING = "nothing"
+MOVED = "moved"
+
+
+@pytest.mark.parametrize(
+    ("point", "old", "new", "answer"),
+    [
+        ("packages.md §2.3 #6: Draft → empty | 400", DRAFT, "", UNKNOWN),
+        ("packages.md §2.3 #7: Draft → Draft | ok; no-op", DRAFT, "Draft", NOTHING),
+        ("packages.md §2.3 #8: Draft → Proposed | ok", DRAFT, "Proposed", MOVED),
+        ("packages.md §2.3 #9: Draft → Published | 422", DRAFT, "Published", NO_STEP),
+        ("packages.md §2.3 #10: Draft → DeletionProposed", DRAFT, "DeletionProposed", NO_STEP),
+        ("packages.md §2.3 #11: Proposed → empty | 400", PROPOSED, "", UNKNOWN),
+        ("packages.md §2.3 #12: Proposed → Draft | ok", PROPOSED, "Draft", MOVED),
+        ("packages.md §2.3 #13: Proposed → Proposed | ok; no-op", PROPOSED, "Proposed", NOTHING),
+        (
+            "packages.md §2.3 #14: Proposed → Published | ok via `approve` only; via update 422",
+            PROPOSED,
+            "Published",
+            NO_STEP,
+        ),
+        (
+            "packages.md §2.3 #15: Proposed → DeletionProposed | 422",
+            PROPOSED,
+            "DeletionProposed",
+            NO_STEP,
+        ),
+        ("packages.md §2.3 #16: Published → Draft, Proposed | 422", PUBLISHED, "Draft", NO_STEP),
+        ("packages.md §2.3 #16: Published → Draft, Proposed", PUBLISHED, "Proposed", NO_STEP),
+        ("packages.md §2.3 #17: Published → Published | no-op", PUBLISHED, "Published", NOTHING),
+        (
+            "packages.md §2.3 #18: Published → DeletionProposed | ok",
+            PUBLISHED,
+            "DeletionProposed",
+            MOVED,
+        ),
+        (
+            "packages.md §2.3 #19: DeletionProposed → Draft, Proposed | 422",
+            DELETION_PROPOSED,
+            "Draft",
+            NO_STEP,
+        ),
+        (
+            "packages.md §2.3 #19: DeletionProposed → Draft, Proposed | 422",
+            DELETION_PROPOSED,
+            "Proposed",
+            NO_STEP,
+        ),
+        (
+            "packages.md §2.3 #20: DeletionProposed → Published | ok (`reject-deletion`)",
+            DELETION_PROPOSED,
+            "Published",
+            MOVED,
+        ),
+        (
+            "packages.md §2.3 #21: DeletionProposed → DeletionProposed | ok; no-op",
+            DELETION_PROPOSED,
+            "DeletionProposed",
+            NOTHING,
+        ),
+        ("packages.md §2.3 #22: any → unknown value", DRAFT, "Final", UNKNOWN),
+        ("packages.md §2.3 #22: any → unknown value", PROPOSED, "draft", UNKNOWN),
+        ("packages.md §2.3 #22: any → unknown value", PUBLISHED, "Deleted", UNKNOWN),
+        ("packages.md §2.3 #22: any → unknown value", DELETION_PROPOSED, "x", UNKNOWN),
+    ],
+)
+def test_moves_by_an_update_as_the_matrix_says(
+    depot: Depot, point: str, old: Lifecycle, new: str, answer: Any
+) -> None:
+    """packages.md §2.2 #5: "lifecycle | →Proposed | →Draft, →Published | →DeletionProposed |
+    →Published".
+    """
+    del point
+    name = depot.brought_to(old)
+    before = depot.version(name)
+    command = update(depot, name, by=OPERATOR, lifecycle=new)
+
+    if answer == MOVED:
+        depot.run(command)
+        assert depot.revision(name).lifecycle == new
+        assert depot.version(name) > before
+    elif answer == NOTHING:
+        assert depot.run(command).receipt is None
+        assert depot.version(name) == before
+    else:
+        assert answer_of(depot, command) == answer
+
+
+def test_tells_a_stored_value_that_is_none(depot: Depot) -> None:
+    """packages.md §2.3 #23: "unknown stored value → any" | "500, the seed's text (corruption)"
+    packages.md §3.3 #5: "stored value unknown" | "`lifecycle_invalid_original` 500"
+    """
+    name = depot.create()
+    (record,) = depot.store.get(revision_key(name))
+    assert record is not None
+    damaged = codec.encode(replace(depot.revision(name), lifecycle="Lost"))
+    depot.store.restore(
+        REVISIONS.name, iter((Record(record.key, record.version, record.born, damaged),))
+    )
+
+    refusal = refusal_of(depot, depot.propose, name)
+
+    assert isinstance(refusal, LifecycleInvalidOriginal)
+    assert status_of(refusal) == 500
+    assert refusal.detail == "invalid original lifecycle value: Lost"
+
+
+def test_deletes_as_the_matrix_says(depot: Depot) -> None:
+    """packages.md §2.3 #24: "delete Draft / Proposed | ok"
+    packages.md §2.3 #25: "delete Published" | "403 `deletion_not_proposed`"
+    packages.md §2.3 #26: "delete DeletionProposed" | "ok; 403 `still_referenced`"
+    packages.md §2.3 #27: "delete, finalizers present" | "returns object with deletion_timestamp"
+    packages.md §2.3 #28: "delete missing" | "404"
+    packages.md §2.2 #6: "delete | ✓ | ✓ | ✗ 403 | ✓"
+    """
+    deletions = {
+        state: DeleteRevision(name=depot.brought_to(state, f"in-{state.lower()}"), by=REVIEWER)
+        for state in Lifecycle
+    }
+    published = deletions.pop(PUBLISHED)
+    assert answer_of(depot, published) == (403, "deletion_not_proposed")
+    for command in deletions.values():
+        depot.run(command)
+        assert depot.find(command.name) is None
+    depot.create(package="clone", task=Clone(published.name))
+    depot.propose_deletion(published.name)
+    assert answer_of(depot, published) == (403, "still_referenced")
+    held = depot.create(package="held", metadata=Metadata(finalizers=("hold",)))
+    depot.delete(held)
+    assert depot.revision(held).deletion_timestamp is not None
+    missing = DeleteRevision(name="blueprints.none.v1", by=REVIEWER)
+    assert answer_of(depot, missing) == (404, "not_found")
+    assert differences(depot.store, FOLDS) == []
+
+
+# ── §2.4 contradictions of the seed ───────────────────────────────────────────────────────────────
+
+
+def test_settles_how_proposals_come_and_go(depot: Depot) -> None:
+    """packages.md §2.4 #1: "refuse, 400"
+    packages.md §2.4 #2: "refuse, 422"
+    packages.md §2.4 #3: "frozen"
+    packages.md §2.4 #4: "one path: metadata event"
+    """
+    assert answer_of(depot, creation(lifecycle="Proposed"))[0] == 400
+    name = depot.create()
+    assert answer_of(depot, update(depot, name, lifecycle="Published"))[0] == 422
+    depot.propose(name)
+    assert answer_of(depot, update(depot, name, files=files(a="2"))) == IMMUTABLE
+    outcome = depot.update(name, labels={"a": "b"})
+    assert [type(fact).__name__ for fact in outcome.facts] == ["RevisionMetadataChanged"]
+
+
+def test_settles_tasks_deletion_and_metadata(depot: Depot) -> None:
+    """packages.md §2.4 #5: "single, immutable": the first is the origin; DESIGN.md §4, 1 lets a
+    Draft append to it
+    packages.md §2.4 #6: "mandatory two steps"
+    packages.md §2.4 #7: "`**` footnote on DeletionProposed's own delete" | "ignore": one step
+    packages.md §2.4 #8: "all four fields in every state"
+    """
+    name = depot.create()
+    assert answer_of(depot, update(depot, name, tasks=(Init("other"),)))[0] == 422
+    for state in Lifecycle:
+        other = depot.brought_to(state, f"in-{state.lower()}")
+        references = (OwnerReference("team", "edge"),)
+        depot.update(other, labels={"a": "b"}, annotations={"a": "b"}, owner_references=references)
+        depot.update(other, finalizers=("hold",))
+        depot.update(other, finalizers=())
+    published = DeleteRevision(name="blueprints.in-published.in-published", by=OPERATOR)
+    assert answer_of(depot, published)[0] == 403
+    depot.delete("blueprints.in-deletionproposed.in-deletionproposed")
+
+
+def test_settles_versions_and_who_published(depot: Depot) -> None:
+    """packages.md §2.4 #9: "strictly increasing per object"
+    packages.md §2.4 #10: "409"
+    packages.md §2.4 #11: "authenticated approver; set once"
+    packages.md §2.4 #12: "version first (3.2)"
+    packages.md §2.4 #14: "allowed" (Draft→Draft)
+    """
+    name = depot.create()
+    versions = [depot.version(name)]
+    stale = update(depot, name, lifecycle="DeletionProposed")
+    depot.update(name, labels={"a": "b"})
+    versions.append(depot.version(name))
+    assert answer_of(depot, stale) == (409, "version_conflict")
+    frozen = ReplaceResources(
+        name=name, by=AUTHOR, files=files(a="1"), expected_version=versions[0]
+    )
+    depot.propose(name)
+    versions.append(depot.version(name))
+    assert answer_of(depot, frozen) == (409, "version_conflict"), "and not 422"
+    depot.approve(name, by=REVIEWER)
+    versions.append(depot.version(name))
+    assert depot.revision(name).published_by == REVIEWER
+    assert versions == sorted(set(versions))
+    again = depot.create("v2", task=Edit(name))
+    assert depot.run(update(depot, again, lifecycle="Draft")).receipt is None
+
+
+def test_keeps_the_trail_of_what_was_deleted(depot: Depot) -> None:
+    """packages.md §2.4 #13: "events survive deletion; tombstone readable"."""
+    name = depot.brought_to(DELETION_PROPOSED)
+    depot.delete(name, by=REVIEWER)
+
+    assert [step.action for step in depot.timeline(name)] == [
+        *("Create", "Propose", "Approve", "Publish", "Propose-delete", "Delete")
+    ]
+    (tombstone,) = depot.store.range("revision_tombstones", prefix=f"{name}/", limit=10)
+    assert b'"deleted_by":"user_reviewer"' in tombstone.data
+
+
+# ── §2.5 nothing ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_reads_absence_as_unchanged_and_emptiness_as_an_error(depot: Depot) -> None:
+    """packages.md §2.5 #1: "in a full-object update an empty/omitted lifecycle is 400; in
+    verb-style calls the field does not exist; in a patch absence means unchanged".
+    """
+    name = depot.brought_to(PROPOSED)
+
+    assert answer_of(depot, update(depot, name, lifecycle="")) == UNKNOWN
+    depot.update(name, labels={"a": "b"})
+    assert depot.revision(name).lifecycle == PROPOSED
+    assert "lifecycle" not in ProposeDeletion.__struct_fields__
+
+
+def test_appends_nothing_where_nothing_differs(depot: Depot) -> None:
+    """packages.md §2.5 #2: "same lifecycle and no other difference → success, **no event, same
+    resource_version**. Same lifecycle with metadata difference → one MetadataChanged event".
+    """
+    name = depot.create(files=files(a="1"), metadata=Metadata(labels={"a": "b"}))
+    before = depot.version(name)
+    same = update(depot, name, lifecycle="Draft", files=files(a="1"), labels={"a": "b"})
+
+    assert depot.run(same).receipt is None
+    assert depot.version(name) == before
+    outcome = depot.update(name, lifecycle="Draft", labels={"a": "c"})
+    assert [type(fact).__name__ for fact in outcome.facts] == ["RevisionMetadataChanged"]

@@ -1,0 +1,253 @@
+"""release-state.md §4, ruling by ruling: what is owed to the world, and what is seen there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from tests.contract.outbox_world import OPERATIONS, T0, Desk, desk_on, intent, opened
+from tidegate.control.outbox import perform_then_record, recover
+from tidegate.control.reconcile import Reconciler
+from tidegate.control.targets import Effect, Observation
+from tidegate.control.targets.fake import FakeTarget, by_operation
+from tidegate.domain.outbox import RequestedState
+from tidegate.domain.outbox.attempts import ATTEMPTS_MAX, JITTER_MAX, back_off
+from tidegate.domain.outbox.names import idempotency_key, intent_id
+from tidegate.domain.outbox.rows import DELIVERIES, OUTBOX, QUEUES, State
+from tidegate.domain.outbox.secrecy import ERROR_CHARS_MAX, redacted
+from tidegate.domain.outbox.shown import OutboxDocument
+from tidegate.domain.releases.rows import EVIDENCE, KeptEvidence, actual_key
+from tidegate.errors import ImmutableRecord
+from tidegate.kernel import codec
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.policy import Mode, Nature
+from tidegate.kernel.records import Records
+
+ALIAS, DNS, NOTIFY = OPERATIONS
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    with opened(None) as store:
+        desk = desk_on(store)
+        yield desk
+        desk.prove()
+
+
+@pytest.fixture
+def fake() -> FakeTarget:
+    return FakeTarget()
+
+
+# ── §4.1 facts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_goes_in_both_directions(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.1 #1: "(a) internal intent + outbox in one transaction, worker performs
+    the effect, appends success/failure events, reconciler repairs; (b) effect first with an
+    idempotency key, observe, then write state + event; on failure reconcile from key +
+    observation".
+    """
+    desk.pin("web.1", ALIAS)
+    assert fake.calls == []
+    desk.worker({ALIAS: fake}).work()
+    assert desk.types()[-1] == "AttemptSucceeded"
+
+    state = RequestedState(release_id="web.2")
+    effect = Effect("web", DNS, "web.2", state, 1, T0)
+    seen = perform_then_record(fake, "web:web.2:dns_update:1", effect, lambda found: found)
+    assert seen.idempotency_key == "web:web.2:dns_update:1"
+    assert recover(fake, "web:web.2:dns_update:1", effect, lambda found: found) == seen
+    assert recover(fake, "web:web.9:dns_update:9", effect, lambda found: found) is None
+
+
+def test_shows_the_fields_of_the_seed(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.1 #2: "PK/SK (scope + stable id), `operation`, `idempotencyKey`,
+    `requestedState`, `attempts`, `nextAttemptAt`, `lastError` (redacted), `createdAt`/`updatedAt`.
+    Never secrets, key material, credentials, decrypted plaintext".
+    """
+    desk.pin("web.1", ALIAS)
+    fake.fail("token AKIAIOSFODNN7EXAMPLE was refused")
+    desk.worker({ALIAS: fake}).work()
+
+    shown = desk.shown(ALIAS)
+
+    assert (shown.operation, shown.idempotency_key) == (ALIAS, "web:web.1:lambda_alias_update:0")
+    assert (shown.attempts, shown.created_at, shown.updated_at) == (1, T0, T0)
+    assert shown.requested_state.release_id == "web.1"
+    assert shown.next_attempt_at == T0 + timedelta(seconds=1)
+    assert shown.last_error is not None
+    assert "AKIA" not in shown.last_error
+    assert {"next_attempt_at", "last_error"} <= set(OutboxDocument.__struct_fields__)
+
+
+def test_reconciles_as_its_duties_say(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.1 #3: "query pending outbox; compare actual with history; observe
+    externals natively; append immutable reconciliation events; retry idempotently when safe; refuse
+    conflicting evidence rather than lowering confidence".
+    """
+    worker = desk.worker(by_operation(fake, OPERATIONS))
+    reconciler = Reconciler(worker)
+    desk.pin("web.1", ALIAS)
+    desk.advance(120)
+    assert reconciler.run_once().attempted == 1
+    fake.world["web", ALIAS] = Observation()
+    reconciler.run_once()
+    worker.work()
+    reconciler.run_once()
+    assert desk.types()[-4:] == [
+        "DriftDetected",
+        "IntentRedriven",
+        "AttemptSucceeded",
+        "DriftRepaired",
+    ]
+    assert len(set(fake.keys)) == 1, "always the same key"
+
+
+# ── §4.2 gaps ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_splits_the_intent_from_its_delivery(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.2 #1: "split: immutable *intent* (in the log) + mutable *delivery* row
+    (state, attempts, next_attempt_at, lease token, last_error) that is a pure projection and
+    rebuildable"; release-state.md §10 #9: "immutable intent in log + rebuildable delivery
+    projection".
+    """
+    desk.pin("web.1", ALIAS)
+    (before,) = desk.store.range(OUTBOX.name, limit=5)
+    fake.fail("once")
+    desk.worker({ALIAS: fake}).work()
+
+    assert desk.store.range(OUTBOX.name, limit=5) == (before,)
+    assert OUTBOX.policy.mode is Mode.WRITE_ONCE
+    assert DELIVERIES.nature is Nature.DERIVED
+    with pytest.raises(ImmutableRecord):
+        Records(desk.store, desk.clock).update(OUTBOX.name, before.key.id, {"operation": "x"})
+
+
+def test_finds_what_is_due_by_an_index(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.2 #2: "SQL index on (state, next_attempt_at)": here one of the queues by
+    their next attempt, on every engine, and strongly consistent.
+    """
+    assert [index.name for index in QUEUES.indexes] == ["due"]
+    for number in range(3):
+        desk.pin("web.1", ALIAS, scope=f"s{number}")
+    fake.fail("later")
+    worker = desk.worker({ALIAS: fake})
+
+    assert len(worker.work()) == 3
+    assert worker.work() == ()
+    desk.advance(1)
+    assert [made.scope for made in worker.work()] == ["s0"]
+
+
+def test_makes_ids_and_keys_that_a_second_promotion_does_not_share() -> None:
+    """release-state.md §4.2 #3: "outbox id = `operation` + `command_id`; idempotency key =
+    `<scope>:<release>:<operation>:<registry version>`, because the example key collides when the
+    same release is promoted again after a rollback".
+    """
+    assert intent_id("web", "alias", "web.1", "c1") != intent_id("web", "alias", "web.1", "c2")
+    first, second = (idempotency_key("web", "web.1", "alias", version) for version in (1, 3))
+    assert (str(first), str(second)) == ("web:web.1:alias:1", "web:web.1:alias:3")
+
+
+def test_claims_a_scope_by_a_lease(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.2 #4: "lease of section 6.2 on the delivery row; complete by conditional
+    update on token": one lease per scope, because its order is what must hold.
+    """
+    desk.pin("web.1", ALIAS)
+    held = Leases(desk.store).acquire("outbox/web", "another", now=T0, seconds=30)
+
+    assert desk.worker({ALIAS: fake}).work() == ()
+    Leases(desk.store).release(held.key.id, "another", now=T0)
+    assert len(desk.worker({ALIAS: fake}).work()) == 1
+
+
+def test_backs_off_and_dies_aloud(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.2 #5: "1 s * 2^(n-1), cap 5 min, full jitter, max 12 attempts, then
+    `dead_letter` event (never silent)".
+    """
+    waits = [back_off(attempt, JITTER_MAX).total_seconds() for attempt in range(1, 13)]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert back_off(5, 0) == timedelta()
+    assert ATTEMPTS_MAX == 12
+    desk.pin("web.1", ALIAS)
+    fake.fail(*["no"] * 12)
+    worker = desk.worker({ALIAS: fake})
+    for _ in range(12):
+        worker.work()
+        desk.advance(300)
+
+    assert desk.shown(ALIAS).state is State.DEAD
+    assert desk.types()[-2:] == ["AttemptFailed", "IntentDied"]
+
+
+def test_keeps_the_order_of_a_scope_and_the_newest_of_an_operation(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """release-state.md §4.2 #6: "per-scope FIFO; a newer intent for the same scope+operation
+    supersedes pending older ones with an explicit `superseded` event".
+    """
+    desk.pin("web.1", ALIAS, DNS)
+    desk.pin("web.2", ALIAS)
+    assert desk.shown(ALIAS).state is State.SUPERSEDED
+    worker = desk.worker(by_operation(fake, OPERATIONS))
+    for _ in range(3):
+        worker.work()
+
+    assert [effect.operation for _, effect in fake.calls] == [DNS, ALIAS]
+    assert "IntentSuperseded" in desk.types()
+
+
+def test_says_of_each_outcome_whose_it_is(desk: Desk, fake: FakeTarget) -> None:
+    """release-state.md §4.2 #7: "`effect_succeeded` / `effect_failed` events carrying intent id,
+    attempt, external observation; reconciler emits `drift_detected` / `drift_repaired`".
+    """
+    desk.pin("web.1", ALIAS)
+    fake.fail("status 503")
+    worker = desk.worker({ALIAS: fake})
+    worker.work()
+    desk.advance(1)
+    worker.work()
+
+    failed, succeeded = (
+        event for event in desk.events() if event.type in ("AttemptFailed", "AttemptSucceeded")
+    )
+    assert {failed.kind, succeeded.kind} == {"effect"}
+    for event, attempt in ((failed, b'"attempt":1'), (succeeded, b'"attempt":2')):
+        assert intent(ALIAS).encode() in event.body
+        assert attempt in event.body
+    assert b"status 503" in failed.body
+
+
+def test_keeps_of_an_error_what_a_list_allows() -> None:
+    """release-state.md §4.2 #8: "allow-list serializer for `last_error`, 500 chars max, strip
+    anything matching credential patterns".
+    """
+    assert ERROR_CHARS_MAX == 500
+    assert len(redacted("word " * 1_000)) == 500
+    said = redacted("connection to db-7.internal as password=hunter2 failed after 30 seconds")
+    assert said == "connection to [redacted] as [redacted] failed after 30 seconds"
+
+
+def test_keeps_a_conflicting_observation_as_evidence_without_authority(
+    desk: Desk, fake: FakeTarget
+) -> None:
+    """release-state.md §4.2 #9: "never mutate the pin automatically; append evidence with
+    `authority=false` and raise an operator task".
+    """
+    desk.pin("web.1", ALIAS)
+    worker = desk.worker({ALIAS: fake})
+    worker.work()
+    before = desk.store.get(actual_key("web"))
+    fake.world["web", ALIAS] = Observation("by hand", {"releaseId": "web.9"})
+
+    Reconciler(worker).run_once()
+
+    assert desk.store.get(actual_key("web")) == before
+    (record,) = desk.store.range(EVIDENCE.name, limit=5)
+    kept = codec.decode(record.data, KeptEvidence)
+    assert (kept.authority, kept.document["state"]) == (False, {"releaseId": "web.9"})
+    assert desk.types()[-2:] == ["EvidenceKept", "ReconciliationRefused"]
