@@ -1,0 +1,32 @@
+"""``tidegate`` and ``python -m tidegate``: every command, each imported when it is asked for.
+
+What runs on this machine is composed by ``main``, which is heavy; so its commands are named here by
+where they are, and help, completion and the verbs that ask a server never import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from tidegate.cli import app
+
+_HERE: Final = "tidegate.commands"
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": (f"{_HERE}.serve:serve", "Serve the API, the dashboard and the worker."),
+    "worker": (f"{_HERE}.serve:worker", "Work beside a server: orders, timers, outbox, archive."),
+    "doctor": (f"{_HERE}.care:doctor", "Look at an installation, and say what to do."),
+    "backup": (f"{_HERE}.care:backup", "Take a backup of everything."),
+    "restore": (f"{_HERE}.care:restore", "Put a backup back; that begins a new epoch."),
+    "views": (f"{_HERE}.views:views", "Verify derived rows against the log, or rebuild them."),
+    "demo": (f"{_HERE}.demo:demo", "Show a living installation with a simulated fleet."),
+}
+
+
+def main() -> NoReturn:
+    """Run what the arguments say, and exit."""
+    app(COMMANDS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Getting in: the first start, signing in and out, and who one is to the server."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidegate.cli.desk import Desk, Verb, at_desk
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.output import note, text
+from tidegate.cli.paths import at
+
+if TYPE_CHECKING:
+    from tidegate.cli.client import Client
+
+LINE_CHARS_MAX = 4_096
+DAYS_DEFAULT = 30
+DAYS_MAX = 90
+
+
+def asked(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> str:
+    """A value that was not given: asked for on a terminal, else named as missing. Raises: Stop."""
+    if not sys.stdin.isatty():
+        path = click.get_current_context().command_path
+        raise Stop(Exit.USAGE, f"{what} is missing: say {flag}", f"{path} --help")
+    return str(click.prompt(what, hide_input=secret, confirmation_prompt=twice, err=True))
+
+
+def secret_of(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -> str:
+    """A secret: the first line of standard input, or what is typed unseen. Raises: Stop."""
+    if from_stdin:
+        return sys.stdin.readline(LINE_CHARS_MAX).rstrip("\r\n")
+    return asked(what, flag, secret=True, twice=twice)
+
+
+@click.command(cls=Verb)
+@click.option("--code", help="The one-time code that the server printed when it started.")
+@click.option("--login", "login_name", help="The name you will sign in with.")
+@click.option("--name", help="Your name, as others see it.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@click.option(
+    "--alone/--team",
+    default=None,
+    help="Whether one person works here alone; a team wants a second pair of eyes.",
+)
+@click.option("--keep/--no-keep", default=True, help="Sign in at once and keep a token.")
+@at_desk
+def setup(
+    desk: Desk,
+    code: str | None,
+    login_name: str | None,
+    name: str | None,
+    password_stdin: bool,
+    alone: bool | None,
+    keep: bool,
+) -> None:
+    """Make the first user of a new installation, with its one-time code."""
+    state = desk.get(at("setup"))
+    if state["set_up"]:
+        raise Stop(Exit.CONFLICT, "this installation is set up already", "tidegate login")
+    code = code or asked("Setup code", "--code")
+    login_name = login_name or asked("Sign-in name", "--login")
+    name = name or asked("Your name", "--name")
+    if alone is None:
+        if not sys.stdin.isatty():
+            raise Stop(Exit.USAGE, "say --alone or --team: who approves?", "tidegate setup --help")
+        alone = click.confirm("Do you work here alone (nobody else approves)?", err=True)
+    password = secret_of(password_stdin, "Password", "--password-stdin", twice=True)
+    body = {"code": code, "login": login_name, "name": name, "password": password, "alone": alone}
+    answer = desk.client.write("POST", at("setup"), body)
+    document = answer.json()
+    line = f"{desk.profile.url} is set up"
+    if keep:
+        _signed_in(desk, login_name, password, DAYS_DEFAULT, keep=True)
+        line += f"; you are signed in as {login_name}"
+    desk.done(document, line)
+
+
+@click.command(cls=Verb)
+@click.option("--login", "login_name", help="The name you sign in with.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@click.option("--token-stdin", is_flag=True, help="Read an API token from standard input instead.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, DAYS_MAX),
+    metavar="N",
+    default=DAYS_DEFAULT,
+    show_default=True,
+    help="How long the token is good.",
+)
+@click.option("--keep/--no-keep", default=True, help="Keep the token, or print it.")
+@at_desk
+def login(
+    desk: Desk,
+    login_name: str | None,
+    password_stdin: bool,
+    token_stdin: bool,
+    days: int,
+    keep: bool,
+) -> None:
+    """Sign in and keep an API token for later commands (mode 0600).
+
+    With --token or --token-stdin, that token is checked and kept.
+    """
+    token = sys.stdin.readline(LINE_CHARS_MAX).strip() if token_stdin else desk.token
+    if token is None:
+        login_name = login_name or asked("Sign-in name", "--login")
+        password = secret_of(password_stdin, "Password", "--password-stdin")
+        token = _signed_in(desk, login_name, password, days, keep=keep)
+        me = _me(desk, token)
+    else:
+        me = _me(desk, token)
+        if keep:
+            _kept(desk, token)
+    if keep:
+        who = me["login"] or me["user_id"]
+        desk.done(me, f"signed in to {desk.profile.url} as {who}")
+    else:
+        click.echo(token)
+
+
+def _signed_in(desk: Desk, login_name: str, password: str, days: int, *, keep: bool) -> str:
+    """A token for these credentials, by way of a session that is closed again."""
+    nobody = _client(desk, None)
+    opened = nobody.write("POST", at("sessions"), {"login": login_name, "password": password})
+    cookie = opened.headers.get("set-cookie", "").partition(";")[0]
+    session = {"Cookie": cookie, "X-CSRF-Token": opened.json()["csrf_token"]}
+    made = nobody.write("POST", at("tokens"), {"days": days}, headers=session).json()
+    nobody.write("DELETE", at("sessions", "current"), headers=session)
+    nobody.close()
+    token = str(made["token"])
+    if keep:
+        _kept(desk, token)
+    return token
+
+
+def _kept(desk: Desk, token: str) -> None:
+    from tidegate.cli.profile import Profile, keep
+
+    path = keep(Profile(desk.profile.url, token))
+    note(f"the token is kept in {path}")
+
+
+def _client(desk: Desk, token: str | None) -> Client:
+    from tidegate.cli.client import Client
+    from tidegate.cli.profile import Profile
+
+    return Client(Profile(desk.profile.url, token))
+
+
+def _me(desk: Desk, token: str) -> Any:
+    client = _client(desk, token)
+    try:
+        return client.get(at("me")).json()
+    finally:
+        client.close()
+
+
+@click.command(cls=Verb)
+@at_desk
+def logout(desk: Desk) -> None:
+    """Revoke the kept token and forget it."""
+    from tidegate.cli.client import Client
+    from tidegate.cli.profile import forget, load
+
+    kept = load()
+    if kept is None or kept.token is None:
+        raise Stop(Exit.NOT_FOUND, "nobody is signed in here", "tidegate login")
+    client = Client(kept)
+    token_id = kept.token.split("_")[1] if kept.token.count("_") >= 2 else ""
+    try:
+        client.write("POST", at("tokens", token_id, "revoke"))
+    except Stop as stop:
+        if stop.code is Exit.UNAVAILABLE:
+            raise
+        # It opens nothing any more: expired, or revoked by somebody else.
+    finally:
+        client.close()
+    forget()
+    desk.done({"url": kept.url}, f"signed out of {kept.url}")
+
+
+@click.command(cls=Verb)
+@at_desk
+def whoami(desk: Desk) -> None:
+    """Who you are to the server, and what you may."""
+    me = desk.get(at("me"))
+    fields = [
+        ("server", desk.profile.url),
+        ("user", text(me["user_id"])),
+        ("login", text(me["login"])),
+        ("name", text(me["name"])),
+        ("by", text(me["method"])),
+        ("may", roles(me["grants"])),
+    ]
+    desk.card(me, fields)
+
+
+def roles(grants: Any) -> str:
+    """Grants as people read them: the role, and where it is not everywhere."""
+    if grants is None:
+        return "whatever the owner may"
+    shown = [
+        grant["role"] if grant["scope"] == "*" else f"{grant['role']} on {grant['scope']}"
+        for grant in grants
+    ]
+    return text(shown)
+
+
+def grant_of(words: str) -> dict[str, str]:
+    """``role`` or ``role@scope`` as the API has it."""
+    role, _, scope = words.partition("@")
+    return {"role": role, "scope": scope or "*"}

@@ -1,0 +1,259 @@
+"""Channels: what is authoritative for which hosts, and how it reaches them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidegate.cli.completion import names
+from tidegate.cli.desk import Desk, Noun, at_desk, reason, versioned, watched
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.output import (
+    NOTHING,
+    Cell,
+    Column,
+    Item,
+    State,
+    column,
+    dig,
+    stated,
+    text,
+    timed,
+    when,
+)
+from tidegate.cli.paths import at
+from tidegate.cli.waiting import Waiting, awaited, waiting
+
+POLICY_BYTES_MAX = 256 * 1024
+CHANNELS = names("/v1/channels", "channel")
+
+
+def standing(item: Item) -> State:
+    return State("held" if item.get("held_at") else "active")
+
+
+COLUMNS = (
+    column("CHANNEL", "channel"),
+    column("PACKAGE", "package"),
+    Column("STATE", standing),
+    Column("ROLLOUT", lambda item: text(item.get("newest_rollout_id"))),
+    stated("IS", "newest_state"),
+    column("HOSTS", "selector"),
+    column("VERSION", "version"),
+)
+HISTORY = (
+    timed("TIME", "recordedAt"),
+    column("WHAT", "eventType"),
+    column("RELEASE", "releaseId"),
+    column("BEFORE", "previousReleaseId"),
+    column("STATUS", "status"),
+    column("BY", "by"),
+    column("EVIDENCE", "provenance", "kind"),
+    column("WHY", "reason"),
+)
+
+
+def policy_of(file: str) -> Any:
+    """A policy as JSON, from a file. Raises: Stop."""
+    try:
+        content = Path(file).read_bytes()[:POLICY_BYTES_MAX]
+        return json.loads(content)
+    except OSError as error:
+        raise Stop(
+            Exit.USAGE, f"{file} cannot be read: {error.strerror}", f"ls -l {file}"
+        ) from None
+    except ValueError as error:
+        raise Stop(
+            Exit.USAGE, f"{file} is not JSON: {error}", "tidegate channel create --help"
+        ) from None
+
+
+@click.group(cls=Noun)
+def channel() -> None:
+    """Channels: what is authoritative for which hosts, and how it reaches them."""
+
+
+@channel.command("create")
+@click.argument("channel")
+@click.option("--package", required=True, help="The package that it carries, e.g. web.")
+@click.option("--hosts", "selector", required=True, help="Which hosts: 'env=prod,!canary' or '*'.")
+@click.option("--policy", "file", metavar="FILE", help="The rollout policy as JSON; else: at once.")
+@at_desk
+def create(desk: Desk, channel: str, package: str, selector: str, file: str | None) -> None:
+    """Make CHANNEL: one package, the hosts that a selector takes, a rollout policy."""
+    body = {"channel": channel, "package": package, "selector": selector}
+    answer = desk.client.write(
+        "POST", at("channels"), {**body, "policy": policy_of(file) if file else {}}
+    )
+    desk.done(answer, f"channel {channel} carries {package} to hosts {selector}")
+
+
+@channel.command("edit")
+@click.argument("channel", shell_complete=CHANNELS)
+@click.option("--hosts", "selector", help="Which hosts.")
+@click.option("--policy", "file", metavar="FILE", help="The whole rollout policy as JSON.")
+@versioned
+@at_desk
+def edit(
+    desk: Desk, channel: str, selector: str | None, file: str | None, version: int | None
+) -> None:
+    """Change the hosts or the policy of CHANNEL; open rollouts keep their plan."""
+    if selector is None and file is None:
+        raise Stop(
+            Exit.USAGE, "say --hosts or --policy: nothing to change", "tidegate channel edit --help"
+        )
+    path = at("channels", channel)
+    etag = desk.etag_of(path, version)
+    body: dict[str, Any] = {} if selector is None else {"selector": selector}
+    if file is not None:
+        body["policy"] = policy_of(file)
+    desk.done(desk.client.write("PATCH", path, body, etag=etag), f"channel {channel} is changed")
+
+
+@channel.command("list")
+@watched
+@at_desk
+def list_all(desk: Desk, watch: bool) -> None:
+    """All channels that you may read."""
+    desk.shown(
+        lambda: list(desk.client.items(at("channels"))),
+        COLUMNS,
+        watch=watch,
+        empty="no channel yet; try: tidegate channel create --help",
+    )
+
+
+@channel.command("show")
+@click.argument("channel", shell_complete=CHANNELS)
+@click.option("--as-of", metavar="POSITION|TIME", help="As it stood then.")
+@watched
+@at_desk
+def show(desk: Desk, channel: str, as_of: str | None, watch: bool) -> None:
+    """What CHANNEL carries, what is authoritative on it, and on what evidence."""
+    path = at("channels", channel)
+    desk.told(lambda: desk.get(path, as_of=as_of), channel_fields, watch=watch)
+
+
+def channel_fields(found: Any) -> list[tuple[str, Cell]]:
+    release = found.get("pin")
+    newest = found.get("newest_state")
+    return [
+        ("channel", text(found["channel"])),
+        ("state", standing(found)),
+        ("held", _held(found)),
+        ("package", text(found.get("package"))),
+        ("release", text(dig(release, "pinnedReleaseId"))),
+        ("before", text(dig(release, "previousReleaseId"))),
+        ("digest", text(dig(release, "digest"))),
+        ("confidence", text(dig(release, "confidence", "level"))),
+        ("evidence", text(dig(release, "provenance", "kind"))),
+        ("hosts", text(found.get("selector"))),
+        ("rollout", text(found.get("newest_rollout_id"))),
+        ("is", State(newest) if newest else NOTHING),
+        ("waves", _waves(found)),
+        ("after", _edges(found)),
+        ("version", text(found.get("version"))),
+    ]
+
+
+def _held(found: Item) -> str:
+    if not found.get("held_at"):
+        return "–"
+    return (
+        f"{text(found.get('held_reason'))} ({text(found.get('held_by'))}, {when(found['held_at'])})"
+    )
+
+
+def _edges(found: Item) -> str:
+    """The channels that come first; one that holds this back says why."""
+    edges = found.get("edges") or []
+    said = [
+        f"{edge['channel']} (blocks: {edge['reason']})" if edge["blocks"] else edge["channel"]
+        for edge in edges
+    ]
+    return text(said)
+
+
+def _waves(found: Item) -> str:
+    waves = dig(found, "policy", "waves") or []
+    return text([wave.get("name") or f"wave-{n}" for n, wave in enumerate(waves)] or "at once")
+
+
+@channel.command("promote")
+@click.argument("channel", shell_complete=CHANNELS)
+@click.argument("release")
+@reason(required=False)
+@versioned
+@waiting
+@at_desk
+def promote(
+    desk: Desk, channel: str, release: str, reason: str | None, version: int | None, wait: Waiting
+) -> None:
+    """Make RELEASE (such as web.3) authoritative on CHANNEL and roll it out."""
+    promoted(desk, channel, {"release_id": release, "reason": reason or ""}, version, wait)
+
+
+@channel.command("rollback")
+@click.argument("channel", shell_complete=CHANNELS)
+@reason(required=True)
+@versioned
+@waiting
+@at_desk
+def rollback(desk: Desk, channel: str, reason: str, version: int | None, wait: Waiting) -> None:
+    """Promote the release that was authoritative on CHANNEL before, again."""
+    promoted(desk, channel, {"reason": reason}, version, wait, verb="rollback")
+
+
+def promoted(
+    desk: Desk,
+    channel: str,
+    body: dict[str, Any],
+    version: int | None,
+    wait: Waiting,
+    *,
+    verb: str = "promote",
+) -> None:
+    """Move a channel's pin; with ``--wait``, until its rollout ended. Raises: Stop."""
+    etag = desk.etag_of(at("channels", channel), version)
+    answer = desk.client.write("POST", at("channels", channel, verb), body, etag=etag).json()
+    rollout_id = str(answer["rollout_id"])
+    if not wait.is_asked or desk.is_for_people:
+        release = rollout_id.partition("@")[2].partition("~")[0]
+        desk.done(answer, f"{release} is authoritative on {channel}; rollout {rollout_id} is open")
+    if wait.is_asked:
+        awaited(desk, rollout_id, wait)
+
+
+@channel.command("hold")
+@click.argument("channel", shell_complete=CHANNELS)
+@reason(required=True)
+@at_desk
+def hold(desk: Desk, channel: str, reason: str) -> None:
+    """No promotion and no order on CHANNEL until it is let go."""
+    answer = desk.client.write("POST", at("channels", channel, "hold"), {"reason": reason})
+    desk.done(
+        answer, f"channel {channel} is held; let it go with: tidegate channel unhold {channel}"
+    )
+
+
+@channel.command("unhold")
+@click.argument("channel", shell_complete=CHANNELS)
+@reason(required=True)
+@at_desk
+def unhold(desk: Desk, channel: str, reason: str) -> None:
+    """Let CHANNEL go again."""
+    answer = desk.client.write("POST", at("channels", channel, "unhold"), {"reason": reason})
+    desk.done(answer, f"channel {channel} goes on")
+
+
+@channel.command("history")
+@click.argument("channel", shell_complete=CHANNELS)
+@at_desk
+def history(desk: Desk, channel: str) -> None:
+    """What was authoritative on CHANNEL, when, and who decided it."""
+    desk.list(
+        desk.client.items(at("releases", channel, "events")), HISTORY, empty="no promotion yet"
+    )

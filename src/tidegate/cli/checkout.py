@@ -1,0 +1,204 @@
+"""A revision's files in a directory: what is read for a push, what is written by a pull.
+
+A pull leaves ``.tidegate.json`` beside the files: which revision they are of, and at which version
+they were taken. A push from there is refused if somebody else pushed in between.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from tidegate.cli.exits import Exit, Stop
+
+MARK: Final = ".tidegate.json"
+SKIPPED: Final = frozenset({MARK, ".git"})
+FILES_MAX = 10_000
+BYTES_MAX = 32 * 1024 * 1024
+PATH_BYTES_MAX = 1_024
+
+Files = dict[str, bytes]  # by path, as the server spells it
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a directory was taken from."""
+
+    name: str
+    version: int
+    digest: str
+
+
+def digest_of(files: Files) -> str:
+    """SHA-256 over the lines that ``sha256sum`` prints, in the order of the paths' bytes."""
+    lines = (
+        f"{sha256(files[path]).hexdigest()}  {path}\n" for path in sorted(files, key=str.encode)
+    )
+    return "sha256:" + sha256("".join(lines).encode()).hexdigest()
+
+
+def read(directory: Path) -> Files:
+    """All files below a directory, without ``.git`` and our own mark.
+
+    Raises:
+        Stop: no such directory, something that is no plain file, too much.
+    """
+    if not directory.is_dir():
+        raise Stop(Exit.USAGE, f"{directory} is no directory", "tidegate rev pull NAME DIRECTORY")
+    files: Files = {}
+    size = 0
+    for path in _below(directory):
+        named = path.relative_to(directory).as_posix()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise Stop(
+                Exit.USAGE, f"{named} cannot be read: {error.strerror}", f"ls -l {path}"
+            ) from None
+        files[named] = content
+        size += len(content)
+        if len(files) > FILES_MAX or size > BYTES_MAX:
+            raise Stop(
+                Exit.REFUSED,
+                f"{directory} holds more than {FILES_MAX} files or {BYTES_MAX >> 20} MiB",
+                "tidegate rev push --help",
+            )
+    return files
+
+
+def _below(directory: Path) -> list[Path]:
+    """The plain files, in a fixed order. A link could lead anywhere, so it is refused."""
+    found: list[Path] = []
+    for root, directories, names in os.walk(directory):
+        directories[:] = sorted(name for name in directories if name not in SKIPPED)
+        for name in (*directories, *sorted(names)):
+            path = Path(root, name)
+            mode = path.lstat().st_mode
+            if name in SKIPPED or stat.S_ISDIR(mode):
+                continue
+            if not stat.S_ISREG(mode):
+                raise Stop(
+                    Exit.USAGE,
+                    f"{path.relative_to(directory)} is no plain file; a revision holds files alone",
+                    f"ls -l {path}",
+                )
+            found.append(path)
+    return found
+
+
+def marked(directory: Path) -> Mark | None:
+    """What a pull wrote down here; None: nothing, or nothing that can be read."""
+    try:
+        found = json.loads((directory / MARK).read_text())
+        return Mark(str(found["name"]), int(found["version"]), str(found["digest"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def mark(directory: Path, what: Mark) -> None:
+    content = {"name": what.name, "version": what.version, "digest": what.digest}
+    _replace(directory / MARK, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def check_free(directory: Path, name: str, *, discard: bool) -> None:
+    """That a pull of this revision may write here: nothing is there, or nothing that is lost.
+
+    Raises:
+        Stop: names what stands in the way.
+    """
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    mark = marked(directory)
+    if mark is None or mark.name != name:
+        held = "files of its own" if mark is None else mark.name
+        raise Stop(
+            Exit.CONFLICT,
+            f"{directory} holds {held}",
+            f"tidegate rev pull {name} ANOTHER-DIRECTORY",
+        )
+    if not discard and digest_of(read(directory)) != mark.digest:
+        raise Stop(
+            Exit.CONFLICT,
+            f"{directory} has changes that were not pushed",
+            f"tidegate rev push {name} {directory}",
+            f"tidegate rev pull {name} {directory} --discard",
+        )
+
+
+def write(directory: Path, files: Files, what: Mark) -> None:
+    """Make the directory hold these files, and none that a pull left there before.
+
+    Raises:
+        Stop: a path that leads out of the directory, or files that are not what was announced.
+    """
+    for path in files:
+        check_path(path)
+    if digest_of(files) != what.digest:
+        raise Stop(
+            Exit.UNAVAILABLE,
+            f"the files of {what.name} are not those of its digest {what.digest}",
+            f"tidegate rev pull {what.name}",
+        )
+    old = _below(directory) if directory.exists() else []
+    directory.mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        place = directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _replace(place, content)
+    for gone in old:
+        if gone.relative_to(directory).as_posix() not in files:
+            gone.unlink()
+            _prune(gone.parent, directory)
+    mark(directory, what)
+
+
+def check_path(path: str) -> None:
+    """Raises: Stop: a server does not say where outside the directory we write."""
+    parts = path.split("/")
+    unsafe = (
+        not path
+        or len(path.encode(errors="replace")) > PATH_BYTES_MAX
+        or any(part in ("", ".", "..") for part in parts)
+        or "\\" in path
+        or "\x00" in path
+        or parts[0] in SKIPPED
+        or PurePosixPath(path).is_absolute()
+    )
+    if unsafe:
+        raise Stop(
+            Exit.REFUSED,
+            f"the server named a file {path[:80]!r}, which is no path inside a directory",
+            "tidegate doctor",
+        )
+
+
+def _replace(place: Path, content: bytes) -> None:
+    """The whole file or nothing of it, also if something else lay there."""
+    if place.is_symlink() or place.is_dir():
+        raise Stop(Exit.CONFLICT, f"{place} is in the way", f"ls -l {place}")
+    handle, fresh = tempfile.mkstemp(dir=place.parent, prefix=".tidegate-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(fresh).chmod(0o666 & ~umask)
+        Path(fresh).replace(place)
+    except BaseException:
+        Path(fresh).unlink(missing_ok=True)
+        raise
+
+
+def _prune(directory: Path, root: Path) -> None:
+    while directory != root:
+        try:
+            directory.rmdir()
+        except OSError:
+            return  # not empty
+        directory = directory.parent

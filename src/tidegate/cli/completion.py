@@ -1,0 +1,101 @@
+"""Completion: the script for a shell, and names that the server knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from tidegate.cli.desk import Desk, Verb
+from tidegate.cli.exits import Stop
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from tidegate.cli.profile import Profile
+
+SHELLS: Final = ("bash", "zsh", "fish")
+SECONDS_MAX = 0.5
+NAMES_MAX = 100
+ANSWER_BYTES_MAX = 1024 * 1024
+
+
+@click.command(cls=Verb)
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of SHELL.
+
+    \b
+    bash:  eval "$(tidegate completion bash)"
+    zsh:   eval "$(tidegate completion zsh)"
+    fish:  tidegate completion fish | source
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all three"
+    root = click.get_current_context().find_root().command
+    click.echo(kind(root, {}, "tidegate", "_TIDEGATE_COMPLETE").source())
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def names(path: str, *field: str, **query: Any) -> Completer:
+    """Completes what stands at this field of the items of a list of the API.
+
+    Whatever goes wrong completes nothing: a shell's prompt is no place for errors.
+    """
+
+    def complete(
+        ctx: click.Context,
+        param: click.Parameter,
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        import json
+
+        from tidegate.cli.output import dig
+        from tidegate.cli.paths import located
+
+        try:
+            asked = located(path, {"limit": NAMES_MAX, **query})
+            page = json.loads(_glimpse(ctx.ensure_object(Desk).profile, asked))
+            found = [str(dig(item, *field)) for item in page["items"]]
+        except (Stop, OSError, ValueError, KeyError, TypeError):
+            return []
+        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+    return complete
+
+
+def _glimpse(profile: Profile, target: str) -> bytes:
+    """One quick look. Plain HTTP goes over a bare socket: the tab key should not wait for a
+    library to be imported. Raises: Stop, OSError, ValueError.
+    """
+    if not profile.url.startswith("http://"):
+        from tidegate.cli.client import Client
+
+        client = Client(profile, timeout=SECONDS_MAX)
+        client.attempts_max = 1
+        return client.get(target).body
+    from socket import create_connection
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(profile.url)
+    lines = [f"GET {target} HTTP/1.0", f"Host: {parts.netloc}", "Accept: application/json"]
+    if profile.token is not None:
+        lines.append(f"Authorization: Bearer {profile.token}")
+    with create_connection((parts.hostname or "", parts.port or 80), SECONDS_MAX) as connection:
+        connection.sendall("\r\n".join((*lines, "", "")).encode("ascii"))
+        head, _, body = _read(connection).partition(b"\r\n\r\n")
+    if head.split(b" ", 2)[1:2] != [b"200"]:
+        raise ValueError("not a list")
+    return body
+
+
+def _read(connection: socket) -> bytes:
+    """All that comes until the other side closes, which HTTP/1.0 makes it do."""
+    seen = b""
+    while len(seen) < ANSWER_BYTES_MAX and (part := connection.recv(65_536)):
+        seen += part
+    return seen

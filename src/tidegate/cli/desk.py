@@ -1,0 +1,207 @@
+"""What every verb has at hand: the flags that all share, the client, and how it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+import click
+
+from tidegate.cli.lazy import resolve as resolve_member
+
+if TYPE_CHECKING:  # late, each where it is used: help needs none of them
+    from tidegate.cli.client import Answer, Client
+    from tidegate.cli.output import Cell, Column, Item
+    from tidegate.cli.profile import Profile
+
+FORMATS: Final = ("table", "json", "jsonl")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Desk:
+    """The flags that all verbs share, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.token: str | None = None
+        self.output = "table"
+
+    @cached_property
+    def profile(self) -> Profile:
+        from tidegate.cli.profile import resolve
+
+        return resolve(self.url, self.token)
+
+    @cached_property
+    def client(self) -> Client:
+        from tidegate.cli.client import Client
+
+        return Client(self.profile)
+
+    # ── asking ──
+
+    def get(self, path: str, **query: Any) -> Any:
+        """What is read there."""
+        return self.client.get(path, query).json()
+
+    def etag_of(self, path: str, version: int | None) -> str | None:
+        """The version that a write names: the one that was given, or the one that stands."""
+        return f'"{version}"' if version is not None else self.client.get(path).etag
+
+    # ── printing ──
+
+    def list(
+        self,
+        items: Iterable[Item],
+        columns: Sequence[Column],
+        *,
+        empty: str = "nothing",
+    ) -> None:
+        from tidegate.cli.output import listing
+
+        listing(self.output, items, columns, empty=empty)
+
+    def shown(
+        self,
+        ask: Callable[[], Any],
+        columns: Sequence[Column],
+        *,
+        watch: bool,
+        empty: str = "nothing",
+    ) -> None:
+        """A list as it stands; ``watch``: again and again, as it changes."""
+        if not watch:
+            self.list(ask(), columns, empty=empty)
+            return
+        from tidegate.cli.frames import follow, list_lines
+
+        follow(ask, lambda items: list_lines(columns, items), output=self.output)
+
+    def told(
+        self,
+        ask: Callable[[], Any],
+        fields: Callable[[Any], Sequence[tuple[str, Cell]]],
+        *,
+        watch: bool,
+    ) -> None:
+        """One thing as it stands; ``watch``: again and again, as it changes."""
+        if not watch:
+            found = ask()
+            self.card(found, fields(found))
+            return
+        from tidegate.cli.frames import card_lines, follow
+
+        follow(ask, lambda found: card_lines(fields(found)), output=self.output)
+
+    def card(self, document: Any, fields: Sequence[tuple[str, Cell]]) -> None:
+        from tidegate.cli.output import card
+
+        card(self.output, document, fields)
+
+    def done(self, answer: Answer | Any, line: str) -> None:
+        from tidegate.cli.output import done
+
+        document = answer if isinstance(answer, dict | list) else answer.json()
+        done(self.output, document, line)
+
+    @property
+    def is_for_people(self) -> bool:
+        return self.output == "table"
+
+
+def _kept(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        setattr(ctx.ensure_object(Desk), param.name or "", value)
+
+
+def shared_options() -> list[click.Parameter]:
+    """The flags that may stand before the noun and behind the verb."""
+    return [
+        click.Option(
+            ["-o", "--output"],
+            type=click.Choice(FORMATS),
+            help="How to print: a table, JSON, or a line of JSON per item.",
+            expose_value=False,
+            callback=_kept,
+        ),
+        click.Option(
+            ["--url"],
+            metavar="URL",
+            help="The server; else TIDEGATE_URL, else what login kept.",
+            expose_value=False,
+            callback=_kept,
+        ),
+        click.Option(
+            ["--token"],
+            metavar="TOKEN",
+            help="The API token; else TIDEGATE_TOKEN, else what login kept.",
+            expose_value=False,
+            callback=_kept,
+        ),
+    ]
+
+
+class Verb(click.Command):
+    """A command that takes the shared flags, too."""
+
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.params += shared_options()
+
+
+class Noun(click.Group):
+    """A noun: a group of verbs, shown in the order in which they are written."""
+
+    command_class = Verb
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return resolve_member(self, ctx, args)
+
+
+def at_desk(verb: Callable[Concatenate[Desk, P], R]) -> Callable[P, R]:
+    """Hand the desk to a verb as its first argument."""
+
+    def handed(*args: P.args, **rest: P.kwargs) -> R:
+        return verb(click.get_current_context().ensure_object(Desk), *args, **rest)
+
+    handed.__doc__ = verb.__doc__
+    handed.__name__ = verb.__name__
+    if hasattr(verb, "__click_params__"):
+        handed.__click_params__ = verb.__click_params__  # type: ignore[attr-defined]
+    return handed
+
+
+# ── flags that several verbs have ─────────────────────────────────────────────────────────────────
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def versioned(verb: F) -> F:
+    """``--version``: change it only if it is still as you saw it."""
+    return click.option(
+        "--version",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Only if it is still at this version; else at the version that stands now.",
+    )(verb)
+
+
+def watched(verb: F) -> F:
+    """``--watch``: show it again whenever it changes."""
+    return click.option(
+        "--watch", is_flag=True, help="Redraw it in place as it changes; on a pipe, print changes."
+    )(verb)
+
+
+def reason(*, required: bool) -> Callable[[F], F]:
+    """``--reason``: why, for the log."""
+    said = "Why; it stands in the log." if required else "Why, if that is worth keeping."
+    return click.option("--reason", required=required, help=said)

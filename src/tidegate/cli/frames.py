@@ -1,0 +1,223 @@
+"""Something that changes, drawn in place on a terminal; elsewhere a plain line for each change."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import click
+
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.glyphs import TONES, clean, glyph, segments
+from tidegate.cli.output import (
+    NOTHING,
+    Cell,
+    Column,
+    Item,
+    State,
+    coloured,
+    dig,
+    is_terminal,
+    line_of,
+    note,
+    say,
+)
+
+Span = tuple[str, str]  # text, colour
+Line = list[Span]
+T = TypeVar("T")
+
+INTERVAL_SECONDS = 0.5
+AWAY_SECONDS_MAX = 120.0  # a restart, not the end
+BAR_CELLS = 30
+ORDER: Final = (  # of the segments of a bar, from what is settled to what waits
+    *("Converged", "Deferred", "Soaking", "Activating", "Pending"),
+    *("Failed", "Reverted", "Left", "Waiting"),
+)
+
+
+# ── lines ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plain(line: Line) -> str:
+    return "".join(words for words, _ in line).rstrip()
+
+
+def painted(line: Line) -> str:
+    """A line with its colours, where there is somebody to see them."""
+    return "".join(coloured(words, colour) for words, colour in line).rstrip()
+
+
+def span(cell: Cell) -> Span:
+    return (cell.text, glyph(cell.word)[1]) if isinstance(cell, State) else (cell, "default")
+
+
+def table_lines(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[Line]:
+    """A table as lines: columns two spaces apart."""
+    spans = [[(title, "default") for title in titles], *([span(c) for c in row] for row in rows)]
+    widths = [max(len(words) for words, _ in column) for column in zip(*spans, strict=True)]
+    return [
+        [
+            (words.ljust(width) + "  ", colour)
+            for (words, colour), width in zip(row, widths, strict=True)
+        ]
+        for row in spans
+    ]
+
+
+def list_lines(columns: Sequence[Column], items: Sequence[Item]) -> list[Line]:
+    """Items as a table."""
+    rows = [[column.cell(item) for column in columns] for item in items]
+    return table_lines([column.title for column in columns], rows)
+
+
+def card_lines(fields: Sequence[tuple[str, Cell]]) -> list[Line]:
+    """One thing, a line for each field that has a value."""
+    shown = [(name, cell) for name, cell in fields if cell != NOTHING]
+    width = max((len(name) for name, _ in shown), default=0)
+    return [[(f"{name:<{width}}  ", "default"), span(cell)] for name, cell in shown]
+
+
+def wave_counts(wave: Any) -> list[tuple[str, int]]:
+    """How many hosts of a wave are where, in the order of a bar."""
+    states: dict[str, int] = dict(dig(wave, "states") or {})
+    states["Left"] = dig(wave, "left") or 0
+    hosts = dig(wave, "hosts") or 0
+    states["Waiting"] = max(0, hosts - sum(states.values()))
+    return [(state, states.get(state, 0)) for state in ORDER]
+
+
+def wave_line(number: int, wave: Any, current: int, width: int) -> Line:
+    """A wave: its name, a bar of its hosts by state, and the same in words."""
+    counts = wave_counts(wave)
+    name = clean(dig(wave, "name") or f"wave-{number}")
+    line: Line = [("▸ " if number == current else "  ", "default"), (name.ljust(width), "default")]
+    line.append((" ", "default"))
+    cells = segments(counts, BAR_CELLS)
+    line += [(TONES[state] * count, glyph(state)[1]) for state, count in cells]
+    line.append((" " * (BAR_CELLS - sum(count for _, count in cells)), "default"))
+    settled = sum(count for state, count in counts if state in ("Converged", "Deferred"))
+    line.append((f" {settled}/{dig(wave, 'hosts') or 0}", "default"))
+    for state, count in counts:
+        if count:
+            line += [("  ", "default"), (f"{glyph(state)[0]} {count} {state}", glyph(state)[1])]
+    return line
+
+
+# ── frames ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Screen:
+    """Where frames go. On a terminal each takes the place of the one before; elsewhere only the
+    lines that are new are printed.
+    """
+
+    def __init__(self) -> None:
+        self._on_terminal = is_terminal()
+        self._rows = 0
+        self._seen: list[str] = []
+
+    def show(self, frame: Sequence[Line]) -> None:
+        if self._on_terminal:
+            self._redraw(frame)
+            return
+        texts = [plain(line) for line in frame]
+        for words in texts:
+            if words and words not in self._seen:
+                say(words)
+        self._seen = texts
+        sys.stdout.flush()
+
+    def _redraw(self, frame: Sequence[Line]) -> None:
+        from shutil import get_terminal_size
+
+        columns, rows = get_terminal_size()
+        shown = list(frame)[: max(1, rows - 1)]
+        parts = [f"\x1b[{self._rows}F" if self._rows else ""]
+        parts += [_fitted(line, columns - 1) + "\x1b[K\n" for line in shown]
+        parts.append("\x1b[J")
+        click.echo("".join(parts), nl=False)
+        sys.stdout.flush()
+        self._rows = len(shown)
+
+
+def _fitted(line: Line, columns: int) -> str:
+    parts = []
+    left = columns
+    for words, colour in line:
+        if left <= 0:
+            break
+        parts.append(coloured(words[:left], colour))
+        left -= len(words)
+    return "".join(parts)
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask, and where the server is away, ask again until it is back. Raises: Stop."""
+    deadline = time.monotonic() + AWAY_SECONDS_MAX
+    told = False
+    while True:
+        try:
+            return ask()
+        except Stop as stop:
+            if stop.code is not Exit.UNAVAILABLE or time.monotonic() >= deadline:
+                raise
+            if not told:
+                note(f"{stop.detail}; waiting for it")
+                told = True
+            time.sleep(INTERVAL_SECONDS)
+
+
+def follow(
+    ask: Callable[[], T],
+    frame: Callable[[T], Sequence[Line]],
+    *,
+    output: str = "table",
+    until: Callable[[T], bool] = lambda found: False,
+    seconds: float | None = None,
+) -> T:
+    """Ask again and again, and show what changed, until it is enough; the last that was found.
+
+    Programs get a line of JSON for each change instead of a frame. A server that goes away for a
+    while is waited for.
+
+    Raises:
+        TimeoutError: it took longer than this many seconds.
+        Stop: the server said no, or stayed away.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    screen = Screen()
+    shown: Any = None
+    found = ask()  # the first time nobody is waited for: the address may be wrong
+    while True:
+        if output == "table":
+            screen.show(frame(found))
+        elif found != shown:
+            for item in found if isinstance(found, list) else [found]:
+                if not isinstance(shown, list) or item not in shown:
+                    say(line_of(item))
+            sys.stdout.flush()
+        shown = found
+        if until(found):
+            return found
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError
+        time.sleep(INTERVAL_SECONDS)
+        found = patiently(ask)
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal while something long is counted; nothing where nobody would see it."""
+    if not (sys.stderr.isatty() and total):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda done: bars.update(task, completed=done)

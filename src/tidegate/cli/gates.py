@@ -1,0 +1,63 @@
+"""Why something waits: gates as lines, what blocks first, and on what ground."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.cli.frames import Line
+from tidegate.cli.glyphs import clean, glyph
+from tidegate.cli.output import dig
+
+SHOWN_MAX = 50
+
+
+def explained(found: Any) -> list[Line]:
+    """An explanation: the answer, then every gate; of several, one below the other."""
+    several = found if isinstance(found, list) else found.get("items")
+    if several is not None:
+        return [line for one in several[:SHOWN_MAX] for line in explained(one)]
+    lines: list[Line] = []
+    about = found.get("host_id") or found.get("rollout_id")
+    if about:
+        lines.append(_about(found, clean(about)))
+    if found.get("answer"):
+        lines.append([(clean(found["answer"]), "default")])
+    lines += verdict_lines(found.get("verdicts") or [])
+    return lines or [[("nothing holds it back", "green")]]
+
+
+def _about(found: Any, name: str) -> Line:
+    line: Line = [(name, "default")]
+    state = found.get("host_state")
+    if state:
+        mark, colour = glyph(str(state))
+        line.append((f"  {mark} {clean(state)}", colour))
+    if found.get("wave") is not None:
+        line.append((f"  wave {found['wave']}", "default"))
+    for word in ("waiting", "ready", "unstaged"):
+        if found.get(word):
+            line.append((f"  {found[word]} {word}", "default"))
+    return line
+
+
+def verdict_lines(verdicts: Sequence[Any]) -> list[Line]:
+    """Gates in the order in which they are asked, those that block with their reason."""
+    width = max((len(str(verdict["gate"])) for verdict in verdicts), default=0)
+    return [_line(verdict, width) for verdict in verdicts]
+
+
+def _line(verdict: Any, width: int) -> Line:
+    word = "open" if verdict.get("passed") else "blocked"
+    mark, colour = glyph(word)
+    line: Line = [(f"{mark} {clean(verdict['gate']):<{width}}  {word:<7}", colour)]
+    reason = clean(dig(verdict, "reason") or "")
+    if reason:
+        line.append((f"  {reason}", "default"))
+    if verdict.get("hosts"):
+        line.append((f"  ({verdict['hosts']} hosts)", "default"))
+    evidence = verdict.get("evidence")
+    if evidence is not None:
+        row = f"{evidence['collection']}/{evidence['id']}"
+        line.append((f"  [{clean(row)} at {evidence['position']}]", "bright_black"))
+    return line

@@ -1,0 +1,118 @@
+"""States as people read them: a glyph, a colour and always the word; and texts made harmless."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+# word → glyph, colour. Words of different nouns never mean different things here.
+STATES: Final = {
+    # revisions
+    "Draft": ("○", "cyan"),
+    "Proposed": ("◐", "yellow"),
+    "Published": ("●", "green"),
+    "DeletionProposed": ("◌", "red"),
+    # rollouts
+    "Opening": ("○", "cyan"),
+    "Active": ("▶", "blue"),
+    "Converging": ("◐", "blue"),
+    "Terminal": ("✔", "green"),
+    "Reverted": ("↩", "magenta"),
+    "Failed": ("✘", "red"),
+    "Superseded": ("»", "bright_black"),
+    "Pruned": ("·", "bright_black"),
+    # hosts in a rollout
+    "Waiting": ("·", "bright_black"),  # planned, without an order yet
+    "Pending": ("○", "cyan"),
+    "Activating": ("◔", "blue"),
+    "Deferred": ("◷", "yellow"),
+    "Soaking": ("◑", "blue"),
+    "Converged": ("●", "green"),
+    "Left": ("–", "bright_black"),
+    # hosts
+    "enrolled": ("●", "green"),
+    "silent": ("◌", "yellow"),
+    "revoked": ("✘", "red"),
+    "retired": ("–", "bright_black"),
+    # outbox
+    "pending": ("○", "cyan"),
+    "done": ("✔", "green"),
+    "dead": ("✘", "red"),
+    "superseded": ("»", "bright_black"),
+    # gates
+    "open": ("✔", "green"),
+    "blocked": ("✘", "red"),
+    # channels, users, tokens
+    "held": ("■", "yellow"),
+    "active": ("●", "green"),
+    "enabled": ("●", "green"),
+    "disabled": ("–", "bright_black"),
+    "erased": ("✘", "bright_black"),
+    "expired": ("–", "bright_black"),
+    # a registered release
+    "retired_scope": ("–", "bright_black"),
+}
+UNKNOWN: Final = ("?", "default")
+TONES: Final = {  # segments of a bar, so that waves read without colour too
+    "Converged": "█",
+    "Deferred": "▓",
+    "Soaking": "▓",
+    "Activating": "▒",
+    "Pending": "░",
+    "Failed": "✘",
+    "Reverted": "↩",
+    "Left": "–",
+    "Waiting": "·",
+}
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)")
+
+
+def clean(text: object) -> str:
+    """A text on one line that cannot steer a terminal: control characters are spelt out."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", str(text))
+
+
+def glyph(word: str) -> tuple[str, str]:
+    """Glyph and colour of a state."""
+    return STATES.get(word, UNKNOWN)
+
+
+def moment(text: object) -> str:
+    """A time of the API, to the second."""
+    found = _TIME.fullmatch(str(text))
+    return clean(text) if found is None else f"{found[1]} {found[2]}Z"
+
+
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
+
+
+def segments(counts: Sequence[tuple[str, int]], width: int) -> list[tuple[str, int]]:
+    """How many cells of a bar each state gets: together the width, and whoever counts is seen.
+
+    The remainder goes to the largest fractions; a state with one host keeps a cell while there are
+    cells.
+    """
+    total = sum(count for _, count in counts)
+    if total == 0:
+        return []
+    shares = [(state, count, count * width / total) for state, count in counts if count]
+    cells = {state: max(1, int(share)) for state, _, share in shares}
+    by_fraction = sorted(shares, key=lambda item: item[2] - int(item[2]), reverse=True)
+    for state, _, _ in by_fraction:
+        if sum(cells.values()) < width:
+            cells[state] += 1
+    for _ in range(len(shares) * width):
+        if sum(cells.values()) <= width:
+            break
+        widest = max(cells, key=lambda state: cells[state])
+        cells[widest] -= 1
+    return [(state, cells[state]) for state, _, _ in shares if cells[state]]

@@ -1,0 +1,157 @@
+"""What to try next, by what a server said no with.
+
+Every problem becomes one line, and at least one command that leads on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+
+from tidegate.cli.exits import Exit, Stop, exit_of_status
+
+FAULTS_MAX = 20
+
+# Where a noun is looked at. {name} is the verb's own argument.
+LOOKS: Final = {
+    "rev": "rev get {name}",
+    "repo": "repo list",
+    "channel": "channel show {name}",
+    "rollout": "rollout get {name}",
+    "host": "host show {name}",
+    "quarantine": "quarantine list",
+    "freeze": "freeze list",
+    "outbox": "outbox list",
+    "token": "token list",
+    "user": "user list",
+    "target": "target list",
+    "budget": "budget list",
+    "log": "log tail",
+}
+# Where all of a noun are listed.
+LISTS: Final = {**LOOKS, "rev": "rev get", "channel": "channel list", "rollout": "rollout get"} | {
+    "host": "host list"
+}
+# Codes that call for something else than a look at the noun, in the order of their nouns.
+NEXT: Final[Mapping[str, tuple[str, ...]]] = {
+    # who asks
+    "unauthenticated": ("login",),
+    "wrong_credentials": ("login",),
+    "wrong_setup_code": ("serve", "setup"),
+    "already_set_up": ("login",),
+    "user_disabled": ("user enable {name}",),
+    "own_access": ("user list",),
+    "not_owner": ("token list",),
+    # how often, how much, which version
+    "rate_limited": ("{path} --help",),
+    "too_large": ("{path} --help",),
+    "limit_exceeded": ("{path} --help",),
+    "reason_required": ("{path} --help",),
+    "version_required": ("{path} {name} --version …",),
+    "no_such_path": ("--version", "doctor"),
+    "method_not_allowed": ("--version", "doctor"),
+    # revisions
+    "self_approval": ("whoami", "rev get {name}"),
+    "self_deletion": ("whoami", "rev get {name}"),
+    "not_proposer": ("rev reject {name} --reason …",),
+    "not_draft": ("rev copy {name} --workspace …",),
+    "immutable": ("rev copy {name} --workspace …",),
+    "digest_mismatch": ("rev diff {name}", "rev get {name}"),
+    "deletion_not_proposed": ("rev propose-delete {name}",),
+    "proposal_protected": ("rev withdraw {name}", "rev reject {name} --reason …"),
+    "still_pinned": ("channel list",),
+    "still_referenced": ("rev get",),
+    "package_exists": ("rev get", "rev copy … --workspace …"),
+    "path_overlap": ("rev get",),
+    "already_exists": ("{list}",),
+    "source_not_published": ("rev get --lifecycle Published",),
+    "upgrade_conflict": ("rev upgrade {name} --strategy copy-merge --workspace …",),
+    # channels and rollouts
+    "release_not_pinnable": ("rev get --lifecycle Published",),
+    "wrong_package": ("channel show {name}", "rev get --lifecycle Published"),
+    "channel_held": ("channel unhold {name} --reason …",),
+    "closure_quarantined": ("quarantine list", "quarantine lift {name} … --reason …"),
+    "already_promoted": ("rollout watch {name}",),
+    "plan_outdated": ("rollout plan {name} …",),
+    "nothing_before": ("channel history {name}",),
+    "rollout_halted": ("rollout explain {name}", "rollout clear {name} --mode … --reason …"),
+    "rollout_paused": ("rollout resume {name} --reason …",),
+    "rollback_running": ("rollout watch {name}",),
+    "budget_exhausted": ("budget list",),
+    # hosts
+    "selector_overlap": ("channel list", "host list"),
+    "host_enrolled": ("host revoke {name} --reason …",),
+    "host_busy": ("host explain {name}",),
+    # the world
+    "newer_intent": ("outbox list",),
+    "destination_refused": ("target add --help",),
+}
+SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release")  # of verbs, as named
+
+
+def problem(status: int, body: bytes, headers: Mapping[str, str]) -> Stop:
+    """A problem document as the end of the command that met it."""
+    try:
+        told = json.loads(body)
+        assert isinstance(told, dict)
+    except (ValueError, AssertionError):
+        told = {"detail": f"the server answered {status} and no problem document"}
+    said = str(told.get("code", ""))
+    code = exit_of_status(status)
+    detail = str(told.get("detail") or told.get("title") or f"status {status}")
+    faults = told.get("errors") or ()
+    more = tuple(f"{fault.get('field')}: {fault.get('detail')}" for fault in faults[:FAULTS_MAX])
+    if more:
+        detail = f"{len(faults)} of the request's fields are not as they must be"
+    elif said == "version_conflict":
+        detail += _versions(told)
+    if status >= 500 and "x-request-id" in headers:
+        detail += f" (request {headers['x-request-id']})"
+    line = f"{detail} [{said}]" if said else detail
+    return Stop(code, line, *next_commands(said, code), more=more)
+
+
+def _versions(told: Mapping[str, Any]) -> str:
+    current = told.get("current", told.get("found"))
+    if current is None:
+        return ""
+    return f" (you saw version {told.get('expected')}, it is at {current})"
+
+
+def next_commands(said: str, code: Exit) -> tuple[str, ...]:
+    """The commands to try after a server said this, spelt out for the verb that runs."""
+    noun, path, name = _verb()
+    if said in NEXT:
+        wanted = NEXT[said]
+    elif code is Exit.NOT_FOUND:
+        wanted = (LISTS.get(noun, "--help"),)
+    elif code is Exit.UNAVAILABLE:
+        wanted = ("doctor", "whoami")
+    elif code is Exit.USAGE:
+        wanted = ("{path} --help",)
+    elif code is Exit.PERMISSION:
+        wanted = ("whoami",)
+    else:
+        wanted = (LOOKS.get(noun, "{path} --help") if name else LISTS.get(noun, "{path} --help"),)
+    listed = LISTS.get(noun, f"{path} --help")
+    filled = [text.format(name=name or "…", path=path, list=listed) for text in wanted]
+    return tuple(f"tidegate {text}" for text in filled)
+
+
+def _verb() -> tuple[str, str, str]:
+    """Noun, path below the root and first subject of the command that runs."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return "", "", ""
+    words = []
+    at: click.Context | None = ctx
+    while at is not None and at.parent is not None:
+        words.append(at.info_name or "")
+        at = at.parent
+    subjects = (ctx.params.get(key) for key in SUBJECTS)
+    name = next((str(value) for value in subjects if isinstance(value, str)), "")
+    path = " ".join(reversed(words))
+    return (words[-1] if words else ""), path, name

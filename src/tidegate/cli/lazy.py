@@ -1,0 +1,109 @@
+"""Groups of commands that are imported when they are asked for, so that help and completion are
+quick whatever the commands need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+Lazy = tuple[str, str]  # module:attribute of a command, one line of help
+
+
+class ReaderGone(Exception):
+    """Whoever read our output has seen enough and went away."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its members by where they are and one line about each.
+
+    ``sections`` are headings, each with the names below it, in the order in which help shows them.
+    """
+
+    def __init__(
+        self, *, lazy: Mapping[str, Lazy], sections: Mapping[str, Sequence[str]], **rest: Any
+    ) -> None:
+        super().__init__(**rest)
+        self._lazy = dict(lazy)
+        self._sections = sections
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [name for names in self._sections.values() for name in names]
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        name: str,
+    ) -> click.Command | None:
+        if name not in self.commands and name in self._lazy:
+            self.commands[name] = _load(self._lazy[name][0])
+        return self.commands.get(name)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        for heading, names in self._sections.items():
+            if names:
+                with formatter.section(heading):
+                    formatter.write_dl([(name, self._lazy[name][1]) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=self._lazy[name][1])
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return resolve(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGone from None  # click would make an error of it
+
+
+def resolve(
+    group: click.Group, ctx: click.Context, args: list[str]
+) -> tuple[str | None, click.Command | None, list[str]]:
+    """The member that the first argument names.
+
+    Raises:
+        UsageError: there is none; says which one was probably meant.
+    """
+    name = args[0]
+    command = group.get_command(ctx, name)
+    if command is None:
+        if name.startswith("-"):
+            raise click.NoSuchOption(name, ctx=ctx)
+        ctx.fail(f"there is no {name!r} under {ctx.command_path}{_meant(group, ctx, name)}")
+    return command.name, command, args[1:]
+
+
+def _meant(group: click.Group, ctx: click.Context, name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, group.list_commands(ctx), n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
+
+
+def _load(where: str) -> click.Command:
+    from importlib import import_module
+
+    module, _, attribute = where.partition(":")
+    found = getattr(import_module(module), attribute)
+    assert isinstance(found, click.Command), f"{where} is no command"
+    return found

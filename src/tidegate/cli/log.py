@@ -1,0 +1,237 @@
+"""The log of facts: followed, shown, exported, verified."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from tidegate.cli.desk import Desk, Noun, at_desk
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.frames import counting, patiently
+from tidegate.cli.glyphs import clean, moment
+from tidegate.cli.output import coloured, line_of, note, say, text
+from tidegate.cli.paths import at
+
+if TYPE_CHECKING:
+    from tidegate.cli.client import Answer
+
+WAIT_SECONDS = 25
+COUNT_MAX = 10_000
+PAGE = 500
+SILENT = frozenset({"at", "by", "uid"})
+DATA_CHARS_MAX = 160
+GAUGE = "tidegate_log_position "
+
+
+def filters(verb: Any) -> Any:
+    """``--type`` and ``--tag``: which events."""
+    typed = click.option("--type", "types", multiple=True, help="Only of this type; again: or.")
+    tagged = click.option("--tag", "tags", multiple=True, help="Only with this tag; again: and.")
+    return typed(tagged(verb))
+
+
+def pages(
+    desk: Desk, after: int, types: tuple[str, ...], tags: tuple[str, ...], *, wait: int = 0
+) -> Iterator[tuple[list[Any], int]]:
+    """Events behind a position, page by page, for ever; each with the position it reaches."""
+    ask: Callable[[partial[Answer]], Answer] = patiently if wait else lambda read: read()
+    while True:
+        asked = {"after": after, "type": list(types), "tag": list(tags), "limit": PAGE}
+        if wait:
+            asked["wait"] = wait
+        page = ask(partial(desk.client.get, at("events"), asked)).json()
+        before, after = after, int(page["position"])
+        yield page["items"], after
+        if not wait and not page["items"] and after == before:
+            return
+
+
+def head_of(desk: Desk) -> int:
+    """The newest position that the server has seen."""
+    counters = desk.client.get("/metrics").body.decode(errors="replace").splitlines()
+    found = [line.removeprefix(GAUGE) for line in counters if line.startswith(GAUGE)]
+    return int(float(found[0])) if found else 0
+
+
+def shown(desk: Desk, event: Any) -> None:
+    """An event as one line."""
+    if not desk.is_for_people:
+        say(line_of(event))
+        return
+    told = {
+        name: value
+        for name, value in event["data"].items()
+        if name not in SILENT and not isinstance(value, dict | list)
+    }
+    words = text(told)
+    cut = words if len(words) <= DATA_CHARS_MAX else f"{words[:DATA_CHARS_MAX]}…"
+    name = str(event["type"]).removeprefix("tidegate.")
+    by = f"  by {clean(event['actor'])}" if event.get("actor") else ""
+    position = coloured(f"{event['position']:>8}", "bright_black")
+    say(f"{position}  {moment(event['time'])}  {coloured(clean(name), 'cyan')}  {cut}{by}")
+
+
+@click.group(cls=Noun)
+def log() -> None:
+    """The log of facts: what happened, in order, for ever."""
+
+
+@log.command("tail")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(0, COUNT_MAX),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="How many of the last ones.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Stay, and print what happens.")
+@click.option("--after", type=click.IntRange(0), metavar="POSITION", help="From here on instead.")
+@filters
+@at_desk
+def tail(
+    desk: Desk,
+    count: int,
+    follow: bool,
+    after: int | None,
+    types: tuple[str, ...],
+    tags: tuple[str, ...],
+) -> None:
+    """The last events, or those behind a position; with -f, as they happen."""
+    reached = after
+    if after is None:
+        recent, reached = _recent(desk, count, types, tags)
+        for event in recent:
+            shown(desk, event)
+    elif not follow:
+        for items, _ in pages(desk, after, types, tags):
+            for event in items:
+                shown(desk, event)
+    if not follow:
+        return
+    for items, _ in pages(desk, reached or 0, types, tags, wait=WAIT_SECONDS):
+        for event in items:
+            shown(desk, event)
+        sys.stdout.flush()
+
+
+def _recent(
+    desk: Desk, count: int, types: tuple[str, ...], tags: tuple[str, ...]
+) -> tuple[list[Any], int]:
+    """The last so many events that fit, and the position they reach: looks back further and
+    further, because a filter may leave little of each stretch.
+    """
+    head = head_of(desk)
+    stretch = max(count, PAGE)
+    while True:
+        start = max(0, head - stretch)
+        found = [event for items, _ in pages(desk, start, types, tags) for event in items]
+        if len(found) >= count or start == 0:
+            reached = max([head, *(event["position"] for event in found)])
+            return found[len(found) - min(count, len(found)) :], reached
+        stretch *= 8
+
+
+@log.command("show")
+@click.argument("position", type=click.IntRange(1))
+@at_desk
+def show(desk: Desk, position: int) -> None:
+    """The event at POSITION, whole."""
+    page = desk.get(at("events"), after=position - 1, limit=1)
+    if not page["items"] or page["items"][0]["position"] != position:
+        raise Stop(
+            Exit.NOT_FOUND,
+            f"no event that you may see stands at {position}",
+            "tidegate log tail",
+        )
+    event = page["items"][0]
+    fields = [
+        ("position", str(event["position"])),
+        ("time", moment(event["time"])),
+        ("type", text(str(event["type"]).removeprefix("tidegate."))),
+        ("kind", text(event.get("kind"))),
+        ("tags", text(event.get("tags"))),
+        ("by", text(event.get("actor"))),
+        *((clean(name), text(value)) for name, value in event["data"].items()),
+    ]
+    desk.card(event, fields)
+
+
+@log.command("export")
+@click.argument("file", type=click.Path(), default="-")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="POSITION", help="From there.")
+@filters
+@at_desk
+def export(
+    desk: Desk, file: str, after: int, types: tuple[str, ...], tags: tuple[str, ...]
+) -> None:
+    """Write the log to FILE (else to standard output), a line of JSON per event.
+
+    FILE appears when it is whole; each line is the event as CloudEvents has it.
+    """
+    if file == "-":
+        for items, _ in pages(desk, after, types, tags):
+            for event in items:
+                say(line_of(event))
+        return
+    place = Path(file)
+    fresh = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        with fresh.open("w") as out:
+            count, reached = _written(desk, out, after, types, tags)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(place)
+    except OSError as error:
+        raise Stop(
+            Exit.USAGE, f"{file} cannot be written: {error.strerror}", "tidegate log export --help"
+        ) from None
+    finally:
+        fresh.unlink(missing_ok=True)
+    document = {"file": file, "events": count, "position": reached}
+    desk.done(document, f"{count} events up to {reached} are in {file}")
+
+
+def _written(
+    desk: Desk, out: IO[str], after: int, types: tuple[str, ...], tags: tuple[str, ...]
+) -> tuple[int, int]:
+    count, reached = 0, after
+    total = head_of(desk) if sys.stderr.isatty() else 0
+    with counting("exporting", total) as progress:
+        for items, position in pages(desk, after, types, tags):
+            reached = max(reached, position)
+            for event in items:
+                out.write(line_of(event) + "\n")
+            count += len(items)
+            progress(reached)
+    return count, reached
+
+
+@log.command("verify")
+@at_desk
+def verify(desk: Desk) -> None:
+    """Replay the whole log and compare every derived row, byte for byte."""
+    note("replaying the log …")
+    found = desk.get(at("views", "verify"))
+    if found["verified"]:
+        desk.done(found, f"every row is what the log says, up to {found['position']}")
+        return
+    if not desk.is_for_people:
+        desk.card(found, [])
+    shown = [
+        f"{item['row']}: {item['what']}, wanted {item['wanted'][:80]}, found {item['found'][:80]}"
+        for item in found["differences"]
+    ]
+    raise Stop(
+        Exit.REFUSED,
+        f"{found['count']} rows are not what the log says",
+        "tidegate views rebuild",
+        more=tuple(shown),
+    )

@@ -1,0 +1,198 @@
+"""What a verb prints: a table for people, JSON for programs, JSON lines for pipes.
+
+A table is drawn by rich on a terminal; elsewhere it is plain columns that nothing cuts off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from tidegate.cli.glyphs import clean, glyph, moment
+
+NOTHING: Final = "–"
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A cell that is a state: shown as glyph, colour and word."""
+
+    word: str
+
+    @property
+    def text(self) -> str:
+        return f"{glyph(self.word)[0]} {clean(self.word)}"
+
+
+Cell = str | State
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A title and what stands below it."""
+
+    title: str
+    cell: Callable[[Item], Cell]
+
+
+def column(title: str, *path: str) -> Column:
+    """A column that shows what lies at this path of each item."""
+    return Column(title, lambda item: text(dig(item, *path)))
+
+
+def timed(title: str, *path: str) -> Column:
+    return Column(title, lambda item: when(dig(item, *path)))
+
+
+def stated(title: str, *path: str) -> Column:
+    return Column(title, lambda item: State(str(dig(item, *path) or "?")))
+
+
+def dig(item: Any, *path: str) -> Any:
+    """What lies at this path; None where the way ends."""
+    for name in path:
+        item = item.get(name) if isinstance(item, Mapping) else None
+    return item
+
+
+def text(value: Any) -> str:
+    """A value of the API as a cell."""
+    if value is None or value == "" or value == [] or value == {}:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{clean(name)}={clean(value[name])}" for name in sorted(value))
+    if isinstance(value, list | tuple):
+        return ", ".join(text(item) for item in value)
+    return clean(value)
+
+
+def when(value: Any) -> str:
+    return NOTHING if value is None else moment(value)
+
+
+# ── where it goes ─────────────────────────────────────────────────────────────────────────────────
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def is_coloured() -> bool:
+    return is_terminal() and not os.environ.get("NO_COLOR")
+
+
+def say(line: str) -> None:
+    """A line of the verb's own output."""
+    click.echo(line)
+
+
+def note(line: str) -> None:
+    """A line beside the output: it never gets into a pipe."""
+    click.echo(line, err=True)
+
+
+def coloured(words: str, colour: str) -> str:
+    return click.style(words, fg=colour) if is_coloured() and colour != "default" else words
+
+
+# ── shapes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listing(
+    output: str, items: Iterable[Item], columns: Sequence[Column], *, empty: str = "nothing"
+) -> None:
+    """Items in the format that was asked for; ``empty`` says so to people, beside the output."""
+    if output == "jsonl":
+        for item in items:
+            say(line_of(item))
+        return
+    found = list(items)
+    if output == "json":
+        say(json_of(found))
+    elif not found:
+        note(empty)
+    else:
+        rows = [[column.cell(item) for column in columns] for item in found]
+        _table([column.title for column in columns], rows)
+
+
+def card(output: str, document: Any, fields: Sequence[tuple[str, Cell]]) -> None:
+    """One thing: its fields below each other; a field without a value is left out."""
+    if output == "json":
+        say(json_of(document))
+    elif output == "jsonl":
+        say(line_of(document))
+    else:
+        from tidegate.cli.frames import card_lines, painted
+
+        for line in card_lines(fields):
+            say(painted(line))
+
+
+def done(output: str, document: Any, line: str) -> None:
+    """A change that landed: one line for people, the server's answer for programs."""
+    if output == "json":
+        say(json_of(document))
+    elif output == "jsonl":
+        say(line_of(document))
+    else:
+        say(f"{coloured('✔', 'green')} {line}")
+
+
+def json_of(value: Any) -> str:
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def line_of(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    if is_terminal():
+        _drawn(titles, rows)
+        return
+    texts = [[cell.text if isinstance(cell, State) else cell for cell in row] for row in rows]
+    for line in aligned([list(titles), *texts]):
+        say(line)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns that start below each other, two spaces apart, without blanks at the end."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _drawn(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(
+                Text(cell.text, style=glyph(cell.word)[1])
+                if isinstance(cell, State)
+                else Text(cell)
+                for cell in row
+            )
+        )
+    Console(highlight=False).print(table)

@@ -1,0 +1,24 @@
+"""Paths of the API, spelt safely. Apart from the client, so that help imports no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+Query = Mapping[str, Any]
+
+
+def at(*parts: str) -> str:
+    """A path under /v1; every part is one segment, whatever is in it."""
+    return "/v1/" + "/".join(quote(part, safe="@~:") for part in parts)
+
+
+def located(path: str, query: Query | None) -> str:
+    """The request target; what is None is left out, a list names its key several times."""
+    given = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def _text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,133 @@
+"""The reference of all commands, written from the commands themselves.
+
+``python -m tests.cli.reference`` writes docs/cli.md; a test holds the page to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from inspect import cleandoc
+
+import click
+
+from tidegate.cli.exits import Exit
+
+INTRODUCTION = """# The command line
+
+This page is written from the code: `python -m tests.cli.reference` writes it.
+
+## What all commands share
+
+| flag | what it does |
+|---|---|
+| `-o`, `--output` | `table` for people (default), `json`, or `jsonl`: a line of JSON per item |
+| `--url` | the server; else `TIDEGATE_URL`, else what `login` kept, else `http://127.0.0.1:8420` |
+| `--token` | the API token; else `TIDEGATE_TOKEN`, else what `login` kept for this server |
+| `-h`, `--help` | what the command does |
+
+They may stand before the noun or behind the verb. `tidegate login` keeps server and token in
+`$XDG_CONFIG_HOME/tidegate/client.json`, mode 0600; a kept token goes to no other server.
+
+* A write carries an idempotency key. While the server is away (503) it is repeated under the same
+  key, so it happens once. It names the version that it changes: that of `--version`, else the one
+  that stood when the command began.
+* `--watch` redraws in place on a terminal and prints a plain line for each change otherwise.
+* Colours are left out where there is no terminal, and where `NO_COLOR` is set; a state is always
+  told by glyph and word, too.
+* Errors go to standard error: one line that says why, with the stable code of
+  `docs/problems/README.md`, and the next command to try.
+
+| exit code | meaning |
+|---|---|
+"""
+ENDINGS = {
+    Exit.DONE: "done",
+    Exit.REFUSED: "refused: a rule says no",
+    Exit.USAGE: "usage: the command or its input is not of the form that it must have",
+    Exit.CONFLICT: "conflict: somebody else moved first",
+    Exit.NOT_FOUND: "not found",
+    Exit.PERMISSION: "permission: not signed in, or not allowed",
+    Exit.UNAVAILABLE: "unavailable: no answer, or not now",
+    Exit.ROLLED_BACK: "rolled back (with `--wait` and `rollout watch`)",
+    Exit.INTERRUPTED: "interrupted",
+}
+SHARED = frozenset({"output", "url", "token", "help"})
+
+
+def reference(group: click.Group) -> str:
+    """The page about a group and everything below it."""
+    return "".join(_lines(group)).rstrip() + "\n"
+
+
+def _lines(group: click.Group) -> Iterator[str]:
+    yield INTRODUCTION
+    for code, words in ENDINGS.items():
+        yield f"| {code.value} | {words} |\n"
+    ctx = click.Context(group, info_name="tidegate")
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None, "a group has the commands that it lists"
+        yield from _command(command, click.Context(command, ctx, name), "##")
+
+
+def _command(command: click.Command, ctx: click.Context, mark: str) -> Iterator[str]:
+    yield f"\n{mark} `{ctx.command_path}`\n\n"
+    yield f"{_prose(command)}\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            member = command.get_command(ctx, name)
+            assert member is not None
+            yield from _command(member, click.Context(member, ctx, name), f"{mark}#")
+        return
+    yield f"\n```text\n{_usage(command, ctx)}\n```\n"
+    options = [
+        param
+        for param in command.params
+        if isinstance(param, click.Option) and param.name not in SHARED and not param.hidden
+    ]
+    if options:
+        yield "\n| flag | what it does |\n|---|---|\n"
+        for option in options:
+            yield _option(option, ctx)
+
+
+def _prose(command: click.Command) -> str:
+    """The help text, paragraph by paragraph, as it is written; laid-out parts stay as they are."""
+    paragraphs = []
+    for paragraph in cleandoc(command.help or "").split("\n\n"):
+        if paragraph.lstrip().startswith("\b"):
+            laid_out = paragraph.split("\b", 1)[1].strip("\n")
+            paragraphs.append(f"```text\n{laid_out}\n```")
+        else:
+            paragraphs.append(" ".join(paragraph.split()))
+    return "\n\n".join(paragraphs)
+
+
+def _usage(command: click.Command, ctx: click.Context) -> str:
+    pieces = [piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]"]
+    required = [
+        f"{param.opts[-1]} {_metavar(param, ctx)}"
+        for param in command.params
+        if isinstance(param, click.Option) and param.required
+    ]
+    return " ".join((ctx.command_path, *pieces, *required, "[FLAGS]"))
+
+
+def _option(option: click.Option, ctx: click.Context) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    value = "" if option.is_flag else f" `{_metavar(option, ctx)}`"
+    words = (option.help or "").rstrip(".")
+    if option.required:
+        words += "; needed"
+    if option.show_default and option.default not in (None, False):
+        words += f"; else {option.default}"
+    return f"| {names}{_safe(value)} | {_safe(words)} |\n"
+
+
+def _metavar(param: click.Parameter, ctx: click.Context) -> str:
+    return param.make_metavar(ctx)
+
+
+def _safe(words: str) -> str:
+    """A text inside a table, where a bar would end the cell."""
+    return words.replace("|", "\\|")

@@ -1,0 +1,87 @@
+"""Repositories: where packages live, and how many must approve."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.cli.completion import names
+from tidegate.cli.desk import Desk, Noun, at_desk, versioned
+from tidegate.cli.output import column
+from tidegate.cli.paths import at
+
+COLUMNS = (
+    column("NAME", "name"),
+    column("APPROVALS", "quorum"),
+    column("DEPLOYMENT", "deployment"),
+    column("PROTECTS PROPOSALS", "protect_proposed"),
+    column("VERSION", "version"),
+)
+
+
+@click.group(cls=Noun)
+def repo() -> None:
+    """Repositories: where packages live, and how many must approve."""
+
+
+@repo.command("create")
+@click.argument("name")
+@click.option(
+    "--approvals",
+    type=click.IntRange(0),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="How many approvals publish a revision; 0: one person works here alone.",
+)
+@click.option("--deployment", is_flag=True, help="What is deployed from: deletions need two.")
+@click.option("--protect-proposed", is_flag=True, default=None, help="Proposals are not deleted.")
+@at_desk
+def create(
+    desk: Desk, name: str, approvals: int, deployment: bool, protect_proposed: bool | None
+) -> None:
+    """Make the repository NAME."""
+    body = {
+        "name": name,
+        "quorum": approvals,
+        "deployment": deployment,
+        "protect_proposed": protect_proposed,
+    }
+    answer = desk.client.write("POST", at("repositories"), body)
+    desk.done(answer, f"repository {name} is there; {approvals} must approve")
+
+
+@repo.command("edit")
+@click.argument("name", shell_complete=names("/v1/repositories", "name"))
+@click.option(
+    "--approvals", type=click.IntRange(0), metavar="N", help="How many approvals publish."
+)
+@click.option("--deployment/--no-deployment", default=None, help="Whether it is deployed from.")
+@click.option(
+    "--protect-proposed/--no-protect-proposed",
+    default=None,
+    help="Whether a proposal must be withdrawn or rejected before it is deleted.",
+)
+@versioned
+@at_desk
+def edit(
+    desk: Desk,
+    name: str,
+    approvals: int | None,
+    deployment: bool | None,
+    protect_proposed: bool | None,
+    version: int | None,
+) -> None:
+    """Change how NAME wants its revisions approved; what is not said stays."""
+    path = at("repositories", name)
+    body = {"quorum": approvals, "deployment": deployment, "protect_proposed": protect_proposed}
+    etag = desk.etag_of(path, version)
+    answer = desk.client.write("PATCH", path, body, etag=etag)
+    desk.done(answer, f"repository {name} is changed")
+
+
+@repo.command("list")
+@at_desk
+def list_all(desk: Desk) -> None:
+    """All repositories that you may read."""
+    items = desk.client.items(at("repositories"))
+    desk.list(items, COLUMNS, empty="no repository yet; try: tidegate repo create default")

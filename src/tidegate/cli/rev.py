@@ -1,0 +1,310 @@
+"""Package revisions: made, read, pulled and pushed; their review stands in ``review``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidegate.cli import review
+from tidegate.cli.completion import names
+from tidegate.cli.desk import Desk, Noun, at_desk, versioned, watched
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.glyphs import size
+from tidegate.cli.output import coloured, column, dig, note, say, stated, text, timed
+from tidegate.cli.paths import at
+from tidegate.cli.revisions import (
+    COLUMNS,
+    PUBLISHED,
+    REPOSITORY_DEFAULT,
+    REVISIONS,
+    content_digest,
+    full,
+    parts_of,
+    revision_fields,
+)
+
+STRATEGIES = ("three-way", "copy-merge", "force-delete-replace", "fast-forward")
+LIFECYCLES = ("Draft", "Proposed", "Published", "DeletionProposed")
+HISTORY = (
+    column("POSITION", "position"),
+    timed("TIME", "at"),
+    column("WHAT", "action"),
+    stated("LIFECYCLE", "lifecycle"),
+    column("REVISION", "revision"),
+    column("BY", "by"),
+    column("WHY", "reason"),
+)
+REPOSITORIES = names("/v1/repositories", "name")
+
+
+@click.group(cls=Noun)
+def rev() -> None:
+    """Package revisions. NAME is repository.package.workspace; web.v1 means default.web.v1."""
+
+
+# ── made ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@rev.command("init")
+@click.argument("package")
+@click.option("--workspace", required=True, help="What tells the drafts of a package apart: v1.")
+@click.option(
+    "--repo",
+    "repository",
+    default=REPOSITORY_DEFAULT,
+    show_default=True,
+    shell_complete=REPOSITORIES,
+    help="Where it lives.",
+)
+@click.option("--from", "directory", type=click.Path(), help="Its first files.")
+@click.option("--description", default="", help="What the package is.")
+@click.option("--gate", "gates", multiple=True, help="A condition that it needs before review.")
+@at_desk
+def init(
+    desk: Desk,
+    package: str,
+    workspace: str,
+    repository: str,
+    directory: str | None,
+    description: str,
+    gates: tuple[str, ...],
+) -> None:
+    """Draft the first revision of PACKAGE (such as web or networking/vpc)."""
+    files = None
+    if directory is not None:
+        from tidegate.cli.checkout import read
+        from tidegate.cli.transfer import encoded
+
+        files = encoded(read(Path(directory)))
+    task = {"type": "init", "description": description}
+    drafted(desk, repository, package, workspace, task, files=files, readinessGates=list(gates))
+
+
+@rev.command("clone")
+@click.argument("source", shell_complete=PUBLISHED)
+@click.argument("package")
+@click.option("--workspace", required=True, help="The draft's own name: v1.")
+@click.option(
+    "--repo", "repository", default=REPOSITORY_DEFAULT, show_default=True, help="Where it lives."
+)
+@at_desk
+def clone(desk: Desk, source: str, package: str, workspace: str, repository: str) -> None:
+    """Draft PACKAGE from SOURCE, a published revision of another package."""
+    task = {"type": "clone", "upstream": full(source)}
+    drafted(desk, repository, package, workspace, task)
+
+
+@rev.command("copy")
+@click.argument("source", shell_complete=PUBLISHED)
+@click.option("--workspace", required=True, help="The draft's own name: v2.")
+@at_desk
+def copy(desk: Desk, source: str, workspace: str) -> None:
+    """Draft the next revision of a package from SOURCE, a published one of it."""
+    repository, package, _ = parts_of(source)
+    task = {"type": "edit", "source": full(source)}
+    drafted(desk, repository, package, workspace, task)
+
+
+@rev.command("upgrade")
+@click.argument("name", shell_complete=PUBLISHED)
+@click.option("--workspace", required=True, help="The draft's own name: v3.")
+@click.option("--to", "upstream", shell_complete=PUBLISHED, help="Else: the newest upstream.")
+@click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    default="three-way",
+    show_default=True,
+    help="What happens to files that both sides changed.",
+)
+@at_desk
+def upgrade(desk: Desk, name: str, workspace: str, upstream: str | None, strategy: str) -> None:
+    """Draft a revision that brings NAME from its upstream to a newer one."""
+    found = desk.get(at("revisions", full(name)))
+    old = dig(found, "status", "upstream", "name")
+    if old is None:
+        raise Stop(Exit.REFUSED, f"{full(name)} descends from nothing", "tidegate rev clone --help")
+    repository, package, _ = parts_of(name)
+    task = {
+        "type": "upgrade",
+        "oldUpstream": old,
+        "newUpstream": full(upstream) if upstream else _newest(desk, old),
+        "localPackageRevision": full(name),
+        "strategy": strategy,
+    }
+    drafted(desk, repository, package, workspace, task)
+
+
+def _newest(desk: Desk, upstream: str) -> str:
+    repository, package, _ = parts_of(upstream)
+    found = desk.get(at("packages", repository, *package.split("/")))
+    newest = str(dig(found, "latest", "name") or upstream)
+    if newest == upstream:
+        raise Stop(
+            Exit.REFUSED,
+            f"{upstream} is the newest revision of its package: nothing to upgrade to",
+            f"tidegate rev get {upstream}",
+        )
+    return newest
+
+
+def drafted(
+    desk: Desk, repository: str, package: str, workspace: str, task: Any, **more: Any
+) -> None:
+    body = {
+        "repository": repository,
+        "packageName": package,
+        "workspaceName": workspace,
+        "tasks": [task],
+        **{name: value for name, value in more.items() if value},
+    }
+    answer = desk.client.write("POST", at("revisions"), body)
+    name = answer.json()["metadata"]["name"]
+    desk.done(answer, f"{name} is drafted; next: tidegate rev push {name} DIRECTORY")
+
+
+# ── read ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@rev.command("get")
+@click.argument("name", required=False, shell_complete=REVISIONS)
+@click.option("--repo", "repository", shell_complete=REPOSITORIES, help="Only of this repository.")
+@click.option("--package", help="Only of this package, with its repository: default/web.")
+@click.option("--lifecycle", type=click.Choice(LIFECYCLES), help="Only those in this state.")
+@click.option("--as-of", metavar="POSITION|TIME", help="As it stood then.")
+@watched
+@at_desk
+def get(
+    desk: Desk,
+    name: str | None,
+    repository: str | None,
+    package: str | None,
+    lifecycle: str | None,
+    as_of: str | None,
+    watch: bool,
+) -> None:
+    """One revision, or all of them."""
+    if name is not None:
+        path = at("revisions", full(name))
+        desk.told(lambda: desk.get(path, as_of=as_of), revision_fields, watch=watch)
+        return
+    query = {"repository": repository, "package": package, "lifecycle": lifecycle}
+    desk.shown(
+        lambda: list(desk.client.items(at("revisions"), query)),
+        COLUMNS,
+        watch=watch,
+        empty="no revision; try: tidegate rev init web --workspace v1",
+    )
+
+
+@rev.command("pull")
+@click.argument("name", shell_complete=REVISIONS)
+@click.argument("directory", type=click.Path(), required=False)
+@click.option("--discard", is_flag=True, help="Overwrite changes that were not pushed.")
+@at_desk
+def pull(desk: Desk, name: str, directory: str | None, discard: bool) -> None:
+    """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest."""
+    from tidegate.cli import checkout
+    from tidegate.cli.transfer import archived
+
+    name = full(name)
+    place = Path(directory or name)
+    checkout.check_free(place, name, discard=discard)
+    found = desk.get(at("revisions", name))
+    answer = desk.client.get(at("revisions", name, "archive"))
+    files = archived(answer.body)
+    version = int(found["metadata"]["resourceVersion"])
+    checkout.write(place, files, checkout.Mark(name, version, content_digest(found)))
+    total = size(sum(map(len, files.values())))
+    desk.done(found, f"{len(files)} files ({total}) of {name} are in {place}")
+
+
+@rev.command("push")
+@click.argument("name", shell_complete=REVISIONS)
+@click.argument("directory", type=click.Path())
+@versioned
+@at_desk
+def push(desk: Desk, name: str, directory: str, version: int | None) -> None:
+    """Replace all files of the draft NAME by those of DIRECTORY.
+
+    After a pull into DIRECTORY, it is refused if somebody else pushed in between.
+    """
+    from tidegate.cli import checkout
+    from tidegate.cli.transfer import encoded, uploading
+
+    name = full(name)
+    place = Path(directory)
+    files = checkout.read(place)
+    path = at("revisions", name)
+    etag = f'"{version}"' if version is not None else _unchanged(desk, name, place)
+    with uploading(desk, sum(map(len, files.values()))) as progress:
+        answer = desk.client.write(
+            "PUT", f"{path}/resources", {"files": encoded(files)}, etag=etag, progress=progress
+        )
+    found = answer.json()
+    if checkout.marked(place) is not None:
+        at_version = int(found["metadata"]["resourceVersion"])
+        checkout.mark(place, checkout.Mark(name, at_version, content_digest(found)))
+    count = dig(found, "status", "content", "file_count")
+    desk.done(found, f"{name} has {count} files; next: tidegate rev propose {name}")
+
+
+def _unchanged(desk: Desk, name: str, place: Path) -> str | None:
+    """The version that stands, if its content is what was pulled here. Raises: Stop."""
+    from tidegate.cli.checkout import marked
+
+    answer = desk.client.get(at("revisions", name))
+    mark = marked(place)
+    if mark is not None and mark.name == name and mark.digest != content_digest(answer.json()):
+        raise Stop(
+            Exit.CONFLICT,
+            f"somebody else pushed to {name} since it was pulled into {place}",
+            f"tidegate rev pull {name} ANOTHER-DIRECTORY",
+            f"tidegate rev history {name}",
+        )
+    return answer.etag
+
+
+@rev.command("diff")
+@click.argument("name", shell_complete=REVISIONS)
+@click.argument("against", required=False, shell_complete=REVISIONS)
+@at_desk
+def diff(desk: Desk, name: str, against: str | None) -> None:
+    """How NAME differs from AGAINST; else from the package's latest published revision."""
+    other = full(against) if against else None
+    found = desk.get(at("revisions", full(name), "diff"), against=other)
+    if not desk.is_for_people:
+        desk.card(found, [])
+        return
+    if not found["changes"]:
+        note(f"no difference to {text(found['old'])}")
+    for change in found["changes"]:
+        for line in _patch_lines(change):
+            say(line)
+
+
+def _patch_lines(change: Any) -> list[str]:
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    if change["patch"] is None:
+        before, after = (dig(change, side, "bytes") for side in ("before", "after"))
+        sizes = " → ".join(size(count) for count in (before, after) if count is not None)
+        return [f"{change['what']}: {text(change['path'])} ({sizes})"]
+    from tidegate.cli.glyphs import clean
+
+    return [
+        coloured(clean(line.replace("\t", "    ")), colours.get(line[:1], "default"))
+        for line in change["patch"].splitlines()
+    ]
+
+
+@rev.command("history")
+@click.argument("name", shell_complete=REVISIONS)
+@at_desk
+def history(desk: Desk, name: str) -> None:
+    """Who did what to NAME, when and why; also after it is deleted."""
+    desk.list(desk.client.items(at("revisions", full(name), "history")), HISTORY)
+
+
+for verb in review.VERBS:
+    rev.add_command(verb)

@@ -1,0 +1,112 @@
+"""What the verbs on revisions share: names, documents, how one is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.cli.completion import names
+from tidegate.cli.desk import Desk
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.glyphs import size
+from tidegate.cli.output import Cell, Column, Item, State, column, dig, stated, text, timed, when
+from tidegate.cli.paths import at
+
+if TYPE_CHECKING:
+    from tidegate.cli.client import Answer
+
+REPOSITORY_DEFAULT = "default"
+REVISIONS = names("/v1/revisions", "metadata", "name")
+PUBLISHED = names("/v1/revisions", "metadata", "name", lifecycle="Published")
+DRAFTS = names("/v1/revisions", "metadata", "name", lifecycle="Draft")
+PROPOSED = names("/v1/revisions", "metadata", "name", lifecycle="Proposed")
+
+COLUMNS = (
+    column("NAME", "metadata", "name"),
+    stated("LIFECYCLE", "spec", "lifecycle"),
+    Column("REVISION", lambda item: number_of(item)),
+    Column("FILES", lambda item: files_of(item)),
+    column("BY", "status", "createdBy"),
+    timed("CREATED", "metadata", "creationTimestamp"),
+    column("VERSION", "metadata", "resourceVersion"),
+)
+
+
+def full(name: str) -> str:
+    """A revision's whole name; ``web.v1`` is one of the repository ``default``."""
+    return f"{REPOSITORY_DEFAULT}.{name}" if name.count(".") == 1 else name
+
+
+def parts_of(name: str) -> tuple[str, str, str]:
+    """Repository, package path and workspace of a whole name."""
+    repository, *path, workspace = full(name).split(".")
+    return repository, "/".join(path), workspace
+
+
+def number_of(item: Item) -> str:
+    number = dig(item, "spec", "revision") or 0
+    latest = " (latest)" if dig(item, "status", "latest") else ""
+    return f"{number}{latest}" if number else "–"
+
+
+def files_of(item: Item) -> str:
+    content = dig(item, "status", "content") or {}
+    return f"{content.get('file_count', 0)} ({size(content.get('total_bytes', 0))})"
+
+
+def release_of(item: Item) -> str:
+    """How channels name a published revision."""
+    number = dig(item, "spec", "revision")
+    if not number:
+        return "–"
+    repository = str(dig(item, "spec", "repository"))
+    path = str(dig(item, "spec", "packageName")).replace("/", ".")
+    prefix = "" if repository == REPOSITORY_DEFAULT else f"{repository}."
+    return f"{prefix}{path}.{number}"
+
+
+def revision_fields(found: Any) -> list[tuple[str, Cell]]:
+    spec, status = found["spec"], found["status"]
+    upstream = status.get("upstream") or {}
+    met = {item["type"]: item["status"] for item in status.get("conditions") or []}
+    return [
+        ("name", text(found["metadata"]["name"])),
+        ("lifecycle", State(spec["lifecycle"])),
+        ("revision", number_of(found)),
+        ("release", release_of(found)),
+        ("digest", text(dig(status, "content", "digest"))),
+        ("files", files_of(found)),
+        ("made by", text([task.get("type") for task in spec["tasks"]])),
+        ("descends from", text(upstream.get("name"))),
+        ("created", _by(status.get("createdBy"), found["metadata"].get("creationTimestamp"))),
+        ("proposed", _by(status.get("proposedBy"), status.get("proposedAt"))),
+        ("approved", text(status.get("approvedBy"))),
+        ("published", _by(status.get("publishedBy"), status.get("publishedAt"))),
+        ("self-approved", "yes" if status.get("selfApproved") else "–"),
+        (
+            "deletion proposed",
+            _by(status.get("deletionProposedBy"), status.get("deletionProposedAt")),
+        ),
+        ("terminating", when(found["metadata"].get("deletionTimestamp"))),
+        ("gates", text({gate: met.get(gate, "Unknown") for gate in spec["readinessGates"]})),
+        ("labels", text(found["metadata"].get("labels"))),
+        ("version", text(found["metadata"]["resourceVersion"])),
+    ]
+
+
+def _by(who: Any, at_time: Any) -> str:
+    return "–" if not who else f"{text(who)} at {when(at_time)}"
+
+
+def stepped(desk: Desk, name: str, verb: str, body: dict[str, Any], version: int | None) -> Answer:
+    """A step of a revision's lifecycle, on the version that was given or that stands."""
+    path = at("revisions", full(name))
+    etag = desk.etag_of(path, version)
+    return desk.client.write("POST", f"{path}/{verb}", body, etag=etag)
+
+
+def content_digest(found: Any) -> str:
+    """Raises: Stop: the answer is no revision."""
+    digest = dig(found, "status", "content", "digest")
+    if not isinstance(digest, str):
+        raise Stop(Exit.UNAVAILABLE, "the server's answer is no revision", "tidegate --version")
+    return digest

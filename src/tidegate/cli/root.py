@@ -1,0 +1,140 @@
+"""``tidegate``: the nouns, and what ``main`` adds; runs one and ends with its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
+
+import click
+
+from tidegate import __version__
+from tidegate.cli.exits import Exit, Stop, exit_of
+from tidegate.cli.lazy import Lazy, LazyGroup, ReaderGone
+from tidegate.errors import TidegateError
+
+_HERE: Final = "tidegate.cli"
+ACCESS: Final[Mapping[str, Lazy]] = {
+    "setup": (f"{_HERE}.access:setup", "Set up a new installation with its one-time code."),
+    "login": (f"{_HERE}.access:login", "Sign in and keep a token for later commands."),
+    "logout": (f"{_HERE}.access:logout", "Forget the kept token, and revoke it."),
+    "whoami": (f"{_HERE}.access:whoami", "Who you are to the server, and what you may."),
+    "completion": (f"{_HERE}.completion:completion", "Print the completion script of a shell."),
+}
+NOUNS: Final[Mapping[str, Lazy]] = {
+    "repo": (f"{_HERE}.repo:repo", "Repositories: who must approve what."),
+    "rev": (f"{_HERE}.rev:rev", "Package revisions: draft, review, publish."),
+    "channel": (f"{_HERE}.channel:channel", "Channels: what is authoritative, and for whom."),
+    "rollout": (f"{_HERE}.rollout:rollout", "Rollouts: plan, watch, steer, explain."),
+    "host": (f"{_HERE}.host:host", "Hosts of the fleet."),
+    "quarantine": (f"{_HERE}.quarantine:quarantine", "Artifacts that are not dispatched again."),
+    "freeze": (f"{_HERE}.freeze:freeze", "Times in which nothing is dispatched."),
+    "budget": (f"{_HERE}.budget:budget", "How many hosts may be disrupted at once."),
+    "outbox": (f"{_HERE}.outbox:outbox", "What is owed to the world."),
+    "target": (f"{_HERE}.target:target", "Where outbox work goes."),
+    "user": (f"{_HERE}.user:user", "People and what they may."),
+    "token": (f"{_HERE}.token:token", "API tokens."),
+    "log": (f"{_HERE}.log:log", "The log of facts: read, export, verify."),
+}
+HELP: Final = """Tidegate: a release control plane.
+
+Draft and approve package revisions, pin which release is authoritative for a channel, roll it out
+wave by wave, and prove afterwards what happened."""
+
+
+def root(commands: Mapping[str, Lazy]) -> click.Group:
+    """The group of all commands; ``commands`` are those that start the rest, by where they are."""
+    from tidegate.cli.desk import Desk, shared_options
+
+    group = LazyGroup(
+        name="tidegate",
+        help=HELP,
+        lazy={**ACCESS, **NOUNS, **commands},
+        sections={
+            "Begin": list(ACCESS),
+            "Nouns": list(NOUNS),
+            "This machine": list(commands),
+        },
+        params=[
+            *shared_options(),
+            click.Option(
+                ["--version"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_version,
+                help="Print the version and exit.",
+            ),
+        ],
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        no_args_is_help=True,
+    )
+    group.context_settings["obj"] = Desk()
+    return group
+
+
+def app(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> NoReturn:
+    """Run the command that the arguments name, and exit."""
+    sys.exit(run(commands, args))
+
+
+def run(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; the exit code says what became of it."""
+    _never_fail_to_print()
+    group = root(commands)
+    given = None if args is None else list(args)
+    try:
+        result = group.main(given, prog_name="tidegate", standalone_mode=False)
+        sys.stdout.flush()
+    except Stop as stop:
+        return told(stop)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help())
+        return Exit.USAGE
+    except click.UsageError as error:
+        return told(_usage(error))
+    except click.ClickException as error:
+        return told(Stop(Exit.USAGE, error.format_message(), "tidegate --help"))
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return Exit.INTERRUPTED
+    except (BrokenPipeError, ReaderGone):
+        # Nothing is left to tell, not even when the interpreter flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except TidegateError as error:
+        return told(Stop(exit_of(error), f"{error.detail} [{error.code}]", "tidegate doctor"))
+    return result if isinstance(result, int) else Exit.DONE
+
+
+def told(stop: Stop) -> int:
+    """Say why it ends, beside the output, and what to try."""
+    from tidegate.cli.glyphs import clean
+
+    is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    mark = click.style("✘", fg="red") if is_coloured else "✘"
+    click.echo(f"{mark} {clean(stop.detail)}", err=True)
+    for line in stop.more:
+        click.echo(f"  {clean(line)}", err=True)
+    for command in stop.tries:
+        click.echo(f"  try: {clean(command)}", err=True)
+    return stop.code
+
+
+def _usage(error: click.UsageError) -> Stop:
+    path = error.ctx.command_path if error.ctx else "tidegate"
+    return Stop(Exit.USAGE, error.format_message(), f"{path} --help")
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"tidegate {__version__}")
+        ctx.exit()
+
+
+def _never_fail_to_print() -> None:
+    """A terminal that lacks a glyph shows a question mark; it is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")

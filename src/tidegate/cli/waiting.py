@@ -1,0 +1,128 @@
+"""``--wait``: stay until a rollout ended, and tell its end by the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import click
+
+from tidegate.cli.desk import Desk
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.frames import Line, follow, wave_line
+from tidegate.cli.glyphs import clean, glyph
+from tidegate.cli.output import dig, note, when
+from tidegate.cli.paths import at
+
+SECONDS_DEFAULT = 3_600
+ENDS: Final = {
+    "Terminal": Exit.DONE,
+    "Reverted": Exit.ROLLED_BACK,
+    "Failed": Exit.REFUSED,
+    "Superseded": Exit.CONFLICT,
+    "Pruned": Exit.NOT_FOUND,
+}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Whether to wait, and how long at most."""
+
+    is_asked: bool
+    seconds: int
+
+
+def waiting(verb: F) -> F:
+    """``--wait`` and ``--timeout``, handed over as one value."""
+
+    def both(ctx: click.Context, param: click.Parameter, value: bool) -> Waiting:
+        return Waiting(value, int(ctx.params.pop("timeout", SECONDS_DEFAULT)))
+
+    asked = click.option(
+        "--wait",
+        is_flag=True,
+        callback=both,
+        help="Stay until it ended; exit code 7: rolled back, 1: failed.",
+    )
+    timeout = click.option(
+        "--timeout",
+        type=click.IntRange(1),
+        default=SECONDS_DEFAULT,
+        show_default=True,
+        is_eager=True,
+        metavar="SECONDS",
+        help="Wait no longer than this.",
+    )
+    return timeout(asked(verb))
+
+
+def rollout_frame(found: Any) -> list[Line]:
+    """A rollout as it stands: its state, a bar for each wave, and what holds it back."""
+    state = str(found["state"])
+    waves = found.get("waves") or []
+    current = int(found.get("current_wave") or 0)
+    mark, colour = glyph(state)
+    lines: list[Line] = [
+        [(f"{clean(found['rollout_id'])}  ", "default"), (f"{mark} {state}", colour)]
+    ]
+    if found.get("paused_at"):
+        lines[0].append((f"  ■ paused by {clean(found.get('paused_by'))}", "yellow"))
+    if found.get("halted_at"):
+        lines[0].append((f"  ✘ halted by {clean(found.get('halted_by'))}", "red"))
+    if found.get("degraded"):
+        lines[0].append(("  ! degraded", "yellow"))
+    width = max((len(clean(dig(wave, "name") or "")) for wave in waves), default=0)
+    lines += [wave_line(number, wave, current, width) for number, wave in enumerate(waves)]
+    for gate in found.get("gates") or []:
+        since = when(gate.get("since"))
+        lines.append(
+            [
+                (
+                    f"  ✘ {clean(gate['gate'])}: {clean(gate.get('reason', ''))} (since {since})",
+                    "yellow",
+                )
+            ]
+        )
+    return lines
+
+
+def awaited(desk: Desk, rollout_id: str, wait: Waiting) -> None:
+    """Watch a rollout until it ended. Raises: Stop: it did not end well, or not in time."""
+    try:
+        found = follow(
+            lambda: desk.get(at("rollouts", rollout_id)),
+            rollout_frame,
+            output=desk.output,
+            until=lambda found: found["state"] in ENDS,
+            seconds=wait.seconds,
+        )
+    except TimeoutError:
+        raise Stop(
+            Exit.UNAVAILABLE,
+            f"{rollout_id} did not end in {wait.seconds} s",
+            f"tidegate rollout explain {rollout_id}",
+            f"tidegate rollout watch {rollout_id}",
+        ) from None
+    ended(rollout_id, str(found["state"]))
+
+
+def ended(rollout_id: str, state: str) -> None:
+    """Raises: Stop: the rollout ended in another state than Terminal."""
+    code = ENDS[state]
+    if code is Exit.DONE:
+        note(f"{rollout_id}: every host converged")
+        return
+    words = {
+        "Reverted": "was rolled back",
+        "Failed": "failed",
+        "Superseded": "was superseded by a newer rollout",
+        "Pruned": "is past its retention",
+    }
+    raise Stop(
+        code,
+        f"{rollout_id} {words[state]}",
+        f"tidegate rollout explain {rollout_id}",
+        f"tidegate rollout events {rollout_id}",
+    )

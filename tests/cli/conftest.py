@@ -1,0 +1,42 @@
+"""Servers and shells for tests of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.serving import Served, serving
+from tests.cli.shell import Shell
+from tidegate.domain.access.roles import Grant, Role
+
+Seat = Callable[..., Shell]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A server of its own, set up by its administrator, on SQLite."""
+    with serving(tmp_path / "data") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for a module's tests that do not get into each other's way."""
+    with serving(tmp_path_factory.mktemp("shared") / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def seat(tmp_path: Path, shared: Served) -> Seat:
+    """A shell of a new person with these roles; none: with all of them."""
+    count = 0
+
+    def seated(*roles: Role | Grant) -> Shell:
+        nonlocal count
+        count += 1
+        grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in roles or Role)
+        return Shell(tmp_path / f"home-{count}", shared.url, shared.token(shared.user(*grants)))
+
+    return seated

@@ -1,0 +1,102 @@
+"""A server that answers as it is told: for what a real one does too seldom to be waited for."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Says:
+    """An answer; status 0 cuts the connection instead."""
+
+    status: int = 200
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def problem(status: int, code: str, **facts: Any) -> Says:
+    body = {"type": f"/problems/{code}", "title": "", "status": status, "code": code}
+    return Says(
+        status,
+        {"detail": f"because of {code}", **body, **facts},
+        {"content-type": "application/problem+json"},
+    )
+
+
+Script = Callable[[Asked], Says]
+
+
+class Scripted:
+    """A running server, and what it was asked."""
+
+    def __init__(self, url: str, asked: list[Asked]) -> None:
+        self.url = url
+        self.asked = asked
+
+
+@contextmanager
+def scripted(script: Script) -> Iterator[Scripted]:
+    """Serve by a function from requests to answers, until the block ends."""
+    asked: list[Asked] = []
+
+    class Desk(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            length = int(self.headers.get("content-length") or 0)
+            names = {name.lower(): value for name, value in self.headers.items()}
+            request = Asked(self.command, self.path, names, self.rfile.read(length))
+            asked.append(request)
+            says = script(request)
+            if says.status == 0:
+                linger = struct.pack("ii", 1, 0)  # closes with a reset, as a crash does
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.close_connection = True
+                return
+            body = says.body if isinstance(says.body, bytes) else json.dumps(says.body).encode()
+            self.send_response(says.status)
+            for name, value in {"content-length": str(len(body)), **says.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+
+        def log_message(self, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield Scripted(f"http://127.0.0.1:{server.server_port}", asked)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def in_turn(*says: Says) -> Script:
+    """These answers one after the other; the last one for ever."""
+    left = list(says)
+    return lambda asked: left.pop(0) if len(left) > 1 else left[0]

@@ -1,0 +1,230 @@
+"""Verbs on channels, hosts, freezes, budgets, quarantine and targets: what each asks a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.scripted import Asked, Says, scripted
+from tests.cli.shell import Shell
+
+WHY = ("--reason", "I looked")
+REASON = {"reason": "I looked"}
+
+WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
+    (
+        ("channel", "create", "stable", "--package", "web", "--hosts", "env=prod"),
+        "POST",
+        "/v1/channels",
+        {"channel": "stable", "package": "web", "selector": "env=prod", "policy": {}},
+    ),
+    (
+        ("channel", "edit", "stable", "--hosts", "*"),
+        "PATCH",
+        "/v1/channels/stable",
+        {"selector": "*"},
+    ),
+    (("channel", "hold", "stable", *WHY), "POST", "/v1/channels/stable/hold", REASON),
+    (("channel", "unhold", "stable", *WHY), "POST", "/v1/channels/stable/unhold", REASON),
+    (("channel", "rollback", "stable", *WHY), "POST", "/v1/channels/stable/rollback", REASON),
+    (
+        ("rollout", "open", "stable", "web.3"),
+        "POST",
+        "/v1/channels/stable/promote",
+        {"release_id": "web.3", "reason": ""},
+    ),
+    (
+        ("rollout", "plan", "stable", "web.3"),
+        "POST",
+        "/v1/rollouts/plan",
+        {"channel": "stable", "release_id": "web.3"},
+    ),
+    (
+        ("rollout", "simulate", "stable", "web.3", "--seed", "7", "--fail", "web-01"),
+        "POST",
+        "/v1/rollouts/simulate",
+        {"channel": "stable", "release_id": "web.3", "seed": 7, "failing": ["web-01"]},
+    ),
+    (
+        ("host", "enroll", "web-01", "--label", "env=prod"),
+        "POST",
+        "/v1/hosts/enroll",
+        {"host_id": "web-01", "labels": {"env": "prod"}},
+    ),
+    (
+        ("host", "label", "web-01", "zone=b", "old-"),
+        "PUT",
+        "/v1/hosts/web-01/labels",
+        {"labels": {"env": "prod", "zone": "b"}},
+    ),
+    (("host", "revoke", "web-01", *WHY), "POST", "/v1/hosts/web-01/revoke", REASON),
+    (("host", "retire", "web-01", *WHY), "POST", "/v1/hosts/web-01/retire", REASON),
+    (
+        ("quarantine", "lift", "stable", "sha256:abc", *WHY),
+        "POST",
+        "/v1/quarantine/lift",
+        {"channel": "stable", "closure_hash": "sha256:abc", **REASON},
+    ),
+    (
+        ("freeze", "start", "--channel", "stable", "--until", "2026-12-27T00:00:00Z", *WHY),
+        "POST",
+        "/v1/freezes",
+        {"channels": ["stable"], "until": "2026-12-27T00:00:00Z", **REASON},
+    ),
+    (("freeze", "end", "f1", *WHY), "POST", "/v1/freezes/f1/end", REASON),
+    (
+        ("budget", "set", "db", "--hosts", "role=db", "--max-percent", "10"),
+        "PUT",
+        "/v1/budgets/db",
+        {"selector": "role=db", "max_in_flight": None, "max_in_flight_pct": 10},
+    ),
+    (
+        ("target", "add", "chat", "--kind", "webhook", "--to", "https://example.com/hook"),
+        "POST",
+        "/v1/targets",
+        {"name": "chat", "kind": "webhook", "to": "https://example.com/hook"},
+    ),
+    (
+        ("outbox", "redrive", "RELEASE#stable/OUTBOX#x#web.3#c1", *WHY),
+        "POST",
+        "/v1/outbox/RELEASE%23stable%2FOUTBOX%23x%23web.3%23c1/redrive",
+        REASON,
+    ),
+]
+
+
+def anything(asked: Asked) -> Says:
+    """A server that knows one of each, and takes every write."""
+    document = {
+        "channel": "stable",
+        "host_id": "web-01",
+        "freeze_id": "f1",
+        "rollout_id": "stable@web.3",
+        "labels": {"env": "prod", "old": "x"},
+        "token": "enroll-me",
+        "state": "Terminal",
+        "version": 4,
+    }
+    return Says(200, document, {"etag": '"4"'})
+
+
+@pytest.mark.parametrize(("words", "method", "path", "body"), WRITES)
+def test_asks_for_what_the_words_say(
+    tmp_path: Path, words: tuple[str, ...], method: str, path: str, body: dict[str, Any]
+) -> None:
+    with scripted(anything) as server:
+        done = Shell(tmp_path / "home", server.url, "t").run(*words)
+
+    last = server.asked[-1]
+    assert done.code == 0, done.err
+    assert (last.method, last.path, last.json()) == (method, path, body)
+    assert "idempotency-key" in last.headers
+    assert done.out != ""
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("channel", "edit", "stable"), "nothing to change"),
+        (("channel", "edit", "stable", "--policy", "missing.json"), "cannot be read"),
+        (("host", "label", "web-01", "nonsense"), "KEY=VALUE"),
+        (("budget", "set", "db", "--hosts", "*"), "say --max"),
+        (("budget", "set", "db", "--hosts", "*", "--max", "0"), "not in the range"),
+    ],
+)
+def test_sends_nothing_that_is_not_of_its_form(
+    tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    with scripted(anything) as server:
+        refused = Shell(tmp_path / "home", server.url, "t").run(*words)
+
+    assert (refused.code, why in refused.err, "try: " in refused.err) == (2, True, True)
+    assert [asked.method for asked in server.asked if asked.method != "GET"] == []
+
+
+def test_reads_a_policy_from_a_file(tmp_path: Path) -> None:
+    policy = {"waves": [{"name": "canary", "count": 1}]}
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    (tmp_path / "broken.json").write_text("{")
+    with scripted(anything) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        create = ("channel", "create", "stable", "--package", "web", "--hosts", "*", "--policy")
+        done = shell.run(*create, str(tmp_path / "policy.json"))
+        broken = shell.run(*create, str(tmp_path / "broken.json"))
+
+    assert done.code == 0
+    assert server.asked[0].json()["policy"] == policy
+    assert (broken.code, "is not JSON" in broken.err) == (2, True)
+
+
+def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> None:
+    channel = {
+        "channel": "stable",
+        "package": "web",
+        "selector": "env=prod",
+        "policy": {"waves": [{"name": "canary"}, {}], "edges": ["beta"]},
+        "held_at": "2026-01-02T03:04:05Z",
+        "held_by": "user_1",
+        "held_reason": "audit",
+        "newest_rollout_id": "stable@web.3",
+        "newest_state": "Reverted",
+        "version": 9,
+        "pin": {
+            "pinnedReleaseId": "web.3",
+            "previousReleaseId": "web.2",
+            "confidence": {"level": "high"},
+            "provenance": {"kind": "operator_command"},
+        },
+        "edges": [{"channel": "beta", "blocks": True, "reason": "beta@web.3 is Active"}],
+    }
+    with scripted(lambda asked: Says(200, channel)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("channel", "show", "stable")
+
+    assert "■ held" in shown.out
+    assert "audit (user_1, 2026-01-02 03:04:05Z)" in shown.out
+    assert "↩ Reverted" in shown.out
+    assert "canary, wave-1" in shown.out
+    assert "operator_command" in shown.out
+    assert "beta (blocks: beta@web.3 is Active)" in shown.out
+
+
+def test_says_which_target_did_not_answer(tmp_path: Path) -> None:
+    with scripted(lambda asked: Says(200, {"ok": False, "detail": "timed out"})) as server:
+        failed = Shell(tmp_path / "home", server.url, "t").run("target", "test", "chat")
+
+    assert (failed.code, "timed out" in failed.err) == (6, True)
+
+
+def test_prints_an_enrollment_token_alone(tmp_path: Path) -> None:
+    with scripted(anything) as server:
+        made = Shell(tmp_path / "home", server.url, "t").run("host", "enroll", "web-01")
+
+    assert made.out == "enroll-me\n"
+    assert "shown this once" in made.err
+
+
+def test_prints_what_changed_in_a_watched_list(tmp_path: Path) -> None:
+    pages = [
+        [{"host_id": "a", "status": "enrolled"}],
+        [{"host_id": "a", "status": "enrolled"}, {"host_id": "b", "status": "revoked"}],
+    ]
+    count = 0
+
+    def script(asked: Asked) -> Says:
+        nonlocal count
+        count += 1
+        return Says(200, {"items": pages[min(count, 2) - 1], "next": None})
+
+    with scripted(script) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        with shell.start("host", "list", "--watch", "-o", "jsonl") as watching:
+            assert watching.stdout is not None
+            try:
+                lines = [json.loads(watching.stdout.readline())["host_id"] for _ in range(2)]
+            finally:
+                watching.kill()
+
+    assert lines == ["a", "b"]

@@ -1,0 +1,138 @@
+"""Channels, rollouts and hosts with the command line, on a real server with a small fleet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.api.serving import ADMIN, Served
+from tests.cli.shell import Shell
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.fleet.slices import EnrollHost, enroll_host
+from tidegate.kernel.model import Meta
+
+POLICY = {"waves": [{"name": "canary", "count": 1}, {"name": "rest"}]}
+ROLLOUT = "web-stable@web.1"
+WHY = ("--reason", "I looked")
+
+
+@pytest.fixture
+def operator(served: Served, tmp_path: Path) -> Shell:
+    """Somebody who may do everything, with release web.1 published by two others."""
+    shells = [
+        Shell(tmp_path / f"home-{n}", served.url, served.token(served.user(*map(Grant, Role))))
+        for n in range(2)
+    ]
+    author, other = shells
+    assert author.run("rev", "init", "web", "--workspace", "v1").code == 0
+    assert author.run("rev", "propose", "web.v1").code == 0
+    assert other.run("rev", "approve", "web.v1").code == 0
+    return other
+
+
+def enroll(served: Served, *hosts: str) -> None:
+    for number, host in enumerate(hosts):
+        command = EnrollHost(
+            host_id=host, public_key=f"{number:064x}", labels={"env": "prod"}, operator=ADMIN
+        )
+        served.installation.execute(enroll_host, command, meta=Meta(actor=ADMIN))
+
+
+def make_channel(operator: Shell, tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_text(json.dumps(POLICY))
+    made = operator.run(
+        *("channel", "create", "web-stable", "--package", "default/web", "--hosts", "env=prod"),
+        *("--policy", str(tmp_path / "policy.json")),
+    )
+    assert made.code == 0, made.err
+
+
+def test_rolls_out_to_nobody_at_once_and_waits_for_it(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+
+    done = operator.run("channel", "promote", "web-stable", "web.1", "--wait", "--timeout", "20")
+    again = operator.run("channel", "promote", "web-stable", "web.1")
+    shown = operator.run("channel", "show", "web-stable")
+    back = operator.run("channel", "rollback", "web-stable", *WHY)
+    events = operator.run("rollout", "events", "web-stable", "-o", "jsonl").lines()
+
+    assert (done.code, "✔ Terminal" in done.out) == (0, True), done
+    assert again.code in (1, 3), again
+    assert "web.1" in shown.out
+    assert (back.code, "try: tidegate channel history web-stable" in back.err) == (1, True), back
+    assert events[0]["type"] == "tidegate.RolloutOpened"
+
+
+def test_steers_and_explains_a_rollout(served: Served, operator: Shell, tmp_path: Path) -> None:
+    enroll(served, "web-01", "web-02", "web-03")
+    make_channel(operator, tmp_path)
+
+    plan = operator.run("rollout", "plan", "web-stable", "web.1")
+    opened = operator.run("rollout", "open", "web-stable", "web.1", "-o", "json").json()
+    paused = operator.run("rollout", "pause", ROLLOUT, *WHY)
+    shown = operator.run("rollout", "get", "web-stable")
+    why = operator.run("rollout", "explain", ROLLOUT)
+    resumed = operator.run("rollout", "resume", ROLLOUT, *WHY)
+    early = operator.run("rollout", "clear", ROLLOUT, "--mode", "resume", *WHY)
+    listed = operator.run("rollout", "get", "--channel", "web-stable", "-o", "json").json()
+    late = operator.run("rollout", "watch", ROLLOUT, "--timeout", "1")
+    unknown = operator.run("rollout", "pause", "web-stable@web.9", *WHY)
+
+    assert "wave 0  canary  1 hosts" in plan.out
+    assert opened["rollout_id"] == ROLLOUT
+    assert paused.code == resumed.code == 0, paused.err
+    assert "■ paused by" in shown.out
+    assert "· 2 Waiting" in shown.out
+    assert "✘ paused" in why.out, why.out
+    assert early.code == 1, early
+    assert [item["rollout_id"] for item in listed] == [ROLLOUT]
+    assert late.code == 6
+    assert (unknown.code, "try: tidegate rollout get" in unknown.err) == (4, True)
+
+
+def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+
+    held = operator.run("channel", "hold", "web-stable", *WHY)
+    refused = operator.run("channel", "promote", "web-stable", "web.1")
+    freed = operator.run("channel", "unhold", "web-stable", *WHY)
+    frozen = operator.run("freeze", "start", "--channel", "web-stable", *WHY, "-o", "json").json()
+    listed = operator.run("freeze", "list")
+    ended = operator.run("freeze", "end", frozen["freeze_id"], *WHY)
+    edited = operator.run("channel", "edit", "web-stable", "--hosts", "env=dev")
+    channels = operator.run("channel", "list")
+
+    assert held.code == freed.code == ended.code == edited.code == 0
+    assert (refused.code, "try: tidegate channel unhold web-stable" in refused.err) == (1, True)
+    assert frozen["freeze_id"] in listed.out
+    assert "env=dev" in channels.out
+
+
+def test_keeps_hosts_and_budgets(served: Served, operator: Shell) -> None:
+    enroll(served, "web-01", "web-02")
+
+    labelled = operator.run("host", "label", "web-01", "zone=b", "env-", "-o", "json").json()
+    invited = operator.run("host", "enroll", "web-03", "--label", "env=prod")
+    revoked = operator.run("host", "revoke", "web-01", *WHY)
+    retired = operator.run("host", "retire", "web-02", *WHY)
+    listed = operator.run("host", "list")
+    shown = operator.run("host", "show", "web-01")
+    missing = operator.run("host", "show", "web-99")
+    bounded = operator.run("budget", "set", "prod", "--hosts", "env=prod", "--max", "1")
+    budgets = operator.run("budget", "list")
+    removed = operator.run("budget", "remove", "prod")
+    nothing = operator.run("quarantine", "list")
+
+    assert labelled["labels"] == {"zone": "b"}
+    assert invited.code == 0, invited.err
+    assert invited.out.strip()
+    assert revoked.code == retired.code == 0, revoked.err + retired.err
+    assert "✘ revoked" in listed.out
+    assert "– retired" in listed.out
+    assert "zone=b" in shown.out
+    assert (missing.code, "try: tidegate host list" in missing.err) == (4, True)
+    assert bounded.code == removed.code == 0, bounded.err + removed.err
+    assert "env=prod" in budgets.out
+    assert (nothing.code, "nothing is quarantined" in nothing.err) == (0, True)

@@ -1,0 +1,75 @@
+"""Every error says the next command to try, and that command exists."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+
+import click
+import pytest
+
+from tests.cli.test_verbs import COMMANDS
+from tidegate import api, control, domain
+from tidegate.api.problems import status_of
+from tidegate.cli.desk import Noun
+from tidegate.cli.exits import exit_of_status
+from tidegate.cli.hints import LISTS, LOOKS, NEXT, next_commands
+from tidegate.errors import TidegateError
+
+# What main adds, now or later, and what stands on the root itself.
+MAINS = {"serve", "worker", "agent", "demo", "simulate", "doctor", "backup", "restore", "views"}
+ROOTS = {"--help", "--version"}
+
+
+def leaves() -> Iterator[type[TidegateError]]:
+    """The errors that a server may tell."""
+    for room in (api, control, domain):
+        for module in walk_packages(room.__path__, f"{room.__name__}."):
+            import_module(module.name)
+    waiting = deque([TidegateError])
+    while waiting:
+        found = waiting.popleft()
+        waiting += found.__subclasses__()
+        if found.__module__.startswith("tidegate."):
+            yield found
+
+
+def exists(command: str) -> bool:
+    """Whether the words behind ``tidegate`` name a command that is there."""
+    first, *rest = command.removeprefix("tidegate ").split()
+    two = f"{first} {rest[0]}" if rest else first
+    return first in MAINS | ROOTS or first in COMMANDS or two in COMMANDS
+
+
+NOUNS = sorted(LOOKS)
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_says_a_next_command_that_exists_for_every_error(noun: str) -> None:
+    verb = next(name for name in COMMANDS if name.startswith(f"{noun} "))
+    root = click.Context(click.Group("tidegate"), info_name="tidegate")
+    group = click.Context(Noun(noun), root, noun)
+    ctx = click.Context(COMMANDS[verb], group, verb.split()[1])
+    ctx.params["name"] = "x"
+
+    with ctx:
+        said = {
+            error.code: next_commands(error.code, exit_of_status(status_of(error)))
+            for error in leaves()
+        }
+
+    assert [code for code, commands in said.items() if not commands] == []
+    wrong = {command for commands in said.values() for command in commands if not exists(command)}
+    assert wrong == set()
+
+
+def test_knows_no_code_that_nobody_says() -> None:
+    assert set(NEXT) - {error.code for error in leaves()} == set()
+
+
+def test_looks_at_every_noun_where_it_can_be_seen() -> None:
+    words = {*LOOKS.values(), *LISTS.values()}
+
+    assert [look for look in words if " ".join(look.split()[:2]) not in COMMANDS] == []

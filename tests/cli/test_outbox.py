@@ -1,0 +1,66 @@
+"""The registry and the outbox with the command line, on a real server with two releases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.serving import ADMIN, serving
+from tests.api.test_releases import SCOPE, T0, Town
+from tests.cli.shell import Shell
+from tidegate.clock import ManualClock
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.outbox.attempts import RecordAttempt, record_attempt
+from tidegate.kernel.model import Meta
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Town]:
+    with serving(tmp_path / "data", clock=ManualClock(T0)) as served:
+        yield Town(served)
+
+
+def test_tries_a_dead_intent_again(town: Town, tmp_path: Path) -> None:
+    served = town.served
+    token = served.token(served.user(Grant(Role.FLEET_OPERATOR)))
+    operator = Shell(tmp_path / "home", served.url, token)
+    town.register(operations=["announce"])
+    (intent,) = operator.run("outbox", "list", "-o", "jsonl").lines()
+    attempt = RecordAttempt(
+        scope=SCOPE,
+        intent_id=intent["id"],
+        attempt=1,
+        succeeded=False,
+        detail="gone",
+        retryable=False,
+    )
+    served.installation.execute(record_attempt, attempt, meta=Meta(actor=ADMIN))
+
+    dead = operator.run("outbox", "list", "--state", "dead")
+    again = operator.run("outbox", "redrive", intent["id"], "--reason", "it is back")
+    unknown = operator.run("outbox", "redrive", f"{intent['id']}x", "--reason", "it is back")
+    after = operator.run("outbox", "list", "--channel", SCOPE, "-o", "json").json()
+
+    assert "✘ dead" in dead.out
+    assert "gone" in dead.out
+    assert again.code == 0, again.err
+    assert (unknown.code, "try: tidegate outbox list" in unknown.err) == (4, True)
+    assert [item["state"] for item in after] == ["pending"]
+
+
+def test_tells_what_was_authoritative_and_who_decided_it(town: Town, tmp_path: Path) -> None:
+    served = town.served
+    shell = Shell(tmp_path / "home", served.url, served.token(served.user(Grant(Role.VIEWER))))
+    registered = town.register()
+    url = f"/v1/releases/{SCOPE}/transition"
+    etag = {"if-match": registered.headers["etag"]}
+    assert town.manager.post(url, json=town.pin("web.2"), headers=etag).status_code == 200
+
+    history = shell.run("channel", "history", SCOPE)
+
+    first, second = history.out.splitlines()[1:]
+    assert "registered" in first
+    assert [word for word in second.split() if word.startswith("web.")] == ["web.2", "web.1"]
+    assert "operator_command" in second

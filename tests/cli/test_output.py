@@ -1,0 +1,181 @@
+"""What is printed: columns, states, bars, texts that cannot steer a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.scripted import Says, in_turn, scripted
+from tests.cli.shell import Shell
+from tidegate import errors
+from tidegate.cli.exits import Exit, Stop, exit_of, exit_of_status
+from tidegate.cli.frames import patiently, plain, wave_line
+from tidegate.cli.glyphs import STATES, TONES, clean, moment, segments, size
+from tidegate.cli.output import aligned, text
+
+PAGE = Says(
+    200,
+    {
+        "items": [{"name": "a", "quorum": 1, "deployment": True}, {"name": "long-name"}],
+        "next": None,
+    },
+)
+
+
+@given(st.lists(st.integers(0, 1_000), min_size=1, max_size=9), st.integers(9, 60))
+def test_gives_every_state_its_share_of_a_bar_and_none_more(counts: list[int], width: int) -> None:
+    states = [(f"s{number}", count) for number, count in enumerate(counts)]
+
+    cells = dict(segments(states, width))
+
+    total = sum(counts)
+    assert sum(cells.values()) == (width if total else 0)
+    for state, count in states:
+        assert (state in cells) is (count > 0)
+        assert abs(cells.get(state, 0) - count * width / max(1, total)) <= len(counts)
+
+
+@given(st.text())
+def test_prints_no_control_character(words: str) -> None:
+    shown = clean(words)
+
+    assert shown.isprintable() or all(not _controls(character) for character in shown)
+
+
+def _controls(character: str) -> bool:
+    return ord(character) < 32 or 127 <= ord(character) < 160 or character in "\u202e\u2066"
+
+
+def test_waits_for_a_server_that_is_away_and_not_for_one_that_says_no() -> None:
+    away = Stop(Exit.UNAVAILABLE, "no answer")
+    answers: list[Stop | str] = [away, away, "back", Stop(Exit.NOT_FOUND, "gone")]
+
+    def ask() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Stop):
+            raise answer
+        return answer
+
+    assert patiently(ask) == "back"
+    with pytest.raises(Stop, match="gone"):
+        patiently(ask)
+
+
+def test_tells_every_state_by_a_glyph_of_one_cell() -> None:
+    assert [word for word, (glyph, _) in STATES.items() if len(glyph) != 1] == []
+    assert set(TONES) <= set(STATES)
+
+
+def test_counts_hosts_without_an_order_as_waiting() -> None:
+    wave = {"name": "canary", "hosts": 10, "states": {"Converged": 4, "Failed": 1}, "left": 2}
+
+    line = plain(wave_line(0, wave, 0, 6))
+
+    assert line.startswith("▸ canary ")
+    assert line.endswith("4/10  ● 4 Converged  ✘ 1 Failed  – 2 Left  · 3 Waiting")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        ("", "–"),
+        (True, "yes"),
+        (0, "0"),
+        ({"b": 1, "a": 2}, "a=2, b=1"),
+        (["x", "y"], "x, y"),
+    ],
+)
+def test_shows_values_as_people_read_them(value: object, shown: str) -> None:
+    assert text(value) == shown
+
+
+def test_shows_times_and_sizes() -> None:
+    assert moment("2026-04-24T19:00:00.123456Z") == "2026-04-24 19:00:00Z"
+    assert moment("soon") == "soon"
+    assert [size(n) for n in (0, 1023, 1536, 32 << 20)] == ["0 B", "1023 B", "1.5 KiB", "32.0 MiB"]
+
+
+def test_aligns_columns_without_blanks_at_the_end() -> None:
+    assert aligned([["A", "B"], ["long", ""]]) == ["A     B", "long"]
+
+
+def test_draws_a_table_on_a_terminal_and_plain_columns_on_a_pipe(tmp_path: Path) -> None:
+    with scripted(in_turn(PAGE)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        piped = shell.run("repo", "list")
+        drawn = shell.on_terminal("repo", "list")
+        plain_terminal = shell.on_terminal("repo", "list", NO_COLOR="1")
+        dumb = shell.on_terminal("repo", "list", TERM="dumb")
+
+    assert piped.out.splitlines()[1].split() == ["a", "1", "yes", "–", "–"]
+    assert "\x1b[1m" in drawn.out
+    assert "\x1b[3" not in plain_terminal.out
+    assert "\x1b" not in dumb.out
+    assert "long-name" in drawn.out
+
+
+def test_prints_each_format(tmp_path: Path) -> None:
+    with scripted(in_turn(PAGE)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        whole = shell.run("repo", "list", "-o", "json").json()
+        lines = shell.run("-o", "jsonl", "repo", "list").lines()
+
+    assert whole == lines == PAGE.body["items"]
+
+
+def test_prints_on_a_terminal_that_lacks_the_glyphs(tmp_path: Path) -> None:
+    with scripted(in_turn(PAGE)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        shown = shell.run("repo", "list", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+
+    assert (shown.code, "long-name" in shown.out) == (0, True)
+
+
+def test_ends_quietly_when_its_reader_has_seen_enough(tmp_path: Path) -> None:
+    many = {"items": [{"name": f"r{number}"} for number in range(20_000)], "next": None}
+    with scripted(in_turn(Says(200, many))) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        with shell.start("repo", "list", "-o", "jsonl") as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr is not None
+            errors_seen = process.stderr.read()
+            code = process.wait()
+
+    assert (code, errors_seen) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidInput("x"), Exit.USAGE),
+        (errors.ImmutableRecord("x"), Exit.REFUSED),
+        (errors.LimitExceeded("x", 2, 1), Exit.REFUSED),
+        (errors.VersionConflict("a", "b", 1, 2), Exit.CONFLICT),
+        (errors.NotFound("x"), Exit.NOT_FOUND),
+        (errors.Gone("x"), Exit.NOT_FOUND),
+        (errors.Forbidden("x"), Exit.PERMISSION),
+        (errors.StoreUnavailable("x"), Exit.UNAVAILABLE),
+        (errors.OutcomeUnknown("x"), Exit.UNAVAILABLE),
+    ],
+)
+def test_ends_errors_of_this_process_by_their_family(
+    error: errors.TidegateError, code: Exit
+) -> None:
+    assert exit_of(error) is code
+
+
+def test_ends_the_same_family_alike_here_and_over_http() -> None:
+    from tidegate.api.problems import status_of
+
+    families = errors.TidegateError.__subclasses__()
+    known = [kind for kind in families if kind.__module__ == errors.__name__]
+
+    assert {kind: exit_of_status(status_of(kind)) for kind in known} == {
+        kind: exit_of(kind("x")) for kind in known
+    }

@@ -1,0 +1,203 @@
+"""Rollouts as people watch them: bars, gates, ends; against a server that plays one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.scripted import Asked, Says, Script, problem, scripted
+from tests.cli.shell import Shell
+
+ROLLOUT = "web-stable@web.3"
+
+
+def wave(name: str, hosts: int, **states: int) -> dict[str, Any]:
+    return {"name": name, "hosts": hosts, "states": states}
+
+
+def rollout(state: str, current: int = 0, *waves: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "rollout_id": ROLLOUT,
+        "channel": "web-stable",
+        "state": state,
+        "current_wave": current,
+        "waves": list(waves),
+        **more,
+    }
+
+
+def playing(*frames: dict[str, Any]) -> Script:
+    """A rollout that stands in each of these frames once, in the last for ever."""
+    left: Iterator[dict[str, Any]] = iter(frames)
+    shown = frames[0]
+
+    def script(asked: Asked) -> Says:
+        nonlocal shown
+        if asked.path == "/v1/channels/web-stable":
+            stands = {"channel": "web-stable", "newest_rollout_id": ROLLOUT, "version": 4}
+            return Says(200, stands, {"etag": '"4"'})
+        if asked.path.endswith(("/promote", "/rollback", "/retry")):
+            return Says(200, {"rollout_id": ROLLOUT, "position": 9})
+        if asked.path == f"/v1/rollouts/{ROLLOUT}":
+            shown = next(left, shown)
+            return Says(200, shown)
+        return problem(404, "not_found")
+
+    return script
+
+
+FRAMES = (
+    rollout("Opening", 0, wave("canary", 2), wave("rest", 8)),
+    rollout("Active", 0, wave("canary", 2, Soaking=1, Converged=1), wave("rest", 8)),
+    rollout("Active", 1, wave("canary", 2, Converged=2), wave("rest", 8, Activating=3)),
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_code"),
+    [("Terminal", 0), ("Reverted", 7), ("Failed", 1), ("Superseded", 3)],
+)
+def test_waits_for_the_end_of_a_rollout_and_tells_it_by_its_code(
+    tmp_path: Path, end: str, exit_code: int
+) -> None:
+    last = rollout(end, 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
+    with scripted(playing(FRAMES[0], last)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        ended = shell.run("channel", "promote", "web-stable", "web.3", "--wait")
+
+    promoted = next(asked for asked in server.asked if asked.method == "POST")
+    assert ended.code == exit_code, ended.err
+    assert promoted.json() == {"release_id": "web.3", "reason": ""}
+    assert promoted.headers["if-match"] == '"4"'
+    assert end in ended.out
+    assert ("try: tidegate rollout explain" in ended.err) is (exit_code != 0)
+
+
+def test_prints_a_plain_line_for_each_change_on_a_pipe(tmp_path: Path) -> None:
+    last = rollout("Terminal", 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
+    with scripted(playing(*FRAMES, last)) as server:
+        watched = Shell(tmp_path / "home", server.url, "t").run("rollout", "watch", "web-stable")
+
+    lines = watched.out.splitlines()
+    assert watched.code == 0
+    assert "\x1b" not in watched.out
+    assert len(lines) == len(set(lines))
+    assert f"{ROLLOUT}  ▶ Active" in lines
+    assert any("◑ 1 Soaking" in line and "1/2" in line for line in lines)
+    assert lines[-1].endswith("8/8  ● 8 Converged")
+
+
+def test_redraws_in_place_on_a_terminal(tmp_path: Path) -> None:
+    last = rollout("Terminal", 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
+    with scripted(playing(*FRAMES, last)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        watched = shell.on_terminal("rollout", "watch", "web-stable")
+        plain = shell.on_terminal("rollout", "get", ROLLOUT, NO_COLOR="1")
+
+    ups = re.findall(r"\x1b\[(\d+)F", watched.out)
+    assert watched.code == 0
+    assert ups == ["3", "3", "3"]
+    assert "\x1b[32m█" in watched.out
+    assert "\x1b[32m" not in plain.out
+    assert "✔ Terminal" in plain.out
+
+
+def test_prints_a_line_of_json_for_each_change(tmp_path: Path) -> None:
+    last = rollout("Reverted", 0, wave("canary", 2, Reverted=1), halted_at="2026-01-01T00:00:00Z")
+    with scripted(playing(*FRAMES, last)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        watched = shell.run("rollout", "watch", ROLLOUT, "-o", "jsonl")
+
+    assert watched.code == 7
+    assert [line.count('"state":"') for line in watched.out.splitlines()] == [1, 1, 1, 1]
+
+
+def test_gives_up_waiting_when_the_time_is_over(tmp_path: Path) -> None:
+    with scripted(playing(FRAMES[1])) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        late = shell.run("rollout", "watch", ROLLOUT, "--timeout", "1")
+
+    assert (late.code, "try: tidegate rollout explain" in late.err) == (6, True)
+
+
+def test_says_what_holds_a_rollout_back(tmp_path: Path) -> None:
+    gates = [{"gate": "freeze", "reason": "holidays", "since": "2026-12-24T00:00:00Z"}]
+    held = rollout("Active", 0, wave("canary", 2), gates=gates, paused_at="x", paused_by="user_1")
+    with scripted(playing(held)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "get", ROLLOUT)
+
+    assert "■ paused by user_1" in shown.out
+    assert "✘ freeze: holidays (since 2026-12-24 00:00:00Z)" in shown.out
+
+
+def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
+    evidence = {"collection": "rollout_tallies", "id": ROLLOUT, "position": 4711}
+    verdicts = [
+        {"gate": "freeze", "passed": True, "reason": ""},
+        {
+            "gate": "wave-promotion",
+            "passed": False,
+            "reason": "wave 0 soaks",
+            "evidence": evidence,
+            "hosts": 3,
+        },
+    ]
+    found = {
+        "rollout_id": ROLLOUT,
+        "answer": "it waits for wave 0",
+        "verdicts": verdicts,
+        "host_id": "web-02",
+        "host_state": "Pending",
+        "wave": 1,
+    }
+    with scripted(lambda asked: Says(200, found)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        words = shell.run("rollout", "explain", ROLLOUT, "--host", "web-02")
+        document = shell.run("rollout", "explain", ROLLOUT, "-o", "json").json()
+
+    lines = words.out.splitlines()
+    assert lines[:3] == [
+        "web-02  ○ Pending  wave 1",
+        "it waits for wave 0",
+        "✔ freeze          open",
+    ]
+    assert lines[3] == (
+        "✘ wave-promotion  blocked  wave 0 soaks  (3 hosts)"
+        "  [rollout_tallies/web-stable@web.3 at 4711]"
+    )
+    assert "host_id=web-02" in server.asked[0].path
+    assert document == found
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "body"),
+    [
+        (("pause",), "pause", {}),
+        (("resume",), "resume", {}),
+        (("abort",), "abort", {}),
+        (("retry",), "retry", {}),
+        (("clear", "--mode", "resume"), "clearance", {"mode": "resume", "hosts": []}),
+        (
+            ("clear", "--mode", "waive", "--host", "a", "--host", "b"),
+            "clearance",
+            {"mode": "waive", "hosts": ["a", "b"]},
+        ),
+    ],
+)
+def test_steers_with_a_reason(
+    tmp_path: Path, words: tuple[str, ...], path: str, body: dict[str, Any]
+) -> None:
+    verb, *flags = words
+    with scripted(lambda asked: Says(200, rollout("Active"))) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        silent = shell.run("rollout", verb, ROLLOUT, *flags)
+        done = shell.run("rollout", verb, ROLLOUT, *flags, "--reason", "I looked")
+
+    assert silent.code == 2
+    assert done.code == 0, done.err
+    assert server.asked[-1].path == f"/v1/rollouts/{ROLLOUT}/{path}"
+    assert server.asked[-1].json() == {"reason": "I looked", **body}

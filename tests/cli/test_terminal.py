@@ -1,0 +1,73 @@
+"""What a terminal is for: questions, secrets typed unseen, bars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.api.serving import Served
+from tests.cli.conftest import Seat
+from tests.cli.shell import Shell
+from tidegate.control.accounts import Called
+from tidegate.domain.access.roles import Role
+from tidegate.kernel.model import Meta
+
+PASSWORD = "correct horse battery"
+
+
+def test_asks_for_what_is_missing_and_shows_no_password(tmp_path: Path, served: Served) -> None:
+    served.application.server.accounts.add(
+        "user_grace00000",
+        Called("grace", "Grace"),
+        PASSWORD,
+        (),
+        Meta(actor="user_admin0000"),
+        None,
+    )
+    shell = Shell(tmp_path / "home", served.url)
+
+    signed_in = shell.on_terminal(
+        "login", typed=(("name: ", "grace\n"), ("Password: ", f"{PASSWORD}\n"))
+    )
+    piped = shell.run("login", "--login", "grace")
+
+    assert signed_in.code == 0, signed_in.out
+    assert "Sign-in name: " in signed_in.out
+    assert "signed in to" in signed_in.out
+    assert PASSWORD not in signed_in.out
+    assert (piped.code, "--password-stdin" in piped.err) == (2, True)
+
+
+def test_asks_before_it_erases_a_person(tmp_path: Path, served: Served) -> None:
+    admin = Shell(tmp_path / "home", served.url, served.token("user_admin0000"))
+    user = served.user()
+
+    kept = admin.on_terminal("user", "erase", user, typed=[("[y/N]: ", "n\n")])
+    erased = admin.on_terminal("user", "erase", user, typed=[("[y/N]: ", "y\n")])
+
+    assert kept.code == 130
+    assert erased.code == 0
+    assert f"{user} has no name any more" in erased.out
+
+
+def test_shows_a_bar_while_it_pushes_much(seat: Seat, tmp_path: Path) -> None:
+    author = seat(Role.AUTHOR)
+    author.run("rev", "init", "heavy", "--workspace", "v1")
+    place = tmp_path / "heavy"
+    place.mkdir()
+    (place / "blob").write_bytes(bytes(range(256)) * 16_384)
+
+    pushed = author.on_terminal("rev", "push", "heavy.v1", str(place))
+    piped = author.run("rev", "push", "heavy.v1", str(place))
+
+    assert pushed.code == 0, pushed.out
+    assert "pushing" in pushed.out
+    assert "has 1 files" in pushed.out
+    assert (piped.code, piped.err) == (0, "")
+
+
+def test_ends_with_its_own_code_when_it_is_interrupted(tmp_path: Path, served: Served) -> None:
+    shell = Shell(tmp_path / "home", served.url)
+
+    interrupted = shell.on_terminal("login", typed=[("name: ", "\x03")])
+
+    assert interrupted.code == 130

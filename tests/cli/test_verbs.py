@@ -1,0 +1,124 @@
+"""Every verb that the product promises is there, explains itself, and stands in the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.cli.shell import Shell
+from tidegate.__main__ import COMMANDS as TABLE
+from tidegate.cli.reference import reference
+from tidegate.cli.root import root
+
+ROOT = Path(__file__).parents[2]
+
+# The verbs of each noun, as the product names them. Those that start the rest are main's.
+PROMISED = {
+    "rev": "init clone copy get pull push diff propose withdraw approve reject propose-delete"
+    " reject-delete delete history upgrade",
+    "repo": "create list",
+    "channel": "create edit list show promote hold unhold history rollback",
+    "rollout": "plan simulate open get watch pause resume abort retry clear explain events",
+    "host": "list show enroll revoke explain label retire",
+    "quarantine": "list lift",
+    "freeze": "start end list",
+    "outbox": "list redrive",
+    "token": "create revoke",
+    "user": "add grant list disable erase",
+    "target": "add list test",
+    "budget": "set list",
+    "log": "tail show export verify",
+}
+ALONE = ("setup", "login", "logout", "whoami", "completion")
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command that does something, by its whole name."""
+    group = root(TABLE)
+    ctx = click.Context(group, info_name="tidegate")
+    found: dict[str, click.Command] = {}
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            found |= {f"{name} {verb}": member for verb, member in command.commands.items()}
+        else:
+            found[name] = command
+    return found
+
+
+COMMANDS = commands()
+VERBS = [name for name in COMMANDS if name.split()[0] not in TABLE]
+
+
+def test_has_every_verb_that_the_product_promises() -> None:
+    promised = {f"{noun} {verb}" for noun, verbs in PROMISED.items() for verb in verbs.split()}
+
+    assert sorted((promised | set(ALONE)) - set(COMMANDS)) == []
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_says_of_every_verb_what_it_does_and_takes_the_shared_flags(name: str) -> None:
+    command = COMMANDS[name]
+    options = [param for param in command.params if isinstance(param, click.Option)]
+
+    assert (command.help or "").strip().split("\n")[0].endswith((".", ";", ":", ","))
+    assert {"output", "url", "token"} <= {option.name for option in options}
+    assert [option.name for option in options if not option.help] == []
+
+
+def test_lists_all_nouns_without_importing_one(tmp_path: Path) -> None:
+    shown = Shell(tmp_path / "home").run("--help", PYTHONVERBOSE="1")
+
+    assert "Package revisions: draft, review, publish." in shown.out
+    assert "tidegate.cli.root" in shown.err
+    for late in ("tidegate.cli.rev", "http.client", "rich", "json", "msgspec", "httpx2"):
+        assert f"import '{late}'" not in shown.err
+
+
+def test_asks_a_server_without_importing_what_only_terminals_need(tmp_path: Path) -> None:
+    asked = Shell(tmp_path / "home").run("whoami", "--url", "http://127.0.0.1:1", PYTHONVERBOSE="1")
+
+    assert "import 'http.client'" in asked.err
+    for late in ("rich", "msgspec", "httpx2", "tarfile"):
+        assert f"import '{late}'" not in asked.err
+
+
+@pytest.mark.parametrize(
+    ("words", "try_next"),
+    [
+        (("rve",), "tidegate --help"),
+        (("rev", "aprove"), "tidegate rev --help"),
+        (("rev", "approve"), "tidegate rev approve --help"),
+        (("rev", "approve", "x.v1", "--nope"), "tidegate rev approve --help"),
+        (("repo", "create", "x", "--approvals", "many"), "tidegate repo create --help"),
+        (("rev", "get", "-o", "yaml"), "tidegate rev get --help"),
+    ],
+)
+def test_ends_wrong_usage_with_the_help_to_read(
+    tmp_path: Path, words: tuple[str, ...], try_next: str
+) -> None:
+    wrong = Shell(tmp_path / "home").run(*words)
+
+    assert wrong.code == 2
+    assert wrong.out == ""
+    assert wrong.err.endswith(f"  try: {try_next}\n")
+
+
+def test_knows_what_was_meant(tmp_path: Path) -> None:
+    shell = Shell(tmp_path / "home")
+
+    assert "did you mean 'rollout'?" in shell.run("rolout").err
+    assert "did you mean 'approve'?" in shell.run("rev", "aprove").err
+
+
+def test_says_its_version(tmp_path: Path) -> None:
+    assert Shell(tmp_path / "home").run("--version").out.startswith("tidegate 0.")
+
+
+def test_keeps_the_reference_current() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+
+    assert page == reference(root(TABLE)), "python -m tests.cli.reference"
