@@ -71,6 +71,21 @@ class Deliveries:
                 return delivered
         return None
 
+    def next_look(self, host_id: str) -> float | None:
+        """In how many seconds an order may be there to hand out; 0: now, None: there is none.
+
+        It only reads, and only the host's own few rows.
+        """
+        prefix = f"{host_id}/"
+        found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX)
+        if not found:
+            return None
+        now = self._clock()
+        return min(
+            0.0 if until is None else max(0.0, (until - now).total_seconds())
+            for until in (codec.decode(row.data, QueuedDispatch).lease_until for row in found)
+        )
+
     def clear(self, host_id: str, rollout_id: str, attempt: int) -> None:
         """The order was acknowledged or taken back: forget it. Twice is no fault."""
         key = dispatch_key(host_id, rollout_id, attempt)
@@ -146,6 +161,7 @@ def queued(record: HostRecord) -> QueuedDispatch:
         wave=record.wave,
         policy=record.policy,
         enqueued_at=record.dispatched_at,
+        last_event_seq=record.last_event_seq,
     )
 
 

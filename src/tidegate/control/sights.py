@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 from threading import Lock
@@ -40,7 +41,7 @@ from tidegate.domain.rollouts.rows import (
     quarantine_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import OPEN
+from tidegate.domain.rollouts.states import CLEARABLE, OPEN
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Record
 from tidegate.kernel.policy import Collection, entry
@@ -183,9 +184,27 @@ class Sights:
         sights: dict[str, Sight] = {}
         for rollout_id, sight in state.rollouts.items():
             channel = state.channels.get(sight.tally.row.channel)
-            if channel is None or channel.row.terminal_rollout_id != rollout_id:
+            planned = None if channel is None else self._planned(channel.row, rollout_id)
+            if channel is None or planned is None:
                 sights[rollout_id] = sight
                 continue
-            found = latecomers(sight, channel.row, hosts, budgets)
+            ours = [host for host in hosts if host.host_id not in planned]
+            found = latecomers(sight, channel.row, ours, budgets)
             sights[rollout_id] = replace(sight, latecomers=found)
         return replace(state, rollouts=sights)
+
+    def _planned(self, channel: Channel, rollout_id: str) -> AbstractSet[str] | None:
+        """The hosts that the channel's rollout takes care of itself; None: it takes no late ones.
+
+        Late hosts join what went through last. While a newer rollout is under way they wait for
+        it; if it is halted, those that it did not plan for get what went through before.
+        """
+        if channel.terminal_rollout_id != rollout_id:
+            return None
+        active = channel.active_rollout_id
+        if active is None or active == rollout_id:
+            return frozenset()
+        tally = self.tally(active).row
+        if tally.halted_at is None and tally.state not in CLEARABLE:
+            return None
+        return self.chart(tally.plan_digest).waves.keys()

@@ -123,6 +123,7 @@ def _queued(record: HostRecord, now: datetime) -> QueuedDispatch:
         wave=record.wave,
         policy=record.policy,
         enqueued_at=now,
+        last_event_seq=record.last_event_seq,
     )
 
 

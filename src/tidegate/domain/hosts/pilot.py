@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from tidegate.domain.hosts.effects import Effect
 from tidegate.domain.hosts.facts import (
     AgentEvent,
@@ -47,7 +49,9 @@ def taken(order: QueuedDispatch, before: HostRecord | None, now: datetime) -> Ho
         attempt=order.attempt,
     )
     record, _ = step(before, reserved, now)
-    return record
+    if record is before:
+        return record
+    return replace(record, last_event_seq=max(record.last_event_seq, order.last_event_seq))
 
 
 def say(record: HostRecord, kind: type[AgentEvent], now: datetime, **members: Any) -> Said:

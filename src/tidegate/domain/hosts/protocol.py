@@ -95,6 +95,7 @@ class Order(Struct, frozen=True, omit_defaults=True, kw_only=True):
     release_id: str
     content: str  # the path under which the release's files are listed
     enqueued_at: datetime
+    last_event_seq: int = 0  # the host's next report is the one after it
 
 
 class Reported(Struct, frozen=True, omit_defaults=True, kw_only=True):

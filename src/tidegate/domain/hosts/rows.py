@@ -99,6 +99,7 @@ class QueuedDispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
     wave: int
     policy: HostPolicy
     enqueued_at: datetime
+    last_event_seq: int = 0  # the agent's next report is the one after it, whatever it remembers
     delivered_at: datetime | None = None
     lease_until: datetime | None = None  # until then it is not handed out again
     deliveries: int = 0

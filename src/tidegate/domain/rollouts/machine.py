@@ -150,6 +150,8 @@ def _joined(tally: RolloutTally, event: HostJoined, now: datetime) -> Step:
     _demand_going(tally, event)
     if event.wave > tally.current_wave:
         raise broken(tally, f"{event.host_id} is of wave {event.wave}, which may not go yet")
+    # An order that was taken back comes again under a later attempt; a resume must pass it.
+    tally = replace(tally, attempt=max(tally.attempt, event.attempt))
     return _entered(tallies.joined(tally, event.wave), RolloutState.ACTIVE, now)
 
 

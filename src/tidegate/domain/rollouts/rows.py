@@ -141,6 +141,7 @@ ROLLOUTS = Collection(
         Index("by_in_flight", ("in_flight",)),
         Index("by_opening", ("opened_at",)),
     ),
+    stamps={"opened_event_log_seq": "born", "last_transition_event_log_seq": "version"},
 )
 TALLIES = Collection(
     "rollout_tallies",
@@ -165,6 +166,7 @@ QUARANTINE = Collection(
     nature=Nature.DERIVED,
     columns=("channel", "closure_hash", "quarantined_at"),
     indexes=(Index("by_channel", ("channel",)),),
+    stamps={"triggering_event_log_seq": "born"},
 )
 COLLECTIONS = (ROLLOUTS, TALLIES, GATES, QUARANTINE)
 

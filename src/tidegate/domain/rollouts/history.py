@@ -1,0 +1,127 @@
+"""The state history of every rollout, told from an export of the log and nothing else.
+
+    {"position": 41, "type": "RolloutOpened", "body": {…}, …}      one line of JSON per event
+    web-stable@web.3  41  2026-05-01T06:00:00.000000Z  Opening
+    web-stable@web.3  44  2026-05-01T06:00:09.000000Z  Opening → Active  wave 0  w0-1 joined
+
+An auditor's view: no store, no row, no fold of ours. What it ends with is what the rows say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned
+from tidegate.domain.rollouts.states import RolloutState
+from tidegate.errors import InvalidInput
+from tidegate.kernel import codec
+
+
+class Line(Struct, frozen=True):
+    """What an exported event must tell."""
+
+    position: int
+    type: str
+    body: msgspec.Raw
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A state that a rollout entered, and the event that says so."""
+
+    position: int
+    at: datetime
+    state: RolloutState
+    current_wave: int
+    reason: str = ""
+    before: RolloutState | None = None  # None: it was opened
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """A rollout from its opening on."""
+
+    rollout_id: str
+    channel: str
+    target_ref: str
+    changes: tuple[Change, ...]
+
+    @property
+    def opened(self) -> Change:
+        return self.changes[0]
+
+    @property
+    def last(self) -> Change:
+        return self.changes[-1]
+
+
+_line = msgspec.json.Decoder(Line)
+
+
+def histories(export: Iterable[bytes]) -> dict[str, History]:
+    """Every rollout of an export, by its id, in the order of opening.
+
+    Raises:
+        InvalidInput: a line is no event, or the export has a gap: a rollout that was never opened,
+            or that leaves a state in which it was not.
+    """
+    found: dict[str, History] = {}
+    for number, text in enumerate(export, 1):
+        try:
+            line = _line.decode(text)
+        except msgspec.DecodeError as error:
+            raise InvalidInput(f"line {number} is no event of a log: {error}") from None
+        if line.type == RolloutOpened.__name__:
+            opened = codec.decode(bytes(line.body), RolloutOpened)
+            found.setdefault(opened.rollout_id, _begun(line.position, opened))
+        elif line.type == RolloutTransitioned.__name__:
+            moved = codec.decode(bytes(line.body), RolloutTransitioned)
+            found[moved.rollout_id] = _gone_on(found.get(moved.rollout_id), line.position, moved)
+    return found
+
+
+def _begun(position: int, opened: RolloutOpened) -> History:
+    first = Change(position=position, at=opened.at, state=RolloutState.OPENING, current_wave=0)
+    return History(
+        rollout_id=opened.rollout_id,
+        channel=opened.channel,
+        target_ref=opened.target_ref,
+        changes=(first,),
+    )
+
+
+def _gone_on(history: History | None, position: int, moved: RolloutTransitioned) -> History:
+    if history is None or history.last.state is not moved.from_:
+        stood = "was not opened" if history is None else f"was {history.last.state}"
+        raise InvalidInput(
+            f"at {position} {moved.rollout_id} leaves {moved.from_}, but it {stood}: "
+            "the export is not whole",
+            position=position,
+        )
+    change = Change(
+        position=position,
+        at=moved.at,
+        state=moved.to,
+        current_wave=moved.current_wave,
+        reason=moved.reason,
+        before=moved.from_,
+    )
+    return msgspec.structs.replace(history, changes=(*history.changes, change))
+
+
+def printed(found: dict[str, History]) -> Iterator[str]:
+    """The histories for people, a line per change."""
+    for history in found.values():
+        for change in history.changes:
+            states = change.state if change.before is None else f"{change.before} → {change.state}"
+            told = (
+                history.rollout_id,
+                str(change.position),
+                codec.time_text(change.at),
+                states,
+                "" if change.before is None else f"wave {change.current_wave}",
+                change.reason,
+            )
+            yield "  ".join(part for part in told if part)

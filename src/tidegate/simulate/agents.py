@@ -1,0 +1,336 @@
+"""A simulated host: the production machine, a journal that survives crashes, and bad luck.
+
+What the agent of a host must do is here as in the real one: acknowledge before it switches, keep
+each report until it is confirmed, resume in any state, go back by itself when it fails.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from random import Random
+from typing import Any, Protocol
+
+from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts.effects import Effect, FireRollbackTo, FireSwitch, ResetProbeCache
+from tidegate.domain.hosts.facts import (
+    ActivationCompleted,
+    ActivationDeferred,
+    ActivationFailed,
+    ActivationStarted,
+    AgentEvent,
+    DispatchAck,
+    DispatchReject,
+    ProbeDeclared,
+    ProbeFailureFirst,
+    ProbeObservedFirst,
+    ProbeResult,
+    ProbeTopologyDeclared,
+    RollbackComplete,
+    RollbackFailed,
+)
+from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
+from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
+from tidegate.errors import Refused, TidegateError
+from tidegate.simulate.rates import Rates
+
+PROBES = (
+    ProbeDeclared("http", "http", ProbeMode.ENFORCE),
+    ProbeDeclared("disk", "exec", ProbeMode.OBSERVE),
+)
+TICK_SECONDS = 5.0
+FLAP_SECONDS = 30.0
+CHATTY = 0.2  # of hosts that also say when a probe first spoke, and first failed
+DRIFT_SECONDS = 60.0
+SEND_SECONDS = 0.1  # from the journal to the network
+
+
+class Surroundings(Protocol):
+    """What a host needs of its world."""
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None: ...
+    def now(self) -> datetime: ...
+    def flush(self, agent: Agent) -> None: ...
+
+
+@dataclass(slots=True)
+class Entry:
+    """A report in the journal, and the twin as it was before it."""
+
+    event: AgentEvent
+    before: HostRecord
+
+
+@dataclass(slots=True)
+class Luck:
+    """What will go wrong with one order, drawn when it is taken."""
+
+    rejects: bool
+    activation_fails: bool
+    defers: bool
+    probe_fails: bool
+    probe_flaps: bool
+    rollback_fails: bool
+    dies: bool
+
+    @classmethod
+    def drawn(cls, rates: Rates, random: Random) -> Luck:
+        return cls(*(random.random() < getattr(rates, name) for name in cls.__slots__))
+
+
+@dataclass
+class Agent:
+    """One host. Disk: ``running``, ``twins``, ``journal``. The rest is gone with a crash."""
+
+    host_id: str
+    rates: Rates
+    random: Random
+    world: Surroundings
+    base: str = ""  # what runs before anything of ours; empty: nothing
+    running: dict[str, str] = field(default_factory=dict)  # channel → closure
+    twins: dict[str, HostRecord] = field(default_factory=dict)
+    journal: deque[Entry] = field(default_factory=deque)
+    luck: dict[str, Luck] = field(default_factory=dict)
+    online: bool = True
+    dead: bool = False
+    lives: int = 0  # what was under way in an earlier life does not happen
+
+    # ── orders ──
+
+    @property
+    def busy(self) -> bool:
+        """Whether it works on an order."""
+        return bool(self.journal) or any(
+            twin.state in (HostState.ACTIVATING, HostState.SOAKING) or pilot.is_rolling_back(twin)
+            for twin in self.twins.values()
+        )
+
+    def take(self, order: QueuedDispatch) -> None:
+        """Acknowledge an order. The switch starts when the acknowledgement was accepted."""
+        before = self.twins.get(order.rollout_id)
+        try:
+            twin = pilot.taken(order, before, self.world.now())
+        except Refused:
+            return  # it has had this order
+        if twin is before:
+            return
+        self._unstage(order)
+        self.twins[order.rollout_id] = twin
+        self.luck[order.rollout_id] = luck = Luck.drawn(self.rates, self.random)
+        if luck.rejects:
+            self._say(order.rollout_id, DispatchReject, reason="the signature does not verify")
+            return
+        self._say(
+            order.rollout_id,
+            DispatchAck,
+            current_closure_at_dispatch=self.running.get(order.channel, self.base),
+            target_closure=order.target_closure,
+        )
+
+    def _unstage(self, order: QueuedDispatch) -> None:
+        """What waits for a reboot on this channel gives way to the newer order."""
+        for rollout_id, twin in list(self.twins.items()):
+            staged = twin.state is HostState.DEFERRED and twin.channel == order.channel
+            if staged and rollout_id != order.rollout_id:
+                del self.twins[rollout_id]
+
+    def accepted(self, entry: Entry) -> None:
+        """The control plane has this report, durably."""
+        if isinstance(entry.event, DispatchAck):
+            self._act(entry.event.rollout_id, (FireSwitch(entry.event.target_closure),))
+
+    def refused(self, entry: Entry, error: TidegateError) -> None:
+        """It will never be taken: so much for what we said since."""
+        rollout_id = entry.event.rollout_id
+        self.journal = deque(item for item in self.journal if item.event.rollout_id != rollout_id)
+        state = str(error.facts.get("state", ""))
+        twin, effects = pilot.given_up(entry.before, entry.event, state, self.world.now())
+        if twin is None:
+            self.twins.pop(rollout_id, None)
+        else:
+            self.twins[rollout_id] = twin
+            self._act(rollout_id, effects)
+
+    # ── life ──
+
+    def crash(self) -> None:
+        """Lose what is in memory, and start again from disk."""
+        self.lives += 1
+        self.world.after(self.random.uniform(1.0, 30.0), self.resume)
+
+    def recover(self, rates: Rates) -> None:
+        """From now on everything goes well."""
+        self.rates = rates
+        self.online = True
+        for luck in self.luck.values():
+            luck.dies = luck.activation_fails = luck.probe_fails = luck.rollback_fails = False
+        if self.dead:
+            self.dead = False
+            self.lives += 1
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on from whatever state the disk shows."""
+        if self.dead:
+            return
+        unsent = {item.event.rollout_id for item in self.journal if _is_ack(item.event)}
+        for rollout_id, twin in list(self.twins.items()):
+            if twin.state is HostState.ACTIVATING and rollout_id not in unsent:
+                self._switch(rollout_id)
+            elif twin.state is HostState.DEFERRED:
+                self._after(self.rates.reboot.draw(self.random), partial(self._switch, rollout_id))
+            elif twin.state is HostState.SOAKING:
+                self._probe(rollout_id)
+            elif pilot.is_rolling_back(twin):
+                self._roll_back(rollout_id)
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        life = self.lives
+
+        def alive() -> None:
+            if life == self.lives and not self.dead:
+                action()
+
+        self.world.after(seconds, alive)
+
+    # ── acting on effects ──
+
+    def _say(self, rollout_id: str, kind: type[AgentEvent], **members: Any) -> bool:
+        """Put a report into the journal; whether the machine lets us say it now."""
+        before = self.twins[rollout_id]
+        try:
+            twin, event, effects = pilot.say(before, kind, self.world.now(), **members)
+        except Refused:
+            return False
+        self._record(before, twin, event, effects)
+        return True
+
+    def _record(
+        self, before: HostRecord, twin: HostRecord, event: AgentEvent, effects: Sequence[Effect]
+    ) -> None:
+        self.twins[event.rollout_id] = twin
+        self.journal.append(Entry(event, before))
+        self.world.after(SEND_SECONDS, lambda: self.world.flush(self))
+        if not _is_ack(event):
+            self._act(event.rollout_id, effects)
+
+    def _act(self, rollout_id: str, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case FireSwitch():
+                    self._switch(rollout_id)
+                case FireRollbackTo():
+                    self._roll_back(rollout_id)
+                case ResetProbeCache():
+                    self._declare(rollout_id)
+                case _:
+                    pass  # the control plane's
+
+    def _switch(self, rollout_id: str) -> None:
+        luck = self.luck[rollout_id]
+        if luck.dies:
+            self.dead = True
+            return
+        self._say(rollout_id, ActivationStarted, switch_method="simulated")
+        seconds = self.rates.activation.draw(self.random)
+        self._after(seconds, lambda: self._switched(rollout_id, luck))
+
+    def _switched(self, rollout_id: str, luck: Luck) -> None:
+        twin = self.twins.get(rollout_id)
+        if twin is None:
+            return
+        if luck.activation_fails:
+            self._say(rollout_id, ActivationFailed, exit_code=1, stderr_tail="it did not start")
+            return
+        if luck.defers:
+            luck.defers = False
+            if self._say(rollout_id, ActivationDeferred, component="kernel"):
+                self._after(
+                    self.rates.reboot.draw(self.random), lambda: self._switched(rollout_id, luck)
+                )
+            return
+        self.running[twin.channel] = twin.target_closure
+        if self.random.random() < self.rates.agent_crashes:
+            self.crash()  # before it could say so
+            return
+        self._say(rollout_id, ActivationCompleted, observed_current_closure=twin.target_closure)
+
+    def _declare(self, rollout_id: str) -> None:
+        if self._say(rollout_id, ProbeTopologyDeclared, probes=PROBES):
+            self._probe(rollout_id)
+
+    def _probe(self, rollout_id: str) -> None:
+        """The first words of the probes, and a tick from then on."""
+        luck = self.luck[rollout_id]
+        bad = luck.probe_fails or luck.probe_flaps
+        self._after(
+            self.rates.probe.draw(self.random), lambda: self._result(rollout_id, "http", bad)
+        )
+        self._after(
+            self.rates.probe.draw(self.random), lambda: self._result(rollout_id, "disk", bad)
+        )
+        if luck.probe_flaps and not luck.probe_fails:
+            self._after(FLAP_SECONDS, lambda: self._result(rollout_id, "http", False))
+        self._after(TICK_SECONDS, lambda: self._tick(rollout_id))
+
+    def _result(self, rollout_id: str, name: str, bad: bool) -> None:
+        twin = self.twins.get(rollout_id)
+        if twin is None or twin.state is not HostState.SOAKING or name not in twin.probes:
+            return
+        status = ProbeStatus.FAIL if bad else ProbeStatus.PASS
+        if twin.probes[name].status is status:
+            return  # unchanged: not said again
+        reason = "503" if bad else None
+        mode = twin.probes[name].mode
+        if twin.probe_observed_first_at is None and self.random.random() < CHATTY:
+            self._say(rollout_id, ProbeObservedFirst, probe_name=name, mode=mode)
+        self._say(
+            rollout_id,
+            ProbeResult,
+            probe_name=name,
+            mode=mode,
+            status=status,
+            failure_reason=reason,
+        )
+        first = bad and mode is ProbeMode.ENFORCE and twin.probe_failure_first_at is None
+        if first and self.random.random() < CHATTY:
+            self._say(rollout_id, ProbeFailureFirst, probe_name=name, mode=mode)
+
+    def _tick(self, rollout_id: str) -> None:
+        twin = self.twins.get(rollout_id)
+        if twin is None or twin.state is not HostState.SOAKING:
+            return
+        said = pilot.tick(twin, self.world.now())
+        if said is not None:
+            self._record(twin, *said)
+            self._drift(rollout_id)
+        if self.twins[rollout_id].state is HostState.SOAKING:
+            self._after(TICK_SECONDS, lambda: self._tick(rollout_id))
+
+    def _drift(self, rollout_id: str) -> None:
+        """Somebody works on the host by hand, after it converged."""
+        twin = self.twins[rollout_id]
+        if twin.state is HostState.CONVERGED and self.random.random() < self.rates.drifts:
+            self._after(DRIFT_SECONDS, lambda: self.running.update({twin.channel: "by hand"}))
+
+    def _roll_back(self, rollout_id: str) -> None:
+        seconds = self.rates.rollback.draw(self.random)
+        self._after(seconds, lambda: self._rolled_back(rollout_id))
+
+    def _rolled_back(self, rollout_id: str) -> None:
+        twin = self.twins.get(rollout_id)
+        if twin is None or not pilot.is_rolling_back(twin):
+            return
+        if self.luck[rollout_id].rollback_fails:
+            self._say(rollout_id, RollbackFailed, phase="switch", exit_code=1)
+            return
+        prior = twin.current_closure_at_dispatch or ""
+        self.running[twin.channel] = prior
+        self._say(rollout_id, RollbackComplete, reverted_to_closure=prior)
+
+
+def _is_ack(event: AgentEvent) -> bool:
+    return isinstance(event, DispatchAck)

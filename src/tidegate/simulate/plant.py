@@ -1,0 +1,158 @@
+"""The control plane of a simulation: the production parts, in one thread, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+from tidegate.clock import ManualClock
+from tidegate.control.blobs import Blobs
+from tidegate.control.deliveries import Deliveries
+from tidegate.control.dispatch import Dispatcher
+from tidegate.control.due import Due
+from tidegate.control.lanes import Lanes
+from tidegate.control.promotion import Promotions
+from tidegate.control.runtime import Control, Outcome
+from tidegate.control.sights import Sights
+from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
+from tidegate.domain.hosts.facts import AgentEvent
+from tidegate.domain.rollouts.reports import ObserveHost, ReportEvent, observe_host, report_event
+from tidegate.errors import TidegateError
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import Commit, Meta, Receipt
+from tidegate.kernel.records import Records
+from tidegate.kernel.store import Store
+
+HEARTBEAT_KEPT = timedelta(seconds=60)  # how exactly it is known when a host was heard
+SILENCE_SECONDS = 600  # simulated hosts poll rarely when nothing happens
+
+Observer = Callable[[Commit], None]
+
+
+class Inline(Executor):
+    """Runs what it is given at once, in the thread that gives it."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class Bodies:
+    """Blobs in memory: plans, for the length of a simulation."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, bytes] = {}
+
+    def put(self, content: Any) -> str:
+        body = content if isinstance(content, bytes) else b"".join(content)
+        digest = f"sha256:{sha256(body).hexdigest()}"
+        self._bodies[digest] = body
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        return self._bodies[digest]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a simulation does not {name} blobs")
+
+
+class Plant:
+    """Everything that a server runs, over one store. ``restart`` forgets all but the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        folds: Folds,
+        clock: ManualClock,
+        blobs: Blobs,
+        observe: Observer,
+        wake: Callable[[Sequence[str]], None],
+    ) -> None:
+        self.store = store
+        self.folds = folds
+        self.clock = clock
+        self.blobs = blobs
+        self._observe = observe
+        self._wake = wake
+        self.restart()
+
+    def restart(self) -> None:
+        """As after a crash: caches, lanes and leases in memory are gone, rows are not."""
+        self.control = Control(
+            self.store,
+            self.folds,
+            self.submit,
+            clock=self.clock,
+            sleep=lambda seconds: None,
+            jitter=lambda: 0.0,
+        )
+        self.lanes = Lanes(
+            self.store,
+            self.folds,
+            self.submit,
+            clock=self.clock,
+            monotonic=lambda: 0.0,
+            sleep=lambda seconds: None,
+            jitter=lambda: 0.0,
+            threads=Inline(),
+        )
+        self.sights = Sights(self.store, self.blobs)
+        self.promotions = Promotions(self.control, self.sights, self.blobs)
+        self.dispatcher = Dispatcher(self.lanes, self.sights, self.clock, self._wake)
+        self.deliveries = Deliveries(self.store, self.submit, self.clock)
+        self.due = Due(
+            self.store, self.control, self.lanes, self.clock, silence_seconds=SILENCE_SECONDS
+        )
+
+    def submit(self, commit: Commit) -> Future[Receipt]:
+        future: Future[Receipt] = Future()
+        (outcome,) = self.store.commit(commit)
+        if isinstance(outcome, TidegateError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+            self._observe(commit)
+        return future
+
+    # ── what agents ask ──
+
+    def report(self, *events: AgentEvent) -> list[Outcome | TidegateError]:
+        """Each report's own answer, in their order. All are of one rollout."""
+        rollout_id = events[0].rollout_id
+        reports = [
+            (
+                report_event,
+                ReportEvent(rollout_id=rollout_id, host_id=event.host_id, event=event),
+                Meta(actor=f"host_{event.host_id}"),
+            )
+            for event in events
+        ]
+        return [_answer(future) for future in self.lanes.record_all(rollout_id, reports)]
+
+    def observed(self, rollout_id: str, host_id: str, closure: str) -> None:
+        """A heartbeat says what runs."""
+        command = ObserveHost(rollout_id=rollout_id, host_id=host_id, current_closure=closure)
+        _answer(self.lanes.record(rollout_id, observe_host, command))
+
+    def heard(self, host_id: str) -> None:
+        """The host polled: it is there."""
+        now = self.clock()
+        records = Records(self.store, self.clock)
+        known = records.find(LIVENESS.name, host_id)
+        if known is not None and now - known.value.last_seen_at < HEARTBEAT_KEPT:
+            return
+        records.save(LIVENESS.name, host_id, Liveness(host_id=host_id, last_seen_at=now))
+        found = self.sights.row(host_key(host_id), Host)
+        if found is not None and found.row.silent_since is not None:
+            self.due.heard(host_id)
+
+
+def _answer(future: Future[Outcome]) -> Outcome | TidegateError:
+    try:
+        return future.result()
+    except TidegateError as error:
+        return error

@@ -1,0 +1,87 @@
+"""What a simulated world is made of, and how it ended."""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.hosts.states import OnFailure
+from tidegate.simulate.rates import ROUGH, Rates
+
+WAVES = (
+    WaveSpec(name="canary", percent=10, soak_seconds=60),
+    WaveSpec(name="half", percent=50, soak_seconds=30),
+    WaveSpec(name="rest"),
+)
+RETENTION_SECONDS = 86_400
+LARGE_EVERY = 50  # seeds; the others have small fleets
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """A channel of the scenario."""
+
+    channel: str
+    selector: str
+    policy: ChannelPolicy
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """What a world is made of."""
+
+    seed: int
+    hosts: int = 20
+    channels: tuple[Lane, ...] = (
+        Lane(channel="web-stable", selector="*", policy=ChannelPolicy(waves=WAVES)),
+    )
+    budgets: dict[str, int] = {}  # selector → how many at once
+    releases: int = 2
+    rates: Rates = ROUGH
+    hours: float = 0.6  # with faults; then they end, and everything settles
+    restless: bool = True  # the operator freezes, holds, pauses, enrolls and retires
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """How a simulation went."""
+
+    seed: int
+    events: int
+    host_events: int
+    states: dict[str, str]  # rollout → state
+    trace: str  # digest of every position, type and body
+    seconds: float  # virtual
+    types: frozenset[str]  # of facts that occurred
+    entered: frozenset[str]  # states that some rollout entered
+
+
+def drawn(seed: int) -> Scenario:
+    """The scenario of a seed: policies, channels, edges and budgets of all kinds."""
+    random = Random(f"scenario {seed}")
+    hosts = random.randint(60, 200) if seed % LARGE_EVERY == LARGE_EVERY - 1 else 20
+    policy = ChannelPolicy(
+        waves=_waves(random),
+        on_failure=random.choice([OnFailure.ROLLBACK, OnFailure.ROLLBACK, OnFailure.HALT]),
+        offline_grace_seconds=random.choice([None, 300, 900]),
+        retention_seconds=random.choice([900, RETENTION_SECONDS]),
+        host_edges=(HostEdge("web-000", "web-002"),) if random.random() < 0.3 else (),
+    )
+    if random.random() < 0.7:
+        channels: tuple[Lane, ...] = (Lane(channel="web-stable", selector="*", policy=policy),)
+    else:
+        first = ChannelPolicy(waves=_waves(random), retention_seconds=RETENTION_SECONDS)
+        after = ChannelPolicy(
+            waves=_waves(random), edges=("web-a",), retention_seconds=RETENTION_SECONDS
+        )
+        channels = (
+            Lane(channel="web-a", selector="zone=a", policy=first),
+            Lane(channel="web-b", selector="zone=b", policy=after),
+        )
+    budgets = random.choice([{}, {"*": max(2, hosts // 3)}, {"*": hosts // 2, "zone=a": 3}])
+    releases = random.choice([1, 1, 2])
+    return Scenario(seed=seed, hosts=hosts, channels=channels, budgets=budgets, releases=releases)
+
+
+def _waves(random: Random) -> tuple[WaveSpec, ...]:
+    tolerant = WaveSpec(name="rest", failures_max_percent=random.choice([None, 10, 30]))
+    return random.choice([WAVES, (*WAVES[:2], tolerant), (tolerant,), ()])

@@ -1,0 +1,320 @@
+"""Watches a simulation: every fact is folded a second time, and the invariants hold after each.
+
+    commit ──▶ its events from the feed ──▶ shadow rows ──▶ equal to the live rows that it touched
+                                       └──▶ a plain model of hosts ──▶ invariants
+
+The model counts hosts one by one, as the machines do not: what they say by tallies is compared
+with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import QuarantineLifted
+from tidegate.domain.fleet.rows import BUDGETS, Budget
+from tidegate.domain.hosts.facts import (
+    DeadlineExpired,
+    DispatchReserved,
+    HostJoined,
+    HostSkipped,
+    HostStateChanged,
+    RollbackComplete,
+    RollbackFailed,
+)
+from tidegate.domain.hosts.machine import WAIVED
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
+from tidegate.domain.hosts.states import ENDED, IN_FLIGHT, SETTLED, HostState
+from tidegate.domain.rollouts.facts import (
+    OperatorClearance,
+    RetentionExpired,
+    RolloutHalted,
+    RolloutOpened,
+    RolloutTerminal,
+    RolloutTransitioned,
+    SuccessorOpened,
+    WaveAdvanced,
+)
+from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
+from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import Commit, Event, Key
+from tidegate.kernel.replay import Replay
+from tidegate.kernel.store import Store
+
+PAGE = 1_000
+_GOING_ON = frozenset({HostState.SOAKING})  # with its reboot a deferred host soaks
+
+
+class Violation(AssertionError):
+    """Something that must hold does not."""
+
+
+@dataclass(slots=True)
+class HostModel:
+    """One host in one rollout, as the facts tell."""
+
+    wave: int
+    state: HostState
+    late: bool = False
+    left: bool = False
+    was_settled: bool = False  # a deferred host lets its wave go on, and then reboots
+
+
+@dataclass
+class RolloutModel:
+    """A rollout, host by host."""
+
+    channel: str
+    closure: str
+    planned: tuple[int, ...]  # hosts per wave
+    hosts: dict[str, HostModel] = field(default_factory=dict)
+    gone: Counter[int] = field(default_factory=Counter)  # left without an order, per wave
+    state: RolloutState = RolloutState.OPENING
+    wave: int = 0
+    halted: bool = False
+    terminals: int = 0
+    ever_terminal: bool = False
+
+    def counted(self, *states: HostState) -> int:
+        return sum(
+            host.state in states for host in self.hosts.values() if not (host.left or host.late)
+        )
+
+    def unsettled(self, wave: int) -> int:
+        """Hosts of this wave and those before it that are not settled."""
+        planned = sum(self.planned[: wave + 1])
+        left = sum(count for number, count in self.gone.items() if number <= wave)
+        settled = sum(
+            host.left or host.was_settled
+            for host in self.hosts.values()
+            if host.wave <= wave and not host.late
+        )
+        return planned - left - settled
+
+
+class Watch:
+    """Sees every commit of a simulation, right after it landed.
+
+    Raises, from ``see``:
+        Violation.
+    """
+
+    def __init__(self, store: Store, folds: Folds) -> None:
+        self._store = store
+        self._folds = folds
+        self._shadow = Replay(folds)
+        self.rollouts: dict[str, RolloutModel] = {}
+        self.quarantined: set[tuple[str, str]] = set()
+        self.events = 0
+        self.host_events = 0
+        self.types: set[str] = set()
+        self.entered: set[str] = set()
+
+    def see(self, commit: Commit) -> None:
+        """Fold the commit's facts again and hold its rows and meaning to the rules."""
+        if not commit.facts:
+            return
+        touched: dict[Key, None] = {}
+        page = self._store.feed(after=self._shadow.position, limit=PAGE).events
+        for event in page:
+            value = self._folds.vocabulary.value(event)
+            touched.update(dict.fromkeys(self._folds.keys(value)))
+            self._shadow.step(event)
+            self._learn(value, event)
+        self._compare_rows(touched)
+        for rollout_id in {
+            getattr(self._folds.vocabulary.value(e), "rollout_id", "") for e in page
+        }:
+            if rollout_id in self.rollouts:
+                self._hold(rollout_id)
+        self._hold_budgets(touched)
+
+    def _compare_rows(self, touched: dict[Key, None]) -> None:
+        _demand(not self._shadow.differences, lambda: str(self._shadow.differences[:3]))
+        keys = tuple(touched)
+        for key, found in zip(keys, self._store.get(*keys), strict=True):
+            wanted = self._shadow.record(key) if key in self._shadow.rows else None
+            if found != wanted:
+                raise Violation(f"{key}: the row is {found}, the log says {wanted}")
+
+    # ── the model ──
+
+    def _learn(self, value: Struct, event: Event) -> None:
+        self.events += 1
+        self.types.add(event.type)
+        self.host_events += event.kind in ("agent_event", "host_event")
+        match value:
+            case RolloutOpened():
+                active = [m for m in self.rollouts.values() if m.channel == value.channel]
+                over = (RolloutState.SUPERSEDED, RolloutState.PRUNED)
+                _demand(all(m.state in over for m in active), lambda: "R7: two rollouts at once")
+                planned = tuple(wave.hosts for wave in value.waves)
+                self.rollouts[value.rollout_id] = RolloutModel(
+                    value.channel, value.target_closure, planned
+                )
+            case DispatchReserved():
+                self._learn_order(value)
+            case HostJoined():
+                model = self.rollouts[value.rollout_id]
+                before = model.hosts.get(value.host_id)
+                if before is not None and before.left:
+                    model.gone[before.wave] += 1  # it is back, late: it counts apart
+                model.hosts[value.host_id] = HostModel(value.wave, HostState.PENDING, value.late)
+            case HostStateChanged():
+                self._learn_move(value)
+            case HostSkipped():
+                self._learn_skip(value)
+            case RollbackComplete() | RollbackFailed() | DeadlineExpired():
+                if value.channel and not self._only_expired(value):
+                    self.quarantined.add((value.channel, value.target_closure))
+            case QuarantineLifted():
+                self.quarantined.discard((value.channel, value.closure_hash))
+            case _:
+                self._learn_rollout(value)
+
+    def _only_expired(self, value: Struct) -> bool:
+        return isinstance(value, DeadlineExpired) and value.deadline != "rollback"
+
+    def _learn_order(self, value: DispatchReserved) -> None:
+        model = self.rollouts[value.rollout_id]
+        pair = (value.channel, value.target_closure)
+        _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
+        _demand(not model.halted or value.late, lambda: "R9: an order while halted")
+        if value.late:
+            _demand(model.ever_terminal, lambda: "a late host before the rollout is through")
+            return
+        _demand(value.wave <= model.wave, lambda: "R8: an order beyond the cursor")
+        before = model.unsettled(value.wave - 1) if value.wave else 0
+        _demand(before == 0, lambda: f"RO-12: {before} hosts before wave {value.wave} unsettled")
+
+    def _learn_move(self, value: HostStateChanged) -> None:
+        model = self.rollouts[value.rollout_id]
+        host = model.hosts[value.host_id]
+        _demand(host.state is value.from_, lambda: f"H8: it was {host.state}, not {value.from_}")
+        absorbed = value.from_ in ENDED and value.to is not HostState.PENDING
+        _demand(not absorbed or value.to is value.from_, lambda: f"H5: {value.from_} moved")
+        entered = value.to is HostState.ACTIVATING
+        _demand(not (entered and model.halted and not value.late), lambda: "R9: a switch")
+        host.state = value.to
+        host.was_settled = value.to in SETTLED or (host.was_settled and value.to in _GOING_ON)
+        record = self._record(value.rollout_id, value.host_id)
+        if record is not None and record.state is HostState.CONVERGED is value.to:
+            self._hold_converged(record)
+
+    def _record(self, rollout_id: str, host_id: str) -> HostRecord | None:
+        key = Key(HOST_RECORDS.name, record_id(rollout_id, host_id))
+        (row,) = self._store.get(key)
+        return None if row is None else codec.decode(row.data, HostRecord)
+
+    def _hold_converged(self, record: HostRecord) -> None:
+        _demand(record.current_closure == record.target_closure, lambda: "H1: another closure")
+        due, at = record.soak_due_at, record.converged_at
+        completed = record.activation_completed_at
+        _demand(due is not None and at is not None and at >= due, lambda: "H1: the soak")
+        _demand(completed is not None and due is not None and due >= completed, lambda: "H9")
+        soaked = completed is not None and due is not None
+        seconds = (due - completed).total_seconds() if soaked and due and completed else -1
+        _demand(seconds == record.policy.soak_seconds, lambda: "D5: soak runs from activation")
+        _demand(record.topology_declared_at is not None, lambda: "H1: no topology")
+        for probe in record.probes.values():
+            passed = probe.status == "pass" and probe.last_pass_at is not None
+            fresh = passed and completed is not None and probe.last_pass_at >= completed  # type: ignore[operator]
+            _demand(probe.mode != "enforce" or fresh, lambda: "H1, H6: a probe has not passed")
+
+    def _learn_skip(self, value: HostSkipped) -> None:
+        model = self.rollouts[value.rollout_id]
+        host = model.hosts.get(value.host_id)
+        if host is None or value.state is None:
+            model.gone[value.wave] += 1
+            if host is not None:
+                model.hosts.pop(value.host_id)
+        else:
+            host.left = True
+        if value.reason == WAIVED and not model.counted(HostState.FAILED, HostState.REVERTED):
+            model.halted = False  # the last one that halted it is out of the count
+
+    def _learn_rollout(self, value: Struct) -> None:
+        model = self.rollouts.get(getattr(value, "rollout_id", ""))
+        match value:
+            case RolloutHalted() if model:
+                model.halted = True
+            case OperatorClearance(mode=mode) if model:
+                model.halted = mode is Clearance.WAIVE and model.halted
+            case WaveAdvanced(to_wave=wave) if model:
+                _demand(not model.halted, lambda: "R9: a wave while halted")
+                _demand(wave == model.wave + 1, lambda: "R4: the cursor moves by one")
+                _demand(model.unsettled(model.wave) == 0, lambda: "RO-12: a wave too early")
+                model.wave = wave
+            case RolloutTerminal() if model:
+                model.terminals += 1
+                _demand(model.terminals == 1, lambda: "two RolloutTerminal")
+            case RolloutTransitioned() if model:
+                _demand(model.state is value.from_ or value.from_ is None, lambda: "R5")
+                model.state = value.to
+                self.entered.add(value.to)
+                model.ever_terminal |= value.to is RolloutState.TERMINAL
+                if value.to is RolloutState.FAILED:
+                    model.halted = True
+            case SuccessorOpened():
+                pass
+            case RetentionExpired() if model:
+                pass
+
+    # ── invariants ──
+
+    def _hold(self, rollout_id: str) -> None:
+        model = self.rollouts[rollout_id]
+        (row,) = self._store.get(Key(TALLIES.name, rollout_id))
+        assert row is not None, "an opened rollout has its tally"
+        tally = codec.decode(row.data, RolloutTally)
+        _demand(tally.state is model.state, lambda: f"{tally.state} is not {model.state}")
+        _demand(tally.current_wave == model.wave, lambda: "the cursor is not in the log")
+        for number, wave in enumerate(tally.waves):
+            states = Counter(
+                host.state
+                for host in model.hosts.values()
+                if host.wave == number and not (host.left or host.late)
+            )
+            # A cancelled order takes its host out of the tally's count, not out of ours.
+            for state, count in wave.states.items():
+                if state is not HostState.PENDING and states[state] != count:
+                    raise Violation(f"wave {number}: {count} {state} counted, {states[state]} are")
+        self._hold_state(model)
+        model.halted = tally.halted_at is not None or model.state is RolloutState.FAILED
+
+    def _hold_state(self, model: RolloutModel) -> None:
+        match model.state:
+            case RolloutState.TERMINAL:
+                last = len(model.planned) - 1
+                _demand(model.unsettled(last) == 0, lambda: "R6: an unsettled host")
+                others = model.counted(*(frozenset(HostState) - {HostState.CONVERGED}))
+                _demand(others == 0, lambda: f"R6: {others} hosts did not converge")
+            case RolloutState.REVERTED:
+                flying = model.counted(*(IN_FLIGHT - {HostState.PENDING}))
+                _demand(flying == 0, lambda: f"RO-3: {flying} in flight in Reverted")
+                _demand(model.counted(HostState.REVERTED) > 0, lambda: "R10: none reverted")
+            case RolloutState.FAILED:
+                # One whose rollback was given up may come back late; the rollout stays Failed.
+                ended = model.counted(HostState.FAILED, HostState.REVERTED)
+                _demand(ended > 0, lambda: "R10: none failed")
+            case _:
+                pass
+
+    def _hold_budgets(self, touched: dict[Key, None]) -> None:
+        for key in touched:
+            if key.collection == BUDGETS.name:
+                (row,) = self._store.get(key)
+                budget = None if row is None else codec.decode(row.data, Budget)
+                if budget is not None and budget.in_flight > (budget.max_in_flight or 10**9):
+                    raise Violation(f"budget {budget.budget_id}: {budget.in_flight} in flight")
+
+
+def _demand(holds: bool, what: Callable[[], str]) -> None:
+    if not holds:
+        raise Violation(what())

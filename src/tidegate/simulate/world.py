@@ -1,0 +1,272 @@
+"""One simulated world: a clock, hosts, the network to the control plane, and an operator.
+
+heap of (when, what) ──▶ the clock jumps there ──▶ it happens ──▶ more to come
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from random import Random
+
+from tidegate.clock import ManualClock
+from tidegate.control.due import Tick
+from tidegate.domain.folds import FOLDS
+from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts.refusals import SequenceGap
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import TidegateError
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
+from tidegate.simulate.agents import Agent, Entry
+from tidegate.simulate.operator import LUNCH_SECONDS, PACKAGE, Operator
+from tidegate.simulate.plant import Bodies, Plant
+from tidegate.simulate.rates import CALM
+from tidegate.simulate.scenario import Ended, Scenario
+from tidegate.simulate.watch import Watch
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+PASS_SECONDS = 10.0
+IDLE_SECONDS = 60.0  # to the next pass, when the last one did nothing
+THOROUGH_EVERY = 3  # passes
+OPERATE_EVERY = 10  # passes
+SETTLE_HOURS = 12
+STEPS_MAX = 200_000
+BASE = f"sha256:{'f' * 64}"
+BATCH_MAX = 10  # reports of one message
+
+
+class World:
+    """A simulation. ``run`` it once."""
+
+    def __init__(
+        self, scenario: Scenario, store: Store | None = None, folds: Folds = FOLDS
+    ) -> None:
+        self.scenario = scenario
+        self.rates = scenario.rates
+        self.random = Random(scenario.seed)
+        self.clock = ManualClock(T0)
+        self.store = store or MemoryStore(folds.schema)
+        self.folds = folds
+        self.watch = Watch(self.store, folds)
+        self.plant = Plant(self.store, folds, self.clock, Bodies(), self.watch.see, self._ordered)
+        self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
+        self._count = 0
+        self._passes = 0
+        self._faults = True
+        self.agents: dict[str, Agent] = {}
+        self.gone: set[str] = set()
+        self.operator = Operator(self)
+
+    # ── time ──
+
+    def now(self) -> datetime:
+        return self.clock()
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._count += 1
+        when = self.now() + timedelta(microseconds=int(seconds * 1e6))
+        heapq.heappush(self._heap, (when, self._count, action))
+
+    def run(self) -> Ended:
+        """Live through it: with faults, then without, until nothing is left to happen.
+
+        Raises:
+            Violation: an invariant does not hold. AssertionError: it does not come to rest.
+        """
+        self._set_up()
+        self._until(T0 + timedelta(hours=self.scenario.hours))
+        self._heal()
+        self._until(self.now() + timedelta(hours=SETTLE_HOURS), self._is_settled)
+        self._settle()
+        found = differences(self.store, self.folds)
+        assert found == [], found[:3]
+        return self._ended()
+
+    def _until(self, end: datetime, done: Callable[[], bool] = lambda: False) -> None:
+        for _ in range(STEPS_MAX):
+            if not self._heap or self._heap[0][0] > end:
+                break
+            if done():
+                return
+            when, _, action = heapq.heappop(self._heap)
+            self.clock.now = max(when, self.now())
+            action()
+        else:
+            raise AssertionError(f"seed {self.scenario.seed}: more than {STEPS_MAX} steps")
+        self.clock.now = max(end, self.now())
+
+    # ── the beginning ──
+
+    def _set_up(self) -> None:
+        self.operator.set_up()
+        self.after(1.0, self.operator.promote)
+        self.after(PASS_SECONDS, self._pass)
+
+    def join(self, host_id: str) -> None:
+        """A host appears, with an agent on it."""
+        agent = Agent(host_id, self.rates if self._faults else CALM, self.random, self)
+        agent.base = self.random.choice(["", BASE, BASE])
+        agent.online = not self._faulty(self.rates.offline)
+        self.agents[host_id] = agent
+        self.after(self.random.uniform(0.0, 30.0), partial(self._poll, agent))
+
+    def leave(self, host_id: str) -> None:
+        """A host is gone for good."""
+        self.gone.add(host_id)
+        self.agents[host_id].dead = True
+
+    # ── the control plane ──
+
+    def _pass(self) -> None:
+        self._passes += 1
+        if self._faults and self.random.random() < self.rates.server_crashes:
+            self.plant.restart()
+            self.plant.deliveries.refill()
+        tick = self.plant.due.tick()
+        done = self.plant.dispatcher.run_pass(thorough=self._passes % THOROUGH_EVERY == 0)
+        if self._passes % OPERATE_EVERY == 0:
+            self.operator.look(restless=self._faults and self.scenario.restless)
+        idle = tick == Tick() and not (done.ordered or done.skipped or done.cancelled)
+        self.after(IDLE_SECONDS if idle else PASS_SECONDS, self._pass)
+
+    # ── the network ──
+
+    def _ordered(self, hosts: Sequence[str]) -> None:
+        """Hosts that wait in a long poll hear of their order at once."""
+        for host_id in hosts:
+            agent = self.agents[host_id]
+            self.after(self.random.uniform(0.1, 2.0), partial(self._ask, agent))
+
+    def _poll(self, agent: Agent) -> None:
+        """The agent's own rhythm: brisk while it has something to say, slow otherwise."""
+        if agent.dead:
+            return
+        span = self.rates.poll if agent.journal else self.rates.idle
+        self.after(span.draw(self.random), partial(self._poll, agent))
+        if self._faulty(self.rates.offline):
+            agent.online = False
+            self.after(self.rates.absence.draw(self.random), partial(self._back, agent))
+        if self._faulty(self.rates.agent_crashes):
+            agent.crash()
+        self._ask(agent)
+
+    def _ask(self, agent: Agent) -> None:
+        if agent.dead or not agent.online:
+            return
+        self.plant.heard(agent.host_id)
+        self._heartbeat(agent)
+        if agent.busy:
+            self.flush(agent)
+            return
+        order = self.plant.deliveries.poll(agent.host_id)
+        if order is not None and not self._faulty(self.rates.lost):
+            agent.take(order)
+
+    def _back(self, agent: Agent) -> None:
+        agent.online = True
+        self._ask(agent)
+
+    def _heartbeat(self, agent: Agent) -> None:
+        for rollout_id, twin in agent.twins.items():
+            running = agent.running.get(twin.channel)
+            if running and not agent.journal and self.random.random() < 0.2:
+                self.plant.observed(rollout_id, agent.host_id, running)
+
+    def flush(self, agent: Agent) -> None:
+        """Send what the journal holds, the oldest first, until something goes wrong."""
+        while agent.journal and agent.online and not agent.dead:
+            if self._faulty(self.rates.lost):
+                return
+            batch = self._batch(agent)
+            if self._faulty(self.rates.reordered):
+                self.random.shuffle(batch)
+            answers = self.plant.report(*(entry.event for entry in batch))
+            if self._faulty(self.rates.duplicated):
+                self.plant.report(*(entry.event for entry in batch))
+            if self._faulty(self.rates.unanswered):
+                return
+            if not all(map(self._answered, [agent] * len(batch), batch, answers)):
+                return
+
+    def _batch(self, agent: Agent) -> list[Entry]:
+        rollout_id = agent.journal[0].event.rollout_id
+        batch: list[Entry] = []
+        for entry in agent.journal:
+            if entry.event.rollout_id != rollout_id or len(batch) == BATCH_MAX:
+                break
+            batch.append(entry)
+        return batch
+
+    def _answered(self, agent: Agent, entry: Entry, answer: object) -> bool:
+        """What the agent makes of an answer; whether it may go on to the next one."""
+        if not isinstance(answer, TidegateError):
+            if entry in agent.journal:
+                agent.journal.remove(entry)
+                agent.accepted(entry)
+            return True
+        if isinstance(answer, SequenceGap) or answer.code in pilot.WAITS:
+            return False  # the one before it was not taken: send again
+        if entry in agent.journal:
+            agent.refused(entry, answer)
+        return False
+
+    def _faulty(self, rate: float) -> bool:
+        return self._faults and self.random.random() < rate
+
+    # ── the end ──
+
+    def _heal(self) -> None:
+        """No more faults: whoever is still there comes back and is well. One more release."""
+        self._faults = False
+        for host_id, agent in self.agents.items():
+            if host_id in self.gone:
+                continue
+            agent.recover(CALM)
+            self._poll(agent)
+        self.after(LUNCH_SECONDS, self.operator.tidy_up)
+        self.after(2 * LUNCH_SECONDS, self.operator.promote)
+
+    def _is_settled(self) -> bool:
+        return not self._unsettled()
+
+    def _unsettled(self) -> list[str]:
+        """What is not as the last release wants it."""
+        wanted = f"{PACKAGE}.{self.operator.releases}"
+        if self.operator.releases < self.scenario.releases + 1:
+            return ["the last release is not out yet"]
+        found = []
+        for seen in self.plant.sights.channels():
+            row = seen.row
+            if row.newest_state != "Terminal" or row.terminal_ref != wanted:
+                found.append(f"{row.newest_rollout_id} is {row.newest_state}")
+        for host_id, agent in self.agents.items():
+            if host_id not in self.gone and self.operator.wanted not in agent.running.values():
+                found.append(f"{host_id} runs {agent.running}")
+        return found
+
+    def _settle(self) -> None:
+        found = self._unsettled()
+        assert not found, f"seed {self.scenario.seed}: {found[:5]}"
+
+    def _ended(self) -> Ended:
+        trace = sha256()
+        after = 0
+        while page := self.store.feed(after=after, limit=1_000).events:
+            for event in page:
+                trace.update(f"{event.position} {event.type} ".encode() + event.body)
+            after = page[-1].position
+        return Ended(
+            seed=self.scenario.seed,
+            events=self.watch.events,
+            host_events=self.watch.host_events,
+            states={id: model.state.value for id, model in self.watch.rollouts.items()},
+            trace=trace.hexdigest(),
+            seconds=(self.now() - T0).total_seconds(),
+            types=frozenset(self.watch.types),
+            entered=frozenset(self.watch.entered),
+        )

@@ -1,0 +1,1 @@
+"""Seeded fleets against the production control plane: invariants at every commit."""
