@@ -28,16 +28,20 @@ SOURCE = ROOT / "src" / "tidegate"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
+    "config": {"errors"},
     "kernel": {"errors", "clock"},
     "engines": {"errors", "kernel"},
     "domain": {"errors", "kernel"},
-    "control": {"errors", "clock", "kernel", "domain"},
+    "control": {"errors", "clock", "config", "kernel", "domain"},
     "wire": {"errors", "domain"},
-    "api": {"errors", "kernel.model", "domain", "control", "wire"},
+    "api": {"errors", "config", "kernel.model", "domain", "control", "wire"},
     "agent": {"errors", "clock", "domain.hosts", "wire"},
-    "cli": {"errors", "wire"},
+    "cli": {"errors", "wire", "__version__"},
     "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
     "main": {"*"},
+    "commands": {"*"},  # start what main composes, or look at its data
+    "demo": {"*"},  # main's parts, with a fleet and people to play with them
+    "__main__": {"cli"},  # names what main composes, and imports none of it
 }
 # Third parties that only the named room may import; the rest is for all who need it.
 RESERVED: dict[str, set[str]] = {
@@ -50,7 +54,7 @@ RESERVED: dict[str, set[str]] = {
     "starlette": {"api", "main"},
     "uvicorn": {"api", "main"},
     "jinja2": {"api"},
-    "click": {"cli", "main"},
+    "click": {"cli", "main", "commands"},
     "rich": {"cli", "main"},
 }
 STDLIB_ONLY = {"errors", "clock"}

@@ -8,9 +8,18 @@ release       release_offers, known_releases, release_pins, release_matches
 scope         release_actual, release_events, release_evidence, release_commands
 outbox        outbox, outbox_deliveries, outbox_queues, outbox_drifts
 publication   publications, generations, publication_requests
+host          host_rollout_records, probe_failures, host_orders, dispatch_queue
+rollout       rollouts, rollout_tallies, rollout_gates, quarantined_closures
+channel       channels, rollout_incarnations, freezes
+fleet         hosts, fleet, budgets, host_liveness
+credential    enrollment_tokens, token_replay, cert_revocations
 lease         leases
+log           epochs
+access        installations, users, api_tokens, people, logins, credentials, token_secrets
+access        sessions, installation_ids
 
-Folds alone write them, but for leases, which are kept. A release is a published revision
+Folds alone write them, but for what is declared as kept: leases, the dispatch queue, liveness, and
+what access keeps of people and their secrets. A release is a published revision
 (``releases.offers``): the one place where packages and the registry meet.
 """
 
@@ -18,7 +27,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.domain import outbox, packages, publication, releases
+from tidegate.domain import (
+    access,
+    channels,
+    epochs,
+    fleet,
+    hosts,
+    outbox,
+    packages,
+    publication,
+    releases,
+    rollouts,
+)
 from tidegate.domain.releases import offers
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.leases import LEASES
@@ -27,14 +47,43 @@ from tidegate.kernel.records import REPAIRS
 from tidegate.kernel.store import Schema
 from tidegate.kernel.vocabulary import Vocabulary
 
-FACTS: Final = (*packages.FACTS, *releases.FACTS, *outbox.FACTS, *publication.FACTS, *REPAIRS)
-SLICES: Final = (*packages.SLICES, *releases.SLICES, *outbox.SLICES, *publication.SLICES)
+FACTS: Final = (
+    *access.FACTS,
+    *packages.FACTS,
+    *releases.FACTS,
+    *outbox.FACTS,
+    *publication.FACTS,
+    *hosts.FACTS,
+    *rollouts.FACTS,
+    *channels.FACTS,
+    *fleet.FACTS,
+    *epochs.FACTS,
+    *REPAIRS,
+)
+SLICES: Final = (
+    *access.SLICES,
+    *packages.SLICES,
+    *releases.SLICES,
+    *outbox.SLICES,
+    *publication.SLICES,
+    *hosts.SLICES,
+    *rollouts.SLICES,
+    *channels.SLICES,
+    *fleet.SLICES,
+    *epochs.SLICES,
+)
 COLLECTIONS: Final = (
+    *access.COLLECTIONS,
     *packages.COLLECTIONS,
     *offers.COLLECTIONS,
     *releases.COLLECTIONS,
     *outbox.COLLECTIONS,
     *publication.COLLECTIONS,
+    *hosts.COLLECTIONS,
+    *rollouts.COLLECTIONS,
+    *channels.COLLECTIONS,
+    *fleet.COLLECTIONS,
+    *epochs.COLLECTIONS,
     LEASES,
 )
 
@@ -46,7 +95,19 @@ def composed(*kept: Collection) -> Folds:
         InvalidDefinition.
     """
     schema = Schema(Vocabulary(FACTS, SLICES), (*COLLECTIONS, *kept))
-    folds = (*packages.FOLDS, *offers.FOLDS, *releases.FOLDS, *outbox.FOLDS, *publication.FOLDS)
+    folds = (
+        *access.FOLDS,
+        *packages.FOLDS,
+        *offers.FOLDS,
+        *releases.FOLDS,
+        *outbox.FOLDS,
+        *publication.FOLDS,
+        *hosts.FOLDS,
+        *rollouts.FOLDS,
+        *channels.FOLDS,
+        *fleet.FOLDS,
+        *epochs.FOLDS,
+    )
     return Folds(schema, folds)
 
 

@@ -1,0 +1,413 @@
+"""What agents ask and say: enrollment, sessions, orders, reports, heartbeats, content.
+
+An agent is told what its host shall run, fetches it by digest, and reports every step. Reports and
+polls are the hot routes: they run on the event loop, without a thread; a poll that finds nothing
+writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from tidegate.api.agent_auth import check_protocol, host_of
+from tidegate.api.problems import MEDIA, InvalidRequest, UnsupportedProtocol
+from tidegate.api.routing import AGENT, PUBLIC, Answer, Request, Route
+from tidegate.api.wakes import wakes_of
+from tidegate.control.blobs import BlobDamaged, BlobMissing
+from tidegate.control.deliveries import Deliveries
+from tidegate.control.enrollment import BadProof, ClockSkewed, Enrollment, manifest_key
+from tidegate.control.ingest import Heartbeat, Report, beat, reported, take_reports
+from tidegate.control.installation import Installation
+from tidegate.control.manifests import Manifest, Manifests, SignedManifest
+from tidegate.control.packing import manifest_of
+from tidegate.control.publisher import Publisher
+from tidegate.domain.fleet.claims import claims
+from tidegate.domain.fleet.credentials import KeyRevoked, TokenRefused, TokenReplayed
+from tidegate.domain.fleet.refusals import HostGone, HostIsEnrolled, HostNotFound
+from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, host_key
+from tidegate.domain.hosts.protocol import (
+    REPORTS_MAX,
+    WAIT_SECONDS_MAX,
+    Beat,
+    Enrolled,
+    Opened,
+    Order,
+    ReleaseContent,
+    ReleaseFile,
+    Reported,
+    ReportsAnswer,
+)
+from tidegate.domain.hosts.refusals import RolloutIsSuperseded
+from tidegate.domain.hosts.rows import QueuedDispatch
+from tidegate.domain.packages.content import DIGEST_PREFIX
+from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.rows import Revision
+from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.identity import ref_of
+from tidegate.errors import LeaseHeld, NotFound, TidegateError
+from tidegate.wire import FieldFault, Input, Nothing
+
+CHANNELS_MAX = 64  # whose closures a heartbeat names
+ROLLOUTS_MAX = 64
+BYTES: Final = "application/octet-stream"
+
+Hex64 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Proof = Annotated[str, Meta(pattern="^[0-9a-f]{128}$")]
+HostId = Annotated[str, Meta(min_length=1, max_length=128)]
+Time = Annotated[int, Meta(ge=0, le=10**11)]
+RolloutId = Annotated[str, Meta(min_length=1, max_length=300)]
+Closure = Annotated[str, Meta(max_length=256)]
+ChannelName = Annotated[str, Meta(min_length=1, max_length=63)]
+
+T = TypeVar("T")
+
+
+class Enroll(Input, frozen=True, kw_only=True):
+    token: Annotated[str, Meta(min_length=1, max_length=256)]
+    public_key: Hex64
+    proof: Proof
+
+
+class OpenSession(Input, frozen=True, kw_only=True):
+    host_id: HostId
+    time: Time
+    proof: Proof
+
+
+class Waiting(Input, frozen=True, kw_only=True):
+    wait: Annotated[int, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
+
+
+class Reports(Input, frozen=True, kw_only=True):
+    """One ``report``, whose fate is the status of the answer; or several, each with its own."""
+
+    report: dict[str, Any] | None = None
+    reports: Annotated[tuple[dict[str, Any], ...], Meta(max_length=REPORTS_MAX)] | None = None
+
+
+class Pulse(Input, frozen=True, kw_only=True):
+    agent_version: Annotated[str, Meta(max_length=64)] = ""
+    current_closures: Annotated[dict[ChannelName, Closure], Meta(max_length=CHANNELS_MAX)] = (
+        msgspec.field(default_factory=dict)
+    )  # channel → what runs
+    rollouts: Annotated[tuple[RolloutId, ...], Meta(max_length=ROLLOUTS_MAX)] = ()
+
+
+class ManifestPath(Input, frozen=True):
+    channel: ChannelName
+
+
+class ReleasePath(Input, frozen=True):
+    release_id: Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class BlobPath(Input, frozen=True):
+    release_id: Annotated[str, Meta(min_length=1, max_length=128)]
+    sha256: Hex64
+
+
+_TITLES: Final = {
+    404: "There is nothing to report to",
+    409: "The state of the host or its rollout refuses the report; it takes no number",
+    410: "The rollout is over; drop its reports",
+    422: "The report is none that agents send, or a member of it is wrong",
+}
+
+
+# ── at the door ───────────────────────────────────────────────────────────────────────────────────
+
+
+def enroll(request: Request[Nothing, Nothing, Enroll], installation: Installation) -> Answer:
+    """Trade a one-time token for the registration of a host's key."""
+    check_protocol(request.arrived.headers)
+    body = request.body
+    enrolled, outcome = Enrollment(installation).trade(body.token, body.public_key, body.proof)
+    return Answer(enrolled, position=outcome.position)
+
+
+def open_session(
+    request: Request[Nothing, Nothing, OpenSession], installation: Installation
+) -> Answer:
+    """Prove a host's key, get the MAC key of a session."""
+    check_protocol(request.arrived.headers)
+    body = request.body
+    return Answer(Enrollment(installation).open_session(body.host_id, body.time, body.proof))
+
+
+# ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def dispatch(
+    request: Request[Nothing, Waiting, Nothing], installation: Installation
+) -> Answer:
+    """The host's order; none: 204, at once or after the wait."""
+    host_id = host_of(request)
+    tail = request.server.tail
+    wakes = wakes_of(tail)
+    deliveries = Deliveries(installation.store, installation.control.submit, installation.clock)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.query.wait
+    while True:
+        woken = wakes.expect(host_id)  # before the look: what comes behind it is heard
+        try:
+            look = await _read(installation, partial(deliveries.next_look, host_id))
+            if look == 0:
+                order = await _in_thread(partial(deliveries.poll, host_id))
+                if order is not None:
+                    return Answer(_order(order))
+                look = None
+            left = deadline - loop.time()
+            if left <= 0 or tail.stopped or wakes.is_full:
+                return Answer(None)
+            await asyncio.wait((woken,), timeout=left if look is None else min(left, look))
+        finally:
+            wakes.forget(host_id, woken)
+
+
+def _order(queued: QueuedDispatch) -> Order:
+    release_id = ref_of(queued.rollout_id)
+    return Order(
+        rollout_id=queued.rollout_id,
+        host_id=queued.host_id,
+        attempt=queued.attempt,
+        channel=queued.channel,
+        wave=queued.wave,
+        target_closure=queued.target_closure,
+        policy=queued.policy,
+        release_id=release_id,
+        content=f"/v1/agent/releases/{release_id}",
+        enqueued_at=queued.enqueued_at,
+        last_event_seq=queued.last_event_seq,
+    )
+
+
+# ── reports ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def report(request: Request[Nothing, Nothing, Reports], installation: Installation) -> Answer:
+    """What happened on the host: durable when this answers. Repeats are accepted again."""
+    one, several = request.body.report, request.body.reports
+    if (one is None) == (several is None):
+        fault = FieldFault("body", "has report or reports, one of the two")
+        raise InvalidRequest((fault,))
+    contents = several if one is None else (one,)
+    assert contents is not None
+    reports = take_reports(installation, host_of(request), contents, request.meta)
+    answers = await _answers(reports)
+    if any(answer.status == 200 for answer in answers):
+        installation.nudge()
+    if one is None or answers[0].status == 200:
+        return Answer(ReportsAnswer(tuple(answers)))
+    return _refusal(answers[0], request.id)
+
+
+async def _answers(reports: Sequence[Report]) -> list[Reported]:
+    answers: list[Reported] = []
+    for item in reports:
+        error: BaseException | None = None
+        if isinstance(item.taken, Future):
+            try:
+                await asyncio.wrap_future(item.taken)
+            except TidegateError as refused:
+                error = refused
+        else:
+            error = item.taken
+        answers.append(reported(item, error))
+    return answers
+
+
+def _refusal(answer: Reported, request_id: str) -> Answer:
+    """A refused report as a problem: its machine's own code, under the status for agents."""
+    problem: dict[str, Any] = {
+        **answer.facts,
+        "type": f"/problems/{answer.code}",
+        "title": _TITLES.get(answer.status, "The report was not taken"),
+        "status": answer.status,
+        "detail": answer.detail,
+        "code": answer.code,
+        "instance": f"/requests/{request_id}",
+        "rollout_id": answer.rollout_id,
+        "seq": answer.seq,
+        "state": answer.state,
+        "accepted_through": answer.accepted_through,
+    }
+    headers = {"retry-after": "1"} if answer.status == 503 else {}
+    return Answer(msgspec.json.encode(problem), status=answer.status, media=MEDIA, headers=headers)
+
+
+# ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
+
+
+def heartbeat(request: Request[Nothing, Nothing, Pulse], installation: Installation) -> Answer:
+    """That the host lives, and what runs on it; answers which reports are known."""
+    body = request.body
+    said = Heartbeat(
+        host_id=host_of(request),
+        agent_version=body.agent_version,
+        current_closures=body.current_closures,
+        rollouts=body.rollouts,
+    )
+    return Answer(beat(installation, said, request.meta))
+
+
+# ── content ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def manifest(
+    request: Request[ManifestPath, Nothing, Nothing], installation: Installation
+) -> Answer:
+    """What is authoritative on a channel of the host, signed; 304 while it is the same."""
+    channel = request.path.channel
+    _demand_channel(installation, host_of(request), channel)
+    pinned = installation.find(actual_key(channel), Actual)
+    if pinned is None:
+        raise NotFound(f"{channel} has no manifest; promote a release first", channel=channel)
+    publisher = Publisher(installation.control, installation.blobs, owner="api")
+    manifests = Manifests(installation.control, publisher, manifest_key(installation))
+    entry = publisher.read(channel)
+    if entry is None or _version(entry.body) != pinned.row.version:
+        entry = manifests.publish(channel).entry
+        installation.nudge()
+    return Answer(entry.body, tag=entry.pointer.etag)
+
+
+def _version(body: bytes) -> int:
+    """Of the registry's row that a published manifest tells of."""
+    envelope = msgspec.json.decode(body, type=SignedManifest)
+    return msgspec.json.decode(envelope.payload, type=Manifest).version
+
+
+def release(request: Request[ReleasePath, Nothing, Nothing], installation: Installation) -> Answer:
+    """The files of a release of the host's channels: paths, hashes and sizes."""
+    return Answer(_content(installation, host_of(request), request.path.release_id))
+
+
+def blob(request: Request[BlobPath, Nothing, Nothing], installation: Installation) -> Answer:
+    """The bytes of one file of a release, by their hash."""
+    content = _content(installation, host_of(request), request.path.release_id)
+    wanted = request.path.sha256
+    if all(file.sha256 != wanted for file in content.files):
+        raise BlobMissing(DIGEST_PREFIX + wanted)
+    return Answer(
+        installation.blobs.get(DIGEST_PREFIX + wanted),
+        media=BYTES,
+        headers={"cache-control": "private, max-age=31536000, immutable"},
+    )
+
+
+def _content(installation: Installation, host_id: str, release_id: str) -> ReleaseContent:
+    """Raises: NotFound: there is none, or it is not for this host."""
+    missing = NotFound(f"there is no release {release_id} for {host_id}", release_id=release_id)
+    known = installation.find(known_key(release_id), KnownRelease)
+    revision = None
+    if known is not None and known.row.revision:
+        revision = installation.find(revision_key(known.row.revision), Revision)
+    if known is None or revision is None:
+        raise missing
+    number = release_id.rpartition(".")[2]
+    carried = {scope.package for scope in _scopes(installation, host_id)}
+    if not number.isdigit() or not any(
+        release_id_of(package, int(number)) == release_id for package in carried
+    ):
+        raise missing
+    files = manifest_of(installation.blobs, revision.row.content).files
+    return ReleaseContent(
+        release_id,
+        known.row.digest,
+        tuple(ReleaseFile(file.path, file.sha256, file.bytes) for file in files),
+    )
+
+
+def _scopes(installation: Installation, host_id: str) -> list[ChannelScope]:
+    """The channels that the host belongs to."""
+    host, fleet = installation.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
+    if host is None or fleet is None:
+        return []
+    names = claims(fleet.row.channels, host_id, host.row.labels)
+    return [scope for scope in fleet.row.channels if scope.channel in names]
+
+
+def _demand_channel(installation: Installation, host_id: str, channel: str) -> None:
+    """Raises: NotFound."""
+    if all(scope.channel != channel for scope in _scopes(installation, host_id)):
+        raise NotFound(f"{host_id} is in no channel {channel}", channel=channel)
+
+
+# ── where it runs ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def _read(installation: Installation, read: Callable[[], T]) -> T:
+    """A point read: right here if the log is local, else in a thread."""
+    return read() if installation.is_local else await _in_thread(read)
+
+
+async def _in_thread(run: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, run)
+
+
+_SPOKEN = (UnsupportedProtocol,)
+_BLOBS = (NotFound, BlobMissing, BlobDamaged)
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/agent/enroll",
+        enroll,
+        PUBLIC,
+        Enrolled,
+        errors=(*_SPOKEN, TokenRefused, TokenReplayed, BadProof, HostIsEnrolled, HostGone),
+    ),
+    Route(
+        "POST",
+        "/v1/agent/session",
+        open_session,
+        PUBLIC,
+        Opened,
+        errors=(*_SPOKEN, HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof),
+    ),
+    Route("GET", "/v1/agent/dispatch", dispatch, AGENT, Order, also=(204,), errors=_SPOKEN),
+    Route(
+        "POST",
+        "/v1/agent/events",
+        report,
+        AGENT,
+        ReportsAnswer,
+        errors=(*_SPOKEN, RolloutIsSuperseded),
+    ),
+    Route("POST", "/v1/agent/heartbeat", heartbeat, AGENT, Beat, errors=_SPOKEN),
+    Route(
+        "GET",
+        "/v1/agent/manifest/{channel}",
+        manifest,
+        AGENT,
+        SignedManifest,
+        cached=True,
+        errors=(*_SPOKEN, NotFound, LeaseHeld),
+    ),
+    Route(
+        "GET",
+        "/v1/agent/releases/{release_id}",
+        release,
+        AGENT,
+        ReleaseContent,
+        errors=(*_SPOKEN, *_BLOBS),
+    ),
+    Route(
+        "GET",
+        "/v1/agent/releases/{release_id}/blobs/{sha256}",
+        blob,
+        AGENT,
+        bytes,
+        produces=BYTES,
+        errors=(*_SPOKEN, *_BLOBS),
+    ),
+)

@@ -1,0 +1,466 @@
+"""The ASGI application: find the route, let in who may, decode, run, answer, log.
+
+    path 404 · method 405 · who 401 · how often 429 · size 413 · media 415 · may at all 403
+    · accept 406 · form 400 · may here 403 · version 428 · then the handler
+
+Handlers are plain functions: they run in a bounded pool of threads, or right on the event loop
+where all they do is a point read of a local log. Nothing here knows a noun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from tidegate.api import decoding, problems
+from tidegate.api.auth import AgentProof, Doorkeeper, authorize, authorize_anywhere, check_csrf
+from tidegate.api.limits import Bucket
+from tidegate.api.lines import Line, Lines
+from tidegate.api.metrics import Metrics
+from tidegate.api.problems import (
+    Fault,
+    HeadersTooLarge,
+    MethodNotAllowed,
+    NoSuchPath,
+    NotAcceptable,
+    Overloaded,
+    PositionNotReached,
+    UnsupportedMedia,
+)
+from tidegate.api.routing import (
+    AGENT,
+    EVENT_STREAM,
+    NOBODY,
+    Answer,
+    Arrived,
+    Consumes,
+    Guard,
+    Principal,
+    Request,
+    Route,
+    Router,
+    Server,
+)
+from tidegate.api.tail import Tail
+from tidegate.control.accounts import Accounts
+from tidegate.control.installation import Installation
+from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
+from tidegate.kernel.model import Position
+
+WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
+BODY_SECONDS_MAX = 30.0
+HEAD_BYTES_MAX = 16 * 1024
+MIN_POSITION_SECONDS_MAX = 5.0
+AHEAD_MAX = 1_000_000  # positions that the log might come to while somebody waits
+
+faults_log = logging.getLogger("tidegate.faults")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+T = TypeVar("T")
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+CSP: Final = (
+    b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+    b"form-action 'self'; object-src 'none'"
+)
+SECURITY: Final[tuple[tuple[bytes, bytes], ...]] = (
+    (b"content-security-policy", CSP),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_ASK_AGAIN: Final = (b"cache-control", b"private, no-cache")
+
+
+class _Gone(Exception):
+    """The client went away before its request was whole."""
+
+
+class Application:
+    """The API of one installation, as an ASGI application."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        routes: Sequence[Route],
+        *,
+        agents: AgentProof | None = None,
+        lines: Lines | None = None,
+    ) -> None:
+        settings = installation.settings
+        per_minute = settings.sign_ins_per_minute
+        accounts = Accounts(installation)
+        self.server = Server(
+            installation,
+            accounts,
+            Tail(installation),
+            Metrics(),
+            Bucket("sign-ins per minute", per_minute / 60, per_minute),
+            tuple(routes),
+        )
+        self._installation = installation
+        self._router = Router(tuple(routes))
+        self._door = Doorkeeper(accounts, settings, agents)
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
+        self._waiting = 0
+        self.lines = lines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await _Exchange(self, scope, receive, send).run()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.server.tail.start()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def stop(self) -> None:
+        """End the streams and take no more work for threads."""
+        self.server.tail.stop()
+
+    def close(self) -> None:
+        """Wait for the threads; after the last answer."""
+        self._threads.shutdown(wait=True)
+        if self.lines is not None:
+            self.lines.flush()
+
+    # ── the way of a request ──
+
+    def find(self, method: str, segments: list[str]) -> tuple[Route, list[str]]:
+        """Raises: NoSuchPath, MethodNotAllowed."""
+        found = self._router.find(segments)
+        if found is None:
+            raise NoSuchPath("nothing is served under this path")
+        methods, values = found
+        route = methods.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allowed = ", ".join(sorted(methods))
+            raise MethodNotAllowed(f"{method} is not served here", found=method, allowed=allowed)
+        return route, values
+
+    async def principal(self, route: Route, arrived: Arrived) -> Principal:
+        """Raises: Unauthenticated, CrossSite, RateLimited."""
+        # A session notes when it was seen, and a commit may wait; a token is point reads alone.
+        if self._installation.is_local and b"cookie" not in arrived.headers:
+            return self._door.principal(route, arrived)
+        return await self.in_thread(lambda: self._door.principal(route, arrived))
+
+    async def answer(self, route: Route, request: Request[Any, Any, Any]) -> Answer:
+        """What the handler says. Raises: whatever it raises."""
+        least: Position = getattr(request.query, "min_position", 0)
+        if least > self.server.tail.position:
+            await self._reach(least)
+        if route.is_async:
+            return await route.handler(request, self._installation)  # type: ignore[no-any-return]
+        if route.quick and self._installation.is_local:
+            return route.handler(request, self._installation)  # type: ignore[no-any-return]
+        return await self.in_thread(lambda: route.handler(request, self._installation))
+
+    async def _reach(self, position: Position) -> None:
+        """Wait for the log to come there, unless it is far. Raises: PositionNotReached."""
+        tail = self.server.tail
+        near = position - tail.position <= AHEAD_MAX
+        if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):
+            return
+        raise PositionNotReached(
+            f"the log is at {tail.position}, not yet at {position}",
+            found=tail.position,
+            wanted=position,
+        )
+
+    async def in_thread(self, run: Callable[[], T]) -> T:
+        """Run something that may wait. Raises: Overloaded."""
+        if self._waiting >= WAITING_MAX:
+            raise Overloaded(f"{WAITING_MAX} requests wait already", allowed=WAITING_MAX)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        finally:
+            self._waiting -= 1
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, app: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        self._app = app
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._started = time.perf_counter()
+        self._headers: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            # RFC 9110 §5.3: a field that comes twice is one list.
+            known = self._headers.get(name)
+            self._headers[name] = value if known is None else known + b", " + value
+        given = self._headers.get(b"x-request-id", b"")
+        fits = _REQUEST_ID.fullmatch(given)
+        self.id = given.decode() if fits else secrets.token_hex(8)
+        self._route: Route | None = None
+        self._principal = NOBODY
+        self._status = 0
+        self._code: str | None = None
+
+    async def run(self) -> None:
+        try:
+            answer, route = await self._answered()
+            await self._send_answer(answer, route)
+        except TidegateError as error:
+            await self._send_problem(error)
+        except _Gone:
+            self._status = 499  # nobody hears it; it is for our log
+        except Exception:  # noqa: BLE001 - a bug is answered, too, and logged whole
+            faults_log.exception("request %s failed", self.id)
+            await self._send_problem(Fault("something is wrong here; the request id finds it"))
+        finally:
+            self._log()
+
+    async def _answered(self) -> tuple[Answer, Route]:
+        app, scope, headers = self._app, self._scope, self._headers
+        size = sum(len(name) + len(value) for name, value in headers.items())
+        if size > HEAD_BYTES_MAX:
+            raise HeadersTooLarge(f"{size} bytes, at most {HEAD_BYTES_MAX}", allowed=HEAD_BYTES_MAX)
+        segments = decoding.segments_of(scope["raw_path"])
+        self._route, values = app.find(scope["method"], segments)
+        route = self._route
+        client = scope.get("client")
+        arrived = Arrived(
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            headers,
+            client[0] if client else "",
+        )
+        if route.permission is AGENT:  # its proof is over the body, too
+            arrived = await self._with_body(route, arrived)
+            self._principal = await app.principal(route, arrived)
+        else:
+            self._principal = await app.principal(route, arrived)
+            arrived = await self._with_body(route, arrived)
+        check_csrf(route, arrived, self._principal)
+        authorize_anywhere(route, self._principal)
+        accept = headers.get(b"accept")
+        streams = route.streams and decoding.accepts(accept, EVENT_STREAM)
+        if not streams and not decoding.accepts(accept, route.produces):
+            raise NotAcceptable(f"this answer comes as {route.produces}", allowed=route.produces)
+        request: Request[Any, Any, Any] = Request(
+            decoding.path_of(route, values),
+            decoding.query_of(route, arrived.query),
+            decoding.body_of(route, arrived.body),
+            self._principal,
+            self.id,
+            route.name,
+            arrived,
+            app.server,
+        )
+        authorize(route, request)
+        if route.is_write:
+            self._guard(route, request)
+        return await app.answer(route, request), route
+
+    def _guard(self, route: Route, request: Request[Any, Any, Any]) -> None:
+        """Raises: VersionRequired, InvalidInput."""
+        request.key = decoding.key_of(self._headers.get(b"idempotency-key"))
+        if route.guard is Guard.NONE:
+            return
+        request.version = decoding.version_of(self._headers.get(b"if-match"))
+        if request.version is None and route.guard is Guard.DEMANDED:
+            raise VersionRequired("say which version you saw: If-Match with the ETag that you got")
+
+    # ── the body ──
+
+    async def _with_body(self, route: Route, arrived: Arrived) -> Arrived:
+        if route.content is Consumes.NOTHING:
+            return arrived
+        body = await self._body(route.body_bytes_max)
+        if body:
+            self._check_media(route)
+        return Arrived(
+            arrived.method, arrived.path, arrived.query, arrived.headers, arrived.address, body
+        )
+
+    def _check_media(self, route: Route) -> None:
+        """Raises: UnsupportedMedia."""
+        media = (
+            self._headers.get(b"content-type", b"")
+            .partition(b";")[0]
+            .strip()
+            .lower()
+            .decode("latin-1")
+        )
+        wanted = route.content.value
+        if media != wanted or b"content-encoding" in self._headers:
+            raise UnsupportedMedia(
+                f"this route takes {wanted}, not compressed; found {media[:80]!r}", allowed=wanted
+            )
+
+    async def _body(self, bytes_max: int) -> bytes:
+        """Raises: LimitExceeded."""
+        announced = self._headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > bytes_max:
+            raise LimitExceeded("bytes of a body", int(announced), bytes_max)
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                return await self._read(bytes_max)
+        except TimeoutError:
+            raise LimitExceeded(
+                "seconds for a body", int(BODY_SECONDS_MAX) + 1, int(BODY_SECONDS_MAX)
+            ) from None
+
+    async def _read(self, bytes_max: int) -> bytes:
+        message = await self._receive()
+        if not message.get("more_body") and message["type"] == "http.request":
+            body: bytes = message.get("body", b"")
+            if len(body) > bytes_max:
+                raise LimitExceeded("bytes of a body", len(body), bytes_max)
+            return body
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > bytes_max:
+                raise LimitExceeded("bytes of a body", size, bytes_max)
+            if not message.get("more_body"):
+                return b"".join(parts)
+            message = await self._receive()
+
+    # ── the answer ──
+
+    async def _send_answer(self, answer: Answer, route: Route) -> None:
+        headers: Headers = [*SECURITY, (b"x-request-id", self.id.encode())]
+        headers += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()]
+        headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.cookies]
+        if answer.position:
+            headers.append((b"tidegate-position", b"%d" % answer.position))
+        etag = answer.etag
+        if etag is not None:
+            headers += [(b"etag", etag.encode()), _ASK_AGAIN]
+        elif "cache-control" not in answer.headers:
+            headers.append(_NO_STORE)
+        if answer.stream is not None:
+            await self._send_stream(answer, headers)
+            return
+        status = answer.status or route.status
+        known = self._headers.get(b"if-none-match")
+        if etag is not None and not route.is_write and decoding.matches(known, etag):
+            await self._reply(304, headers, b"")
+            return
+        if answer.body is None:
+            await self._reply(status if answer.status else 204, headers, b"")
+            return
+        body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
+        headers.append((b"content-type", answer.media.encode()))
+        await self._reply(status, headers, body)
+
+    async def _send_problem(self, error: TidegateError) -> None:
+        if self._status:
+            return  # the answer has begun: it can only be cut off
+        self._code = error.code
+        if self._route is not None and self._route.fails is not None:
+            query = self._scope["query_string"]
+            address = self._scope["raw_path"] + (b"?" + query if query else b"")
+            await self._send_answer(self._route.fails(error, address), self._route)
+            return
+        headers = [
+            *SECURITY,
+            (b"x-request-id", self.id.encode()),
+            (b"content-type", problems.MEDIA.encode()),
+            _NO_STORE,
+            *problems.headers_of(error),
+        ]
+        body = problems.body_of(error, f"/requests/{self.id}")
+        await self._reply(problems.status_of(type(error)), headers, body)
+
+    async def _reply(self, status: int, headers: Headers, body: bytes) -> None:
+        self._status = status
+        if status not in (204, 304):
+            headers.append((b"content-length", b"%d" % len(body)))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        if self._scope["method"] == "HEAD":
+            body = b""
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _send_stream(self, answer: Answer, headers: Headers) -> None:
+        """Parts as they come, until they end or the client goes away."""
+        assert answer.stream is not None
+        self._status = answer.status or 200
+        headers.append((b"content-type", answer.media.encode()))
+        start = {"type": "http.response.start", "status": self._status, "headers": headers}
+        await self._send(start)
+        if self._scope["method"] == "HEAD":
+            await self._send({"type": "http.response.body", "body": b""})
+            return
+        gone = asyncio.create_task(self._until_gone())
+        parts = asyncio.create_task(self._send_parts(answer.stream))
+        _, pending = await asyncio.wait((gone, parts), return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        if parts.done() and not parts.cancelled():
+            parts.result()
+
+    async def _send_parts(self, stream: Any) -> None:
+        async for part in stream:
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def _log(self) -> None:
+        seconds = time.perf_counter() - self._started
+        operation = "none" if self._route is None else self._route.operation
+        self._app.server.metrics.count(operation, self._status, seconds)
+        lines = self._app.lines
+        if lines is None:
+            return
+        lines.add(
+            Line(
+                self._app.server.installation.clock(),
+                "requests",
+                self.id,
+                self._principal.id,
+                self._scope["method"],
+                "" if self._route is None else self._route.path,
+                self._status,
+                round(seconds * 1000, 3),
+                self._code,
+            )
+        )
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(body: Any) -> bytes:
+    """An answer as JSON."""
+    return _encoder.encode(body)

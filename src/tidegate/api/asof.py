@@ -1,0 +1,36 @@
+"""``as_of=``: a position of the log, or a time; both mean what stood then."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.control.installation import Installation
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import POSITION_MAX, Position
+
+AsOf = Annotated[
+    str,
+    Meta(
+        max_length=40,
+        pattern=r"^([0-9]{1,16}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}(Z|[+-][0-9]{2}:[0-9]{2}))?$",
+    ),
+]
+
+
+def position_of(installation: Installation, text: str) -> Position:
+    """The position that it names. Raises: InvalidInput."""
+    if text.isdigit():
+        position = int(text)
+        if position > POSITION_MAX:
+            raise InvalidInput(f"as_of is at most {POSITION_MAX}, found {text}", field="as_of")
+        return min(position, installation.head())
+    try:
+        at = datetime.fromisoformat(text)
+        return installation.position_at(at.astimezone(UTC))
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"as_of is a position or an RFC 3339 time, found {text!r}", field="as_of"
+        ) from None

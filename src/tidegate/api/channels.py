@@ -1,0 +1,622 @@
+"""Channels: which release is authoritative for which hosts, and how it reaches them.
+
+A channel's ETag names its row; ``promote`` and ``rollback`` also take that of the registry's row.
+Whoever names neither moves the pin from wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
+from tidegate.api import paging
+from tidegate.api.asof import AsOf, position_of
+from tidegate.api.releases import Happened, ReleaseId, ScopeName, channel_scope, pinned_at
+from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
+from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.promotion import NothingBefore, Promote
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.folds import channels
+from tidegate.domain.channels.promotion import Promoted, promote_release
+from tidegate.domain.channels.refusals import (
+    AlreadyPromoted,
+    ChannelExists,
+    ChannelNotFound,
+    ChannelOnHold,
+    WrongPackage,
+)
+from tidegate.domain.channels.rows import CHANNELS, Channel, channel_key
+from tidegate.domain.channels.slices import (
+    CreateChannel,
+    EditChannel,
+    HoldChannel,
+    UnholdChannel,
+    create_channel,
+    edit_channel,
+    hold_channel,
+    unhold_channel,
+)
+from tidegate.domain.fleet.claims import check_scope
+from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy, SelectorOverlap
+from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
+from tidegate.domain.gates.checks import RELEASING
+from tidegate.domain.hosts.refusals import ClosureQuarantined
+from tidegate.domain.planner import Plan
+from tidegate.domain.releases import history
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.facts import RolloutOpened
+from tidegate.domain.rollouts.identity import ref_of
+from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.errors import NotFound, StaleVersion
+from tidegate.kernel.model import CLAUSES_MAX, Clause, Position, Query
+from tidegate.wire import Input, Listed, Nothing, Paging, Reading
+
+ATTEMPTS_MAX = 5  # of a claim, while hosts come and go
+EDGES_MAX = 64
+
+ChannelName = ScopeName
+Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
+SelectorText = Annotated[str, Meta(min_length=1, max_length=1_024)]
+
+T = TypeVar("T")
+
+
+# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+
+
+class WaveGiven(WaveSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class HostEdgeGiven(HostEdge, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class PolicyGiven(ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rollout policy; a member that it does not have is a fault."""
+
+    waves: tuple[WaveGiven, ...] = ()
+    host_edges: tuple[HostEdgeGiven, ...] = ()
+
+
+class ChannelPath(Input, frozen=True):
+    channel: ChannelName
+
+
+class ChannelReading(Reading, frozen=True, kw_only=True):
+    as_of: AsOf = ""
+
+
+class NewChannel(Input, frozen=True, kw_only=True):
+    channel: ChannelName
+    package: Annotated[str, Meta(min_length=1, max_length=256)]
+    selector: SelectorText
+    policy: PolicyGiven = PolicyGiven()
+
+
+class ChannelChange(Input, frozen=True, kw_only=True):
+    """What is left out stays."""
+
+    selector: SelectorText | None = None
+    policy: PolicyGiven | None = None
+
+
+class Promotion(Input, frozen=True, kw_only=True):
+    release_id: ReleaseId
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
+    display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
+
+
+class Rollback(Input, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
+
+
+class Why(Input, frozen=True, kw_only=True):
+    reason: Reason
+
+
+# ── what goes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class EdgeShown(Struct, frozen=True):
+    """A channel that comes first, and whether it holds this one back."""
+
+    channel: str
+    blocks: bool
+    reason: str
+
+
+class ChannelListed(Channel, frozen=True, kw_only=True):
+    version: int
+
+
+class ChannelShown(Channel, frozen=True, kw_only=True):
+    """A channel with its pin, the rollout that hosts follow, and what comes before it."""
+
+    version: int
+    pin: Actual | None = None
+    confidence: str | None = None
+    active_state: str | None = None
+    edges: tuple[EdgeShown, ...] = ()
+
+
+class PromotedShown(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a promotion led to."""
+
+    channel: str
+    release_id: str
+    rollout_id: str
+    position: int
+    superseded_rollout_id: str | None = None
+
+
+def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
+    return channel_scope(request.path.channel)
+
+
+def demand(installation: Installation, channel: str) -> Found[Channel]:
+    """The channel's row. Raises: ChannelNotFound."""
+    found = installation.find(channel_key(channel), Channel)
+    if found is None:
+        raise ChannelNotFound(channel)
+    return found
+
+
+def _shown(installation: Installation, found: Found[Channel]) -> Answer:
+    """A channel as it stands, with the rows beside it."""
+    row = found.row
+    keys: list[Any] = [(actual_key(row.channel), Actual)]
+    if row.active_rollout_id is not None:
+        keys.append((rollout_key(row.active_rollout_id), Rollout))
+    pin, *active = installation.find_all(*keys)
+    edges = row.policy.edges
+    before = installation.find_all(*((channel_key(name), Channel) for name in edges))
+    body = ChannelShown(
+        **asdict(row),
+        version=found.version,
+        pin=None if pin is None else pin.row,
+        confidence=None if pin is None else pin.row.confidence.level,
+        active_state=active[0].row.state if active and active[0] is not None else None,
+        edges=tuple(map(_edge, edges, before)),
+    )
+    beside = [item.version for item in (pin, *active, *before) if item is not None]
+    return Answer(body, version=found.version, beside=tuple(beside))
+
+
+def _edge(name: str, found: Found[Channel] | None) -> EdgeShown:
+    newest = None if found is None else found.row.newest_rollout_id
+    if found is None or newest is None:
+        return EdgeShown(name, False, "nothing was rolled out there yet")
+    state = found.row.newest_state
+    return EdgeShown(name, state not in RELEASING, f"{newest} is {state}")
+
+
+# ── channels ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Answer:
+    """The channels that you may read, by name."""
+    found = installation.range(
+        CHANNELS, after=paging.after(request, installation), limit=request.query.limit
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [
+        ChannelListed(**asdict(item.row), version=item.version)
+        for item in found
+        if request.principal.may(Verb.READ, channel_scope(item.row.channel))
+    ]
+    return Answer(paging.listed(request, installation, seen, last))
+
+
+def get(
+    request: Request[ChannelPath, ChannelReading, Nothing], installation: Installation
+) -> Answer:
+    """A channel: pin, confidence, rollout, and which edges block; as_of shows what was."""
+    channel = request.path.channel
+    if not request.query.as_of:
+        return _shown(installation, demand(installation, channel))
+    position = position_of(installation, request.query.as_of)
+    found = _at(installation, channel, position)
+    if found is None:
+        raise ChannelNotFound(channel)
+    pin = pinned_at(installation, channel, position)
+    body = ChannelShown(
+        **asdict(found.row),
+        version=found.version,
+        pin=None if pin is None else pin.row,
+        confidence=None if pin is None else pin.row.confidence.level,
+    )
+    beside = () if pin is None else (pin.version,)
+    return Answer(body, version=found.version, beside=beside, position=position)
+
+
+def _at(installation: Installation, channel: str, position: Position) -> Found[Channel] | None:
+    """The channel as its own facts and those of its rollouts had left it.
+
+    Raises:
+        HistoryTooLong.
+    """
+    own = frozenset({f"channel:{channel}"})
+    opened = Query((Clause(frozenset({RolloutOpened.__name__}), own),))
+    events = installation.events(opened, limit=CLAUSES_MAX)
+    if len(events) == CLAUSES_MAX:
+        raise HistoryTooLong
+    rollouts = [installation.value(event) for event in events if event.position <= position]
+    moves = frozenset({"RolloutTransitioned", "SuccessorOpened"})
+    clauses = [
+        Clause(moves, frozenset({f"rollout_id:{item.rollout_id}"}))
+        for item in rollouts
+        if isinstance(item, RolloutOpened)
+    ]
+    named = frozenset(fact.__name__ for fact in channels.reads) - moves
+    query = Query((Clause(named, own), *clauses))
+    return installation.as_of(channels, channel, query, position)
+
+
+class _EditAsked(Struct, frozen=True):
+    """What identifies an edit: what was asked, not what it was completed with."""
+
+    channel: str
+    selector: str | None
+    policy: ChannelPolicy | None
+    version: int | None
+
+
+def create(request: Request[Nothing, Nothing, NewChannel], installation: Installation) -> Answer:
+    """Let a package reach the hosts of a selector."""
+    body = request.body
+    asked = CreateChannel(
+        channel=body.channel,
+        package=body.package,
+        selector=body.selector,
+        operator=request.by,
+        policy=_policy(body.policy),
+    )
+
+    def attempt() -> Outcome:
+        scope = ChannelScope(body.channel, body.package, body.selector, asked.policy.edges)
+        version = _checked(installation, scope)
+        command = msgspec.structs.replace(asked, fleet_version=version)
+        return installation.control.execute(
+            create_channel, command, meta=request.meta, key=request.once, asked=asked
+        )
+
+    outcome = _claimed(installation, attempt)
+    return _written(installation, body.channel, outcome)
+
+
+def edit(
+    request: Request[ChannelPath, Nothing, ChannelChange], installation: Installation
+) -> Answer:
+    """Change the hosts or the policy of a channel; open rollouts keep their plan."""
+    body, channel = request.body, request.path.channel
+    policy = None if body.policy is None else _policy(body.policy)
+    asked = _EditAsked(channel, body.selector, policy, request.version)
+    control = installation.control
+    earlier = control.earlier(edit_channel, asked, meta=request.meta, key=request.once)
+    if earlier is not None:
+        return _written(installation, channel, earlier)
+
+    def attempt() -> Outcome:
+        found = demand(installation, channel)
+        if request.version is not None and request.version != found.version:
+            raise _Stale(request.version, found.version)
+        command = EditChannel(
+            channel=channel,
+            selector=body.selector or found.row.selector,
+            policy=policy or found.row.policy,
+            operator=request.by,
+        )
+        scope = ChannelScope(channel, found.row.package, command.selector, command.policy.edges)
+        command = msgspec.structs.replace(command, fleet_version=_checked(installation, scope))
+        return control.execute(
+            edit_channel, command, meta=request.meta, key=request.once, asked=asked
+        )
+
+    outcome = _claimed(installation, attempt)
+    return _written(installation, channel, outcome)
+
+
+class _Stale(StaleVersion):
+    """The client's own version, not that of the fleet: trying again is no use."""
+
+
+def _claimed(installation: Installation, attempt: Callable[[], Outcome]) -> Outcome:
+    """Have a claim decided, again if hosts or channels changed while it was checked."""
+    for left in reversed(range(ATTEMPTS_MAX)):
+        try:
+            outcome = attempt()
+        except _Stale:
+            raise
+        except StaleVersion:
+            if not left:
+                raise
+        else:
+            installation.nudge()
+            return outcome
+    raise AssertionError("the last attempt raises")
+
+
+def _checked(installation: Installation, scope: ChannelScope) -> Position:
+    """The version of the fleet by which no host is in two channels of one package.
+
+    Raises:
+        SelectorOverlap, InvalidSelector.
+    """
+    fleet = installation.find(fleet_key(), Fleet)
+    if fleet is None:
+        return 0
+    check_scope(fleet.row.channels, scope, installation.sights.hosts())
+    return fleet.version
+
+
+def _policy(given: PolicyGiven) -> ChannelPolicy:
+    return msgspec.convert(msgspec.to_builtins(given), ChannelPolicy)
+
+
+def _written(installation: Installation, channel: str, outcome: Outcome) -> Answer:
+    found = demand(installation, channel)
+    if outcome.receipt is not None and found.version > outcome.receipt.last:
+        found = _at(installation, channel, outcome.receipt.last) or found
+    answer = _shown(installation, found)
+    answer.position = outcome.position or found.version
+    return answer
+
+
+# ── the pin ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def promote(
+    request: Request[ChannelPath, Nothing, Promotion], installation: Installation
+) -> Answer:
+    """Make a release authoritative on the channel and roll it out: one commit."""
+    body = request.body
+    return promoted(request, installation, request.path.channel, body.release_id, body.display_name)
+
+
+def promoted(
+    request: Request[Any, Any, Any],
+    installation: Installation,
+    channel: str,
+    release_id: str,
+    display_name: str = "",
+) -> Answer:
+    """Raises: StaleVersion, and what ``promote_release`` raises."""
+    asked = Promote(
+        channel=channel,
+        release_id=release_id,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=_pin_seen(request, installation, channel),
+        display_name=display_name,
+    )
+    outcome = installation.control.earlier(
+        promote_release, asked, meta=request.meta, key=request.once
+    )
+    if outcome is None:
+        _demand_seen(request, installation, channel)
+        outcome = _promoted(request, installation, asked)
+    return _told(installation, asked, outcome)
+
+
+def _promoted(
+    request: Request[Any, Any, Any], installation: Installation, asked: Promote
+) -> Outcome:
+    """In the lane of the rollout that it ends, before reports that wait there."""
+    found = demand(installation, asked.channel)
+    run = lambda: installation.promotions.promote(  # noqa: E731
+        asked, meta=request.meta, key=request.once
+    )
+    outcome = in_lane(installation, found.row.active_rollout_id, run)
+    installation.nudge()
+    return outcome
+
+
+def in_lane(installation: Installation, rollout_id: str | None, run: Callable[[], T]) -> T:
+    """Run a command alone in a rollout's lane, before any report that waits there."""
+    if rollout_id is None:
+        return run()
+    answer: T = installation.lanes.command(rollout_id, run).result()
+    return answer
+
+
+def _pin_seen(
+    request: Request[Any, Any, Any], installation: Installation, channel: str
+) -> int | None:
+    """The registry's counter at the version that the client saw."""
+    if request.version is None:
+        return None
+    found = pinned_at(installation, channel, request.version)
+    return None if found is None else found.row.version
+
+
+def _demand_seen(request: Request[Any, Any, Any], installation: Installation, channel: str) -> None:
+    """Raises: StaleVersion: neither the channel nor its pin is at the version that If-Match names.
+
+    ChannelNotFound.
+    """
+    found = demand(installation, channel)
+    if request.version is None:
+        return
+    pin = installation.find(actual_key(channel), Actual)
+    if request.version not in (found.version, 0 if pin is None else pin.version):
+        raise StaleVersion(request.version, found.version)
+
+
+def _told(installation: Installation, asked: Promote, outcome: Outcome) -> Answer:
+    answer = msgspec.json.decode(outcome.answer or b"{}", type=Promoted)
+    rollout_id = answer.rollout_id
+    if rollout_id is None:  # a repeat without a key: what its first copy did stands
+        rollout_id = demand(installation, asked.channel).row.newest_rollout_id or ""
+    shown = PromotedShown(
+        channel=asked.channel,
+        release_id=asked.release_id,
+        rollout_id=rollout_id,
+        superseded_rollout_id=answer.superseded_rollout_id,
+        position=outcome.position,
+    )
+    return Answer(shown, position=outcome.position)
+
+
+def roll_back(
+    request: Request[ChannelPath, Nothing, Rollback], installation: Installation
+) -> Answer:
+    """Promote again what was authoritative on the channel before."""
+    channel = request.path.channel
+    return promoted(request, installation, channel, _before(request, installation, channel))
+
+
+def _before(request: Request[Any, Any, Any], installation: Installation, channel: str) -> str:
+    """The release to go back to; a repeat means the one that its first copy went back to.
+
+    Raises:
+        NothingBefore, ChannelNotFound.
+    """
+    demand(installation, channel)
+    receipt = None if request.once is None else installation.store.receipt(request.once)
+    if receipt is not None and receipt.answer:
+        first = msgspec.json.decode(receipt.answer, type=Promoted).rollout_id
+        if first is not None:
+            return ref_of(first)
+    pin = installation.find(actual_key(channel), Actual)
+    before = None if pin is None else pin.row.previous_release_id
+    if before is None:
+        raise NothingBefore(f"{channel} was pinned to nothing before", channel=channel)
+    return before
+
+
+def hold(request: Request[ChannelPath, Nothing, Why], installation: Installation) -> Answer:
+    """No promotion and no order on the channel until it is let go."""
+    command = HoldChannel(
+        channel=request.path.channel, operator=request.by, reason=request.body.reason
+    )
+    outcome = installation.execute(hold_channel, command, meta=request.meta, key=request.once)
+    return _written(installation, request.path.channel, outcome)
+
+
+def unhold(request: Request[ChannelPath, Nothing, Why], installation: Installation) -> Answer:
+    """Let the channel go."""
+    command = UnholdChannel(
+        channel=request.path.channel, operator=request.by, reason=request.body.reason
+    )
+    outcome = installation.execute(unhold_channel, command, meta=request.meta, key=request.once)
+    return _written(installation, request.path.channel, outcome)
+
+
+def happened(request: Request[ChannelPath, Paging, Nothing], installation: Installation) -> Answer:
+    """What was authoritative on the channel, when, and on what evidence, in the log's order."""
+    channel = request.path.channel
+    demand(installation, channel)
+    after = int(paging.after(request, installation) or "0")
+    limit = request.query.limit
+    found = history.happened(installation.store, channel, after=after, limit=limit)
+    last = str(found[-1].position) if len(found) == limit else None
+    return Answer(paging.listed(request, installation, found, last))
+
+
+def plan(request: Request[ChannelPath, Reading, Nothing], installation: Installation) -> Answer:
+    """By which plan a release would reach the channel's hosts now; nothing changes."""
+    return Answer(installation.promotions.plan(request.path.channel).plan)
+
+
+_READ = may(Verb.READ, scope_of)
+_RELEASE = may(Verb.RELEASE, scope_of)
+_STEER = may((Verb.OPERATE, Verb.RELEASE), scope_of)
+_CLAIMS = (InvalidSelector, MalformedPolicy, SelectorOverlap)
+PROMOTES = (
+    NotFound,
+    ChannelNotFound,
+    ChannelOnHold,
+    WrongPackage,
+    ClosureQuarantined,
+    AlreadyPromoted,
+    StaleVersion,
+)
+
+ROUTES = (
+    Route("GET", "/v1/channels", list_all, somewhere(Verb.READ), Listed[ChannelListed]),
+    Route(
+        "POST",
+        "/v1/channels",
+        create,
+        may(Verb.RELEASE, lambda request: channel_scope(request.body.channel)),
+        ChannelShown,
+        status=201,
+        errors=(*_CLAIMS, ChannelExists),
+    ),
+    Route(
+        "GET",
+        "/v1/channels/{channel}",
+        get,
+        _READ,
+        ChannelShown,
+        cached=True,
+        errors=(ChannelNotFound, HistoryTooLong),
+    ),
+    Route(
+        "PATCH",
+        "/v1/channels/{channel}",
+        edit,
+        _RELEASE,
+        ChannelShown,
+        guard=Guard.DEMANDED,
+        errors=(*_CLAIMS, ChannelNotFound, StaleVersion),
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/promote",
+        promote,
+        _RELEASE,
+        PromotedShown,
+        guard=Guard.ASKED,
+        errors=PROMOTES,
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/rollback",
+        roll_back,
+        _RELEASE,
+        PromotedShown,
+        guard=Guard.ASKED,
+        errors=(*PROMOTES, NothingBefore),
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/hold",
+        hold,
+        _STEER,
+        ChannelShown,
+        urgent=True,
+        errors=(ChannelNotFound,),
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/unhold",
+        unhold,
+        _STEER,
+        ChannelShown,
+        errors=(ChannelNotFound,),
+    ),
+    Route(
+        "GET",
+        "/v1/channels/{channel}/history",
+        happened,
+        _READ,
+        Listed[Happened],
+        errors=(ChannelNotFound,),
+    ),
+    Route(
+        "GET",
+        "/v1/channels/{channel}/plan",
+        plan,
+        _READ,
+        Plan,
+        errors=(ChannelNotFound, MalformedPolicy),
+    ),
+)

@@ -1,0 +1,222 @@
+"""What a revision holds and how it came to be: files, differences, history, lineage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.api import paging
+from tidegate.api.auth import demand
+from tidegate.api.repositories import repository_scope
+from tidegate.api.resources import FileChanged, FileSent, changes, received, revision
+from tidegate.api.revisions import (
+    CONTENT_BODY_BYTES_MAX,
+    RevisionPath,
+    answer_of,
+    revision_scope,
+)
+from tidegate.api.routing import Answer, Guard, Request, Route, may
+from tidegate.control.blobs import BlobDamaged, BlobMissing
+from tidegate.control.installation import Installation
+from tidegate.control.packing import archive, content_of, manifest_of
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.packages import history
+from tidegate.domain.packages.content import Content, File, Manifest
+from tidegate.domain.packages.documents import RevisionDocument
+from tidegate.domain.packages.facts import Lineage
+from tidegate.domain.packages.history import Step
+from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
+from tidegate.domain.packages.refusals import (
+    ContentTooLarge,
+    InvalidFilePath,
+    NotDraft,
+    RevisionNotFound,
+)
+from tidegate.domain.packages.updates import ReplaceResources, replace_resources
+from tidegate.errors import NotFound
+from tidegate.wire import Input, Listed, Nothing, Paging, Reading
+
+HISTORY_START = "0"
+
+
+class FileNotFound(NotFound):
+    """The revision has no file of this path."""
+
+    code = "file_not_found"
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(f"{name} has no file {path[:200]!r}", revision=name, path=path[:1_024])
+
+
+class FilePath(Input, frozen=True):
+    name: str
+    path: Annotated[str, Meta(min_length=1, max_length=1_024)]
+
+
+class Files(Input, frozen=True, kw_only=True):
+    """All files that the revision shall have."""
+
+    files: tuple[FileSent, ...]
+
+
+class Against(Reading, frozen=True, kw_only=True):
+    """Which revision to compare with; none: the latest published one of the package."""
+
+    against: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+
+
+class Incarnation(Paging, frozen=True, kw_only=True):
+    uid: Annotated[str, Meta(max_length=64)] = ""  # of one of several that had the name
+
+
+class Resources(Struct, frozen=True):
+    content: Content
+    files: tuple[File, ...]
+
+
+class Compared(Struct, frozen=True):
+    old: str | None
+    new: str
+    changes: tuple[FileChanged, ...]
+
+
+class Descent(Struct, frozen=True):
+    """What a revision descends from, nearest first, and what descends from it."""
+
+    lineage: tuple[Lineage, ...]
+    dependents: tuple[str, ...]
+    last_good: str | None  # the package's latest published revision
+
+
+def resources(
+    request: Request[RevisionPath, Reading, Nothing], installation: Installation
+) -> Answer:
+    """The files of a revision: paths, sizes and hashes."""
+    row = revision(installation, request.path.name)
+    return Answer(Resources(row.content, manifest_of(installation.blobs, row.content).files))
+
+
+def download(request: Request[FilePath, Reading, Nothing], installation: Installation) -> Answer:
+    """The bytes of one file, checked against their hash."""
+    name, path = request.path.name, request.path.path
+    row = revision(installation, name)
+    file = manifest_of(installation.blobs, row.content).by_path.get(path)
+    if file is None:
+        raise FileNotFound(name, path)
+    return Answer(
+        content_of(installation.blobs, file),
+        media="application/octet-stream",
+        headers={"content-disposition": "attachment", "tidegate-sha256": file.sha256},
+    )
+
+
+def pull(request: Request[RevisionPath, Reading, Nothing], installation: Installation) -> Answer:
+    """All files as one tar; the same bytes for the same content."""
+    row = revision(installation, request.path.name)
+    content = archive(installation.blobs, manifest_of(installation.blobs, row.content))
+    headers = {"content-disposition": "attachment", "tidegate-digest": row.content.digest}
+    return Answer(content, media="application/x-tar", headers=headers)
+
+
+def push(request: Request[RevisionPath, Nothing, Files], installation: Installation) -> Answer:
+    """Replace all files of a Draft."""
+    files = received(installation.blobs, request.body.files).files
+    command = ReplaceResources(
+        name=request.path.name, by=request.by, expected_version=request.version, files=files
+    )
+    outcome = installation.execute(replace_resources, command, meta=request.meta, key=request.once)
+    return answer_of(installation, request.path.name, outcome)
+
+
+def compare(request: Request[RevisionPath, Against, Nothing], installation: Installation) -> Answer:
+    """How a revision differs from another one, file by file and line by line."""
+    name = request.path.name
+    new = revision(installation, name)
+    against = request.query.against or history.last_good(installation.store, new.package)
+    old = Manifest(())
+    if against is not None:
+        demand(request.principal, (Verb.READ,), repository_scope(parse(against).repository))
+        old = manifest_of(installation.blobs, revision(installation, against).content)
+    found = changes(installation.blobs, old, manifest_of(installation.blobs, new.content))
+    return Answer(Compared(against, name, found))
+
+
+def steps(
+    request: Request[RevisionPath, Incarnation, Nothing], installation: Installation
+) -> Answer:
+    """Who did what, when and why; readable after the revision is gone, too."""
+    after = int(paging.after(request, installation) or HISTORY_START)
+    query = history.history_of(request.path.name)
+    events = installation.events(query, after=after, limit=request.query.limit)
+    if not events and not after:
+        raise RevisionNotFound(request.path.name)
+    uid = request.query.uid or None
+    shown = history.timeline(installation.folds.vocabulary, events, uid)
+    last = str(events[-1].position) if len(events) == request.query.limit else None
+    return Answer(paging.listed(request, installation, shown, last))
+
+
+def descent(request: Request[RevisionPath, Reading, Nothing], installation: Installation) -> Answer:
+    """Where a revision comes from, and what comes from it."""
+    name = request.path.name
+    row = revision(installation, name)
+    return Answer(
+        Descent(
+            history.lineage_of(installation.store, name),
+            history.dependents_of(installation.store, name),
+            history.last_good(installation.store, row.package),
+        )
+    )
+
+
+def _file_scope(request: Request[FilePath, Reading, Nothing]) -> str:
+    return repository_scope(parse(request.path.name).repository)
+
+
+_READ = may(Verb.READ, revision_scope)
+_BLOBS = (RevisionNotFound, BlobMissing, BlobDamaged)
+
+ROUTES = (
+    Route("GET", "/v1/revisions/{name}/resources", resources, _READ, Resources, errors=_BLOBS),
+    Route(
+        "PUT",
+        "/v1/revisions/{name}/resources",
+        push,
+        may(Verb.AUTHOR, revision_scope),
+        RevisionDocument,
+        guard=Guard.DEMANDED,
+        errors=(RevisionNotFound, NotDraft, InvalidFilePath, ContentTooLarge),
+        body_bytes_max=CONTENT_BODY_BYTES_MAX,
+    ),
+    Route(
+        "GET",
+        "/v1/revisions/{name}/resources/{path...}",
+        download,
+        may(Verb.READ, _file_scope),
+        bytes,
+        produces="application/octet-stream",
+        errors=(*_BLOBS, FileNotFound),
+    ),
+    Route(
+        "GET",
+        "/v1/revisions/{name}/archive",
+        pull,
+        _READ,
+        bytes,
+        produces="application/x-tar",
+        errors=_BLOBS,
+    ),
+    Route("GET", "/v1/revisions/{name}/diff", compare, _READ, Compared, errors=_BLOBS),
+    Route(
+        "GET",
+        "/v1/revisions/{name}/history",
+        steps,
+        _READ,
+        Listed[Step],
+        errors=(RevisionNotFound,),
+    ),
+    Route(
+        "GET", "/v1/revisions/{name}/lineage", descent, _READ, Descent, errors=(RevisionNotFound,)
+    ),
+)

@@ -1,0 +1,303 @@
+"""Channels: the map of them, and one with its pin, its evidence, its policy and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tidegate.api.dashboard import words
+from tidegate.api.dashboard.graph import laid_out
+from tidegate.api.dashboard.overview import quarantine
+from tidegate.api.dashboard.pages import (
+    Page,
+    PageQuery,
+    People,
+    answer,
+    shows,
+)
+from tidegate.api.dashboard.parts import Chip, Place
+from tidegate.api.dashboard.pinning import verbs_of
+from tidegate.api.dashboard.rendering import seconds
+from tidegate.api.dashboard.summaries import summaries
+from tidegate.api.dashboard.views import (
+    ChannelLine,
+    ChannelPage,
+    EvidenceLine,
+    GateLine,
+    Quarantine,
+    Step,
+)
+from tidegate.api.releases import channel_scope
+from tidegate.api.routing import Answer, Request, may, somewhere
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.rows import CHANNELS, FREEZES, Channel, Freeze, channel_key
+from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
+from tidegate.domain.releases.rows import ACTUAL, EVENTS, Actual, EventType, actual_key, beside
+from tidegate.domain.rollouts.rows import (
+    QUARANTINE,
+    ROLLOUTS,
+    Rollout,
+    RolloutGates,
+    gates_key,
+    rollout_key,
+)
+from tidegate.domain.rollouts.states import OPEN, ORDERED, RolloutState
+from tidegate.wire import Input, Nothing
+
+CHANNELS_MAX = 500
+ROLLOUTS_SHOWN = 6
+HISTORY_MAX = 500
+HISTORY_SHOWN = 30
+NO_ROLLOUT = Chip("ring", "none", "No rollout")
+STEPS = {
+    EventType.REGISTERED: Chip("plus", "good", "Registered"),
+    EventType.PROMOTED: Chip("arrow", "info", "Promoted"),
+    EventType.CONFIRMED: Chip("check", "good", "Confirmed"),
+    EventType.RETIRED: Chip("moon", "gone", "Retired"),
+}
+
+ChannelName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
+
+
+class ChannelPath(Input, frozen=True):
+    channel: ChannelName
+
+
+Asked = Request[ChannelPath, PageQuery, Any]
+
+
+def scope_of(request: Asked) -> str:
+    return channel_scope(request.path.channel)
+
+
+# ── the map ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def index(request: Request[Nothing, PageQuery, Nothing], installation: Installation) -> Answer:
+    """Every channel, and what waits for what."""
+    rows = [
+        item.row
+        for item in installation.range(CHANNELS, limit=CHANNELS_MAX)
+        if request.principal.may(Right.READ, channel_scope(item.row.channel))
+    ]
+    pins = {item.row.scope: item.row for item in installation.range(ACTUAL, limit=CHANNELS_MAX)}
+    freezes = [item.row for item in installation.range(FREEZES, limit=CHANNELS_MAX)]
+    by_name = {row.channel: row for row in rows}
+    edges = [
+        (first, row.channel, edge_block(by_name.get(first), row, pins))
+        for row in rows
+        for first in row.policy.edges
+    ]
+    lines = tuple(_line(row, pins.get(row.channel), freezes, edges) for row in rows)
+    hosts = {row.channel: _hosts(installation, row) for row in rows}
+    view = laid_out(lines, edges, hosts)
+    page = Page(template="channels.html", title="Channels", here="/channels", view=view)
+    return answer(request, installation, page)
+
+
+def edge_block(first: Channel | None, then: Channel, pins: dict[str, Actual]) -> str:
+    """Why an edge holds orders of the later channel back; empty: it does not."""
+    if first is None:
+        return "unknown channel"
+    state = first.newest_state
+    if state is None:
+        return "no rollout yet"
+    if state in {str(item) for item in ORDERED}:
+        return ""
+    pin = pins.get(first.channel)
+    return f"{pin.pinned_release_id if pin else 'it'} is {state}"
+
+
+def _line(
+    row: Channel,
+    pin: Actual | None,
+    freezes: Sequence[Freeze],
+    edges: Sequence[tuple[str, str, str]],
+) -> ChannelLine:
+    waits = [f"{first}: {why}" for first, then, why in edges if then == row.channel and why]
+    return ChannelLine(
+        channel=row.channel,
+        package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
+        release="" if pin is None else pin.pinned_release_id,
+        confidence=None if pin is None else words.confidence(pin.confidence.level),
+        state=state_of(row),
+        also=_marks(row, freezes),
+        rollout_id=row.newest_rollout_id or "",
+        selector=row.selector,
+        waits="; ".join(waits),
+        updated_at=row.created_at if pin is None else pin.updated_at,
+    )
+
+
+def state_of(row: Channel) -> Chip:
+    if row.newest_state is None:
+        return NO_ROLLOUT
+    return words.ROLLOUTS[RolloutState(row.newest_state)]
+
+
+def _marks(row: Channel, freezes: Sequence[Freeze]) -> tuple[Chip, ...]:
+    found: list[Chip] = []
+    if row.held_at is not None:
+        found.append(words.HELD)
+    if any(not freeze.channels or row.channel in freeze.channels for freeze in freezes):
+        found.append(words.FROZEN)
+    return tuple(found)
+
+
+def _hosts(installation: Installation, row: Channel) -> str:
+    """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
+    if row.newest_rollout_id is None:
+        return ""
+    (line,) = summaries(installation, _rollouts(installation, [row.newest_rollout_id])) or (None,)
+    return "" if line is None else f"{line.hosts:,} host{'' if line.hosts == 1 else 's'}"
+
+
+def _rollouts(installation: Installation, ids: Sequence[str]) -> list[Rollout]:
+    found = installation.find_all(*((rollout_key(id), Rollout) for id in ids))
+    return [item.row for item in found if item is not None]
+
+
+# ── one channel ───────────────────────────────────────────────────────────────────────────────────
+
+
+def show(request: Request[ChannelPath, PageQuery, Nothing], installation: Installation) -> Answer:
+    """One channel."""
+    return answer(request, installation, page_of(request, installation))
+
+
+def page_of(request: Asked, installation: Installation) -> Page:
+    """Raises: ChannelNotFound."""
+    name = request.path.channel
+    found = installation.find(channel_key(name), Channel)
+    if found is None:
+        raise ChannelNotFound(name)
+    row = found.row
+    people = People(request)
+    pin = installation.find(actual_key(name), Actual)
+    kept = _quarantine(installation, name)
+    freezes = [item.row for item in installation.range(FREEZES, limit=CHANNELS_MAX)]
+    verbs = verbs_of(request, installation, row, pin, kept)
+    known = None
+    if pin is not None:
+        known = installation.find(known_key(pin.row.pinned_release_id), KnownRelease)
+    view = ChannelPage(
+        channel=name,
+        package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
+        selector=row.selector,
+        state=state_of(row),
+        also=_marks(row, freezes),
+        release="" if pin is None else pin.row.pinned_release_id,
+        release_name="" if known is None else known.row.revision,
+        digest="" if pin is None else pin.row.digest,
+        previous="" if pin is None else pin.row.previous_release_id or "",
+        since=None if pin is None else pin.row.updated_at,
+        confidence=None if pin is None else words.confidence(pin.row.confidence.level),
+        reasons="" if pin is None else ", ".join(pin.row.confidence.reasons),
+        evidence=() if pin is None else _evidence(pin.row),
+        version=None if pin is None else pin.row.version,
+        waits=_waits(installation, row, freezes),
+        rollouts=_newest(installation, row),
+        waves=tuple(map(told_wave, row.policy.waves)),
+        edges=row.policy.edges,
+        on_failure=str(row.policy.on_failure),
+        history=_history(installation, name, people),
+        quarantine=kept,
+        verbs=verbs,
+    )
+    return Page(
+        template="channel.html",
+        title=name,
+        here="/channels",
+        view=view,
+        crumbs=(Place("Channels", "/channels"), Place(name)),
+        verbs=verbs,
+    )
+
+
+def told_wave(wave: WaveSpec) -> str:
+    size = "all the rest"
+    if wave.percent is not None:
+        size = f"{wave.percent} %"
+    elif wave.count is not None:
+        size = f"{wave.count} hosts"
+    among = "" if wave.selector == "*" else f" of {wave.selector}"
+    soak = f", soak {seconds(wave.soak_seconds)}" if wave.soak_seconds else ""
+    return f"{wave.name or 'wave'}: {size}{among}{soak}"
+
+
+def _newest(installation: Installation, row: Channel) -> tuple[Any, ...]:
+    found: list[Rollout] = []
+    for state in sorted(OPEN | ORDERED):
+        rows = installation.range(
+            ROLLOUTS, index="channel_state", of=(row.channel, str(state)), limit=CHANNELS_MAX
+        )
+        found += [item.row for item in rows]
+    newest = sorted(found, key=lambda item: item.opened_at, reverse=True)[:ROLLOUTS_SHOWN]
+    return summaries(installation, newest)
+
+
+def _evidence(pin: Actual) -> tuple[EvidenceLine, ...]:
+    return tuple(
+        EvidenceLine(
+            kind=item.kind,
+            source=item.source,
+            ref=item.ref,
+            digest=item.digest or "",
+            at=item.observed_at[:19].replace("T", " ") + " UTC",
+        )
+        for item in pin.provenance.evidence
+    )
+
+
+def _waits(
+    installation: Installation, row: Channel, freezes: Sequence[Freeze]
+) -> tuple[GateLine, ...]:
+    lines: list[GateLine] = []
+    if row.held_at is not None:
+        lines.append(GateLine(gate="hold", passed=False, reason=row.held_reason or ""))
+    lines += [
+        GateLine(gate="freeze", passed=False, reason=freeze.reason)
+        for freeze in freezes
+        if not freeze.channels or row.channel in freeze.channels
+    ]
+    if row.active_rollout_id is not None:
+        gates = installation.find(gates_key(row.active_rollout_id), RolloutGates)
+        lines += [
+            GateLine(gate=item.gate, passed=False, reason=item.reason)
+            for item in (() if gates is None else gates.row.blocked)
+            if item.gate not in ("hold", "freeze")
+        ]
+    return tuple(lines)
+
+
+def _history(installation: Installation, name: str, people: People) -> tuple[Step, ...]:
+    rows = installation.range(EVENTS, prefix=beside(name, "EVENT#"), limit=HISTORY_MAX)
+    return tuple(
+        Step(
+            release=item.row.release_id,
+            previous=item.row.previous_release_id or "",
+            event=str(item.row.event_type),
+            by=people(item.row.by),
+            at=item.row.recorded_at,
+            reason=item.row.reason or "",
+            chip=STEPS[item.row.event_type],
+        )
+        for item in reversed(rows[-HISTORY_SHOWN:])
+    )
+
+
+def _quarantine(installation: Installation, name: str) -> tuple[Quarantine, ...]:
+    rows = installation.range(QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
+    return tuple(quarantine(item.row) for item in rows)
+
+
+ROUTES = (
+    shows("/channels", index, somewhere(Right.READ)),
+    shows("/channels/{channel}", show, may(Right.READ, scope_of)),
+)

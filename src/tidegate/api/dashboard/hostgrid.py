@@ -1,0 +1,229 @@
+"""A rollout's hosts as bytes: one per host of the plan, in its order, and what changes of them.
+
+The page draws a square per byte. ``words.GRID`` says which byte is which state; the hosts of a wave
+are in the order of their ids, so that a host's place is found by halving.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from struct import pack
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, json
+
+from tidegate.api.dashboard.pages import fails
+from tidegate.api.dashboard.words import GRID_CODES
+from tidegate.api.releases import channel_scope
+from tidegate.api.routing import Answer, Request, Route, may
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
+from tidegate.domain.hosts.rows import HOST_RECORDS
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.planner import Plan
+from tidegate.domain.rollouts.facts import OperatorClearance
+from tidegate.domain.rollouts.identity import channel_of
+from tidegate.errors import NotFound
+from tidegate.kernel.model import Event
+from tidegate.wire import Input, Nothing
+
+UNORDERED = GRID_CODES["unordered"]
+LEFT = GRID_CODES["left"]
+BYTES = "application/octet-stream"
+PAGE = 2_000
+TYPES = frozenset({"HostJoined", "HostStateChanged", "HostSkipped", "OperatorClearance"})
+
+RolloutId = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class RolloutPath(Input, frozen=True):
+    rollout_id: RolloutId
+
+
+class SquarePath(Input, frozen=True):
+    rollout_id: RolloutId
+    index: Annotated[int, Meta(ge=0, le=100_000)]
+
+
+class Square(Struct, frozen=True, gc=False):
+    """Of a host's record, what its square shows. States and times stay text: there are many, and
+    stored times are of one width, so that the later one is the greater text.
+    """
+
+    host_id: str
+    state: str
+    wave: int = 0
+    late: bool = False
+    left: str | None = None
+    cancelled_at: str | None = None
+    soak_due_at: str | None = None
+
+
+class Change(Struct, frozen=True):
+    """What an event did to one square; ``soak_due`` where it began to soak."""
+
+    index: int
+    byte: int
+    soak_due: datetime | None = None
+
+
+def rollout_scope(request: Request[Any, Any, Any]) -> str:
+    """Raises: InvalidInput: that is no rollout's id."""
+    return channel_scope(channel_of(request.path.rollout_id))
+
+
+class Places:
+    """Where each host of a plan lies in the grid."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._waves = plan.waves
+        self._starts: list[int] = []
+        start = 0
+        for wave in plan.waves:
+            self._starts.append(start)
+            start += len(wave.hosts)
+        self.count = start
+
+    def __call__(self, host_id: str, wave: int) -> int | None:
+        """None: the plan does not have it there; it came later."""
+        if not 0 <= wave < len(self._waves):
+            return None
+        hosts = self._waves[wave].hosts
+        within = bisect_left(hosts, host_id)
+        if within == len(hosts) or hosts[within] != host_id:
+            return None
+        return self._starts[wave] + within
+
+    def everyone(self) -> dict[str, int]:
+        """All hosts with their places: for who looks at all of them."""
+        hosts = (host_id for wave in self._waves for host_id in wave.hosts)
+        return {host_id: index for index, host_id in enumerate(hosts)}
+
+    def soak(self, wave: int) -> timedelta:
+        return timedelta(seconds=self._waves[wave].soak_seconds)
+
+    def host(self, index: int) -> str | None:
+        for start, wave in zip(self._starts, self._waves, strict=True):
+            if start <= index < start + len(wave.hosts):
+                return wave.hosts[index - start]
+        return None
+
+
+def places_of(installation: Installation, rollout_id: str) -> Places:
+    """Raises: RolloutUnknown, BlobMissing."""
+    tally = installation.sights.tally(rollout_id).row
+    return Places(installation.sights.chart(tally.plan_digest).plan)
+
+
+def _squares(installation: Installation, rollout_id: str) -> Iterator[Square]:
+    """All records of a rollout, each read only as far as its square needs."""
+    read = json.Decoder(Square).decode
+    after = ""
+    while True:
+        page = installation.store.range(
+            HOST_RECORDS.name, prefix=f"{rollout_id}/", after=after, limit=PAGE
+        )
+        for record in page:
+            yield read(record.data)
+        if len(page) < PAGE:
+            return
+        after = page[-1].key.id
+
+
+def _byte(state: str, left: bool, ordered: bool) -> int:
+    if left:
+        return LEFT
+    return GRID_CODES[state] if ordered else UNORDERED
+
+
+# ── what stands ───────────────────────────────────────────────────────────────────────────────────
+
+
+def grid(request: Request[RolloutPath, Nothing, Nothing], installation: Installation) -> Answer:
+    """Every host's byte, as of the position in the header or later."""
+    position = request.server.tail.position  # first: what happens meanwhile comes again
+    rollout_id = request.path.rollout_id
+    places = places_of(installation, rollout_id)
+    current = installation.sights.tally(rollout_id).row.current_wave
+    content = bytearray(places.count)
+    everyone = places.everyone()
+    due = ""
+    for square in _squares(installation, rollout_id):
+        index = None if square.late else everyone.get(square.host_id)
+        if index is None:
+            continue
+        ordered = square.cancelled_at is None
+        content[index] = _byte(square.state, square.left is not None, ordered)
+        if square.state == HostState.SOAKING and square.wave == current and square.soak_due_at:
+            due = max(due, square.soak_due_at)
+    headers = {"tidegate-soak-due": due} if due else {}
+    return Answer(bytes(content), media=BYTES, position=position, headers=headers)
+
+
+def square(request: Request[SquarePath, Nothing, Nothing], installation: Installation) -> Answer:
+    """The name of the host at this place."""
+    host_id = places_of(installation, request.path.rollout_id).host(request.path.index)
+    if host_id is None:
+        raise NotFound(f"the plan has no host at {request.path.index}")
+    return Answer(host_id.encode(), media="text/plain; charset=utf-8")
+
+
+# ── what changes ──────────────────────────────────────────────────────────────────────────────────
+
+
+def changes(installation: Installation, places: Places, events: Iterable[Event]) -> list[Change]:
+    """What these events of one rollout did to its squares, in their order."""
+    found: list[Change] = []
+    for event in events:
+        if event.type in TYPES:
+            found += _changes(installation.value(event), places)
+    return found
+
+
+def _changes(fact: Struct, places: Places) -> Iterator[Change]:
+    match fact:
+        case HostJoined(late=False, host_id=host_id, wave=wave):
+            moved = [(host_id, wave, GRID_CODES[HostState.PENDING])]
+        case HostStateChanged(late=False, host_id=host_id, wave=wave, to=to):
+            taken_back = fact.from_ is HostState.PENDING and to is HostState.PENDING
+            moved = [(host_id, wave, _byte(to, fact.left, not taken_back))]
+        case HostSkipped(host_id=host_id, wave=wave):
+            moved = [(host_id, wave, LEFT)]
+        case OperatorClearance(hosts=hosts):
+            moved = [(host.host_id, host.wave, LEFT) for host in hosts]
+        case _:
+            return
+    for host_id, wave, byte in moved:
+        index = places(host_id, wave)
+        if index is None:
+            continue
+        soaks = byte == GRID_CODES[HostState.SOAKING] and isinstance(fact, HostStateChanged)
+        due = fact.at + places.soak(wave) if soaks and isinstance(fact, HostStateChanged) else None
+        yield Change(index, byte, due)
+
+
+def packed(position: int, found: Iterable[Change]) -> bytes:
+    """Changes as a line of text: the position, when the last soak ends, index and byte of each."""
+    listed = [*found]
+    due = max((item.soak_due for item in listed if item.soak_due is not None), default=None)
+    words = pack(f"<{len(listed)}I", *(item.index << 8 | item.byte for item in listed))
+    at = b"-" if due is None else due.isoformat().encode()
+    return b"%d %b %b" % (position, at, b64encode(words))
+
+
+_READS = may(Verb.READ, rollout_scope)
+ROUTES = (
+    Route("GET", "/rollouts/{rollout_id}/grid", grid, _READS, produces=BYTES, fails=fails),
+    Route(
+        "GET",
+        "/rollouts/{rollout_id}/grid/{index}",
+        square,
+        _READS,
+        produces="text/plain",
+        fails=fails,
+    ),
+)

@@ -1,0 +1,319 @@
+"""Hosts: the fleet by label and status, and one host with its rollouts, probes and gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tidegate.api import paging
+from tidegate.api.dashboard import words
+from tidegate.api.dashboard.overview import why_failed
+from tidegate.api.dashboard.pages import (
+    REASON,
+    ROWS,
+    ListQuery,
+    Page,
+    PageQuery,
+    Reason,
+    Text,
+    answer,
+    attempt,
+    does,
+    fault_of,
+    shows,
+)
+from tidegate.api.dashboard.parts import Chip, Fault, Option, Place, Verb
+from tidegate.api.dashboard.rendering import absolute, short
+from tidegate.api.dashboard.views import GateLine, HostPage, HostRow, Hosts, Passage, ProbeLine
+from tidegate.api.routing import Answer, Principal, Request, may
+from tidegate.control.installation import Found, Installation
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.fleet.refusals import HostNotFound
+from tidegate.domain.fleet.rows import (
+    HOSTS,
+    Fleet,
+    Host,
+    Liveness,
+    fleet_key,
+    host_key,
+    liveness_key,
+)
+from tidegate.domain.fleet.selectors import Selector, parse
+from tidegate.domain.fleet.slices import RetireHost, RevokeHost, retire_host, revoke_host
+from tidegate.domain.gates import judge
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, Probe, order_key
+from tidegate.domain.hosts.states import HostState, ProbeStatus
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.states import OPEN
+from tidegate.errors import TidegateError
+from tidegate.wire import Input, Nothing
+
+SCANNED_MAX = 5_000  # hosts that a selector is tried on for one page
+PAGE = 500
+PASSAGES_MAX = 50
+GATES_HOSTS_MAX = 2_000
+FILTERS = ("all", "silent", "revoked", "retired")
+
+
+class HostsQuery(ListQuery, frozen=True, kw_only=True):
+    filter: Annotated[str, Meta(max_length=16)] = "all"
+    selector: Text = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = ROWS
+
+
+class HostPath(Input, frozen=True):
+    host_id: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Why(Input, frozen=True, kw_only=True):
+    reason: Reason = ""
+
+
+Listing = Request[Nothing, HostsQuery, Nothing]
+
+
+# ── the fleet ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def index(request: Listing, installation: Installation) -> Answer:
+    """Hosts that a filter and a selector leave."""
+    fleet = installation.find(fleet_key(), Fleet)
+    fault: Fault | None = None
+    rows: list[Host] = []
+    last: str | None = None
+    try:
+        selector = parse(request.query.selector) if request.query.selector else None
+        rows, last = _rows(request, installation, selector)
+    except TidegateError as error:
+        fault = fault_of(error)
+    view = Hosts(
+        total=0 if fleet is None else fleet.row.hosts,
+        hosts=tuple(_host_rows(installation, rows)),
+        filter=request.query.filter if request.query.filter in FILTERS else "all",
+        selector=request.query.selector,
+        next=paging.listed(request, installation, (), last).next or "",
+        fault=fault,
+    )
+    page = Page(template="hosts.html", title="Hosts", here="/hosts", view=view)
+    return answer(request, installation, page)
+
+
+def _rows(
+    request: Listing, installation: Installation, selector: Selector | None
+) -> tuple[list[Host], str | None]:
+    """A page of hosts, and where the next one starts behind; None: there is none."""
+    found: list[Host] = []
+    after = paging.after(request, installation)
+    for _ in range(SCANNED_MAX // PAGE):
+        page = _page(installation, request.query.filter, after)
+        for item in page:
+            after = item.id
+            if selector is None or selector.matches(item.row.labels, item.row.host_id):
+                found.append(item.row)
+            if len(found) == request.query.limit:
+                return found, after
+        if len(page) < PAGE:
+            return found, None
+    return found, after
+
+
+def _page(installation: Installation, kind: str, after: str) -> list[Found[Any]]:
+    match kind:
+        case "silent":
+            return [] if after else installation.first(HOSTS, "by_silence", limit=PAGE - 1)
+        case "revoked" | "retired":
+            return installation.range(HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE)
+    return installation.range(HOSTS, after=after, limit=PAGE)
+
+
+def _host_rows(installation: Installation, rows: Sequence[Host]) -> Iterator[HostRow]:
+    if not rows:
+        return
+    liveness = installation.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
+    orders = installation.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
+    for row, heard, order in zip(rows, liveness, orders, strict=True):
+        runs = {} if heard is None else heard.row.current_closures
+        silent = row.silent_since is not None and row.status == "enrolled"
+        yield HostRow(
+            host_id=row.host_id,
+            status=words.SILENT if silent else words.HOST_STATUS[row.status],
+            labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
+            seen_at=None if heard is None else heard.row.last_seen_at,
+            agent="" if heard is None else heard.row.agent_version,
+            runs=", ".join(short(closure) for closure in runs.values()),
+            busy="" if order is None else order.row.rollout_id,
+        )
+
+
+# ── one host ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def show(request: Request[HostPath, PageQuery, Nothing], installation: Installation) -> Answer:
+    """One host."""
+    return answer(request, installation, page_of(request, installation, request.path.host_id))
+
+
+def page_of(request: Request[Any, Any, Any], installation: Installation, host_id: str) -> Page:
+    """Raises: HostNotFound."""
+    found = installation.find(host_key(host_id), Host)
+    if found is None:
+        raise HostNotFound(host_id)
+    (row,) = _host_rows(installation, [found.row])
+    records = [
+        item.row
+        for item in installation.range(
+            HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
+        )
+    ]
+    records.sort(key=lambda record: record.dispatched_at, reverse=True)
+    heard = installation.find(liveness_key(host_id), Liveness)
+    closures = {} if heard is None else heard.row.current_closures
+    verbs = _verbs(request.principal, found.row)
+    view = HostPage(
+        row=row,
+        enrolled_at=found.row.enrolled_at,
+        public_key=found.row.public_key,
+        silent_since=found.row.silent_since,
+        closures=tuple(Option(closure, channel) for channel, closure in sorted(closures.items())),
+        passages=tuple(_passage(installation, record) for record in records),
+        probes=tuple(_probes(records[0])) if records else (),
+        gates=_gates(installation, host_id, records),
+        verbs=verbs,
+    )
+    return Page(
+        template="host.html",
+        title=host_id,
+        here="/hosts",
+        view=view,
+        crumbs=(Place("Hosts", "/hosts"), Place(host_id)),
+        verbs=verbs,
+    )
+
+
+def _passage(installation: Installation, record: HostRecord) -> Passage:
+    text = ""
+    if record.state in (HostState.FAILED, HostState.REVERTED):
+        text = why_failed(record)
+    elif record.state is HostState.SOAKING and record.soak_due_at is not None:
+        text = f"soaks until {absolute(record.soak_due_at)}"
+    elif record.left:
+        text = f"{record.left}: it counts no more"
+    return Passage(
+        rollout_id=record.rollout_id,
+        state=words.HOSTS[record.state],
+        wave="late" if record.late else f"wave {record.wave}",
+        text=text,
+        at=record.dispatched_at,
+        attempt=record.attempt,
+    )
+
+
+def _probes(record: HostRecord) -> Iterator[ProbeLine]:
+    for name, probe in sorted(record.probes.items()):
+        yield ProbeLine(
+            name=name,
+            mode=str(probe.mode),
+            chip=_probe_chip(probe),
+            text=probe.failure_reason or "",
+            at=probe.last_observed_at,
+        )
+
+
+def _probe_chip(probe: Probe) -> Chip:
+    match probe.status:
+        case ProbeStatus.PASS:
+            return Chip("check", "good", "Pass")
+        case ProbeStatus.FAIL:
+            return Chip("cross", "bad", "Fail")
+    return Chip("dots", "idle", "Not heard yet")
+
+
+def _gates(
+    installation: Installation, host_id: str, records: Sequence[HostRecord]
+) -> tuple[GateLine, ...]:
+    """What holds it back where its newest rollout is open, and small enough to be judged here."""
+    for record in records[:1]:
+        tally = installation.find(tally_key(record.rollout_id), RolloutTally)
+        if tally is None or tally.row.state not in OPEN:
+            return ()
+        if sum(wave.hosts for wave in tally.row.waves) > GATES_HOSTS_MAX:
+            return ()
+        state = installation.sights.state([record.rollout_id], installation.clock())
+        return tuple(
+            GateLine(
+                gate=item.gate,
+                passed=item.passed,
+                reason=item.reason,
+                evidence="" if item.evidence is None else f"#{item.evidence.position}",
+            )
+            for item in judge(state, record.rollout_id, host_id)
+        )
+    return ()
+
+
+def _verbs(principal: Principal, row: Host) -> tuple[Verb, ...]:
+    why = "" if principal.may(Right.OPERATE) else "None of your roles may operate hosts."
+    gone = f"It is {row.status}."
+    path = f"/hosts/{row.host_id}"
+    return (
+        Verb(
+            id="revoke",
+            label="Revoke key",
+            icon="key",
+            action=f"{path}/revoke",
+            title=f"Revoke the key of {row.host_id}?",
+            text="Its agent is not heard until it enrolls again.",
+            fields=(REASON,),
+            danger=True,
+            why=why or ("" if row.status == "enrolled" else gone),
+        ),
+        Verb(
+            id="retire",
+            label="Retire",
+            icon="moon",
+            action=f"{path}/retire",
+            title=f"Retire {row.host_id}?",
+            text="It is gone for good: no plan takes it, its agent is not heard.",
+            fields=(REASON,),
+            danger=True,
+            why=why or ("" if row.status != "retired" else gone),
+        ),
+    )
+
+
+def revoke(request: Request[HostPath, PageQuery, Why], installation: Installation) -> Answer:
+    """Its key counts no more."""
+    host_id = request.path.host_id
+    command = RevokeHost(host_id=host_id, operator=request.by, reason=request.body.reason)
+    return attempt(
+        request,
+        installation,
+        lambda: installation.execute(revoke_host, command, meta=request.meta).position,
+        f"/hosts/{host_id}",
+        "revoked",
+        lambda: page_of(request, installation, host_id),
+    )
+
+
+def retire(request: Request[HostPath, PageQuery, Why], installation: Installation) -> Answer:
+    """The host is gone for good."""
+    host_id = request.path.host_id
+    command = RetireHost(host_id=host_id, operator=request.by, reason=request.body.reason)
+    return attempt(
+        request,
+        installation,
+        lambda: installation.execute(retire_host, command, meta=request.meta).position,
+        f"/hosts/{host_id}",
+        "retired",
+        lambda: page_of(request, installation, host_id),
+    )
+
+
+ROUTES = (
+    shows("/hosts", index, may(Right.READ)),
+    shows("/hosts/{host_id}", show, may(Right.READ)),
+    does("/hosts/{host_id}/revoke", revoke, may(Right.OPERATE)),
+    does("/hosts/{host_id}/retire", retire, may(Right.OPERATE)),
+)

@@ -1,0 +1,178 @@
+"""The outbox: what is owed to the world, what became of it, and trying a dead one again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.api import outbox as api
+from tidegate.api.dashboard import words
+from tidegate.api.dashboard.pages import (
+    REASON,
+    Page,
+    PageQuery,
+    attempt,
+    does,
+    shows,
+)
+from tidegate.api.dashboard.pages import answer as answered
+from tidegate.api.dashboard.parts import Chip, Field, Option, Verb
+from tidegate.api.dashboard.views import DriftLine, Outbox, OutboxLine
+from tidegate.api.releases import channel_scope
+from tidegate.api.routing import Answer, Principal, Request, may, somewhere
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.outbox import shown
+from tidegate.domain.outbox.attempts import RedriveIntent, redrive_intent
+from tidegate.domain.outbox.rows import DRIFTS, DriftState, State
+from tidegate.domain.outbox.shown import OutboxDocument
+from tidegate.wire import Input, Nothing
+
+BACKLOG_MAX = 100
+TABS = {
+    "open": ("Pending and dead", (State.DEAD, State.PENDING)),
+    "done": ("Done", (State.DONE,)),
+    "other": ("Superseded or cancelled", (State.SUPERSEDED, State.CANCELLED)),
+}
+DRIFT = {
+    DriftState.OPEN: Chip("warning", "warn", "Open"),
+    DriftState.REFUSED: Chip("ban", "bad", "Refused"),
+    DriftState.REPAIRED: Chip("check", "good", "Repaired"),
+}
+
+
+class OutboxQuery(PageQuery, frozen=True, kw_only=True):
+    tab: Annotated[str, Meta(max_length=16)] = "open"
+
+
+class Again(Input, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(min_length=1, max_length=512)]
+    reason: Annotated[str, Meta(max_length=256)] = ""
+
+
+def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
+    """What is still owed: given up first, then what is tried again, the longest first."""
+    found = [
+        item
+        for state in (State.DEAD, State.PENDING)
+        for item in shown.in_state(installation.store, state, limit=BACKLOG_MAX)
+    ]
+    return tuple(map(_line, found))
+
+
+def outbox(request: Request[Nothing, OutboxQuery, Nothing], installation: Installation) -> Answer:
+    """Intents by state."""
+    return answered(
+        request, installation, _page(request.principal, installation, request.query.tab)
+    )
+
+
+def redrive(request: Request[Nothing, PageQuery, Again], installation: Installation) -> Answer:
+    """Try a dead intent again."""
+
+    def do() -> int:
+        command = RedriveIntent(
+            scope=api.scope_of(request.body.id),
+            intent_id=request.body.id,
+            by=request.by,
+            reason=request.body.reason,
+        )
+        return installation.execute(redrive_intent, command, meta=request.meta).position
+
+    return attempt(
+        request,
+        installation,
+        do,
+        "/outbox",
+        "redriven",
+        lambda: _page(request.principal, installation, "open"),
+    )
+
+
+def _page(principal: Principal, installation: Installation, tab: str) -> Page:
+    tab = tab if tab in TABS else "open"
+    counts = {State.DEAD: 0, State.PENDING: 0}
+    found: list[OutboxDocument] = []
+    for state in TABS[tab][1]:
+        items = [
+            item
+            for item in shown.in_state(installation.store, state, limit=BACKLOG_MAX)
+            if principal.may(Right.READ, channel_scope(item.scope))
+        ]
+        counts[state] = len(items)
+        found += items
+    lines = tuple(
+        _line(item, _redrive(item, number, principal)) for number, item in enumerate(found)
+    )
+    owed = counts[State.DEAD] + counts[State.PENDING] if tab == "open" else 0
+    view = Outbox(
+        tab=tab,
+        tabs=tuple(
+            Option(name, label, str(owed) if name == "open" and owed else "")
+            for name, (label, _) in TABS.items()
+        ),
+        intents=lines,
+        drifts=_drifts(principal, installation),
+        oldest=min((item.created_at for item in found), default=None) if tab == "open" else None,
+    )
+    verbs = tuple(line.redrive for line in lines if line.redrive is not None)
+    return Page(template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs)
+
+
+def _line(item: OutboxDocument, verb: Verb | None = None) -> OutboxLine:
+    return OutboxLine(
+        id=item.id,
+        scope=item.scope,
+        operation=item.operation,
+        release=item.requested_state.release_id,
+        state=words.OUTBOX[item.state],
+        attempts=item.attempts,
+        next_at=item.next_attempt_at,
+        updated_at=item.updated_at,
+        error=item.last_error or "",
+        key=item.idempotency_key,
+        redrive=verb,
+    )
+
+
+def _redrive(item: OutboxDocument, number: int, principal: Principal) -> Verb | None:
+    if item.state is not State.DEAD:
+        return None
+    allowed = principal.may(Right.OPERATE, channel_scope(item.scope))
+    return Verb(
+        id=f"redrive-{number}",
+        label="Redrive",
+        icon="retry",
+        action="/outbox/redrive",
+        title=f"Try {item.operation} again?",
+        text="Its attempts are forgiven; the worker takes it up at once, under the same key.",
+        fields=(Field(name="id", kind="hidden", value=item.id), REASON),
+        why="" if allowed else f"None of your roles may operate {item.scope}.",
+    )
+
+
+def _drifts(principal: Principal, installation: Installation) -> tuple[DriftLine, ...]:
+    rows = installation.range(DRIFTS, limit=BACKLOG_MAX)
+    return tuple(
+        DriftLine(
+            scope=found.row.scope,
+            subject=found.row.subject,
+            chip=DRIFT[found.row.state],
+            finding=str(found.row.finding),
+            at=found.row.updated_at,
+        )
+        for found in rows
+        if found.row.state is not DriftState.REPAIRED
+        and principal.may(Right.READ, channel_scope(found.row.scope))
+    )
+
+
+def _scope(request: Request[Nothing, PageQuery, Again]) -> str:
+    return channel_scope(api.scope_of(request.body.id))
+
+
+ROUTES = (
+    shows("/outbox", outbox, somewhere(Right.READ)),
+    does("/outbox/redrive", redrive, may(Right.OPERATE, _scope)),
+)

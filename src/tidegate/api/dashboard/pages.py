@@ -1,0 +1,258 @@
+"""What pages have in common: the frame around a view, refusals as pages, forms that lead back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlencode
+
+from msgspec import Meta, Struct
+
+from tidegate.api import problems
+from tidegate.api.dashboard.parts import Fault, Field, Frame, Place, Verb, navigation
+from tidegate.api.dashboard.rendering import render
+from tidegate.api.dashboard.views import Door, Lost
+from tidegate.api.problems import InvalidRequest, Unauthenticated
+from tidegate.api.routing import Answer, Consumes, Permission, Request, Route
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import EVERYWHERE, Grant
+from tidegate.errors import TidegateError
+from tidegate.kernel.model import Position
+from tidegate.wire import Input
+
+HTML: Final = "text/html"
+UTF8: Final = "text/html; charset=utf-8"
+ROWS = 100  # of a list on one page
+DONE: Final = {
+    "approved": "Your approval stands.",
+    "rejected": "The proposal was rejected.",
+    "proposed": "Proposed: somebody else can approve it now.",
+    "withdrawn": "The proposal was withdrawn.",
+    "promoted": "Promoted: the rollout is open.",
+    "held": "The channel is held.",
+    "unheld": "The channel was let go.",
+    "lifted": "The quarantine was lifted.",
+    "paused": "The rollout was paused.",
+    "resumed": "The rollout goes on.",
+    "cleared": "The rollout was cleared.",
+    "aborted": "The rollout was given up.",
+    "redriven": "The worker takes it up again.",
+    "revoked": "It counts no more.",
+    "granted": "The role was granted.",
+    "added": "The user was added.",
+    "disabled": "The user was shut out.",
+    "enabled": "The user was let in again.",
+    "retired": "The host is retired.",
+}
+
+Text = Annotated[str, Meta(max_length=512)]
+Reason = Annotated[str, Meta(max_length=1_000)]
+
+
+class PageQuery(Input, frozen=True, kw_only=True):
+    """What every page understands: what was just done, and how far the log must be."""
+
+    done: Annotated[str, Meta(max_length=32)] = ""
+    min_position: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
+
+
+class ListQuery(PageQuery, frozen=True, kw_only=True):
+    next: Text = ""
+
+
+class Why(Input, frozen=True, kw_only=True):
+    """A form that asks for a reason."""
+
+    reason: Reason = ""
+    version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
+
+
+REASON: Final = Field(
+    name="reason", label="Reason", kind="long", required=True, placeholder="Why, for the log"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """A screen with its view: what the frame needs to know."""
+
+    template: str
+    title: str
+    here: str  # the entry of the rail
+    view: Struct | None
+    crumbs: tuple[Place, ...] = ()
+    verbs: tuple[Verb, ...] = ()
+    about: str = ""  # whose changes make it stale; empty: everything does
+    still: bool = False  # it does not follow the log
+    forgets: tuple[str, ...] = ()  # members of the query that it does not ask for again
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Asked = Request[Any, Any, Any]
+
+
+def answer(request: Asked, installation: Installation, page: Page, **rest: Any) -> Answer:
+    """The page as HTML; ``problem`` says why what was asked for did not happen."""
+    problem: TidegateError | None = rest.get("problem")
+    principal = request.principal
+    called = request.server.accounts.called(principal.id)
+    path = request.arrived.path.decode("latin-1")
+    frame = Frame(
+        title=page.title,
+        url=path if request.arrived.method == "POST" else _address(request, page),
+        now=installation.clock(),
+        head=request.server.tail.position,
+        nav=navigation(page.here),
+        crumbs=page.crumbs or (Place(page.title),),
+        user=principal.id if called is None else called.name,
+        user_id=principal.id,
+        roles=", ".join(told_grants(principal.grants)),
+        csrf=principal.csrf,
+        stream="" if page.still or problem else _stream(page.about),
+        verbs=page.verbs,
+        problem=None if problem is None else fault_of(problem),
+        done=DONE.get(getattr(request.query, "done", ""), ""),
+    )
+    body = render(page.template, frame, page.view)
+    status = 200 if problem is None else problems.status_of(type(problem))
+    return Answer(body, status=status, media=UTF8, headers=page.headers)
+
+
+def _address(request: Asked, page: Page) -> str:
+    """The page's own address, without what was only said once."""
+    pairs = [
+        (name, value)
+        for name in type(request.query).__struct_fields__
+        if name not in ("done", "min_position", *page.forgets)
+        and (value := getattr(request.query, name)) not in ("", None, 0, False)
+    ]
+    path = request.arrived.path.decode("latin-1")
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def _stream(about: str) -> str:
+    return f"/live?about={quote(about, safe='')}" if about else "/live"
+
+
+def attempt(
+    request: Asked,
+    installation: Installation,
+    do: Callable[[], Position],
+    back: str,
+    done: str,
+    page: Callable[[], Page],
+) -> Answer:
+    """Do what a form asks for, then lead to ``back``; refused, show the page and say why."""
+    try:
+        position = do()
+    except TidegateError as error:
+        return answer(request, installation, page(), problem=error)
+    return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
+
+
+def see_other(location: str, *cookies: str) -> Answer:
+    return Answer(None, status=303, headers={"location": location}, cookies=cookies)
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def fault_of(error: TidegateError) -> Fault:
+    notes: tuple[str, ...] = ()
+    detail = error.detail
+    if isinstance(error, InvalidRequest):
+        detail = ""
+        notes = tuple(f"{fault.field}: {fault.detail}" for fault in error.faults)
+    return Fault(problems.title_of(type(error)), detail, error.code, notes)
+
+
+def sign_in_fields() -> tuple[Field, ...]:
+    return (
+        Field(name="login", label="Sign-in name", required=True, completes="username"),
+        Field(
+            name="password",
+            label="Password",
+            kind="password",
+            required=True,
+            completes="current-password",
+        ),
+    )
+
+
+def fails(error: TidegateError, address: bytes) -> Answer:
+    """A refusal as a page of the same status: nobody reads JSON there."""
+    status = problems.status_of(type(error))
+    headers = {name.decode(): value.decode() for name, value in problems.headers_of(error)}
+    headers.pop("www-authenticate", None)  # a form asks for it, not the browser
+    view: Struct
+    if isinstance(error, Unauthenticated):
+        template, title = "door.html", "Sign in"
+        fields = (
+            *sign_in_fields(),
+            Field(name="next", kind="hidden", value=address.decode("latin-1")),
+        )
+        view = Door(action="/signin", fields=fields, label="Sign in")
+    else:
+        template, title = "lost.html", "Refused" if status == 403 else "Problem"
+        fault = fault_of(error)
+        text = " ".join(part for part in (fault.detail, *fault.notes) if part)
+        icon = {403: "lock", 404: "search"}.get(status, "warning")
+        view = Lost(title=fault.title or "That did not work", text=text, icon=icon)
+    now = datetime.now(UTC)
+    frame = Frame(title=title, url="", now=now, head=0, nav=navigation(""), crumbs=(Place(title),))
+    return Answer(render(template, frame, view), status=status, media=UTF8, headers=headers)
+
+
+def form_fails(error: TidegateError, address: bytes) -> Answer:
+    """The same for a form: who signs in again starts at the overview, not in the middle of it."""
+    return fails(error, b"/")
+
+
+# ── routes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shows(path: str, handler: Callable[..., Any], permission: Permission) -> Route:
+    """A page."""
+    return Route("GET", path, handler, permission, produces=HTML, fails=fails)
+
+
+def does(
+    path: str, handler: Callable[..., Any], permission: Permission, *, urgent: bool = False
+) -> Route:
+    """What a form of a page asks for."""
+    return Route(
+        "POST",
+        path,
+        handler,
+        permission,
+        status=303,
+        consumes=Consumes.FORM,
+        produces=HTML,
+        fails=form_fails,
+        urgent=urgent,
+    )
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def told_grants(grants: tuple[Grant, ...]) -> Iterator[str]:
+    for grant in grants:
+        yield str(grant.role) if grant.scope == EVERYWHERE else f"{grant.role} on {grant.scope}"
+
+
+class People:
+    """Names of users by their ids, each looked up once. Who is erased is called by the id."""
+
+    def __init__(self, request: Asked) -> None:
+        self._accounts = request.server.accounts
+        self._names = {"": "", request.principal.id: "you"}
+
+    def __call__(self, user_id: str) -> str:
+        name = self._names.get(user_id)
+        if name is None:
+            called = self._accounts.called(user_id) if user_id.startswith("user_") else None
+            name = self._names[user_id] = user_id if called is None else called.name
+        return name

@@ -1,0 +1,129 @@
+"""The verbs of a channel: which there are now, why the others are not, and what can be promoted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.api.dashboard.pages import REASON
+from tidegate.api.dashboard.parts import Field, Option, Verb
+from tidegate.api.dashboard.rendering import short
+from tidegate.api.dashboard.views import Quarantine
+from tidegate.api.releases import channel_scope
+from tidegate.api.routing import Principal, Request
+from tidegate.control.installation import Found, Installation
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.rows import Actual
+
+RELEASES_MAX = 200
+
+Asked = Request[Any, Any, Any]
+
+
+def verbs_of(
+    request: Asked,
+    installation: Installation,
+    row: Channel,
+    pin: Found[Actual] | None,
+    kept: tuple[Quarantine, ...],
+) -> tuple[Verb, ...]:
+    """Promote, hold, let go and lift, each with why it cannot be used now."""
+    name = row.channel
+    releases = _may(request.principal, Right.RELEASE, name)
+    operates = _may(request.principal, Right.OPERATE, name)
+    return (
+        _promote(request, installation, row, pin, releases),
+        Verb(
+            id="hold",
+            label="Hold",
+            icon="lock",
+            action=f"/channels/{name}/hold",
+            title=f"Hold {name}?",
+            text="No promotion and no order on it, until it is let go.",
+            fields=(REASON,),
+            why=releases or ("" if row.held_at is None else "It is held already."),
+        ),
+        Verb(
+            id="unhold",
+            label="Let go",
+            icon="play",
+            action=f"/channels/{name}/unhold",
+            title=f"Let {name} go?",
+            fields=(REASON,),
+            why=releases or ("It is not held." if row.held_at is None else ""),
+        ),
+        Verb(
+            id="lift",
+            label="Lift quarantine",
+            icon="ban",
+            action=f"/channels/{name}/lift",
+            title="Lift a quarantine?",
+            text="The release may be dispatched on this channel again.",
+            fields=(
+                Field(
+                    name="closure_hash",
+                    label="Release content",
+                    kind="select",
+                    options=tuple(
+                        Option(item.closure_hash, f"{short(item.closure_hash)} · {item.reason}")
+                        for item in kept
+                    ),
+                ),
+                REASON,
+            ),
+            why=operates or ("" if kept else "Nothing is quarantined on it."),
+        ),
+    )
+
+
+def _may(principal: Principal, right: Right, name: str) -> str:
+    """Why somebody may not; empty: they may."""
+    if principal.may(right, channel_scope(name)):
+        return ""
+    return f"None of your roles may {right} on {name}."
+
+
+def _promote(
+    request: Asked,
+    installation: Installation,
+    row: Channel,
+    pin: Found[Actual] | None,
+    why: str,
+) -> Verb:
+    offered = publishable(installation, row.package)
+    why = why or ("" if row.held_at is None else "The channel is held.")
+    why = why or ("" if offered else f"No revision of {row.package} is published yet.")
+    fields: tuple[Field, ...] = (
+        Field(name="release", label="Release", kind="select", options=offered),
+        Field(name="display_name", label="Call it", placeholder="Optional: a name for people"),
+        # The form carries the id of its command: sent twice, it is decided once.
+        Field(name="command_id", kind="hidden", value=request.mint("promote")),
+    )
+    if pin is not None:
+        fields = (*fields, Field(name="version", kind="hidden", value=str(pin.row.version)))
+    return Verb(
+        id="promote",
+        label="Promote",
+        icon="arrow",
+        action=f"/channels/{row.channel}/promote",
+        title=f"Promote to {row.channel}",
+        text="The channel is pinned to it and its rollout opens, in one commit."
+        + (" The open rollout is superseded." if row.active_rollout_id else ""),
+        fields=fields,
+        why=why,
+        first=True,
+    )
+
+
+def publishable(installation: Installation, package: str) -> tuple[Option, ...]:
+    """Releases of a package that may be pinned, newest first."""
+    rows = installation.range(REVISIONS, index="by_package", of=(package,), limit=RELEASES_MAX)
+    published = [item.row for item in rows if item.row.lifecycle == Lifecycle.PUBLISHED]
+    return tuple(
+        Option(release, f"{release} · {short(row.content.digest)}")
+        for row in sorted(published, key=lambda row: row.number, reverse=True)
+        if (release := release_id_of(row.package, row.number))
+    )

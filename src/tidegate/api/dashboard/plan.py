@@ -1,0 +1,140 @@
+"""Plan: the waves that a promotion would freeze now, and what to know before it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.api.dashboard.pages import Page, PageQuery, answer, shows
+from tidegate.api.dashboard.parts import Chip, Option, bar
+from tidegate.api.dashboard.pinning import publishable
+from tidegate.api.dashboard.rendering import seconds
+from tidegate.api.dashboard.summaries import settled
+from tidegate.api.dashboard.views import Finding, PlannedWave, PlanPage
+from tidegate.api.releases import channel_scope
+from tidegate.api.routing import Answer, Request, somewhere
+from tidegate.control.installation import Installation
+from tidegate.control.promotion import Planned
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.channels.rows import CHANNELS, Channel
+from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
+from tidegate.domain.rollouts.states import OPEN
+from tidegate.errors import TidegateError
+from tidegate.wire import Nothing
+
+CHANNELS_MAX = 500
+SAMPLE = 3
+NO_SIMULATION = "This server runs no simulations; the command tidegate simulate does."
+
+
+class PlanQuery(PageQuery, frozen=True, kw_only=True):
+    channel: Annotated[str, Meta(max_length=63)] = ""
+    release: Annotated[str, Meta(max_length=200)] = ""
+    failing: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
+    simulate: bool = False
+
+
+Asked = Request[Nothing, PlanQuery, Nothing]
+
+
+def show(request: Asked, installation: Installation) -> Answer:
+    """What a promotion would do, without doing it."""
+    query = request.query
+    channels = [
+        item.row
+        for item in installation.range(CHANNELS, limit=CHANNELS_MAX)
+        if request.principal.may(Verb.READ, channel_scope(item.row.channel))
+    ]
+    chosen = next((row for row in channels if row.channel == query.channel), None)
+    if chosen is None and channels:
+        chosen = channels[0]
+    releases = () if chosen is None else publishable(installation, chosen.package)
+    release = query.release if any(item.value == query.release for item in releases) else ""
+    release = release or (releases[0].value if releases else "")
+    planned: Planned | None = None
+    why = ""
+    if chosen is not None:
+        try:
+            planned = installation.promotions.plan(chosen.channel)
+        except TidegateError as error:
+            why = error.detail
+    waves = () if planned is None else _waves(planned)
+    if planned is not None and not waves:
+        why = "No enrolled host matches the channel's selector."
+    view = PlanPage(
+        channels=tuple(Option(row.channel, row.channel) for row in channels),
+        channel="" if chosen is None else chosen.channel,
+        releases=releases,
+        release=release,
+        failing=query.failing,
+        seed=query.seed,
+        waves=waves,
+        unstaged=0 if planned is None else len(planned.plan.unstaged),
+        hosts=sum(wave.hosts for wave in waves),
+        findings=() if chosen is None else _findings(installation, chosen, planned, release),
+        simulated=None,
+        no_simulation=NO_SIMULATION,
+        why=why,
+    )
+    page = Page(template="plan.html", title="Plan", here="/plan", view=view, still=True)
+    return answer(request, installation, page)
+
+
+def _waves(planned: Planned) -> tuple[PlannedWave, ...]:
+    waves = planned.plan.waves
+    most = max((len(wave.hosts) for wave in waves), default=1)
+    return tuple(
+        PlannedWave(
+            number=number,
+            name=wave.name,
+            hosts=len(wave.hosts),
+            soak=seconds(wave.soak_seconds) if wave.soak_seconds else "none",
+            failures_max=wave.failures_max,
+            sample=wave.hosts[:SAMPLE],
+            bar=bar([("info", "hosts", len(wave.hosts))], of=[most]),
+        )
+        for number, wave in enumerate(waves)
+    )
+
+
+def _findings(
+    installation: Installation, row: Channel, planned: Planned | None, release: str
+) -> tuple[Finding, ...]:
+    """What would stop a promotion, or what it would end."""
+    found: list[Finding] = []
+
+    def say(icon: str, tone: str, word: str, text: str) -> None:
+        found.append(Finding(chip=Chip(icon, tone, word), text=text))
+
+    if row.held_at is not None:
+        say("lock", "bad", "The channel is held", row.held_reason or "")
+    known = installation.find(known_key(release), KnownRelease) if release else None
+    if known is not None:
+        key = quarantine_key(row.channel, known.row.digest)
+        kept = installation.find(key, Quarantined)
+        if kept is not None:
+            say("ban", "bad", f"{release} is quarantined here", kept.row.reason)
+    elif not release:
+        say("info", "warn", "There is nothing to promote", f"Publish a revision of {row.package}.")
+    if planned is not None and planned.supersedes:
+        tally = installation.find(tally_key(planned.supersedes), RolloutTally)
+        if tally is not None:
+            done = sum(map(settled, tally.row.waves))
+            hosts = sum(wave.hosts for wave in tally.row.waves)
+            text = f"It is {tally.row.state}, {done:,} of {hosts:,} hosts settled."
+            under_way = tally.row.state in OPEN
+            look = ("warning", "warn") if under_way else ("info", "info")
+            say(*look, f"It takes over from {planned.supersedes}", text)
+    if planned is not None and planned.plan.unstaged:
+        some = ", ".join(planned.plan.unstaged[:SAMPLE])
+        count = len(planned.plan.unstaged)
+        say("warning", "warn", f"{count:,} hosts are in no wave", f"{some} … get no order.")
+    for first in row.policy.edges:
+        say("channels", "info", f"It waits for {first}", "Orders go out when that is through.")
+    return tuple(found)
+
+
+ROUTES = (shows("/plan", show, somewhere(Verb.READ)),)

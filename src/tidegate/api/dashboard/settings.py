@@ -1,0 +1,420 @@
+"""Settings: users and their roles, one's own API tokens, repositories, what this server is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.api.dashboard.pages import (
+    Page,
+    PageQuery,
+    Reason,
+    answer,
+    attempt,
+    does,
+    shows,
+    told_grants,
+)
+from tidegate.api.dashboard.parts import Chip, Field, Option, Verb
+from tidegate.api.dashboard.views import Settings, TokenLine, UserLine
+from tidegate.api.repositories import repository_scope
+from tidegate.api.routing import SIGNED_IN, Answer, Request, may
+from tidegate.control.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, Called
+from tidegate.control.installation import Installation
+from tidegate.domain.access.refusals import TokenNotFound
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, check_scope
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, token_key
+from tidegate.domain.access.slices import (
+    TOKEN_DAYS_MAX,
+    DisableUser,
+    EnableUser,
+    GrantRole,
+    RevokeRole,
+    RevokeToken,
+    disable_user,
+    enable_user,
+    grant_role,
+    revoke_role,
+    revoke_token,
+)
+from tidegate.domain.packages.rows import REPOSITORIES
+from tidegate.errors import TidegateError
+from tidegate.wire import Input, Nothing
+
+USERS_MAX = 200
+TOKENS_MAX = 100
+ENABLED = Chip("check", "good", "Enabled")
+DISABLED = Chip("ban", "warn", "Disabled")
+ERASED = Chip("trash", "gone", "Erased")
+VALID = Chip("check", "good", "Valid")
+EXPIRED = Chip("clock", "gone", "Expired")
+REVOKED = Chip("ban", "gone", "Revoked")
+
+UserId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9_]+$")]
+
+
+class NewToken(Input, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=TOKEN_DAYS_MAX)] = 30
+
+
+class NewUser(Input, frozen=True, kw_only=True):
+    login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+    role: Role = Role.VIEWER
+
+
+class Granting(Input, frozen=True, kw_only=True):
+    user_id: UserId
+    role: Role
+    scope: Annotated[str, Meta(max_length=80)] = EVERYWHERE
+    take: bool = False
+
+
+class Shutting(Input, frozen=True, kw_only=True):
+    user_id: UserId
+    reason: Reason = ""
+
+
+class TokenForm(Input, frozen=True, kw_only=True):
+    token_id: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+Asked = Request[Nothing, PageQuery, Nothing]
+
+
+def show(request: Asked, installation: Installation) -> Answer:
+    """Who may do what here."""
+    return answer(request, installation, _page(request, installation))
+
+
+def _page(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+    secret: str = "",
+) -> Page:
+    users = _users(request, installation) if request.principal.may(Right.AUDIT) else ()
+    tokens = _tokens(request, installation)
+    verbs = _verbs(request)
+    view = Settings(
+        me=request.principal.id,
+        users=users,
+        tokens=tokens,
+        repositories=_repositories(request, installation),
+        verbs=verbs,
+        secret=secret,
+        facts=_facts(installation),
+    )
+    rows = [
+        *(verb for line in users for verb in line.verbs),
+        *(verb for line in tokens for verb in line.verbs),
+    ]
+    return Page(
+        template="settings.html",
+        title="Settings",
+        here="/settings",
+        view=view,
+        verbs=(*verbs, *rows),
+        still=bool(secret),
+    )
+
+
+def _facts(installation: Installation) -> tuple[Option, ...]:
+    kind = installation.settings.store_url.partition(":")[0]
+    return (
+        Option(installation.version or "unknown", "Version"),
+        Option(kind, "Log"),
+        Option(installation.log_id, "Log id"),
+        Option("yes" if installation.settings.is_secure else "loopback only", "TLS"),
+    )
+
+
+def _repositories(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+) -> tuple[Option, ...]:
+    rows = [item.row for item in installation.range(REPOSITORIES, limit=USERS_MAX)]
+    return tuple(
+        Option(
+            row.name,
+            row.name,
+            "one's own approval is enough"
+            if row.quorum == 0
+            else f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by somebody else",
+        )
+        for row in rows
+        if request.principal.may(Right.READ, repository_scope(row.name))
+    )
+
+
+# ── users ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _users(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+) -> tuple[UserLine, ...]:
+    rows = [item.row for item in installation.range(USERS, limit=USERS_MAX)]
+    administers = request.principal.may(Right.ADMINISTER)
+    lines: list[UserLine] = []
+    for number, row in enumerate(rows):
+        called = request.server.accounts.called(row.user_id)
+        name = "(erased)" if called is None and row.erased else row.user_id
+        lines.append(
+            UserLine(
+                user_id=row.user_id,
+                name=name if called is None else called.name,
+                chip=ERASED if row.erased else ENABLED if row.enabled else DISABLED,
+                grants=tuple(told_grants(row.grants)),
+                tokens=row.tokens,
+                added_at=row.added_at,
+                verbs=_user_verbs(request, row, number) if administers else (),
+            )
+        )
+    return tuple(lines)
+
+
+def _user_verbs(
+    request: Request,  # type: ignore[type-arg]
+    row: User,
+    number: int,
+) -> tuple[Verb, ...]:
+    own = "Nobody changes their own access." if row.user_id == request.principal.id else ""
+    gone = "The user is erased." if row.erased else ""
+    who = Field(name="user_id", kind="hidden", value=row.user_id)
+    roles = tuple(Option(str(role), str(role)) for role in Role)
+    return (
+        Verb(
+            id=f"grant-{number}",
+            label="Roles",
+            icon="shield",
+            action="/settings/grant",
+            title="Grant or take a role",
+            fields=(
+                who,
+                Field(name="role", label="Role", kind="select", options=roles),
+                Field(
+                    name="scope",
+                    label="Where",
+                    value=EVERYWHERE,
+                    hint="* everywhere, repository:<name> or channel:<name>",
+                ),
+                Field(
+                    name="take",
+                    label="What",
+                    kind="choice",
+                    value="false",
+                    options=(
+                        Option("false", "Grant", "They may from now on."),
+                        Option("true", "Take", "They may no longer."),
+                    ),
+                ),
+            ),
+            why=own or gone,
+        ),
+        Verb(
+            id=f"disable-{number}",
+            label="Disable" if row.enabled else "Enable",
+            icon="ban" if row.enabled else "check",
+            action="/settings/disable" if row.enabled else "/settings/enable",
+            title="Shut out?" if row.enabled else "Let in again?",
+            text="All sessions and tokens stop counting at once." if row.enabled else "",
+            fields=(
+                who,
+                Field(name="reason", label="Reason", kind="long", required=row.enabled),
+            ),
+            danger=row.enabled,
+            why=own or gone,
+        ),
+    )
+
+
+def _verbs(request: Request) -> tuple[Verb, ...]:  # type: ignore[type-arg]
+    administers = request.principal.may(Right.ADMINISTER)
+    roles = tuple(Option(str(role), str(role)) for role in Role)
+    return (
+        Verb(
+            id="token",
+            label="New token",
+            icon="key",
+            action="/settings/tokens",
+            title="New API token",
+            text="It acts in your name, may what you may, and is shown once.",
+            fields=(
+                Field(
+                    name="days",
+                    label="Days until it expires",
+                    kind="number",
+                    value="30",
+                    hint=f"At most {TOKEN_DAYS_MAX}.",
+                ),
+            ),
+            first=True,
+        ),
+        Verb(
+            id="user",
+            label="Add user",
+            icon="user",
+            action="/settings/users",
+            title="Add a user",
+            fields=(
+                Field(name="login", label="Sign-in name", required=True),
+                Field(name="name", label="Name", required=True),
+                Field(
+                    name="password",
+                    label="First password",
+                    kind="password",
+                    required=True,
+                    completes="new-password",
+                    hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+                ),
+                Field(name="role", label="First role", kind="select", options=roles),
+            ),
+            why="" if administers else "None of your roles may administer users.",
+        ),
+    )
+
+
+def add(request: Request[Nothing, PageQuery, NewUser], installation: Installation) -> Answer:
+    """Add a user with a first password and a role."""
+    body = request.body
+
+    def do() -> int:
+        outcome = request.server.accounts.add(
+            f"user_{request.mint('user')[:20]}",
+            Called(body.login, body.name),
+            body.password,
+            (Grant(body.role),),
+            request.meta,
+            None,
+        )
+        installation.nudge()
+        return outcome.position
+
+    return _done(request, installation, do, "added")
+
+
+def grant(request: Request[Nothing, PageQuery, Granting], installation: Installation) -> Answer:
+    """Give somebody else a role on a scope, or take it."""
+    body = request.body
+
+    def do() -> int:
+        check_scope(body.scope)
+        given = Grant(body.role, body.scope)
+        if body.take:
+            taken = RevokeRole(user_id=body.user_id, by=request.by, grant=given)
+            return installation.execute(revoke_role, taken, meta=request.meta).position
+        command = GrantRole(user_id=body.user_id, by=request.by, grant=given)
+        return installation.execute(grant_role, command, meta=request.meta).position
+
+    return _done(request, installation, do, "revoked" if body.take else "granted")
+
+
+def disable(request: Request[Nothing, PageQuery, Shutting], installation: Installation) -> Answer:
+    """Shut somebody out, with all their sessions and tokens."""
+    body = request.body
+    command = DisableUser(user_id=body.user_id, by=request.by, reason=body.reason)
+
+    def do() -> int:
+        return installation.execute(disable_user, command, meta=request.meta).position
+
+    return _done(request, installation, do, "disabled")
+
+
+def enable(request: Request[Nothing, PageQuery, Shutting], installation: Installation) -> Answer:
+    """Let somebody in again."""
+    command = EnableUser(user_id=request.body.user_id, by=request.by)
+
+    def do() -> int:
+        return installation.execute(enable_user, command, meta=request.meta).position
+
+    return _done(request, installation, do, "enabled")
+
+
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tokens(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+) -> tuple[TokenLine, ...]:
+    now = installation.clock()
+    rows = installation.range(
+        API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
+    )
+    lines: list[TokenLine] = []
+    for number, item in enumerate(rows):
+        row: ApiToken = item.row
+        chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else VALID
+        may_what = "whatever you may" if row.grants is None else ", ".join(told_grants(row.grants))
+        revoke = Verb(
+            id=f"revoke-{number}",
+            label="Revoke",
+            icon="ban",
+            action="/settings/revoke",
+            title="Revoke the token?",
+            text="Whoever uses it is refused from the next request on.",
+            fields=(Field(name="token_id", kind="hidden", value=row.token_id),),
+            danger=True,
+        )
+        lines.append(
+            TokenLine(
+                token_id=row.token_id,
+                owner=row.user_id,
+                chip=chip,
+                created_at=row.created_at,
+                expires_at=row.expires_at,
+                grants=may_what,
+                verbs=(revoke,) if chip is VALID else (),
+            )
+        )
+    return tuple(lines)
+
+
+def create(request: Request[Nothing, PageQuery, NewToken], installation: Installation) -> Answer:
+    """Make a token of one's own. The page that answers shows it, and no page after it."""
+    try:
+        token, _ = request.server.accounts.create_token(
+            request.mint("token"), request.body.days, request.principal.narrowed, request.meta
+        )
+        installation.nudge()
+    except TidegateError as error:
+        return answer(request, installation, _page(request, installation), problem=error)
+    return answer(request, installation, _page(request, installation, token))
+
+
+def revoke(request: Request[Nothing, PageQuery, TokenForm], installation: Installation) -> Answer:
+    """Revoke a token: one's own, or, administering, anybody's."""
+
+    def do() -> int:
+        found = installation.find(token_key(request.body.token_id), ApiToken)
+        if found is None:
+            raise TokenNotFound(request.body.token_id)
+        command = RevokeToken(user_id=found.row.user_id, token_id=found.row.token_id, by=request.by)
+        return installation.execute(revoke_token, command, meta=request.meta).position
+
+    return _done(request, installation, do, "revoked")
+
+
+def _done(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+    do: object,
+    done: str,
+) -> Answer:
+    assert callable(do)
+    page = lambda: _page(request, installation)  # noqa: E731
+    return attempt(request, installation, do, "/settings", done, page)
+
+
+ROUTES = (
+    shows("/settings", show, SIGNED_IN),
+    does("/settings/tokens", create, SIGNED_IN),
+    does("/settings/revoke", revoke, SIGNED_IN),
+    does("/settings/users", add, may(Right.ADMINISTER)),
+    does("/settings/grant", grant, may(Right.ADMINISTER)),
+    does("/settings/disable", disable, may(Right.ADMINISTER)),
+    does("/settings/enable", enable, may(Right.ADMINISTER)),
+)

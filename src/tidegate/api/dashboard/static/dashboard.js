@@ -1,0 +1,243 @@
+// What the browser does by itself: keys, dialogs, time, the live mark, the grid of hosts, plots.
+// Pages work without it, but for these. The server renders; this module decides nothing.
+
+import { HostGrid } from "./hostgrid.js";
+
+const one = (selector, root = document) => root.querySelector(selector);
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// ── theme ───────────────────────────────────────────────────────────────────────────────────────
+
+const dark = () => {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+};
+
+function toggleTheme() {
+  const theme = dark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  try {
+    localStorage.setItem("theme", theme);
+  } catch {
+    /* kept for this page only */
+  }
+  document.dispatchEvent(new Event("themechange"));
+}
+
+// ── dialogs, buttons ────────────────────────────────────────────────────────────────────────────
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("[data-opens], [data-closes], [data-theme-toggle], [aria-disabled=true], dialog");
+  if (!target) return;
+  if (target.dataset.opens) one(`#${CSS.escape(target.dataset.opens)}`)?.showModal();
+  else if ("closes" in target.dataset) target.closest("dialog").close();
+  else if ("themeToggle" in target.dataset) toggleTheme();
+  else if (target.tagName === "DIALOG" && event.target === target) target.close();
+  else if (target.ariaDisabled === "true") event.preventDefault();
+});
+
+// A form is sent once; the second click would be a second command.
+document.addEventListener("submit", (event) => {
+  for (const button of all("button:not([type=button])", event.target)) {
+    setTimeout(() => (button.disabled = true));
+  }
+});
+
+// ── keys ────────────────────────────────────────────────────────────────────────────────────────
+
+let prefix = 0;
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.key === "Escape" && typing) return typing.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || one("dialog[open]")) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    one("[data-find]")?.focus();
+  } else if (event.key === "?") one("#help")?.showModal();
+  else if (event.key === "t") toggleTheme();
+  else if (event.key === "g") prefix = performance.now();
+  else if (performance.now() - prefix < 1500) {
+    prefix = 0;
+    const link = one(`.rail a[data-key="${CSS.escape(event.key)}"]`);
+    if (link) location.assign(link.href);
+  }
+});
+
+// ── time ────────────────────────────────────────────────────────────────────────────────────────
+
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
+
+function span(seconds) {
+  for (const [unit, length] of UNITS) {
+    if (seconds >= 2 * length || (seconds >= length && seconds % length === 0)) {
+      return `${Math.floor(seconds / length)} ${unit}`;
+    }
+  }
+  return `${seconds} s`;
+}
+
+function ago(at) {
+  const passed = Math.round((Date.now() - at) / 1000);
+  if (Math.abs(passed) < 5) return "now";
+  return passed > 0 ? `${span(passed)} ago` : `in ${span(-passed)}`;
+}
+
+function clock(seconds) {
+  const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
+  const two = (n) => String(n).padStart(2, "0");
+  return h ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
+}
+
+let soakDue = 0; // when the current wave's last soak ends, as far as the grid knows
+
+function tick() {
+  for (const element of all("time[data-ago]")) {
+    const text = ago(Date.parse(element.dateTime));
+    if (element.textContent !== text) element.textContent = text;
+  }
+  for (const element of all("time[data-soak]")) {
+    const left = Math.ceil((soakDue - Date.now()) / 1000);
+    element.hidden = !(soakDue && left > 0);
+    if (left > 0) element.textContent = clock(left);
+    if (soakDue) element.title = `soak ends ${new Date(soakDue).toISOString().replace("T", " ").slice(0, 19)} UTC`;
+  }
+}
+setInterval(tick, 1000);
+
+// ── the live mark ───────────────────────────────────────────────────────────────────────────────
+
+const QUIET_MS = 25000; // the server says something at least every 10 s
+const tide = one("#tide");
+const stream = one("#stream");
+let heard = Date.now();
+let missed = false;
+
+function mark(state) {
+  if (!tide || tide.dataset.state === state) return;
+  tide.dataset.state = state;
+  one(".word", tide).textContent = state === "live" ? "Live" : "Stale";
+}
+
+function head(position, at) {
+  heard = Date.now();
+  mark("live");
+  one("[data-head]", tide).textContent = Number(position).toLocaleString("en-US");
+  tide.title = `Log head as of ${at}`;
+}
+
+if (stream) {
+  stream.addEventListener("head", (event) => {
+    const [position, at] = event.detail.data.split(" ");
+    head(position, at);
+  });
+  // While somebody fills in a dialog the page holds still; it catches up when the dialog closes.
+  stream.addEventListener("tide", (event) => {
+    if (!one("dialog[open]")) return;
+    event.stopImmediatePropagation();
+    missed = true;
+  });
+  document.addEventListener("close", () => missed && ((missed = false), htmx.trigger(stream, "tide")), true);
+  stream.addEventListener("htmx:sse:after:connection", () => {
+    heard = Date.now();
+    mark("live");
+  });
+  stream.addEventListener("htmx:sse:error", () => mark("stale"));
+  stream.addEventListener("htmx:sse:close", () => mark("stale"));
+  setInterval(() => Date.now() - heard > QUIET_MS && !document.hidden && mark("stale"), 1000);
+}
+document.body.addEventListener("htmx:after:swap", tick);
+// What is refused leaves the page as it is; who is not signed in any more is asked to sign in.
+document.body.addEventListener("htmx:response:error", (event) => {
+  mark("stale");
+  if (event.detail.ctx.response.status === 401) location.reload();
+});
+
+// ── the grid of hosts ───────────────────────────────────────────────────────────────────────────
+
+const canvas = one("[data-grid]");
+if (canvas) {
+  const grid = new HostGrid(canvas, all(".legend button"), (due) => {
+    soakDue = Math.max(soakDue, due);
+    tick();
+  });
+  // First the stream, then what stands: so nothing falls between the two.
+  stream?.addEventListener("hosts", (event) => grid.apply(event.detail.data));
+  stream?.addEventListener("htmx:sse:after:connection", () => grid.load());
+  setTimeout(() => grid.loaded || grid.loading || grid.load(), stream ? 1500 : 0);
+  document.addEventListener("themechange", () => grid.recolour());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => grid.recolour());
+  window.hostGrid = grid; // for tests: how long a repaint took
+}
+
+// ── plots and the time slider ───────────────────────────────────────────────────────────────────
+
+function plot(element) {
+  const data = JSON.parse(element.dataset.plot);
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const axis = { stroke: css("--ink-3"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px Inter" };
+  const utc = (seconds) => new Date(seconds * 1000).toISOString();
+  const long = data.x.at(-1) - data.x[0] > 86400;
+  const stamp = (seconds) => (long ? utc(seconds).slice(5, 16).replace("T", " ") : utc(seconds).slice(11, 16));
+  element.replaceChildren();
+  new uPlot(
+    {
+      width: element.clientWidth,
+      height: element.classList.contains("tall") ? 260 : 120,
+      cursor: { y: false, points: { size: 6 } },
+      legend: { show: data.series.length > 1, live: true },
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      scales: { x: { time: data.time !== false } },
+      axes: [
+        { ...axis, space: 90, values: (_, ticks) => ticks.map((t) => (data.time === false ? clock(Math.round(t)) : stamp(t))) },
+        { ...axis, size: 60, values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")) },
+      ],
+      series: [
+        { label: data.time === false ? "after" : "at", value: (_, v) => (v === null ? "–" : data.time === false ? clock(Math.round(v)) : utc(v).slice(0, 19)) },
+        ...data.series.map((line) => ({
+          label: line.label,
+          stroke: css(`--${line.tone}`),
+          fill: line.fill ? `color-mix(in srgb, ${css(`--${line.tone}`)} 14%, transparent)` : undefined,
+          width: 1.75,
+          points: { show: false },
+        })),
+      ],
+    },
+    [data.x, ...data.series.map((line) => line.y)],
+    element,
+  );
+}
+
+const replot = () => all("[data-plot]").forEach(plot);
+if (window.uPlot) {
+  replot();
+  document.addEventListener("themechange", replot);
+  let width = 0;
+  new ResizeObserver(() => {
+    if (innerWidth !== width) replot();
+    width = innerWidth;
+  }).observe(document.body);
+}
+
+const slider = one("[data-slider]");
+if (slider) {
+  const said = one("[data-slider-says]");
+  slider.addEventListener("input", () => {
+    said.textContent = `#${Number(slider.value).toLocaleString("en-US")}`;
+  });
+  slider.addEventListener("change", () => slider.form.requestSubmit());
+  // At the head it stays at the head: the address names no position then.
+  slider.form.addEventListener("submit", () => (slider.disabled = slider.value === slider.max));
+}
+
+for (const field of all("[data-submits]")) {
+  field.addEventListener("change", () => field.form.requestSubmit());
+}
+
+const toast = one("[data-toast]");
+if (toast) {
+  setTimeout(() => toast.remove(), 6000);
+  const url = new URL(location);
+  url.searchParams.delete("done");
+  history.replaceState(null, "", url);
+}
+tick();

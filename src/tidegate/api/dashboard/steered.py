@@ -1,0 +1,123 @@
+"""What the verbs of a rollout do: each runs in the rollout's lane, before the reports that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tidegate.api.dashboard.hostgrid import RolloutPath, rollout_scope
+from tidegate.api.dashboard.pages import PageQuery, Reason, attempt, does
+from tidegate.api.dashboard.rollouts import page_of
+from tidegate.api.routing import Answer, Request, may
+from tidegate.control.installation import Installation
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
+from tidegate.domain.rollouts.slices import (
+    PauseRollout,
+    ResumeRollout,
+    pause_rollout,
+    resume_rollout,
+)
+from tidegate.domain.rollouts.states import Clearance
+from tidegate.wire import Input
+
+LANE_SECONDS_MAX = 20.0
+DONE = {
+    Clearance.RESUME: "cleared",
+    Clearance.WAIVE: "cleared",
+    Clearance.ABANDON: "aborted",
+}
+
+
+class Steering(Input, frozen=True, kw_only=True):
+    """A form about the rollout as it was shown."""
+
+    version: Annotated[int, Meta(ge=0, le=2**53 - 1)]
+    reason: Reason = ""
+
+
+class Clearing(Steering, frozen=True, kw_only=True):
+    mode: Clearance
+    hosts: Annotated[str, Meta(max_length=4_000)] = ""  # that are waived, by commas
+
+
+Steered = Request[RolloutPath, PageQuery, Steering]
+
+
+def _steer(
+    request: Request[RolloutPath, PageQuery, Any],
+    installation: Installation,
+    run: Callable[[], Outcome],
+    done: str,
+) -> Answer:
+    rollout_id = request.path.rollout_id
+
+    def do() -> int:
+        outcome: Outcome = installation.lanes.command(rollout_id, run).result(LANE_SECONDS_MAX)
+        installation.nudge()
+        return outcome.position
+
+    return attempt(
+        request,
+        installation,
+        do,
+        f"/rollouts/{rollout_id}",
+        done,
+        lambda: page_of(request, installation, rollout_id),
+    )
+
+
+def pause(request: Steered, installation: Installation) -> Answer:
+    """No further order until it is resumed."""
+    command = PauseRollout(
+        rollout_id=request.path.rollout_id,
+        operator=request.by,
+        reason=request.body.reason,
+        expected_version=request.body.version,
+    )
+    run = lambda: installation.execute(pause_rollout, command, meta=request.meta)  # noqa: E731
+    return _steer(request, installation, run, "paused")
+
+
+def resume(request: Steered, installation: Installation) -> Answer:
+    """Orders go out again."""
+    command = ResumeRollout(
+        rollout_id=request.path.rollout_id,
+        operator=request.by,
+        reason=request.body.reason,
+        expected_version=request.body.version,
+    )
+    run = lambda: installation.execute(resume_rollout, command, meta=request.meta)  # noqa: E731
+    return _steer(request, installation, run, "resumed")
+
+
+def clear(request: Request[RolloutPath, PageQuery, Clearing], installation: Installation) -> Answer:
+    """Take a halted rollout on: try again, go on without hosts, or give it up."""
+    body = request.body
+    rollout_id = request.path.rollout_id
+    names = [name.strip() for name in body.hosts.split(",")]
+
+    def run() -> Outcome:
+        command = ClearRollout(
+            rollout_id=rollout_id,
+            operator=request.by,
+            reason=body.reason,
+            mode=body.mode,
+            closure_hash=installation.sights.tally(rollout_id).row.target_closure,
+            host_ids=tuple(filter(None, names)) if body.mode is Clearance.WAIVE else (),
+            expected_version=body.version,
+        )
+        return installation.execute(clear_rollout, command, meta=request.meta)
+
+    return _steer(request, installation, run, DONE[body.mode])
+
+
+_OPERATES = may(Verb.OPERATE, rollout_scope)
+ROUTES = (
+    does("/rollouts/{rollout_id}/pause", pause, _OPERATES, urgent=True),
+    does("/rollouts/{rollout_id}/resume", resume, _OPERATES),
+    does("/rollouts/{rollout_id}/clear", clear, _OPERATES),
+)

@@ -1,0 +1,120 @@
+"""The verbs of a rollout: which there are now, and why the others are not."""
+
+from __future__ import annotations
+
+from tidegate.api.dashboard.pages import REASON
+from tidegate.api.dashboard.parts import Field, Option, Verb
+from tidegate.api.dashboard.views import HostLine
+from tidegate.api.releases import channel_scope
+from tidegate.api.routing import Principal
+from tidegate.control.installation import Found
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.channels.clearance import WAIVED_MAX
+from tidegate.domain.rollouts.rows import Rollout, RolloutTally
+from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
+
+
+def verbs_of(
+    principal: Principal,
+    rollout: Found[Rollout],
+    tally: RolloutTally,
+    troubled: tuple[HostLine, ...],
+) -> tuple[Verb, ...]:
+    """Pause, resume, clear, retry and abort, each with why it cannot be used now."""
+    path = f"/rollouts/{tally.rollout_id}"
+    version = Field(name="version", kind="hidden", value=str(rollout.version))
+    name = tally.rollout_id
+    forbidden = ""
+    if not principal.may(Right.OPERATE, channel_scope(tally.channel)):
+        forbidden = f"None of your roles may operate {tally.channel}."
+    running = tally.state in DISPATCHABLE
+    clearable = tally.state in CLEARABLE
+    state = f"It is {tally.state}."
+    halted = tally.halted_at is not None
+    not_yet = (
+        "It is halted; it can be cleared once its last host in flight is back."
+        if halted
+        else f"{state} Only a Reverted or Failed rollout is cleared."
+    )
+    return (
+        Verb(
+            id="pause",
+            label="Pause",
+            icon="pause",
+            action=f"{path}/pause",
+            title=f"Pause {name}?",
+            text="Hosts that run on their way finish. No order goes out and no wave begins.",
+            fields=(version, REASON),
+            why=forbidden
+            or (("" if running else state) if tally.paused_at is None else "It is paused already."),
+        ),
+        Verb(
+            id="resume",
+            label="Resume",
+            icon="play",
+            action=f"{path}/resume",
+            title=f"Resume {name}?",
+            text="Orders go out again, from where it stopped.",
+            fields=(version, REASON),
+            why=forbidden or ("It is not paused." if tally.paused_at is None else ""),
+        ),
+        Verb(
+            id="retry",
+            label="Retry",
+            icon="retry",
+            action=f"{path}/clear",
+            title=f"Try the failed hosts of {name} again?",
+            text="The quarantine of its release is lifted, and its failed and reverted hosts get "
+            "a new order.",
+            fields=(version, Field(name="mode", kind="hidden", value="resume"), REASON),
+            why=forbidden or ("" if clearable else not_yet),
+        ),
+        _clear(path, version, troubled, forbidden or ("" if clearable else not_yet)),
+        Verb(
+            id="abort",
+            label="Abort",
+            icon="stop",
+            action=f"{path}/clear",
+            title=f"Give {name} up?",
+            text="It ends without a successor. Hosts keep what they run; the channel keeps its "
+            "pin until you promote another release.",
+            fields=(version, Field(name="mode", kind="hidden", value="abandon"), REASON),
+            danger=True,
+            why=forbidden
+            or ("" if clearable else f"{state} Pause it, or promote another release."),
+        ),
+    )
+
+
+def _clear(path: str, version: Field, troubled: tuple[HostLine, ...], why: str) -> Verb:
+    bad = ", ".join(line.host_id for line in troubled[:WAIVED_MAX])
+    return Verb(
+        id="clear",
+        label="Clear",
+        icon="check",
+        action=f"{path}/clear",
+        title="Clear the halted rollout",
+        fields=(
+            version,
+            Field(
+                name="mode",
+                label="How",
+                kind="choice",
+                value="resume",
+                options=(
+                    Option("resume", "Resume", "Try the failed and reverted hosts again."),
+                    Option("waive", "Waive", "Go on without the hosts named below."),
+                    Option("abandon", "Abandon", "End it, without a successor."),
+                ),
+            ),
+            Field(
+                name="hosts",
+                label="Hosts to waive",
+                value=bad,
+                hint=f"By commas, at most {WAIVED_MAX}; read only for a waiver.",
+            ),
+            REASON,
+        ),
+        why=why,
+        first=True,
+    )

@@ -1,0 +1,307 @@
+"""Bytes of a request become typed values; what is wrong is told for every field at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import FieldInfo, fields
+
+from tidegate.api.problems import InvalidRequest, MalformedBody
+from tidegate.api.routing import Consumes, Route
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import POSITION_MAX, Position
+from tidegate.wire import NOTHING, FieldFault, Input, Nothing
+
+DEPTH_MAX = 32
+FAULTS_MAX = 64
+QUERY_PAIRS_MAX = 100
+QUERY_BYTES_MAX = 16 * 1024
+PATH_BYTES_MAX = 16 * 1024
+KEY_CHARS_MAX = 64
+CSRF_FIELD = "csrf_token"
+
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})*"')
+_KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")
+_BOOLEANS = {"true": True, "false": False}
+
+I = TypeVar("I", bound=Input)  # noqa: E741
+
+
+# ── path and query ────────────────────────────────────────────────────────────────────────────────
+
+
+def segments_of(raw_path: bytes) -> list[str]:
+    """The segments of a path, decoded one by one: %2F is part of a name. Raises: InvalidRequest."""
+    if len(raw_path) > PATH_BYTES_MAX:
+        raise InvalidRequest((FieldFault("path", f"has more than {PATH_BYTES_MAX} bytes"),))
+    try:
+        return [unquote_to_bytes(part).decode() for part in raw_path[1:].split(b"/")]
+    except UnicodeDecodeError:
+        raise InvalidRequest((FieldFault("path", "is not UTF-8"),)) from None
+
+
+def path_of(route: Route, values: list[str]) -> Input:
+    """The path's parameters. Raises: InvalidRequest."""
+    struct = route.types[0]
+    if struct is Nothing:
+        return NOTHING
+    texts = {name: [value] for name, value in zip(route.parameters, values, strict=True)}
+    return _from_texts(struct, texts, "path")
+
+
+def query_of(route: Route, query_string: bytes) -> Input:
+    """The query. Raises: InvalidRequest."""
+    struct = route.types[1]
+    if len(query_string) > QUERY_BYTES_MAX:
+        raise InvalidRequest((FieldFault("query", f"has more than {QUERY_BYTES_MAX} bytes"),))
+    if not query_string:
+        if struct is Nothing:
+            return NOTHING
+        return _from_texts(struct, {}, "query")
+    return _from_texts(struct, _pairs(query_string, "query"), "query")
+
+
+def _pairs(text: bytes, where: str) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    parts = [part for part in text.split(b"&") if part]
+    if len(parts) > QUERY_PAIRS_MAX:
+        raise InvalidRequest((FieldFault(where, f"has more than {QUERY_PAIRS_MAX} pairs"),))
+    for part in parts:
+        name, _, value = part.replace(b"+", b" ").partition(b"=")
+        try:
+            texts.setdefault(unquote_to_bytes(name).decode(), []).append(
+                unquote_to_bytes(value).decode()
+            )
+        except UnicodeDecodeError:
+            raise InvalidRequest((FieldFault(where, "is not UTF-8"),)) from None
+    return texts
+
+
+def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> I:
+    """Texts as the fields' types have them; a list field takes a name several times."""
+    known = _members(struct)
+    faults = [
+        FieldFault(f"{where}.{name}", f"is unknown; known are {', '.join(known) or 'none'}")
+        for name in texts
+        if name not in known
+    ]
+    found: dict[str, Any] = {}
+    for name, item in known.items():
+        values = texts.get(name)
+        if values is None:
+            if item.required:
+                faults.append(FieldFault(f"{where}.{name}", "is missing"))
+            continue
+        try:
+            found[name] = _from_text(item, values)
+        except (ValueError, msgspec.ValidationError) as error:
+            faults.append(FieldFault(f"{where}.{name}", str(error)))
+    if faults:
+        raise InvalidRequest(faults[:FAULTS_MAX])
+    return msgspec.convert(found, struct)
+
+
+@cache
+def _members(struct: type[Struct]) -> dict[str, FieldInfo]:
+    return {item.encode_name: item for item in fields(struct)}
+
+
+def _from_text(item: FieldInfo, values: list[str]) -> Any:
+    kind = _kind(item.type)
+    if kind is list:
+        return msgspec.convert(values, item.type)
+    if len(values) > 1:
+        raise ValueError(f"is given {len(values)} times, once is allowed")
+    text = values[0]
+    content: Any = text
+    if kind is int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"is an integer, found {text[:80]!r}")
+        content = int(text)
+    elif kind is bool:
+        if text not in _BOOLEANS:
+            raise ValueError(f"is true or false, found {text[:80]!r}")
+        content = _BOOLEANS[text]
+    return msgspec.convert(content, item.type)
+
+
+def _bare(hint: Any) -> Any:
+    return _bare(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+@cache
+def _kind(hint: Any) -> type:
+    inner = _bare(hint)
+    if get_origin(inner) in (Union, UnionType):
+        arms = [arm for arm in get_args(inner) if arm is not NoneType]
+        return _kind(arms[0])
+    if get_origin(inner) in (tuple, list, frozenset):
+        return list
+    if inner is bool:
+        return bool
+    return int if isinstance(inner, type) and issubclass(inner, int) else str
+
+
+# ── body ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def body_of(route: Route, raw: bytes) -> Input:
+    """The body. Raises: MalformedBody, InvalidRequest."""
+    struct = route.types[2]
+    match route.content:
+        case Consumes.NOTHING | Consumes.BYTES:
+            return NOTHING
+        case Consumes.FORM:
+            texts = _pairs(raw, "body")
+            texts.pop(CSRF_FIELD, None)
+            return _from_texts(struct, texts, "body")
+    if not raw and route.has_optional_body:
+        return struct()
+    _check_depth(raw)
+    try:
+        found: Input = _decoder(struct).decode(raw)
+        return found
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        wrong = _all_faults(raw, struct) or [FieldFault("body", str(error))]
+        raise InvalidRequest(wrong[:FAULTS_MAX]) from None
+
+
+def _all_faults(raw: bytes, struct: type[Input]) -> list[FieldFault]:
+    """What is wrong with a body that could not be decoded. Raises: MalformedBody."""
+    try:
+        content = _loose.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    return faults(content, struct, "body")
+
+
+def form_token(raw: bytes) -> bytes:
+    """The CSRF token that a form carries; empty: none. Raises: InvalidRequest."""
+    return "".join(_pairs(raw, "body").get(CSRF_FIELD, ())).encode()
+
+
+_loose = msgspec.json.Decoder()
+
+
+@cache
+def _decoder(struct: type[I]) -> msgspec.json.Decoder[I]:
+    return msgspec.json.Decoder(struct)
+
+
+def _check_depth(raw: bytes) -> None:
+    """Raises: MalformedBody."""
+    if raw.count(b"{") + raw.count(b"[") <= DEPTH_MAX:
+        return
+    depth = 0
+    for token in _TOKENS.finditer(raw):
+        opening = token[0]
+        if opening in (b"{", b"["):
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
+        elif opening in (b"}", b"]"):
+            depth -= 1
+
+
+def faults(content: Any, hint: Any, where: str) -> list[FieldFault]:
+    """All that is wrong with decoded JSON of this type, each with its place."""
+    inner = _bare(hint)
+    if isinstance(inner, type) and issubclass(inner, Struct) and isinstance(content, dict):
+        return _struct_faults(content, inner, where)
+    if get_origin(inner) in (tuple, list, frozenset) and isinstance(content, list):
+        element = get_args(inner)[0]
+        return [
+            fault
+            for number, item in enumerate(content)
+            for fault in faults(item, element, f"{where}[{number}]")
+        ] or _own_fault(content, hint, where)
+    return _own_fault(content, hint, where)
+
+
+def _struct_faults(content: dict[str, Any], struct: type[Struct], where: str) -> list[FieldFault]:
+    known = _members(struct)
+    config = struct.__struct_config__
+    found: list[FieldFault] = []
+    if config.forbid_unknown_fields:
+        found += [
+            FieldFault(f"{where}.{name}", f"is unknown; known are {', '.join(known) or 'none'}")
+            for name in content
+            if name not in known and name != config.tag_field
+        ]
+    for name, item in known.items():
+        if name in content:
+            found += faults(content[name], item.type, f"{where}.{name}")
+        elif item.required:
+            found.append(FieldFault(f"{where}.{name}", "is missing"))
+    return found or _own_fault(content, struct, where)
+
+
+def _own_fault(content: Any, hint: Any, where: str) -> list[FieldFault]:
+    try:
+        msgspec.convert(content, hint)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        return [FieldFault(where + place.rstrip("`"), reason)]
+    return []
+
+
+# ── headers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def version_of(header: bytes | None) -> Position | None:
+    """The version that If-Match names: one strong ETag as answered. Raises: InvalidInput."""
+    if header is None:
+        return None
+    found = _ETAG.fullmatch(header.decode("latin-1").strip())
+    version = -1 if found is None else int(found[1])
+    if not 0 <= version <= POSITION_MAX:
+        raise InvalidInput(
+            f'If-Match is one ETag as it was answered, such as "17"; found {header[:80]!r}',
+            field="If-Match",
+        )
+    return version
+
+
+def key_of(header: bytes | None) -> str | None:
+    """The idempotency key. Raises: InvalidInput."""
+    if header is None:
+        return None
+    text = header.decode("latin-1")
+    if not _KEY.fullmatch(text):
+        raise InvalidInput(
+            f"Idempotency-Key has 1 to {KEY_CHARS_MAX} printable characters, no space",
+            field="Idempotency-Key",
+        )
+    return text
+
+
+def matches(header: bytes | None, etag: str) -> bool:
+    """Whether If-None-Match names this ETag; weak and strong are alike here (RFC 9110 §13.1.2)."""
+    if header is None:
+        return False
+    text = header.decode("latin-1")
+    if text.strip() == "*":
+        return True
+    return etag in [part.strip().removeprefix("W/") for part in text.split(",")]
+
+
+def accepts(header: bytes | None, media: str) -> bool:
+    """Whether Accept lets this media type through; quality 0 does not."""
+    if header is None or header in (b"*/*", b""):
+        return True
+    kind = media.partition("/")[0]
+    for part in header.decode("latin-1").split(","):
+        name, *parameters = [item.strip().lower() for item in part.split(";")]
+        refused = any(item.replace(" ", "") in ("q=0", "q=0.0") for item in parameters)
+        if not refused and name in (media.partition(";")[0], f"{kind}/*", "*/*"):
+            return True
+    return False

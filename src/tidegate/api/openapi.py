@@ -1,0 +1,244 @@
+"""The OpenAPI 3.1 document of the API, derived from routes and their types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from msgspec.structs import FieldInfo, fields
+
+from tidegate.api.decoding import KEY_CHARS_MAX
+from tidegate.api.problems import MEDIA, PositionNotReached, status_of
+from tidegate.api.routing import AGENT, EVENT_STREAM, PUBLIC, Consumes, Guard, May, Request, Route
+from tidegate.api.routing import Answer as Given
+from tidegate.control.installation import Installation
+from tidegate.wire import Facts, Input, Nothing, Problem
+
+REFERENCE = "#/components/schemas/{name}"
+JsonSchema = dict[str, Any]
+
+_TAIL = re.compile(r"\{([a-z][a-z0-9_]*)\.\.\.\}")
+
+HEADERS: dict[str, JsonSchema] = {
+    "If-Match": {"type": "string", "pattern": '^"[0-9]{1,15}(-[0-9]{1,15})*"$'},
+    "If-None-Match": {"type": "string"},
+    "Idempotency-Key": {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARS_MAX}}}$"},
+}
+
+
+def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
+    """The whole document."""
+    routes = [route for route in routes if not route.is_page]
+    schemas = _Schemas(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        path = _TAIL.sub(r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
+    whole = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tidegate",
+            "version": version,
+            "description": "A release control plane. Every write answers its log position; every "
+            "error is a problem detail with a stable code.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": noun} for noun in sorted({route.noun for route in routes})],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "bearerFormat": "tg_<id>_<secret>"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "tidegate_session"},
+                "agent": {"type": "http", "scheme": "tidegate-mac"},
+            },
+        },
+    }
+    # As JSON has it: tuples among the defaults are arrays.
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
+    return found
+
+
+@lru_cache(maxsize=8)
+def encoded(routes: tuple[Route, ...], version: str) -> bytes:
+    """The document as it is served."""
+    return msgspec.json.encode(document(routes, version))
+
+
+class _Schemas:
+    """JSON Schemas of all types that the routes name, each once."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._types: list[Any] = [Problem]
+        for route in routes:
+            _, _, body = route.types
+            if route.content is Consumes.JSON or route.content is Consumes.FORM:
+                self._types.append(body)
+            if route.answer is not None:
+                self._types.append(route.answer)
+        self._types = list({repr(item): item for item in self._types}.values())
+        found, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
+        self._found = {repr(item): schema for item, schema in zip(self._types, found, strict=True)}
+        self.components: dict[str, Any] = components
+        self.components["Problem"]["additionalProperties"] = True
+
+    def of(self, hint: Any) -> JsonSchema:
+        return self._found[repr(hint)]
+
+
+def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.operation,
+        "tags": [route.noun],
+        "summary": route.summary,
+        "parameters": _parameters(route),
+        "responses": _responses(route, schemas),
+        "security": [{name: []} for name in _schemes(route)],
+    }
+    if isinstance(route.permission, May):
+        operation["x-tidegate-permission"] = " or ".join(route.permission.verbs)
+    if route.errors:
+        operation["x-tidegate-codes"] = sorted({error.code for error in route.errors})
+    if route.takes_body:
+        schema: JsonSchema = {"type": "string", "format": "binary"}
+        if route.content is not Consumes.BYTES:
+            schema = schemas.of(route.types[2])
+        operation["requestBody"] = {
+            "required": not route.has_optional_body or route.content is Consumes.BYTES,
+            "content": {route.content.value: {"schema": schema}},
+        }
+    return operation
+
+
+def _schemes(route: Route) -> tuple[str, ...]:
+    if route.permission is PUBLIC:
+        return ()
+    return ("agent",) if route.permission is AGENT else ("token", "session")
+
+
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    path, query, _ = route.types
+    found = [_parameter(item, "path") for item in _fields(path)]
+    found += [_parameter(item, "query") for item in _fields(query)]
+    names: list[tuple[str, bool]] = []
+    if route.is_write:
+        names.append(("Idempotency-Key", False))
+    if route.guard is not Guard.NONE:
+        # Without it the answer is 428, which is an answer: so a client may leave it out.
+        names.append(("If-Match", False))
+    if route.cached:
+        names.append(("If-None-Match", False))
+    found += [
+        {"name": name, "in": "header", "required": required, "schema": HEADERS[name]}
+        for name, required in names
+    ]
+    return found
+
+
+def _fields(struct: type[Input]) -> Iterable[FieldInfo]:
+    return () if struct is Nothing else fields(struct)
+
+
+def _parameter(item: FieldInfo, where: str) -> dict[str, Any]:
+    schema, components = msgspec.json.schema_components([item.type], ref_template=REFERENCE)
+    found = _resolved(schema[0], components)
+    if item.default not in (msgspec.NODEFAULT, None, ""):
+        found["default"] = msgspec.to_builtins(item.default)
+    parameter = {
+        "name": item.encode_name,
+        "in": where,
+        "required": item.required or where == "path",
+        "schema": found,
+    }
+    if where == "path":
+        found.setdefault("minLength", 1) if found.get("type") == "string" else None
+    return parameter
+
+
+def _resolved(schema: JsonSchema, components: dict[str, Any]) -> JsonSchema:
+    """A parameter's schema in one piece: enums have components of their own; null has no text."""
+    reference = schema.get("$ref")
+    if reference is not None:
+        return dict(components[reference.rpartition("/")[2]])
+    if "anyOf" in schema:
+        arms = [_resolved(arm, components) for arm in schema["anyOf"] if arm != {"type": "null"}]
+        if len(arms) == 1:
+            return arms[0]
+    if schema.get("type") == "array":
+        return {**schema, "items": _resolved(schema["items"], components)}
+    return dict(schema)
+
+
+def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for status in (route.status if route.answer is not None else 204, *route.also):
+        found[str(status)] = _success(route, status, schemas)
+    if route.cached:
+        found["304"] = {"description": "Not Modified"}
+    for status in sorted(_problem_statuses(route) - set(map(int, found))):
+        found[str(status)] = {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA: {"schema": REF_PROBLEM}},
+        }
+    return found
+
+
+REF_PROBLEM = {"$ref": REFERENCE.format(name="Problem")}
+
+
+def _success(route: Route, status: int, schemas: _Schemas) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
+    if route.answer is not None and status != 204:
+        schema = schemas.of(route.answer)
+        if route.answer is bytes:
+            schema = {"type": "string", "format": "binary"}
+        content = {route.produces: {"schema": schema}}
+        if route.streams:
+            content[EVENT_STREAM] = {"schema": {"type": "string"}}
+        if status >= 500:
+            content[MEDIA] = {"schema": REF_PROBLEM}
+        response["content"] = content
+    headers: dict[str, Any] = {}
+    if route.cached:
+        headers["ETag"] = {"schema": {"type": "string"}}
+    if route.is_write:
+        headers["Tidegate-Position"] = {"schema": {"type": "string"}}
+    if headers:
+        response["headers"] = headers
+    return response
+
+
+def _problem_statuses(route: Route) -> set[int]:
+    """Every status that the layer or the route's own rules may answer."""
+    found = {400, 406, 429, 431, 503}
+    if route.permission is not PUBLIC:
+        found |= {401, 403}
+    else:
+        found.add(401)  # a credential that came along and is not good
+    if "min_position" in route.types[1].__struct_fields__:
+        found.add(status_of(PositionNotReached))
+    if route.parameters:
+        found.add(404)
+    if route.is_write:
+        found |= {403, 404, 409, 422}
+    if route.takes_body:
+        found |= {413, 415, 422}
+    if route.guard is not Guard.NONE:
+        found.add(428)
+    return found | {status_of(error) for error in route.errors}
+
+
+# ── served ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def openapi(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Given:
+    """This document."""
+    return Given(encoded(request.server.routes, installation.version))
+
+
+ROUTES = (Route("GET", "/v1/openapi.json", openapi, PUBLIC, Facts, quick=True),)

@@ -1,0 +1,227 @@
+"""Packages: the paths of a repository, each with its latest published revision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidegate.api import paging
+from tidegate.api.repositories import Label, repository_scope
+from tidegate.api.resources import FileSent, received
+from tidegate.api.revisions import CONTENT_BODY_BYTES_MAX
+from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
+from tidegate.control.installation import Found, Installation
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.packages import history
+from tidegate.domain.packages.facts import Numbered
+from tidegate.domain.packages.history import Step
+from tidegate.domain.packages.names import check_label, check_path
+from tidegate.domain.packages.refusals import (
+    ContentTooLarge,
+    NumberUsed,
+    PackageNotDeletable,
+    PackageNotEmpty,
+    PlanOutdated,
+    RepositoryNotFound,
+)
+from tidegate.domain.packages.revisions import package_key
+from tidegate.domain.packages.rows import PACKAGES, PackageRow
+from tidegate.domain.packages.wholes import (
+    IMPORTED_MAX,
+    DeletePackage,
+    ImportedRevision,
+    ImportPackage,
+    delete_package,
+    import_package,
+    plan_of,
+)
+from tidegate.errors import LimitExceeded, NotFound, StaleVersion
+from tidegate.wire import POSITION_MAX, Input, Listed, Nothing, Paging, Reading, Written
+
+
+class PackageNotFound(NotFound):
+    """There is no package of this path, and there never was a published one."""
+
+    code = "package_not_found"
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"there is no package {package}", package=package)
+
+
+class PackagePath(Input, frozen=True):
+    repository: Label
+    path: Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[a-z0-9-]+(/[a-z0-9-]+)*$")]
+
+
+class PackageFilter(Paging, frozen=True, kw_only=True):
+    repository: Label | None = None
+
+
+class Imported(Input, frozen=True, kw_only=True, rename="camel"):
+    """A revision that was published elsewhere."""
+
+    workspace_name: Label
+    number: Annotated[int, Meta(ge=1, le=POSITION_MAX)]
+    files: tuple[FileSent, ...]
+    description: Annotated[str, Meta(max_length=1_024)] = ""
+
+
+class Import(Input, frozen=True, kw_only=True):
+    source: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    revisions: Annotated[tuple[Imported, ...], Meta(min_length=1, max_length=IMPORTED_MAX)]
+
+
+class PackageShown(Struct, frozen=True):
+    package: str  # with its repository
+    repository: str
+    path: str
+    revisions: int  # that exist
+    latest: Numbered | None
+    last_number: int
+    version: int
+
+
+def list_all(
+    request: Request[Nothing, PackageFilter, Nothing], installation: Installation
+) -> Answer:
+    """The packages that you may read and that have revisions, by path."""
+    query = request.query
+    prefix = "" if query.repository is None else f"{query.repository}/"
+    after = paging.after(request, installation)
+    found = installation.range(PACKAGES, prefix=prefix, after=after, limit=query.limit)
+    last = found[-1].id if len(found) == query.limit else None
+    seen = [
+        _shown(item)
+        for item in found
+        if item.row.live
+        and request.principal.may(Verb.READ, repository_scope(item.id.partition("/")[0]))
+    ]
+    return Answer(paging.listed(request, installation, seen, last))
+
+
+def get(request: Request[PackagePath, Reading, Nothing], installation: Installation) -> Answer:
+    """One package; it outlives its revisions, because their numbers stay used."""
+    found = _found(request.path, installation)
+    return Answer(_shown(found), version=found.version)
+
+
+def steps(request: Request[PackagePath, Paging, Nothing], installation: Installation) -> Answer:
+    """What happened to the revisions of a package, step by step."""
+    package = _package(request.path)
+    after = int(paging.after(request, installation) or "0")
+    query = history.history_of_package(package)
+    events = installation.events(query, after=after, limit=request.query.limit)
+    if not events and not after:
+        raise PackageNotFound(package)
+    shown = history.timeline(installation.folds.vocabulary, events)
+    last = str(events[-1].position) if len(events) == request.query.limit else None
+    return Answer(paging.listed(request, installation, shown, last))
+
+
+# ── all of a package at once ──────────────────────────────────────────────────────────────────────
+
+
+def delete(request: Request[PackagePath, Nothing, Nothing], installation: Installation) -> Answer:
+    """Delete every revision of a package, or none: all reasons against it are told."""
+    found = _found(request.path, installation)
+    if request.version != found.version:
+        raise StaleVersion(request.version or 0, found.version)
+    package = found.row.package
+    command = DeletePackage(
+        package=package, by=request.by, revisions=plan_of(installation.store, package)
+    )
+    outcome = installation.execute(delete_package, command, meta=request.meta, key=request.once)
+    return Answer(Written(outcome.position), position=outcome.position)
+
+
+def bring(request: Request[PackagePath, Nothing, Import], installation: Installation) -> Answer:
+    """Import revisions that were published elsewhere, under their own numbers, oldest first."""
+    body = request.body
+    command = ImportPackage(
+        repository=request.path.repository,
+        package=request.path.path,
+        by=request.by,
+        source=body.source,
+        revisions=tuple(
+            ImportedRevision(
+                workspace=item.workspace_name,
+                uid=request.mint(f"uid {item.number}"),
+                number=item.number,
+                files=received(installation.blobs, item.files).files,
+                description=item.description,
+            )
+            for item in body.revisions
+        ),
+    )
+    outcome = installation.execute(import_package, command, meta=request.meta, key=request.once)
+    return Answer(Written(outcome.position), position=outcome.position)
+
+
+def _package(path: PackagePath) -> str:
+    """Raises: InvalidName."""
+    check_label("a repository", path.repository)
+    check_path(path.path)
+    return f"{path.repository}/{path.path}"
+
+
+def _found(path: PackagePath, installation: Installation) -> Found[PackageRow]:
+    package = _package(path)
+    found = installation.find(package_key(package), PackageRow)
+    if found is None:
+        raise PackageNotFound(package)
+    return found
+
+
+def _shown(found: Found[PackageRow]) -> PackageShown:
+    row = found.row
+    repository, _, path = row.package.partition("/")
+    return PackageShown(
+        row.package, repository, path, row.live, row.latest, row.last_number, found.version
+    )
+
+
+def _scope(request: Request[PackagePath, Any, Any]) -> str:
+    return repository_scope(request.path.repository)
+
+
+ROUTES = (
+    Route("GET", "/v1/packages", list_all, somewhere(Verb.READ), Listed[PackageShown]),
+    Route(
+        "GET",
+        "/v1/packages/{repository}/{path...}",
+        get,
+        may(Verb.READ, _scope),
+        PackageShown,
+        cached=True,
+        quick=True,
+        errors=(PackageNotFound,),
+    ),
+    Route(
+        "DELETE",
+        "/v1/packages/{repository}/{path...}",
+        delete,
+        may(Verb.ADMINISTER, _scope),
+        Written,
+        guard=Guard.DEMANDED,
+        errors=(PackageNotFound, PackageNotDeletable, PlanOutdated, LimitExceeded),
+    ),
+    Route(
+        "POST",
+        "/v1/package-imports/{repository}/{path...}",
+        bring,
+        may(Verb.ADMINISTER, _scope),
+        Written,
+        status=201,
+        errors=(RepositoryNotFound, NumberUsed, PackageNotEmpty, ContentTooLarge),
+        body_bytes_max=CONTENT_BODY_BYTES_MAX,
+    ),
+    Route(
+        "GET",
+        "/v1/package-history/{repository}/{path...}",
+        steps,
+        may(Verb.READ, _scope),
+        Listed[Step],
+        errors=(PackageNotFound,),
+    ),
+)

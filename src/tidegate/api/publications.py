@@ -1,0 +1,120 @@
+"""Publications: bodies that are swapped whole, their generations, and the way back to one."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import islice
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.api.routing import Answer, Request, Route, may
+from tidegate.control.blobs import BlobDamaged
+from tidegate.control.installation import Installation
+from tidegate.control.publisher import Publisher
+from tidegate.domain.access.roles import Verb
+from tidegate.errors import LeaseHeld, LeaseLost, NotFound
+from tidegate.wire import Input, Nothing, Reading, Written
+
+SHOWN_MAX = 500
+
+
+class CachePath(Input, frozen=True):
+    cache_key: Annotated[str, Meta(min_length=1, max_length=2_048)]
+
+
+class Back(Input, frozen=True, kw_only=True):
+    version_id: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class GenerationShown(Struct, frozen=True):
+    version_id: str
+    generated_at: datetime
+    etag: str
+    current: bool
+
+
+class Generations(Struct, frozen=True):
+    items: tuple[GenerationShown, ...]  # at most the first five hundred
+
+
+def body(request: Request[CachePath, Reading, Nothing], installation: Installation) -> Answer:
+    """The last published body; 304 while it is the same."""
+    entry = _publisher(installation).read(request.path.cache_key)
+    if entry is None:
+        raise NotFound("nothing is published under this key")
+    return Answer(
+        entry.body,
+        media="application/octet-stream",
+        tag=entry.pointer.etag or None,
+        headers={"content-disposition": "attachment"},
+    )
+
+
+def generations(
+    request: Request[CachePath, Reading, Nothing], installation: Installation
+) -> Answer:
+    """The generations of a publication that keeps them."""
+    publisher = _publisher(installation)
+    entry = publisher.read(request.path.cache_key)
+    if entry is None:
+        raise NotFound("nothing is published under this key")
+    current = entry.pointer.current_sk.partition("#")[2]
+    found = islice(publisher.generations(request.path.cache_key), SHOWN_MAX)
+    return Answer(
+        Generations(
+            tuple(
+                GenerationShown(id, item.generated_at, item.etag, id == current)
+                for id, item in found
+            )
+        )
+    )
+
+
+def roll_back(request: Request[CachePath, Nothing, Back], installation: Installation) -> Answer:
+    """Set the pointer back to a generation, under a lease."""
+    publisher = _publisher(installation)
+    key = request.path.cache_key
+    if publisher.read(key) is None:
+        raise NotFound("nothing is published under this key")
+    publisher.roll_back(key, request.body.version_id, by=request.by)
+    installation.nudge()
+    entry = publisher.read(key)
+    position = 0 if entry is None else entry.version
+    return Answer(Written(position), position=position)
+
+
+def _publisher(installation: Installation) -> Publisher:
+    return Publisher(installation.control, installation.blobs, owner="api")
+
+
+_BODIES = (NotFound, BlobDamaged)
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/publications/{cache_key}",
+        body,
+        may(Verb.READ),
+        bytes,
+        produces="application/octet-stream",
+        cached=True,
+        errors=_BODIES,
+    ),
+    Route(
+        "GET",
+        "/v1/publications/{cache_key}/generations",
+        generations,
+        may(Verb.READ),
+        Generations,
+        errors=_BODIES,
+    ),
+    Route(
+        "POST",
+        "/v1/publications/{cache_key}/roll-back",
+        roll_back,
+        may(Verb.RELEASE),
+        Written,
+        errors=(*_BODIES, LeaseHeld, LeaseLost),
+    ),
+)

@@ -1,0 +1,409 @@
+"""Releases, and what each scope is pinned to: actual, events, evidence (seed 000).
+
+A release is a published revision. A scope is a channel; its pin changes only by a transition that
+carries accepted evidence. Members are spelt as the seed spells them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidegate.api import paging
+from tidegate.api.asof import AsOf, position_of
+from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
+from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.provenance import RejectedEvidence
+from tidegate.domain.releases import BUILT_IN, history
+from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
+from tidegate.domain.releases.folds import release_actual
+from tidegate.domain.releases.known import KNOWN, KnownRelease, ReleaseNotPinnable, known_key
+from tidegate.domain.releases.registry import RegisterRelease, RetireRelease, TransitionRelease
+from tidegate.domain.releases.rows import (
+    ACTUAL,
+    EVENTS,
+    EVIDENCE,
+    Actual,
+    DuplicateEvent,
+    KeptEvidence,
+    ReleaseEvent,
+    Status,
+    actual_key,
+    beside,
+)
+from tidegate.errors import ConditionFailed, NotFound, StaleVersion, VersionRequired
+from tidegate.kernel.model import Clause, Position, Query
+from tidegate.wire import Input, Listed, Nothing, Paging, Reading, Written
+
+ScopeName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
+ReleaseId = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+Digest = Annotated[str, Meta(min_length=1, max_length=128)]
+Operations = Annotated[tuple[str, ...], Meta(max_length=8)]
+Batch = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class ScopePath(Input, frozen=True):
+    scope: ScopeName
+
+
+class ReleasePath(Input, frozen=True):
+    release_id: ReleaseId
+
+
+class ScopeReading(Reading, frozen=True, kw_only=True):
+    as_of: AsOf = ""
+
+
+class Pin(Input, frozen=True, kw_only=True, rename="camel"):
+    """A release for a scope, and on what evidence."""
+
+    release_id: ReleaseId
+    digest: Digest
+    provenance: dict[str, Any]
+    confidence: dict[str, Any]
+    status: Status = Status.ACTIVE
+    operations: Operations = ()  # effects that are owed to the world
+
+    @property
+    def authority(self) -> dict[str, Any]:
+        return {"provenance": self.provenance, "confidence": self.confidence}
+
+
+class Retirement(Input, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class EvidenceSent(Input, frozen=True, kw_only=True):
+    source: Annotated[str, Meta(min_length=1, max_length=128, pattern="^[a-z0-9][a-z0-9._-]*$")]
+    batch: Batch
+    document: dict[str, Any]
+
+
+class ManifestSent(Input, frozen=True, kw_only=True, rename="camel"):
+    """A factory's batch manifest: the digests of what it built."""
+
+    batch: Batch
+    ref: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    observed_at: Annotated[str, Meta(max_length=64)]
+    digests: Annotated[tuple[Digest, ...], Meta(min_length=1, max_length=16)]
+    import_run_id: Annotated[str, Meta(max_length=128)] | None = None
+    status: Status = Status.ACTIVE
+    operations: Operations = ()
+
+
+class Happened(Struct, frozen=True):
+    """One thing that happened in a scope, in the order of the log."""
+
+    position: int
+    at: datetime
+    type: str
+    row: str
+    value: dict[str, Any]
+
+
+def channel_scope(name: str) -> str:
+    """The scope of everything that belongs to a channel."""
+    return f"channel:{name}"
+
+
+def _scope(request: Request[ScopePath, Any, Any]) -> str:
+    return channel_scope(request.path.scope)
+
+
+# ── releases that may be pinned ───────────────────────────────────────────────────────────────────
+
+
+def list_known(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Answer:
+    """All releases: published revisions under their release ids."""
+    after = paging.after(request, installation)
+    found = installation.range(KNOWN, after=after, limit=request.query.limit)
+    last = found[-1].id if len(found) == request.query.limit else None
+    return Answer(paging.listed(request, installation, [item.row for item in found], last))
+
+
+def get_known(
+    request: Request[ReleasePath, Reading, Nothing], installation: Installation
+) -> Answer:
+    """One release."""
+    found = installation.find(known_key(request.path.release_id), KnownRelease)
+    if found is None:
+        raise NotFound(f"there is no release {request.path.release_id}")
+    return Answer(found.row, version=found.version)
+
+
+# ── what is current, what happened ────────────────────────────────────────────────────────────────
+
+
+def list_actual(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Answer:
+    """What every scope that you may read is pinned to."""
+    after = paging.after(request, installation)
+    found = installation.range(ACTUAL, after=after, limit=request.query.limit)
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [
+        item.row
+        for item in found
+        if request.principal.may(Verb.READ, channel_scope(item.row.scope))
+    ]
+    return Answer(paging.listed(request, installation, seen, last))
+
+
+def actual(
+    request: Request[ScopePath, ScopeReading, Nothing], installation: Installation
+) -> Answer:
+    """What is authoritative in a scope, by which evidence; as_of shows what was."""
+    scope = request.path.scope
+    if not request.query.as_of:
+        found = _found(installation, scope)
+        return Answer(found.row, version=found.version)
+    position = position_of(installation, request.query.as_of)
+    return _actual_at(installation, scope, position)
+
+
+def events(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Answer:
+    """Every change of a scope's pin, in order of time."""
+    return _rows(request, installation, EVENTS, "EVENT#")
+
+
+def evidence(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Answer:
+    """What was observed about a scope and is no authority."""
+    return _rows(request, installation, EVIDENCE, "EVIDENCE#")
+
+
+def happened(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Answer:
+    """Changes, evidence, intents and what became of them, in the order of the log."""
+    after = int(paging.after(request, installation) or "0")
+    limit = request.query.limit
+    found = history.happened(installation.store, request.path.scope, after=after, limit=limit)
+    last = str(found[-1].position) if len(found) == limit else None
+    return Answer(paging.listed(request, installation, found, last))
+
+
+def _rows(
+    request: Request[ScopePath, Paging, Nothing],
+    installation: Installation,
+    collection: Any,
+    kind: str,
+) -> Answer:
+    found = installation.range(
+        collection,
+        prefix=beside(request.path.scope, kind),
+        after=paging.after(request, installation),
+        limit=request.query.limit,
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    return Answer(paging.listed(request, installation, [item.row for item in found], last))
+
+
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def register(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Answer:
+    """Open a scope with its first pin."""
+    body = request.body
+    command = RegisterRelease(
+        scope=request.path.scope,
+        release_id=body.release_id,
+        digest=body.digest,
+        authority=body.authority,
+        command_id=request.mint("command"),
+        by=request.by,
+        status=body.status,
+        operations=body.operations,
+    )
+    outcome = installation.execute(BUILT_IN.register, command, meta=request.meta, key=request.once)
+    return _answer(installation, request.path.scope, outcome)
+
+
+def transition(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Answer:
+    """Pin a scope to a release, or confirm its pin."""
+    body = request.body
+    command = TransitionRelease(
+        scope=request.path.scope,
+        release_id=body.release_id,
+        digest=body.digest,
+        authority=body.authority,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=_registry_version(request, installation),
+        status=body.status,
+        operations=body.operations,
+    )
+    verb = BUILT_IN.transition
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    return _answer(installation, request.path.scope, outcome)
+
+
+def retire(request: Request[ScopePath, Nothing, Retirement], installation: Installation) -> Answer:
+    """Close a scope; nothing of it is deleted."""
+    command = RetireRelease(
+        scope=request.path.scope,
+        reason=request.body.reason,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=_registry_version(request, installation),
+    )
+    outcome = installation.execute(BUILT_IN.retire, command, meta=request.meta, key=request.once)
+    return _answer(installation, request.path.scope, outcome)
+
+
+def keep(request: Request[ScopePath, Nothing, EvidenceSent], installation: Installation) -> Answer:
+    """Keep what was observed, whatever it says; it will never authorise anything."""
+    body = request.body
+    command = KeepEvidence(
+        scope=request.path.scope,
+        source=body.source,
+        batch=body.batch,
+        document=body.document,
+        command_id=request.mint("command"),
+        by=request.by,
+    )
+    verb = BUILT_IN.keep_evidence
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    return Answer(Written(outcome.position), position=outcome.position)
+
+
+def import_manifest(
+    request: Request[ScopePath, Nothing, ManifestSent], installation: Installation
+) -> Answer:
+    """A factory's manifest: it moves the pin if it matches one release, else it is kept."""
+    body = request.body
+    expected = None if request.version is None else _registry_version(request, installation)
+    command = ImportManifest(
+        scope=request.path.scope,
+        batch=body.batch,
+        ref=body.ref,
+        observed_at=body.observed_at,
+        digests=body.digests,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=expected,
+        import_run_id=body.import_run_id,
+        status=body.status,
+        operations=body.operations,
+    )
+    verb = BUILT_IN.import_manifest
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    return Answer(Written(outcome.position), position=outcome.position)
+
+
+def _registry_version(request: Request[ScopePath, Nothing, Any], installation: Installation) -> int:
+    """The seed's counter of the row that the client saw; a repeat of a key saw an older one.
+
+    Raises:
+        NotFound, StaleVersion, VersionRequired.
+    """
+    if request.version is None:
+        raise VersionRequired(f"say which version of {request.path.scope} you saw")
+    found = _found(installation, request.path.scope)
+    if found.version == request.version:
+        return found.row.version
+    if request.once is not None:
+        earlier = pinned_at(installation, request.path.scope, request.version)
+        if earlier is not None and earlier.version == request.version:
+            return earlier.row.version
+    raise StaleVersion(request.version, found.version)
+
+
+def _found(installation: Installation, scope: str) -> Found[Actual]:
+    found = installation.find(actual_key(scope), Actual)
+    if found is None:
+        raise NotFound(f"{scope} is not registered", scope=scope)
+    return found
+
+
+def pinned_at(installation: Installation, scope: str, position: Position) -> Found[Actual] | None:
+    types = frozenset(fact.__name__ for fact in release_actual.reads)
+    query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
+    return installation.as_of(release_actual, actual_key(scope).id, query, position)
+
+
+def _actual_at(installation: Installation, scope: str, position: Position) -> Answer:
+    found = pinned_at(installation, scope, position)
+    if found is None:
+        raise NotFound(f"{scope} was not registered at {position}", scope=scope)
+    return Answer(found.row, version=found.version, position=position)
+
+
+def _answer(installation: Installation, scope: str, outcome: Outcome) -> Answer:
+    """The row as this change left it, also when it has moved on."""
+    found = _found(installation, scope)
+    receipt = outcome.receipt
+    if receipt is None or receipt.first <= found.version <= receipt.last:
+        position = found.version if receipt is None else receipt.last
+        return Answer(found.row, version=found.version, position=position)
+    return _actual_at(installation, scope, receipt.last)
+
+
+_READ = may(Verb.READ, _scope)
+_RELEASE = may(Verb.RELEASE, _scope)
+_PINS = (NotFound, RejectedEvidence, ReleaseNotPinnable, DuplicateEvent, ConditionFailed)
+
+ROUTES = (
+    Route("GET", "/v1/releases", list_known, may(Verb.READ), Listed[KnownRelease]),
+    Route(
+        "GET",
+        "/v1/releases/{release_id}",
+        get_known,
+        may(Verb.READ),
+        KnownRelease,
+        cached=True,
+        errors=(NotFound,),
+    ),
+    Route("GET", "/v1/actual", list_actual, somewhere(Verb.READ), Listed[Actual]),
+    Route(
+        "GET",
+        "/v1/releases/{scope}/actual",
+        actual,
+        _READ,
+        Actual,
+        cached=True,
+        errors=(NotFound, HistoryTooLong),
+    ),
+    Route("GET", "/v1/releases/{scope}/events", events, _READ, Listed[ReleaseEvent]),
+    Route("GET", "/v1/releases/{scope}/evidence", evidence, _READ, Listed[KeptEvidence]),
+    Route("GET", "/v1/releases/{scope}/history", happened, _READ, Listed[Happened]),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/register",
+        register,
+        _RELEASE,
+        Actual,
+        status=201,
+        errors=_PINS,
+    ),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/transition",
+        transition,
+        _RELEASE,
+        Actual,
+        guard=Guard.DEMANDED,
+        errors=_PINS,
+    ),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/retire",
+        retire,
+        _RELEASE,
+        Actual,
+        guard=Guard.DEMANDED,
+        errors=_PINS,
+    ),
+    Route(
+        "POST", "/v1/releases/{scope}/evidence", keep, _RELEASE, Written, status=201, errors=_PINS
+    ),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/manifests",
+        import_manifest,
+        _RELEASE,
+        Written,
+        status=201,
+        guard=Guard.ASKED,
+        errors=_PINS,
+    ),
+)

@@ -1,0 +1,172 @@
+"""Repositories: where packages live, and how many approvals a publication of theirs needs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.api import paging
+from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
+from tidegate.control.installation import Found, Installation
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.packages.history import history_of_repository
+from tidegate.domain.packages.names import LABEL_CHARS_MAX
+from tidegate.domain.packages.refusals import AlreadyExists, InvalidName, RepositoryNotFound
+from tidegate.domain.packages.repositories import (
+    QUORUM_DEFAULT,
+    QUORUM_MAX,
+    ChangeRepository,
+    CreateRepository,
+    change_repository,
+    create_repository,
+    repository_key,
+)
+from tidegate.domain.packages.rows import REPOSITORIES, Repository, repositories
+from tidegate.wire import Input, Listed, Nothing, Paging, Reading
+
+Label = Annotated[
+    str, Meta(min_length=1, max_length=LABEL_CHARS_MAX, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+]
+Quorum = Annotated[int, Meta(ge=0, le=QUORUM_MAX)]
+
+
+class RepositoryPath(Input, frozen=True):
+    repository: Label
+
+
+class NewRepository(Input, frozen=True, kw_only=True):
+    name: Label
+    quorum: Quorum = QUORUM_DEFAULT
+    deployment: bool = False
+    protect_proposed: bool | None = None
+
+
+class RepositoryChange(Input, frozen=True, kw_only=True):
+    """What is left out stays as it is."""
+
+    quorum: Quorum | None = None
+    deployment: bool | None = None
+    protect_proposed: bool | None = None
+
+
+class RepositoryShown(Struct, frozen=True):
+    name: str
+    quorum: int
+    deployment: bool
+    protect_proposed: bool
+    version: int
+
+
+def repository_scope(name: str) -> str:
+    """The scope of everything in a repository."""
+    return f"repository:{name}"
+
+
+def _of_path(request: Request[RepositoryPath, Nothing, Nothing]) -> str:
+    return repository_scope(request.path.repository)
+
+
+def _shown(found: Found[Repository]) -> RepositoryShown:
+    row = found.row
+    return RepositoryShown(
+        row.name, row.quorum, row.deployment, row.protect_proposed, found.version
+    )
+
+
+def create(request: Request[Nothing, Nothing, NewRepository], installation: Installation) -> Answer:
+    """Make a repository."""
+    body = request.body
+    command = CreateRepository(
+        name=body.name,
+        by=request.by,
+        quorum=body.quorum,
+        deployment=body.deployment,
+        protect_proposed=body.protect_proposed,
+    )
+    outcome = installation.execute(create_repository, command, meta=request.meta, key=request.once)
+    return _left_by(installation, body.name, outcome)
+
+
+def get(request: Request[RepositoryPath, Reading, Nothing], installation: Installation) -> Answer:
+    """One repository."""
+    name = request.path.repository
+    return _answer(installation.find(repository_key(name), Repository), name)
+
+
+def change(
+    request: Request[RepositoryPath, Nothing, RepositoryChange], installation: Installation
+) -> Answer:
+    """Change how a repository wants its revisions approved."""
+    body = request.body
+    command = ChangeRepository(
+        name=request.path.repository,
+        by=request.by,
+        expected_version=request.version,
+        quorum=body.quorum,
+        deployment=body.deployment,
+        protect_proposed=body.protect_proposed,
+    )
+    outcome = installation.execute(change_repository, command, meta=request.meta, key=request.once)
+    return _left_by(installation, request.path.repository, outcome)
+
+
+def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Answer:
+    """The repositories that you may read, by name."""
+    found = installation.range(
+        REPOSITORIES, after=paging.after(request, installation), limit=request.query.limit
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [
+        _shown(item)
+        for item in found
+        if request.principal.may(Verb.READ, repository_scope(item.row.name))
+    ]
+    return Answer(paging.listed(request, installation, seen, last))
+
+
+def _left_by(installation: Installation, name: str, outcome: Outcome) -> Answer:
+    found = installation.left_by(outcome, repositories, name, history_of_repository(name))
+    answer = _answer(found, name)
+    answer.position = outcome.position or answer.version or 0
+    return answer
+
+
+def _answer(found: Found[Repository] | None, name: str) -> Answer:
+    if found is None:
+        raise RepositoryNotFound(name)
+    return Answer(_shown(found), version=found.version)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/repositories",
+        create,
+        may(Verb.ADMINISTER),
+        RepositoryShown,
+        status=201,
+        errors=(AlreadyExists, InvalidName),
+    ),
+    Route("GET", "/v1/repositories", list_all, somewhere(Verb.READ), Listed[RepositoryShown]),
+    Route(
+        "GET",
+        "/v1/repositories/{repository}",
+        get,
+        may(Verb.READ, _of_path),
+        RepositoryShown,
+        cached=True,
+        quick=True,
+        errors=(RepositoryNotFound,),
+    ),
+    Route(
+        "PATCH",
+        "/v1/repositories/{repository}",
+        change,
+        may(Verb.ADMINISTER, _of_path),
+        RepositoryShown,
+        guard=Guard.DEMANDED,
+        errors=(RepositoryNotFound,),
+    ),
+)

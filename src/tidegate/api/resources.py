@@ -1,0 +1,141 @@
+"""Files of revisions: how they come in, and how two revisions differ."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from difflib import unified_diff
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.api.problems import InvalidRequest
+from tidegate.control.blobs import Blobs
+from tidegate.control.installation import Installation
+from tidegate.control.packing import content_of, listed, manifest_of, stored
+from tidegate.domain.packages.content import (
+    FILES_MAX,
+    WHOLE,
+    Difference,
+    File,
+    FileDifference,
+    Manifest,
+    diff,
+    merge,
+)
+from tidegate.domain.packages.facts import Task, Upgrade
+from tidegate.domain.packages.refusals import InvalidFilePath, RevisionNotFound
+from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.rows import Revision
+from tidegate.wire import FieldFault, Input
+
+PATCH_BYTES_MAX = 64 * 1024  # of each side of a file that is shown line by line
+PATCHES_MAX = 200
+
+
+class FileSent(Input, frozen=True, kw_only=True):
+    """A file and its bytes: as text, or as base64; one of the two."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    text: str | None = None
+    base64: str | None = None
+
+
+class FileChanged(Struct, frozen=True):
+    """A file that is not the same in two revisions; ``patch`` where both sides are short text."""
+
+    path: str
+    what: Difference
+    before: File | None
+    after: File | None
+    patch: str | None
+
+
+def received(blobs: Blobs, files: Sequence[FileSent]) -> Manifest:
+    """The manifest of files that came with a request, all durable.
+
+    Raises:
+        InvalidRequest, InvalidFilePath, ContentTooLarge.
+    """
+    if len(files) > FILES_MAX:
+        Manifest(File(file.path, "0" * 64, 0) for file in files)  # says how many are allowed
+    faults = []
+    contents: dict[str, bytes] = {}
+    for number, file in enumerate(files):
+        if file.path in contents:
+            raise InvalidFilePath(file.path, "it is there twice")
+        try:
+            contents[file.path] = _bytes(file)
+        except (ValueError, binascii.Error) as error:
+            faults.append(FieldFault(f"body.files[{number}]", str(error)))
+    if faults:
+        raise InvalidRequest(faults)
+    return stored(blobs, contents)
+
+
+def _bytes(file: FileSent) -> bytes:
+    match file.text, file.base64:
+        case str(text), None:
+            return text.encode()
+        case None, str(encoded):
+            return base64.b64decode(encoded, validate=True)
+    raise ValueError("has text or base64, one of the two")
+
+
+def revision(installation: Installation, name: str) -> Revision:
+    """Raises: RevisionNotFound, InvalidName."""
+    found = installation.find(revision_key(name), Revision)
+    if found is None:
+        raise RevisionNotFound(name)
+    return found.row
+
+
+def merged(installation: Installation, task: Task) -> tuple[File, ...] | None:
+    """What an upgrade results in where nothing but the strategy decides; None: it is not for us.
+
+    Raises:
+        UpgradeConflict: names every path on which the strategy does not choose.
+    """
+    if not isinstance(task, Upgrade) or task.strategy in WHOLE:
+        return None
+    base, local, upstream = (
+        manifest_of(installation.blobs, revision(installation, name).content)
+        for name in (task.old_upstream, task.local_package_revision, task.new_upstream)
+    )
+    return listed(installation.blobs, merge(base, local, upstream, task.strategy)).files
+
+
+def changes(blobs: Blobs, old: Manifest, new: Manifest) -> tuple[FileChanged, ...]:
+    """What differs, with the lines of the first so many text files."""
+    found = diff(old, new)
+    return tuple(
+        FileChanged(
+            item.path,
+            item.what,
+            item.before,
+            item.after,
+            _patch(blobs, item) if number < PATCHES_MAX else None,
+        )
+        for number, item in enumerate(found)
+    )
+
+
+def _patch(blobs: Blobs, item: FileDifference) -> str | None:
+    sides: list[list[str]] = []
+    for file in (item.before, item.after):
+        if file is None:
+            sides.append([])
+            continue
+        if file.bytes > PATCH_BYTES_MAX:
+            return None
+        try:
+            text = content_of(blobs, file).decode()
+        except UnicodeDecodeError:
+            return None
+        if "\0" in text:
+            return None
+        sides.append(text.splitlines(keepends=True))
+    before, after = sides
+    lines = unified_diff(before, after, fromfile=f"a/{item.path}", tofile=f"b/{item.path}")
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)

@@ -1,0 +1,384 @@
+"""Package revisions: drafted, changed, proposed, approved, deleted; each change names its version.
+
+The document and its members are spelt as seed 001 spells them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+
+from tidegate.api import paging
+from tidegate.api.asof import AsOf, position_of
+from tidegate.api.auth import demand
+from tidegate.api.repositories import Label, repository_scope
+from tidegate.api.resources import FileSent, merged, received
+from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
+from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.packages import history, rows
+from tidegate.domain.packages.content import CONTENT_BYTES_MAX
+from tidegate.domain.packages.creation import CreateRevision, create_revision
+from tidegate.domain.packages.deletions import (
+    DeleteRevision,
+    delete_revision,
+)
+from tidegate.domain.packages.documents import RevisionDocument, document
+from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.names import NAME_CHARS_MAX, identity, parse
+from tidegate.domain.packages.refusals import (
+    ContentTooLarge,
+    DigestMismatch,
+    Immutable,
+    InvalidName,
+    RevisionNotFound,
+    Terminating,
+    TransitionRefused,
+)
+from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision
+from tidegate.domain.packages.updates import (
+    SetConditions,
+    UpdateRevision,
+    set_conditions,
+    update_revision,
+)
+from tidegate.kernel.model import Position
+from tidegate.wire import Input, Listed, Nothing, Paging, Reading
+
+CONTENT_BODY_BYTES_MAX = CONTENT_BYTES_MAX * 3 // 2  # base64, and some JSON around it
+
+Name = Annotated[
+    str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+){2,}$")
+]
+PackagePath = Annotated[
+    str, Meta(min_length=1, max_length=80, pattern=r"^[a-z0-9-]+(/[a-z0-9-]+)*$")
+]
+Text = Annotated[str, Meta(max_length=1_024)]
+Labels = Annotated[dict[str, str], Meta(max_length=64)]
+Texts = Annotated[tuple[str, ...], Meta(max_length=64)]
+Owners = Annotated[tuple[OwnerReference, ...], Meta(max_length=32)]
+Tasks = Annotated[tuple[Task, ...], Meta(max_length=32)]
+Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+
+
+class RevisionPath(Input, frozen=True):
+    name: Name
+
+
+class RevisionReading(Reading, frozen=True, kw_only=True):
+    as_of: AsOf = ""
+
+
+class RevisionFilter(Paging, frozen=True, kw_only=True):
+    repository: Label | None = None
+    package: Annotated[str, Meta(max_length=160)] | None = None  # with its repository
+    lifecycle: Lifecycle | None = None
+
+
+class NewRevision(Input, frozen=True, kw_only=True, rename="camel"):
+    """A Draft, made by one task; without one, from nothing."""
+
+    repository: Label
+    package_name: PackagePath
+    workspace_name: Label
+    lifecycle: Text = ""
+    tasks: Tasks = ()
+    files: tuple[FileSent, ...] | None = None
+    labels: Labels = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    finalizers: Texts = ()
+    owner_references: Owners = ()
+    readiness_gates: Texts = ()
+
+
+class RevisionChange(Input, frozen=True, kw_only=True, rename="camel"):
+    """The revision as it shall be; what is left out stays as it is."""
+
+    lifecycle: Text | None = None
+    tasks: Tasks | None = None
+    files: tuple[FileSent, ...] | None = None
+    labels: Labels | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: Texts | None = None
+    owner_references: Owners | None = None
+    readiness_gates: Texts | None = None
+    reason: Text = ""
+
+
+class Conditions(Input, frozen=True, kw_only=True):
+    digest: Digest
+    conditions: Annotated[tuple[Condition, ...], Meta(max_length=64)]
+
+
+def revision_scope(request: Request[RevisionPath, Any, Any]) -> str:
+    """The repository that a revision's name begins with."""
+    return repository_scope(parse(request.path.name).repository)
+
+
+# ── create, read ──────────────────────────────────────────────────────────────────────────────────
+
+
+def create(request: Request[Nothing, Nothing, NewRevision], installation: Installation) -> Answer:
+    """Draft a revision: init, clone, edit or upgrade."""
+    body = request.body
+    place = identity(body.repository, body.package_name, body.workspace_name)
+    files = None
+    if body.files is not None:
+        files = received(installation.blobs, body.files).files
+    elif body.tasks:
+        files = merged(installation, body.tasks[0])
+    command = CreateRevision(
+        repository=body.repository,
+        package=body.package_name,
+        workspace=body.workspace_name,
+        uid=request.mint("uid"),
+        by=request.by,
+        lifecycle=body.lifecycle,
+        tasks=body.tasks,
+        files=files,
+        metadata=Metadata(body.labels, body.annotations, body.finalizers, body.owner_references),
+        readiness_gates=body.readiness_gates,
+    )
+    outcome = installation.execute(create_revision, command, meta=request.meta, key=request.once)
+    return answer_of(installation, place.name, outcome)
+
+
+def get(
+    request: Request[RevisionPath, RevisionReading, Nothing], installation: Installation
+) -> Answer:
+    """One revision; as_of shows it as it was."""
+    name = request.path.name
+    if request.query.as_of:
+        return _shown_at(installation, name, position_of(installation, request.query.as_of))
+    found = _find(installation, name)
+    if found is None:
+        raise RevisionNotFound(name)
+    return found
+
+
+def list_all(
+    request: Request[Nothing, RevisionFilter, Nothing], installation: Installation
+) -> Answer:
+    """The revisions that you may read; by repository, package or lifecycle."""
+    query = request.query
+    after = paging.after(request, installation)
+    found: list[Found[Any]]
+    if query.package is not None:
+        of = (query.package,)
+        found = installation.range(
+            REVISIONS, index="by_package", of=of, after=after, limit=query.limit
+        )
+    elif query.repository is None and query.lifecycle is not None:
+        of = (str(query.lifecycle),)
+        found = installation.range(
+            REVISIONS, index="by_lifecycle", of=of, after=after, limit=query.limit
+        )
+    else:
+        prefix = "" if query.repository is None else f"{query.repository}."
+        found = installation.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
+    last = found[-1].id if len(found) == query.limit else None
+    seen = [item for item in found if _fits(item.row, request)]
+    packages = installation.find_all(
+        *((package_key(item.row.package), PackageRow) for item in seen)
+    )
+    shown = [
+        document(item.row, item.version, None if package is None else package.row)
+        for item, package in zip(seen, packages, strict=True)
+    ]
+    return Answer(paging.listed(request, installation, shown, last))
+
+
+def _fits(row: Revision, request: Request[Nothing, RevisionFilter, Nothing]) -> bool:
+    query = request.query
+    return (
+        request.principal.may(Verb.READ, repository_scope(row.repository))
+        and query.repository in (None, row.repository)
+        and query.lifecycle in (None, row.lifecycle)
+    )
+
+
+# ── change ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def update(
+    request: Request[RevisionPath, Nothing, RevisionChange], installation: Installation
+) -> Answer:
+    """Change content, tasks, metadata and lifecycle at once; outside Draft, metadata alone."""
+    body = request.body
+    name = request.path.name
+    _demand_step(request, installation)
+    files = None if body.files is None else received(installation.blobs, body.files).files
+    command = UpdateRevision(
+        name=name,
+        by=request.by,
+        expected_version=request.version,
+        files=files,
+        tasks=body.tasks,
+        readiness_gates=body.readiness_gates,
+        labels=body.labels,
+        annotations=body.annotations,
+        finalizers=body.finalizers,
+        owner_references=body.owner_references,
+        lifecycle=body.lifecycle,
+        reason=body.reason,
+    )
+    outcome = installation.execute(update_revision, command, meta=request.meta, key=request.once)
+    return answer_of(installation, name, outcome)
+
+
+def _demand_step(
+    request: Request[RevisionPath, Nothing, RevisionChange], installation: Installation
+) -> None:
+    """Who may edit may not thereby turn down others' proposals. Raises: MissingPermission."""
+    wanted = request.body.lifecycle
+    found = installation.find(revision_key(request.path.name), Revision)
+    if wanted is None or found is None or wanted == found.row.lifecycle:
+        return
+    own = found.row.proposed_by == request.by
+    if wanted == Lifecycle.PUBLISHED or (wanted == Lifecycle.DRAFT and not own):
+        demand(request.principal, (Verb.APPROVE,), revision_scope(request))
+
+
+def conditions(
+    request: Request[RevisionPath, Nothing, Conditions], installation: Installation
+) -> Answer:
+    """Report what was found out about the content of a digest."""
+    command = SetConditions(
+        name=request.path.name,
+        by=request.by,
+        expected_version=request.version,
+        digest=request.body.digest,
+        conditions=request.body.conditions,
+    )
+    outcome = installation.execute(set_conditions, command, meta=request.meta, key=request.once)
+    return answer_of(installation, request.path.name, outcome)
+
+
+def delete(request: Request[RevisionPath, Nothing, Nothing], installation: Installation) -> Answer:
+    """Delete for good; 202 while finalizers hold it."""
+    command = DeleteRevision(
+        name=request.path.name, by=request.by, expected_version=request.version
+    )
+    outcome = installation.execute(delete_revision, command, meta=request.meta, key=request.once)
+    answer = answer_of(installation, request.path.name, outcome)
+    return answer if answer.body is None else replace(answer, status=202)
+
+
+# ── answers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _find(installation: Installation, name: str, position: Position = 0) -> Answer | None:
+    revision, package = installation.find_all(
+        (revision_key(name), Revision), (package_key(parse(name).package), PackageRow)
+    )
+    return None if revision is None else _document(revision, package, position)
+
+
+def _document(
+    revision: Found[Revision], package: Found[PackageRow] | None, position: Position
+) -> Answer:
+    return Answer(
+        document(revision.row, revision.version, None if package is None else package.row),
+        version=revision.version,
+        beside=() if package is None else (package.version,),
+        position=position,
+    )
+
+
+def _shown_at(installation: Installation, name: str, position: Position) -> Answer:
+    """The revision as it stood at a position. Raises: RevisionNotFound, HistoryTooLong."""
+    place = parse(name)
+    about = history.history_of(name)
+    revision = installation.as_of(rows.revisions, name, about, position)
+    if revision is None:
+        raise RevisionNotFound(name)
+    of_package = history.history_of_package(place.package)
+    package = installation.as_of(rows.packages, place.package, of_package, position)
+    return _document(revision, package, position)
+
+
+def answer_of(installation: Installation, name: str, outcome: Outcome) -> Answer:
+    """The revision as this change left it, also when it has moved on; no content: it is gone."""
+    receipt = outcome.receipt
+    if receipt is None:
+        found = _find(installation, name)
+        if found is None or found.version is None:
+            raise RevisionNotFound(name)
+        found.position = found.version
+        return found
+    found = _find(installation, name, receipt.last)
+    if found is not None and receipt.first <= (found.version or 0) <= receipt.last:
+        return found
+    try:
+        return _shown_at(installation, name, receipt.last)
+    except RevisionNotFound:
+        return Answer(None, position=receipt.last)
+
+
+_AUTHOR = may(Verb.AUTHOR, revision_scope)
+_APPROVE = may(Verb.APPROVE, revision_scope)
+_STEP = (RevisionNotFound, TransitionRefused, Terminating)
+
+
+def _new_scope(request: Request[Nothing, Nothing, NewRevision]) -> str:
+    return repository_scope(request.body.repository)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/revisions",
+        create,
+        may(Verb.AUTHOR, _new_scope),
+        RevisionDocument,
+        status=201,
+        errors=(InvalidName, ContentTooLarge),
+        body_bytes_max=CONTENT_BODY_BYTES_MAX,
+    ),
+    Route("GET", "/v1/revisions", list_all, somewhere(Verb.READ), Listed[RevisionDocument]),
+    Route(
+        "GET",
+        "/v1/revisions/{name}",
+        get,
+        may(Verb.READ, revision_scope),
+        RevisionDocument,
+        cached=True,
+        errors=(RevisionNotFound, HistoryTooLong),
+    ),
+    Route(
+        "PATCH",
+        "/v1/revisions/{name}",
+        update,
+        may((Verb.AUTHOR, Verb.APPROVE), revision_scope),
+        RevisionDocument,
+        also=(204,),
+        guard=Guard.DEMANDED,
+        errors=(*_STEP, Immutable),
+        body_bytes_max=CONTENT_BODY_BYTES_MAX,
+    ),
+    Route(
+        "DELETE",
+        "/v1/revisions/{name}",
+        delete,
+        may((Verb.AUTHOR, Verb.APPROVE), revision_scope),
+        RevisionDocument,
+        status=202,
+        also=(204,),
+        guard=Guard.ASKED,
+        errors=_STEP,
+    ),
+    Route(
+        "PUT",
+        "/v1/revisions/{name}/conditions",
+        conditions,
+        _AUTHOR,
+        RevisionDocument,
+        guard=Guard.DEMANDED,
+        errors=(*_STEP, DigestMismatch),
+    ),
+)

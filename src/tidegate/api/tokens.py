@@ -1,0 +1,123 @@
+"""API tokens: made by their owner, shown once, never more than their owner."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.api import paging
+from tidegate.api.access import Roles
+from tidegate.api.problems import MissingPermission
+from tidegate.api.routing import SIGNED_IN, Answer, Request, Route
+from tidegate.control.installation import Found, Installation
+from tidegate.domain.access.refusals import NotOwner, TokenNotFound
+from tidegate.domain.access.roles import Grant
+from tidegate.domain.access.rows import (
+    API_TOKENS,
+    ApiToken,
+    token_key,
+)
+from tidegate.domain.access.slices import TOKEN_DAYS_MAX, RevokeToken, revoke_token
+from tidegate.wire import Input, Listed, Nothing, Paging, Written
+
+
+class NewToken(Input, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=TOKEN_DAYS_MAX)] = 30
+    roles: Roles | None = None  # None: whatever you may; never more than you may
+
+
+class TokenPath(Input, frozen=True):
+    token_id: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9]+$")]
+
+
+class TokenShown(Struct, frozen=True):
+    token_id: str
+    user_id: str
+    created_at: datetime | None
+    expires_at: datetime
+    revoked_at: datetime | None
+    grants: tuple[Grant, ...] | None
+
+
+class TokenMade(Struct, frozen=True):
+    token_id: str
+    token: str  # shown this once
+    expires_at: datetime
+    position: int
+
+
+def create_token(
+    request: Request[Nothing, Nothing, NewToken], installation: Installation
+) -> Answer:
+    """Make an API token of your own; it is shown this once."""
+    body = request.body
+    grants = None if body.roles is None else tuple(item.grant for item in body.roles)
+    narrowed = request.principal.narrowed
+    if narrowed is not None:
+        grants = narrowed if grants is None else grants
+        _demand_within(grants, narrowed)
+    token_id = request.mint("token")
+    token, outcome = request.server.accounts.create_token(token_id, body.days, grants, request.meta)
+    found = installation.find(token_key(token_id), ApiToken)
+    assert found is not None, "its fact was just committed"
+    made = TokenMade(token_id, token, found.row.expires_at, outcome.position)
+    return Answer(made, position=outcome.position)
+
+
+def _demand_within(grants: tuple[Grant, ...], narrowed: tuple[Grant, ...]) -> None:
+    """A narrowed token makes no wider one. Raises: MissingPermission."""
+    for item in grants:
+        if item not in narrowed and Grant(item.role) not in narrowed:
+            raise MissingPermission(
+                f"the token that you use is narrowed: it is no {item.role} on {item.scope}",
+                role=item.role,
+                scope=item.scope,
+            )
+
+
+def list_tokens(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Answer:
+    """Your own API tokens; their secrets are nowhere."""
+    found = installation.range(
+        API_TOKENS,
+        index="by_user",
+        of=(request.by,),
+        after=paging.after(request, installation),
+        limit=request.query.limit,
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    return Answer(paging.listed(request, installation, [_token(item) for item in found], last))
+
+
+def drop_token(request: Request[TokenPath, Nothing, Nothing], installation: Installation) -> Answer:
+    """Revoke an API token: your own, or, administering, anybody's."""
+    token_id = request.path.token_id
+    found = installation.find(token_key(token_id), ApiToken)
+    if found is None:
+        raise TokenNotFound(token_id)
+    command = RevokeToken(user_id=found.row.user_id, token_id=token_id, by=request.by)
+    outcome = installation.execute(revoke_token, command, meta=request.meta, key=request.once)
+    position = outcome.position or found.version
+    return Answer(Written(position), position=position)
+
+
+def _token(found: Found[ApiToken]) -> TokenShown:
+    row = found.row
+    return TokenShown(
+        row.token_id, row.user_id, row.created_at, row.expires_at, row.revoked_at, row.grants
+    )
+
+
+ROUTES = (
+    Route("POST", "/v1/tokens", create_token, SIGNED_IN, TokenMade, status=201),
+    Route("GET", "/v1/tokens", list_tokens, SIGNED_IN, Listed[TokenShown]),
+    Route(
+        "POST",
+        "/v1/tokens/{token_id}/revoke",
+        drop_token,
+        SIGNED_IN,
+        Written,
+        errors=(TokenNotFound, NotOwner),
+    ),
+)

@@ -1,0 +1,128 @@
+"""Settings of an installation: one value, read from a file, the environment and flags, checked.
+
+defaults  ◀─  TOML file  ◀─  TIDEGATE_<NAME>  ◀─  flags            the later wins
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tidegate.errors import Invalid
+
+PREFIX = "TIDEGATE_"
+PORT_DEFAULT = 8420
+FILE_BYTES_MAX = 256 * 1024
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class InvalidSetting(Invalid):
+    """A setting is unknown, or not of the form that it must have."""
+
+    code = "invalid_setting"
+
+
+class TargetSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the work of one operation goes."""
+
+    kind: Literal["webhook", "command", "file"]
+    url: str = ""  # webhook: https, or an exact host:port of ``allowed``
+    secret_file: str = ""  # webhook: what requests are signed with, 16 bytes at least
+    allowed: tuple[str, ...] = ()  # webhook: host:port texts that may be private, or without TLS
+    observable: bool = False  # webhook: a GET of the URL tells how it stands
+    program: tuple[str, ...] = ()  # command: the program and its arguments, no shell
+    observing: tuple[str, ...] = ()  # command: what tells how it stands
+    directory: str = ""  # file: where a file per scope and operation is written
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator may choose. Every other limit is a constant beside what it limits."""
+
+    data: str  # the directory that holds everything, mode 0700
+    store: str = ""  # URL of the log; empty: SQLite in the data directory
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = PORT_DEFAULT  # 0: any that is free
+    public_url: str = ""  # as browsers see it; https:// makes cookies Secure
+    behind_proxy: bool = False  # a trusted proxy ends TLS and names the client
+    threads: Annotated[int, Meta(ge=1, le=256)] = 16  # handlers that decide at once
+    reads_per_second: Count = 200  # per principal
+    writes_per_second: Count = 50
+    sign_ins_per_minute: Count = 5  # per address and per name
+    worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
+    archive: str = ""  # a directory for a mirror of the log; empty: none
+    targets: dict[str, TargetSetting] = {}  # by operation
+
+    @property
+    def store_url(self) -> str:
+        return self.store or f"sqlite:///{Path(self.data).absolute() / 'tidegate.db'}"
+
+    @property
+    def is_secure(self) -> bool:
+        return self.public_url.startswith("https://")
+
+
+NAMES = tuple(item.name for item in msgspec.structs.fields(Settings))
+_TYPES = {item.name: item.type for item in msgspec.structs.fields(Settings)}
+
+
+def load(
+    flags: Mapping[str, Any], environ: Mapping[str, str], file: str | Path | None = None
+) -> Settings:
+    """The settings of a start. Flags that are None were not given.
+
+    Raises:
+        InvalidSetting: names the setting, what was found and what is allowed.
+    """
+    found: dict[str, Any] = {} if file is None else _read(Path(file))
+    for name in NAMES:
+        text = environ.get(PREFIX + name.upper())
+        if text is not None:
+            found[name] = _from_text(name, text)
+    found.update({name: value for name, value in flags.items() if value is not None})
+    return checked(found)
+
+
+def checked(found: Mapping[str, Any]) -> Settings:
+    """Raises: InvalidSetting."""
+    try:
+        settings = msgspec.convert(dict(found), Settings)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(f"settings: {error}; known are {', '.join(NAMES)}") from None
+    loopback = settings.host in ("127.0.0.1", "::1", "localhost")
+    if not (loopback or settings.is_secure or settings.behind_proxy):
+        raise InvalidSetting(
+            f"host {settings.host!r} is beyond loopback: say public_url=https://… with TLS, or "
+            "behind_proxy=true where a trusted proxy ends TLS",
+            setting="host",
+        )
+    if settings.public_url and not re.fullmatch(r"https?://[^/\s?#]+", settings.public_url):
+        raise InvalidSetting(
+            f"public_url is scheme and host, found {settings.public_url!r}", setting="public_url"
+        )
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = path.read_bytes()
+        if len(content) > FILE_BYTES_MAX:
+            raise InvalidSetting(f"{path.name} has more than {FILE_BYTES_MAX} bytes")
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise InvalidSetting(f"{path.name} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"{path.name} is not TOML: {error}") from None
+
+
+def _from_text(name: str, text: str) -> Any:
+    try:
+        return msgspec.convert(text, _TYPES[name], strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(f"{PREFIX}{name.upper()}: {error}", setting=name) from None

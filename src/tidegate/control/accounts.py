@@ -1,0 +1,413 @@
+"""People at the door: the setup code, passwords, sessions, API tokens, and how a name is erased.
+
+Secrets and names are kept rows; that something happened to them is a fact. The kept row is written
+first: without its fact it opens nothing, so a crash in between leaves nothing half open. What is
+erased goes the other way round: first the fact, which closes every door, then the rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import secrets as randomness
+from datetime import datetime, timedelta
+from hashlib import scrypt
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import msgspec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
+
+from tidegate.control.installation import Found, Installation, hashed
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.kept import (
+    CREDENTIALS,
+    LOGINS,
+    PEOPLE,
+    SESSIONS,
+    TOKEN_SECRETS,
+    Credential,
+    Login,
+    Person,
+    Session,
+    TokenSecret,
+)
+from tidegate.domain.access.refusals import TokenExists, UserExists
+from tidegate.domain.access.roles import Grant
+from tidegate.domain.access.rows import (
+    ApiToken,
+    InstallationRow,
+    User,
+    installation_key,
+    token_key,
+    user_key,
+)
+from tidegate.domain.access.slices import (
+    AddUser,
+    CreateToken,
+    EraseUser,
+    NoteFailedSignIns,
+    NotePassword,
+    SetUp,
+    add_user,
+    create_token,
+    erase_user,
+    note_failed_sign_ins,
+    note_password,
+    set_up,
+)
+from tidegate.errors import (
+    ConditionFailed,
+    Forbidden,
+    IdempotencyMismatch,
+    Invalid,
+    TidegateError,
+    Unknown,
+)
+from tidegate.kernel.actions import CreateRow
+from tidegate.kernel.model import NO_META, Key, Meta
+
+PASSWORD_CHARS_MIN = 10
+PASSWORD_CHARS_MAX = 256
+SETUP_CODE_LIFE: Final = timedelta(minutes=15)
+SESSION_IDLE: Final = timedelta(minutes=30)
+SESSION_LIFE: Final = timedelta(hours=12)
+SEEN_EVERY: Final = timedelta(minutes=1)  # how often a session's row is written
+FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: many failures are one fact
+FAILING_USERS_MAX = 10_000
+SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
+TOKEN_PREFIX = "tg"
+
+
+class WrongCredentials(Forbidden):
+    """The name or the password is wrong, or the user is disabled; which of them is not told."""
+
+    code = "wrong_credentials"
+
+
+class WrongSetupCode(Forbidden):
+    """The setup code is another one, was used, or is too old; a restart prints a new one."""
+
+    code = "wrong_setup_code"
+
+
+class WeakPassword(Invalid):
+    """A password has 10 to 256 characters and is not the sign-in name."""
+
+    code = "weak_password"
+
+
+class Called(Struct, frozen=True):
+    """How a person is called; sealed where it is stored."""
+
+    login: str
+    name: str
+
+
+class Welcome(Struct, frozen=True):
+    """A session that was just opened: what the cookie holds, and what forms send back."""
+
+    user_id: str
+    cookie: str
+    csrf: str
+
+
+class Admitted(Struct, frozen=True):
+    """Somebody who proved who they are."""
+
+    user: User
+    session: str = ""
+    csrf: str = ""
+    token: ApiToken | None = None
+
+
+class Accounts:
+    """The doors of one installation."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._setup: tuple[str, datetime] | None = None
+        self._failures: dict[str, tuple[int, datetime]] = {}
+        self._lock = Lock()
+        self._cipher = AESGCM(installation.secrets.key("names"))
+        self._stand_in = stretched(randomness.token_hex(16))  # for names that nobody has
+
+    # ── first start ──
+
+    @property
+    def is_set_up(self) -> bool:
+        return self._installation.find(installation_key(), InstallationRow) is not None
+
+    def open_setup(self) -> str | None:
+        """A one-time code for the first user, also in a file that only its owner reads; None:
+        there are users already.
+        """
+        if self.is_set_up:
+            return None
+        code = "-".join(randomness.token_hex(2) for _ in range(4))
+        with self._lock:
+            self._setup = hashed(code), self._installation.clock()
+        handle = os.open(self._code_file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(code + "\n")
+        return code
+
+    def set_up(self, code: str, called: Called, password: str, *, alone: bool) -> Outcome:
+        """The first user. Raises: WrongSetupCode, WeakPassword, AlreadySetUp."""
+        now = self._installation.clock()
+        with self._lock:
+            expected, since = self._setup or ("", now)
+        fits = hmac.compare_digest(expected, hashed(code.strip()))
+        if not fits or now - since > SETUP_CODE_LIFE:
+            raise WrongSetupCode("the setup code is not the one that this server printed")
+        user_id = new_user_id()
+        self._keep(user_id, called, password, NO_META)
+        try:
+            outcome = self._installation.execute(
+                set_up, SetUp(user_id=user_id, alone=alone), meta=Meta(actor=user_id)
+            )
+        except TidegateError as error:
+            if not isinstance(error, Unknown):
+                self._forget(user_id, NO_META)
+            raise
+        with self._lock:
+            self._setup = None
+        self._code_file.unlink(missing_ok=True)
+        return outcome
+
+    @property
+    def _code_file(self) -> Path:
+        return Path(self._installation.settings.data) / "setup-code"
+
+    # ── users ──
+
+    def add(
+        self,
+        user_id: str,
+        called: Called,
+        password: str,
+        grants: tuple[Grant, ...],
+        meta: Meta,
+        key: str | None,
+    ) -> Outcome:
+        """A user with a name and a password. Raises: UserExists, WeakPassword."""
+        command = AddUser(user_id=user_id, by=meta.actor, grants=grants)
+        earlier = self.called(user_id)  # its id comes from the key: a repeat finds itself
+        if earlier is None:
+            self._keep(user_id, called, password, meta)
+        elif earlier != called:
+            raise IdempotencyMismatch(str(key))
+        try:
+            return self._installation.execute(add_user, command, meta=meta, key=key)
+        except TidegateError as error:
+            if earlier is None and not isinstance(error, Unknown):
+                self._forget(user_id, meta)
+            raise
+
+    def erase(self, user_id: str, meta: Meta, key: str | None) -> Outcome:
+        """No byte of the person is left; the id stays in the history."""
+        command = EraseUser(user_id=user_id, by=meta.actor)
+        outcome = self._installation.execute(erase_user, command, meta=meta, key=key)
+        self._forget(user_id, meta)
+        return outcome
+
+    def change_password(self, user_id: str, password: str, meta: Meta, key: str | None) -> Outcome:
+        """Raises: WeakPassword, NotAdministrator, UserNotFound, UserGone."""
+        called = self.called(user_id)
+        check_password(password, "" if called is None else called.login)
+        command = NotePassword(user_id=user_id, by=meta.actor)
+        outcome = self._installation.execute(note_password, command, meta=meta, key=key)
+        records = self._installation.records(meta)
+        records.save(CREDENTIALS.name, user_id, Credential(user_id, stretched(password)))
+        return outcome
+
+    def called(self, user_id: str) -> Called | None:
+        """How a user is called; None: erased, or nobody."""
+        found = self._installation.find(Key(PEOPLE.name, user_id), Person)
+        return None if found is None else self._unsealed(found.row)
+
+    def _keep(self, user_id: str, called: Called, password: str, meta: Meta) -> None:
+        """Name, sign-in and password of somebody who is about to be a user."""
+        check_password(password, called.login)
+        login = self._login(called.login)
+        try:
+            self._installation.records(meta).transaction(
+                CreateRow(LOGINS.name, login, Login(user_id)),
+                CreateRow(
+                    PEOPLE.name, user_id, Person(user_id, self._sealed(user_id, called), login)
+                ),
+                CreateRow(CREDENTIALS.name, user_id, Credential(user_id, stretched(password))),
+            )
+        except ConditionFailed:
+            raise UserExists("the sign-in name is taken", field="login") from None
+
+    def _forget(self, user_id: str, meta: Meta) -> None:
+        records = self._installation.records(meta)
+        person = records.find(PEOPLE.name, user_id)
+        if person is not None:
+            records.delete(LOGINS.name, person.value.login)
+            records.delete(PEOPLE.name, user_id)
+        records.delete(CREDENTIALS.name, user_id)
+
+    def _login(self, login: str) -> str:
+        folded = login.casefold().encode()
+        return self._installation.secrets.mac("logins", folded).hex()
+
+    def _sealed(self, user_id: str, called: Called) -> str:
+        nonce = randomness.token_bytes(12)
+        text = msgspec.json.encode(called)
+        return base64.b64encode(
+            nonce + self._cipher.encrypt(nonce, text, user_id.encode())
+        ).decode()
+
+    def _unsealed(self, person: Person) -> Called:
+        sealed = base64.b64decode(person.sealed)
+        text = self._cipher.decrypt(sealed[:12], sealed[12:], person.user_id.encode())
+        return msgspec.json.decode(text, type=Called)
+
+    # ── sessions ──
+
+    def sign_in(self, login: str, password: str) -> Welcome:
+        """A new session. Raises: WrongCredentials."""
+        found = self._installation.find(Key(LOGINS.name, self._login(login)), Login)
+        user_id = "nobody" if found is None else found.row.user_id
+        user, credential = self._installation.find_all(
+            (user_key(user_id), User),
+            (Key(CREDENTIALS.name, user_id), Credential),
+        )
+        expected = self._stand_in if credential is None else credential.row.scrypt
+        fits = is_password(password, expected)
+        if not fits or credential is None or user is None or not user.row.enabled:
+            if user is not None:
+                self._note_failure(user_id)
+            raise WrongCredentials("the sign-in name or the password is wrong")
+        return self._open_session(user_id)
+
+    def _open_session(self, user_id: str) -> Welcome:
+        cookie = randomness.token_urlsafe(32)
+        now = self._installation.clock()
+        records = self._installation.records(Meta(actor=user_id))
+        records.create(SESSIONS.name, hashed(cookie), Session(user_id, now, now))
+        return Welcome(user_id, cookie, self._csrf(cookie))
+
+    def session(self, cookie: str) -> Admitted | None:
+        """Who has this cookie, if its session is neither idle too long nor too old."""
+        found = self._installation.find(Key(SESSIONS.name, hashed(cookie)), Session)
+        if found is None:
+            return None
+        now = self._installation.clock()
+        row = found.row
+        if now - row.seen_at > SESSION_IDLE or now - row.created_at > SESSION_LIFE:
+            return None
+        user = self._user(row.user_id)
+        if user is None:
+            return None
+        if now - row.seen_at > SEEN_EVERY:
+            self._see(found, now)
+        return Admitted(user, session=found.id, csrf=self._csrf(cookie))
+
+    def _see(self, found: Found[Session], now: datetime) -> None:
+        seen = Session(found.row.user_id, found.row.created_at, now)
+        try:
+            self._installation.records(NO_META).put(
+                SESSIONS.name, found.id, seen, expect=found.version
+            )
+        except ConditionFailed:
+            return  # signed out, or seen by another request, at this moment
+
+    def sign_out(self, session: str) -> None:
+        self._installation.records(NO_META).delete(SESSIONS.name, session)
+
+    def _csrf(self, cookie: str) -> str:
+        return self._installation.secrets.mac("csrf", cookie.encode()).hex()
+
+    def _note_failure(self, user_id: str) -> None:
+        """At most one fact per user and minute, with how many there were."""
+        now = self._installation.clock()
+        with self._lock:
+            count, told_at = self._failures.get(user_id, (0, now - 2 * FAILURES_TOLD_EVERY))
+            count += 1
+            due = now - told_at > FAILURES_TOLD_EVERY
+            if len(self._failures) >= FAILING_USERS_MAX:
+                self._failures.clear()
+            self._failures[user_id] = (0, now) if due else (count, told_at)
+        if due:
+            command = NoteFailedSignIns(user_id=user_id, count=count)
+            self._installation.execute(note_failed_sign_ins, command, meta=Meta(actor=user_id))
+
+    # ── API tokens ──
+
+    def create_token(
+        self, token_id: str, days: int, grants: tuple[Grant, ...] | None, meta: Meta
+    ) -> tuple[str, Outcome]:
+        """The token, shown this once, and where the log says that it exists."""
+        secret = randomness.token_urlsafe(32)
+        records = self._installation.records(meta)
+        kept = TokenSecret(token_id, hashed(secret))
+        try:
+            records.create(TOKEN_SECRETS.name, token_id, kept)
+        except ConditionFailed:
+            raise TokenExists(token_id) from None
+        command = CreateToken(user_id=meta.actor, token_id=token_id, days=days, grants=grants)
+        outcome = self._installation.execute(create_token, command, meta=meta)
+        return f"{TOKEN_PREFIX}_{token_id}_{secret}", outcome
+
+    def token(self, text: str) -> Admitted | None:
+        """Whose API token this is, if it is good at this moment."""
+        prefix, _, rest = text.partition("_")
+        token_id, _, secret = rest.partition("_")
+        if prefix != TOKEN_PREFIX or not token_id or len(text) > 256 or not text.isascii():
+            return None
+        if not text.isprintable():
+            return None
+        token, kept = self._installation.find_all(
+            (token_key(token_id), ApiToken), (Key(TOKEN_SECRETS.name, token_id), TokenSecret)
+        )
+        if token is None or kept is None:
+            return None
+        if not hmac.compare_digest(kept.row.sha256, hashed(secret)):
+            return None
+        row: ApiToken = token.row
+        if row.revoked_at is not None or row.expires_at <= self._installation.clock():
+            return None
+        user = self._user(row.user_id)
+        return None if user is None else Admitted(user, token=row)
+
+    def _user(self, user_id: str) -> User | None:
+        found = self._installation.find(user_key(user_id), User)
+        return found.row if found is not None and found.row.enabled else None
+
+
+def new_user_id() -> str:
+    return f"user_{randomness.token_hex(10)}"
+
+
+def check_password(password: str, login: str) -> None:
+    """Raises: WeakPassword."""
+    if not PASSWORD_CHARS_MIN <= len(password) <= PASSWORD_CHARS_MAX:
+        raise WeakPassword(
+            f"a password has {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters, "
+            f"found {len(password)}",
+            field="password",
+        )
+    if password.casefold() == login.casefold():
+        raise WeakPassword("the password is the sign-in name", field="password")
+
+
+def stretched(password: str) -> str:
+    """A password as it is kept."""
+    salt = randomness.token_bytes(16)
+    return f"{SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${_scrypt(password, salt).hex()}"
+
+
+def is_password(password: str, kept: str) -> bool:
+    *_, salt, expected = kept.split("$")
+    return hmac.compare_digest(_scrypt(password, bytes.fromhex(salt)).hex(), expected)
+
+
+def _scrypt(password: str, salt: bytes) -> bytes:
+    text = password.encode(errors="surrogatepass")
+    return scrypt(text, salt=salt, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P, dklen=32)

@@ -1,0 +1,383 @@
+"""An installation at work: the log, its writer, blobs, secrets and settings, opened and closed.
+
+What the API asks of it is here as well: rows with their versions, events, commands. It is made by
+the composition root, which alone knows engines.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets as randomness
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.config import Settings
+from tidegate.control.blobs import Blobs
+from tidegate.control.deliveries import Deliveries
+from tidegate.control.lanes import Lanes
+from tidegate.control.manifests import Manifests
+from tidegate.control.promotion import Promotions
+from tidegate.control.publisher import Publisher
+from tidegate.control.runtime import Control, Outcome, Submit
+from tidegate.control.sights import Sights
+from tidegate.domain.access.kept import LOG_IDS, LogId
+from tidegate.domain.outbox.rows import QUEUES, Queue
+from tidegate.errors import ConditionFailed, StoreRefused, TidegateError, TooLarge
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Fold, Folds
+from tidegate.kernel.model import Check, Commit, Event, Key, Meta, Position, Query
+from tidegate.kernel.policy import Collection, entry
+from tidegate.kernel.records import Records
+from tidegate.kernel.replay import Difference, Replay, differences
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Store
+
+AS_OF_EVENTS_MAX = 50_000
+PAGE = 1_000
+SECRET_BYTES = 32
+SECRET_FILE = "secret"
+
+Row = TypeVar("Row", bound=Struct)
+
+
+class HistoryTooLong(TooLarge):
+    """The object has more history than one request folds."""
+
+    code = "history_too_long"
+
+    def __init__(self) -> None:
+        super().__init__(f"more than {AS_OF_EVENTS_MAX} events", allowed=AS_OF_EVENTS_MAX)
+
+
+class Found(NamedTuple, Generic[Row]):
+    """A row and the position that last wrote it."""
+
+    row: Row
+    version: Position
+    id: str
+
+
+class Secrets:
+    """Keys for each purpose, derived from one secret in a file that only its owner can read."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    @classmethod
+    def in_directory(cls, directory: Path) -> Secrets:
+        """The installation's secret, made at the first start.
+
+        Raises:
+            StoreRefused: others can read the directory.
+        """
+        private_directory(directory)
+        path = directory / SECRET_FILE
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            return cls(_read_secret(path))
+        with os.fdopen(handle, "wb") as file:
+            file.write(randomness.token_bytes(SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        return cls(_read_secret(path))
+
+    def key(self, purpose: str) -> bytes:
+        """32 bytes that serve this purpose alone."""
+        return hmac.digest(self._secret, purpose.encode(), "sha256")
+
+    def mac(self, purpose: str, message: bytes) -> bytes:
+        return hmac.digest(self.key(purpose), message, "sha256")
+
+
+def private_directory(directory: Path) -> None:
+    """The data directory, made if need be. Raises: StoreRefused: others can read it."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if directory.stat().st_mode & 0o077:
+        raise StoreRefused(f"{directory.name} can be read by others; chmod 0700 it")
+
+
+def _read_secret(path: Path) -> bytes:
+    if path.stat().st_mode & 0o077:
+        raise StoreRefused(f"{path.name} can be read by others; chmod 0600 it")
+    secret = path.read_bytes()
+    if len(secret) != SECRET_BYTES:
+        raise StoreRefused(f"{path.name} has {len(secret)} bytes, not {SECRET_BYTES}")
+    return secret
+
+
+@dataclass
+class Installation:
+    """Everything that a server, a worker or a command on this machine works with."""
+
+    settings: Settings
+    store: Store
+    folds: Folds
+    control: Control
+    submit: Submit
+    lanes: Lanes
+    blobs: Blobs
+    secrets: Secrets
+    clock: Clock
+    closing: ExitStack
+    version: str = ""  # of the program
+    is_local: bool = False  # point reads take microseconds: they may run on an event loop
+    listeners: list[Callable[[], None]] = field(default_factory=list)  # called after own commits
+    _closing: Lock = field(default_factory=Lock)
+
+    def close(self) -> None:
+        """Finish what is under way, then let go of everything; twice is no fault."""
+        with self._closing:
+            self.closing.close()
+
+    # ── what stands ──
+
+    def find(self, key: Key, model: type[Row]) -> Found[Row] | None:
+        """The row of this key, or None."""
+        (record,) = self.store.get(key)
+        if record is None:
+            return None
+        return Found(codec.decode(record.data, model), record.version, record.key.id)
+
+    def find_all(self, *wanted: tuple[Key, type[Any]]) -> tuple[Found[Any] | None, ...]:
+        """Several rows of one moment each."""
+        records = self.store.get(*(key for key, _ in wanted))
+        return tuple(
+            None
+            if record is None
+            else Found(codec.decode(record.data, model), record.version, record.key.id)
+            for record, (_, model) in zip(records, wanted, strict=True)
+        )
+
+    def range(
+        self,
+        collection: Collection,
+        *,
+        index: str | None = None,
+        of: tuple[str, ...] = (),
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+    ) -> list[Found[Any]]:
+        """Rows in the order of their id, or of those whose index columns are ``of``, then id.
+
+        ``after`` is the id of the last row seen.
+        """
+        if index is not None:
+            whole = len(of) == len(collection.index(index).columns)
+            assert whole, "an index is asked for all of its columns"
+            records = self.store.range(
+                collection.name,
+                index=index,
+                prefix=entry(*of),
+                after=entry(*of, after) if after else "",
+                limit=limit,
+            )
+            records = tuple(r for r in records if self._entry(collection, index, r.data) == of)
+        else:
+            records = self.store.range(collection.name, prefix=prefix, after=after, limit=limit)
+        return [
+            Found(codec.decode(record.data, collection.model), record.version, record.key.id)
+            for record in records
+        ]
+
+    def first(self, collection: Collection, index: str, *, limit: int) -> list[Found[Any]]:
+        """The first rows in the order of an index, whatever its columns hold."""
+        records = self.store.range(collection.name, index=index, limit=limit)
+        return [
+            Found(codec.decode(record.data, collection.model), record.version, record.key.id)
+            for record in records
+        ]
+
+    def _entry(self, collection: Collection, index: str, data: bytes) -> tuple[str, ...]:
+        return tuple(collection.entries(data).get(index, "").split(entry("", "")))
+
+    def records(self, meta: Meta) -> Records:
+        """Kept rows, in somebody's name."""
+        return Records(self.store, self.clock, meta)
+
+    # ── what happened ──
+
+    def events(self, query: Query, *, after: Position = 0, limit: int) -> tuple[Event, ...]:
+        return self.store.read(query, after=after, limit=limit).events
+
+    def feed(self, *, after: Position, limit: int) -> tuple[Event, ...]:
+        """All events, in order, without gaps."""
+        return self.store.feed(after=after, limit=limit).events
+
+    def check_query(self, query: Query) -> None:
+        """Raises: InvalidInput: it names a type or a tag key that nothing has."""
+        for clause in query.clauses:
+            self.folds.vocabulary.index(clause)
+
+    def value(self, event: Event) -> Struct:
+        """The typed fact of an event. Raises: InvalidInput: its type is unknown here."""
+        return self.folds.vocabulary.value(event)
+
+    def as_of(self, fold: Fold, id: str, query: Query, position: Position) -> Found[Any] | None:
+        """The row as its own facts had left it at a position; None: there was none.
+
+        Raises:
+            HistoryTooLong.
+        """
+        replay = Replay(self.folds, only=(fold,))
+        for count, event in enumerate(self._events_up_to(query, position)):
+            if count == AS_OF_EVENTS_MAX:
+                raise HistoryTooLong
+            replay.step(event)
+        key = Key(fold.collection.name, id)
+        if key not in replay.rows:
+            return None
+        record = replay.record(key)
+        return Found(codec.decode(record.data, fold.collection.model), record.version, id)
+
+    def left_by(self, outcome: Outcome, fold: Fold, id: str, query: Query) -> Found[Any] | None:
+        """The row as this outcome left it: a repeat of a command, too, gets the first answer.
+
+        ``query`` finds the row's own facts. Raises: HistoryTooLong.
+        """
+        found = self.find(Key(fold.collection.name, id), fold.collection.model)
+        receipt = outcome.receipt
+        if receipt is None or (
+            found is not None and receipt.first <= found.version <= receipt.last
+        ):
+            return found
+        return self.as_of(fold, id, query, receipt.last)
+
+    def _events_up_to(self, query: Query, position: Position) -> Iterator[Event]:
+        after = 0
+        while page := self.store.read(query, after=after, limit=PAGE).events:
+            for event in page:
+                if event.position > position:
+                    return
+                yield event
+            after = page[-1].position
+
+    def position_at(self, at: datetime) -> Position:
+        """The last position that was committed up to this time, by halving."""
+        low, high = 0, self.head()
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.feed(after=middle - 1, limit=1)
+            if found and found[0].at <= at:
+                low = found[0].position if found[0].position <= high else high
+            else:
+                high = middle - 1
+        return low
+
+    def head(self) -> Position:
+        """The position of the newest event, found by doubling and halving."""
+        low, step = 0, 1
+        while found := self.feed(after=low + step - 1, limit=1):
+            low, step = found[0].position, step * 2
+        high = low + step - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.feed(after=middle - 1, limit=1)
+            if found:
+                low = found[0].position
+            else:
+                high = middle - 1
+        return low
+
+    def write_fault(self) -> str:
+        """Why the log takes no commits at this moment; empty: it does.
+
+        A commit that only demands what stands goes the whole way of a write, and leaves nothing.
+        """
+        key = Key(LOG_IDS.name, "log")
+        try:
+            (record,) = self.store.get(key)
+            version = 0 if record is None else record.version
+            commit = Commit(self.clock(), writes=(Check(key, version),))
+            (outcome,) = self.store.commit(commit)
+        except TidegateError as error:
+            return error.detail
+        return outcome.detail if isinstance(outcome, TidegateError) else ""
+
+    def outbox_age(self) -> int:
+        """For how many seconds the longest waiting outbox work has been due."""
+        for record in self.store.range(QUEUES.name, index="due", limit=1):
+            due = codec.decode(record.data, Queue).next_attempt_at
+            assert due is not None, "it would not be in the index"
+            return max(0, int((self.clock() - due).total_seconds()))
+        return 0
+
+    def differences(self) -> list[Difference]:
+        """Every folded row that is not what the log says."""
+        return differences(self.store, self.folds)
+
+    # ── what shall happen ──
+
+    def execute(
+        self, item: Slice, command: Struct, *, meta: Meta, key: str | None = None
+    ) -> Outcome:
+        """As ``Control.execute``; whoever follows the log is told."""
+        outcome = self.control.execute(item, command, meta=meta, key=key)
+        self.nudge()
+        return outcome
+
+    def nudge(self) -> None:
+        """Something was committed here: tell who follows the log."""
+        for listener in self.listeners:
+            listener()
+
+    @cached_property
+    def log_id(self) -> str:
+        return log_id(self.store, self.clock)
+
+    @cached_property
+    def sights(self) -> Sights:
+        """The fleet as gates look at it."""
+        return Sights(self.store, self.blobs)
+
+    @cached_property
+    def promotions(self) -> Promotions:
+        """Plans and decides promotions."""
+        return Promotions(self.control, self.sights, self.blobs)
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        """Hands out orders."""
+        return Deliveries(self.store, self.submit, self.clock)
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        """Reads and publishes bodies."""
+        return Publisher(self.control, self.blobs)
+
+    @cached_property
+    def manifests(self) -> Manifests:
+        """Signs and publishes what channels are pinned to."""
+        key = Ed25519PrivateKey.from_private_bytes(self.secrets.key("manifests"))
+        return Manifests(self.control, self.publisher, key)
+
+
+def log_id(store: Store, clock: Clock) -> str:
+    """Which log this is: a name that it got at its first start and keeps."""
+    records = Records(store, clock)
+    found = records.find(LOG_IDS.name, "log")
+    if found is None:
+        try:
+            found = records.create(LOG_IDS.name, "log", LogId(randomness.token_hex(16)))
+        except ConditionFailed:  # another process was faster
+            found = records.get(LOG_IDS.name, "log")
+    assert isinstance(found.value, LogId)
+    return found.value.log_id
+
+
+def hashed(secret: str) -> str:
+    """What is stored of a secret that has enough entropy of its own."""
+    return sha256(secret.encode()).hexdigest()

@@ -1,0 +1,104 @@
+"""What happens to access. Facts name users by id and hold no secret, no hash, no name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Struct
+
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.kernel.tags import Partition, Tag, Untagged
+from tidegate.kernel.vocabulary import facts
+
+UserId = Annotated[str, Partition()]
+TokenId = Annotated[str, Tag()]
+
+
+class InstallationSetUp(Struct, frozen=True):
+    """Somebody with the setup code made the first user."""
+
+    installation: Annotated[str, Partition()]
+    user_id: Annotated[str, Untagged()]
+    alone: bool  # one person: the default repository asks for nobody else's approval
+
+
+class UserAdded(Struct, frozen=True):
+    user_id: UserId
+    by: str
+
+
+class RoleGranted(Struct, frozen=True):
+    user_id: UserId
+    role: Role
+    scope: str
+    by: str
+
+
+class RoleRevoked(Struct, frozen=True):
+    user_id: UserId
+    role: Role
+    scope: str
+    by: str
+
+
+class PasswordChanged(Struct, frozen=True):
+    user_id: UserId
+    by: str
+
+
+class UserDisabled(Struct, frozen=True):
+    user_id: UserId
+    by: str
+    reason: str = ""
+
+
+class UserEnabled(Struct, frozen=True):
+    user_id: UserId
+    by: str
+
+
+class UserErased(Struct, frozen=True):
+    """The person's name, sign-in and credentials are gone; the id stays in the history."""
+
+    user_id: UserId
+    by: str
+
+
+class TokenCreated(Struct, frozen=True, omit_defaults=True):
+    """An API token of a user. Without grants of its own it may what its owner may."""
+
+    user_id: UserId
+    token_id: TokenId
+    by: str
+    expires_at: datetime
+    grants: tuple[Grant, ...] | None = None
+
+
+class TokenRevoked(Struct, frozen=True):
+    user_id: UserId
+    token_id: TokenId
+    by: str
+
+
+class SignInFailed(Struct, frozen=True):
+    """Sign-ins of a user that failed since the last such fact: many are told as one."""
+
+    user_id: UserId
+    count: int
+
+
+FACTS = facts(
+    "security",
+    InstallationSetUp,
+    UserAdded,
+    RoleGranted,
+    RoleRevoked,
+    PasswordChanged,
+    UserDisabled,
+    UserEnabled,
+    UserErased,
+    TokenCreated,
+    TokenRevoked,
+    SignInFailed,
+)

@@ -1,0 +1,65 @@
+"""Rows about access that have no history: they can be erased, and then nothing is left of them.
+
+    people        how a user is called, sealed; found by user id
+    logins        a sign-in name's user; the id is a keyed hash of the name
+    credentials   a password, stretched by scrypt
+    token_secrets the SHA-256 of an API token's secret
+    sessions      a signed-in browser; the id is the SHA-256 of what its cookie holds
+    log_ids       which log this is: blobs carry it too
+
+Names are sealed with the installation's secret, which lies outside the database: so no page, no
+write-ahead log and no backup of the database ever holds a byte of one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.kernel.policy import Collection, Nature
+
+
+class Person(Struct, frozen=True):
+    user_id: str
+    sealed: str  # {login, name}, encrypted, base64
+    login: str  # the id of its row in logins
+
+
+class Login(Struct, frozen=True):
+    user_id: str
+
+
+class Credential(Struct, frozen=True):
+    user_id: str
+    scrypt: str  # n$r$p$salt$hash
+
+
+class TokenSecret(Struct, frozen=True):
+    token_id: str
+    sha256: str
+
+
+class Session(Struct, frozen=True):
+    user_id: str
+    created_at: datetime
+    seen_at: datetime
+
+
+class LogId(Struct, frozen=True):
+    log_id: str
+
+
+PEOPLE = Collection("people", Person)
+LOGINS = Collection("logins", Login)
+CREDENTIALS = Collection("credentials", Credential)
+TOKEN_SECRETS = Collection("token_secrets", TokenSecret, nature=Nature.LOOKUP)
+SESSIONS = Collection(
+    "sessions",
+    Session,
+    nature=Nature.LOOKUP,
+    columns=("user_id",),
+)
+LOG_IDS = Collection("installation_ids", LogId)
+
+COLLECTIONS = (PEOPLE, LOGINS, CREDENTIALS, TOKEN_SECRETS, SESSIONS, LOG_IDS)

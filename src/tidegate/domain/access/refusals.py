@@ -1,0 +1,104 @@
+"""What can be said against a request about users, roles and tokens."""
+
+from __future__ import annotations
+
+from tidegate.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Refused
+
+SHOWN_CHARS_MAX = 80
+
+
+class InvalidScope(Invalid):
+    """A scope is ``*``, ``repository:<name>`` or ``channel:<name>``."""
+
+    code = "invalid_scope"
+
+    def __init__(self, scope: str) -> None:
+        shown = scope[:SHOWN_CHARS_MAX]
+        super().__init__(
+            f"{shown!r} is no scope; allowed are *, repository:<name> and channel:<name>",
+            field="scope",
+            found=shown,
+        )
+
+
+class InvalidAccess(Invalid):
+    """A member of a request about access is not of the form that it must have."""
+
+    code = "invalid_access"
+
+
+class UserNotFound(NotFound):
+    """There is no user of this id."""
+
+    code = "user_not_found"
+
+    def __init__(self, user_id: str) -> None:
+        super().__init__(f"there is no user {user_id}", user_id=user_id)
+
+
+class TokenNotFound(NotFound):
+    """There is no API token of this id."""
+
+    code = "token_not_found"
+
+    def __init__(self, token_id: str) -> None:
+        super().__init__(f"there is no token {token_id}", token_id=token_id)
+
+
+class AlreadySetUp(Conflict):
+    """The installation has its first user; others are added by who administers it."""
+
+    code = "already_set_up"
+
+
+class UserExists(Conflict):
+    """The user's id or sign-in name is taken."""
+
+    code = "user_exists"
+
+
+class TokenExists(Conflict):
+    """The token was made before and shown once; revoke it and make another."""
+
+    code = "token_exists"
+
+    def __init__(self, token_id: str) -> None:
+        super().__init__(
+            f"token {token_id} was made before and is not shown again", token_id=token_id
+        )
+
+
+class UserGone(Gone):
+    """The user was erased; nothing brings the person back."""
+
+    code = "user_erased"
+
+    def __init__(self, user_id: str) -> None:
+        super().__init__(f"{user_id} was erased", user_id=user_id)
+
+
+class UserIsDisabled(Refused):
+    """The user is disabled; enable it first."""
+
+    code = "user_disabled"
+
+    def __init__(self, user_id: str) -> None:
+        super().__init__(f"{user_id} is disabled", user_id=user_id)
+
+
+class OwnAccess(Forbidden):
+    """Nobody changes their own roles, nor disables or erases themselves: somebody else must."""
+
+    code = "own_access"
+
+
+class NotAdministrator(Forbidden):
+    """The one who asks does not administer this installation, at the moment of the commit."""
+
+    code = "not_administrator"
+
+
+class NotOwner(Forbidden):
+    """A token is managed by its owner, or by who administers the installation."""
+
+    code = "not_owner"

@@ -1,0 +1,89 @@
+"""What a permission is: a verb on a scope; what a role is: some verbs, granted on a scope.
+
+    role               verbs
+    viewer             read
+    author             read, author
+    approver           read, approve
+    release-manager    read, release
+    fleet-operator     read, operate
+    auditor            read, audit
+    security-admin     read, audit, administer
+
+A scope is ``*``, ``repository:<name>`` or ``channel:<name>``; ``*`` covers all others. What no
+grant covers is denied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.access.refusals import InvalidScope
+
+EVERYWHERE: Final = "*"
+SCOPE_CHARS_MAX = 128
+
+_SCOPE = re.compile(r"\*|(repository|channel):[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class Verb(StrEnum):
+    """What somebody wants to do, as far as permissions tell it apart."""
+
+    READ = "read"
+    AUTHOR = "author"  # draft, change, propose
+    APPROVE = "approve"  # approve or reject what others propose
+    RELEASE = "release"  # pin releases, edit channels, promote
+    OPERATE = "operate"  # steer rollouts, hosts, freezes, the outbox
+    AUDIT = "audit"  # security events, proofs
+    ADMINISTER = "administer"  # users, roles, repositories, targets
+
+
+class Role(StrEnum):
+    """What a person is in an installation; a person may be several."""
+
+    VIEWER = "viewer"
+    AUTHOR = "author"
+    APPROVER = "approver"
+    RELEASE_MANAGER = "release-manager"
+    FLEET_OPERATOR = "fleet-operator"
+    AUDITOR = "auditor"
+    SECURITY_ADMIN = "security-admin"
+
+
+VERBS: Final[Mapping[Role, frozenset[Verb]]] = MappingProxyType(
+    {
+        Role.VIEWER: frozenset({Verb.READ}),
+        Role.AUTHOR: frozenset({Verb.READ, Verb.AUTHOR}),
+        Role.APPROVER: frozenset({Verb.READ, Verb.APPROVE}),
+        Role.RELEASE_MANAGER: frozenset({Verb.READ, Verb.RELEASE}),
+        Role.FLEET_OPERATOR: frozenset({Verb.READ, Verb.OPERATE}),
+        Role.AUDITOR: frozenset({Verb.READ, Verb.AUDIT}),
+        Role.SECURITY_ADMIN: frozenset({Verb.READ, Verb.AUDIT, Verb.ADMINISTER}),
+    }
+)
+
+
+class Grant(Struct, frozen=True, order=True):
+    """A role on a scope."""
+
+    role: Role
+    scope: str = EVERYWHERE
+
+
+def check_scope(scope: str) -> None:
+    """Raises: InvalidScope."""
+    if len(scope) > SCOPE_CHARS_MAX or not _SCOPE.fullmatch(scope):
+        raise InvalidScope(scope)
+
+
+def allows(grants: Iterable[Grant], verb: Verb, scope: str | None) -> bool:
+    """Whether some grant covers the verb on this scope; None: on whatever scope."""
+    return any(
+        verb in VERBS[grant.role] and (scope is None or grant.scope in (EVERYWHERE, scope))
+        for grant in grants
+    )

@@ -1,0 +1,431 @@
+"""The commands on access. Who administers is decided inside the commit, on the asker's own row.
+
+Nobody changes their own roles: so the last administrator cannot go, for who takes the role from
+another still holds it, and of two who take it from each other at once the second decides again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.domain.access.facts import (
+    InstallationSetUp,
+    PasswordChanged,
+    RoleGranted,
+    RoleRevoked,
+    SignInFailed,
+    TokenCreated,
+    TokenRevoked,
+    UserAdded,
+    UserDisabled,
+    UserEnabled,
+    UserErased,
+)
+from tidegate.domain.access.refusals import (
+    AlreadySetUp,
+    InvalidAccess,
+    NotAdministrator,
+    NotOwner,
+    OwnAccess,
+    TokenNotFound,
+    UserExists,
+    UserGone,
+    UserIsDisabled,
+    UserNotFound,
+)
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, Verb, allows, check_scope
+from tidegate.domain.access.rows import (
+    INSTALLATION,
+    ApiToken,
+    InstallationRow,
+    User,
+    installation_key,
+    token_key,
+    user_key,
+)
+from tidegate.domain.packages.facts import RepositoryCreated
+from tidegate.domain.packages.repositories import QUORUM_DEFAULT, repository_key
+from tidegate.domain.packages.rows import Repository
+from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
+from tidegate.kernel.model import Key, at_most
+from tidegate.kernel.slices import Slice
+
+GRANTS_MAX = 64  # of a user or token
+TOKENS_MAX = 100  # of a user, not revoked
+TOKEN_DAYS_MAX = 90
+REASON_BYTES_MAX = 1_024
+
+_USER_ID = re.compile(r"user_[a-z0-9]{8,40}")
+_TOKEN_ID = re.compile(r"[a-z0-9]{8,40}")
+
+
+class SetUp(Struct, frozen=True, kw_only=True):
+    """The first user; everything else is made by signed-in people."""
+
+    user_id: str
+    alone: bool
+
+
+class AddUser(Struct, frozen=True, kw_only=True):
+    user_id: str
+    by: str
+    grants: tuple[Grant, ...] = ()
+
+
+class GrantRole(Struct, frozen=True, kw_only=True):
+    user_id: str
+    by: str
+    grant: Grant
+
+
+class RevokeRole(Struct, frozen=True, kw_only=True):
+    user_id: str
+    by: str
+    grant: Grant
+
+
+class DisableUser(Struct, frozen=True, kw_only=True):
+    user_id: str
+    by: str
+    reason: str = ""
+
+
+class EnableUser(Struct, frozen=True, kw_only=True):
+    user_id: str
+    by: str
+
+
+class EraseUser(Struct, frozen=True, kw_only=True):
+    user_id: str
+    by: str
+
+
+class NotePassword(Struct, frozen=True, kw_only=True):
+    """The password was changed: its hash is kept, that it happened is a fact."""
+
+    user_id: str
+    by: str
+
+
+class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
+    user_id: str
+    count: int
+
+
+class CreateToken(Struct, frozen=True, kw_only=True):
+    """For oneself. ``grants`` narrow what its owner may; None: as the owner."""
+
+    user_id: str
+    token_id: str
+    days: int
+    grants: tuple[Grant, ...] | None = None
+
+
+class RevokeToken(Struct, frozen=True, kw_only=True):
+    user_id: str  # whose it is
+    token_id: str
+    by: str
+
+
+# ── decisions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide_set_up(
+    rows: tuple[InstallationRow | None, User | None, Repository | None],
+    command: SetUp,
+    now: datetime,
+) -> Sequence[Struct]:
+    """Raises: AlreadySetUp, InvalidAccess."""
+    installation, _, repository = rows
+    _check_user_id(command.user_id)
+    if installation is not None:
+        raise AlreadySetUp("this installation has its first user; sign in")
+    by = command.user_id
+    roles = tuple(Role) if command.alone else (Role.SECURITY_ADMIN,)
+    facts: list[Struct] = [
+        InstallationSetUp(INSTALLATION, by, command.alone),
+        UserAdded(by, by),
+        *(RoleGranted(by, role, EVERYWHERE, by) for role in roles),
+    ]
+    if repository is None:
+        quorum = 0 if command.alone else QUORUM_DEFAULT
+        facts.append(RepositoryCreated(DEFAULT_REPOSITORY, quorum, False, False, by))
+    return facts
+
+
+def decide_addition(
+    rows: tuple[User | None, User | None], command: AddUser, now: datetime
+) -> Sequence[Struct]:
+    """Raises: NotAdministrator, UserExists, InvalidAccess, InvalidScope, LimitExceeded."""
+    user, asker = rows
+    _demand_administrator(asker)
+    _check_user_id(command.user_id)
+    _check_grants(command.grants)
+    if user is not None:
+        raise UserExists(f"{command.user_id} exists", user_id=command.user_id)
+    granted = (
+        RoleGranted(command.user_id, item.role, item.scope, command.by)
+        for item in dict.fromkeys(command.grants)
+    )
+    return (UserAdded(command.user_id, command.by), *granted)
+
+
+def decide_grant(
+    rows: tuple[User | None, User | None], command: GrantRole, now: datetime
+) -> Sequence[Struct]:
+    user = _other(rows, command)
+    _check_grants((command.grant,))
+    if command.grant in user.grants:
+        return ()
+    at_most("roles of a user", len(user.grants) + 1, GRANTS_MAX)
+    return (RoleGranted(user.user_id, command.grant.role, command.grant.scope, command.by),)
+
+
+def decide_revocation(
+    rows: tuple[User | None, User | None], command: RevokeRole, now: datetime
+) -> Sequence[Struct]:
+    user = _other(rows, command)
+    if command.grant not in user.grants:
+        return ()
+    return (RoleRevoked(user.user_id, command.grant.role, command.grant.scope, command.by),)
+
+
+def decide_disabling(
+    rows: tuple[User | None, User | None], command: DisableUser, now: datetime
+) -> Sequence[Struct]:
+    user = _other(rows, command)
+    at_most("bytes of a reason", len(command.reason.encode(errors="replace")), REASON_BYTES_MAX)
+    return (UserDisabled(user.user_id, command.by, command.reason),) if user.enabled else ()
+
+
+def decide_enabling(
+    rows: tuple[User | None, User | None], command: EnableUser, now: datetime
+) -> Sequence[Struct]:
+    user = _other(rows, command)
+    return () if user.enabled else (UserEnabled(user.user_id, command.by),)
+
+
+def decide_erasure(
+    rows: tuple[User | None, User | None], command: EraseUser, now: datetime
+) -> Sequence[Struct]:
+    user, asker = rows
+    _demand_administrator(asker)
+    if user is None:
+        raise UserNotFound(command.user_id)
+    if user.erased:
+        return ()  # asked again, because the rows behind it may not all be gone
+    _other(rows, command)
+    return (UserErased(user.user_id, command.by),)
+
+
+def decide_password(
+    rows: tuple[User | None, User | None], command: NotePassword, now: datetime
+) -> Sequence[Struct]:
+    user, asker = rows
+    if command.by != command.user_id:
+        _demand_administrator(asker)
+    return (PasswordChanged(_standing(user, command.user_id).user_id, command.by),)
+
+
+def decide_failed_sign_ins(
+    rows: tuple[User | None], command: NoteFailedSignIns, now: datetime
+) -> Sequence[Struct]:
+    (user,) = rows
+    if user is None or user.erased or command.count < 1:
+        return ()
+    return (SignInFailed(user.user_id, command.count),)
+
+
+def decide_token(
+    rows: tuple[User | None, ApiToken | None], command: CreateToken, now: datetime
+) -> Sequence[Struct]:
+    """Raises: UserNotFound, UserIsDisabled, InvalidAccess, InvalidScope, LimitExceeded."""
+    owner, token = rows
+    if not _TOKEN_ID.fullmatch(command.token_id) or token is not None:
+        raise InvalidAccess("a token's id is new, of 8 to 40 of a-z and 0-9", field="token_id")
+    if not 1 <= command.days <= TOKEN_DAYS_MAX:
+        raise InvalidAccess(
+            f"a token is good for 1 to {TOKEN_DAYS_MAX} days, found {command.days}", field="days"
+        )
+    user = _standing(owner, command.user_id)
+    if not user.enabled:
+        raise UserIsDisabled(user.user_id)
+    if command.grants is not None:
+        _check_grants(command.grants)
+    at_most("tokens of a user", user.tokens + 1, TOKENS_MAX)
+    expires_at = now + timedelta(days=command.days)
+    return (TokenCreated(user.user_id, command.token_id, user.user_id, expires_at, command.grants),)
+
+
+def decide_token_revocation(
+    rows: tuple[ApiToken | None, User | None], command: RevokeToken, now: datetime
+) -> Sequence[Struct]:
+    """Raises: TokenNotFound, NotOwner."""
+    token, asker = rows
+    if token is None or token.user_id != command.user_id:
+        raise TokenNotFound(command.token_id)
+    if command.by != token.user_id and not _administers(asker):
+        raise NotOwner(f"{command.token_id} belongs to somebody else", token_id=command.token_id)
+    if token.revoked_at is not None:
+        return ()
+    return (TokenRevoked(token.user_id, token.token_id, command.by),)
+
+
+# ── what must hold ────────────────────────────────────────────────────────────────────────────────
+
+
+def _other(rows: tuple[User | None, User | None], command: Any) -> User:
+    """The user that somebody else, who administers, wants to change.
+
+    Raises:
+        NotAdministrator, UserNotFound, UserGone, OwnAccess.
+    """
+    user, asker = rows
+    _demand_administrator(asker)
+    found = _standing(user, command.user_id)
+    if command.by == command.user_id:
+        raise OwnAccess(
+            f"{command.by} cannot change their own access; somebody else must",
+            user_id=command.user_id,
+        )
+    return found
+
+
+def _standing(user: User | None, user_id: str) -> User:
+    if user is None:
+        raise UserNotFound(user_id)
+    if user.erased:
+        raise UserGone(user_id)
+    return user
+
+
+def _administers(asker: User | None) -> bool:
+    if asker is None or not asker.enabled:
+        return False
+    return allows(asker.grants, Verb.ADMINISTER, EVERYWHERE)
+
+
+def _demand_administrator(asker: User | None) -> None:
+    if not _administers(asker):
+        raise NotAdministrator("only a security-admin of * changes users and roles")
+
+
+def _check_user_id(user_id: str) -> None:
+    if not _USER_ID.fullmatch(user_id):
+        raise InvalidAccess(f"a user id is {_USER_ID.pattern}", field="user_id")
+
+
+def _check_grants(grants: Sequence[Grant]) -> None:
+    at_most("roles of a request", len(grants), GRANTS_MAX)
+    for grant in grants:
+        check_scope(grant.scope)
+
+
+# ── slices ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _both(command: Any) -> tuple[Key, ...]:
+    """The user and who asks; the same row once if they are one."""
+    return user_key(command.user_id), user_key(command.by)
+
+
+set_up = Slice(
+    name="set-up",
+    command=SetUp,
+    writes=(InstallationSetUp, UserAdded, RoleGranted, RepositoryCreated),
+    rows=lambda command: (
+        installation_key(),
+        user_key(command.user_id),
+        repository_key(DEFAULT_REPOSITORY),
+    ),
+    decide=decide_set_up,
+)
+add_user = Slice(
+    name="add-user",
+    command=AddUser,
+    writes=(UserAdded, RoleGranted),
+    rows=_both,
+    decide=decide_addition,
+)
+grant_role = Slice(
+    name="grant-role",
+    command=GrantRole,
+    writes=(RoleGranted,),
+    rows=_both,
+    decide=decide_grant,
+)
+revoke_role = Slice(
+    name="revoke-role",
+    command=RevokeRole,
+    writes=(RoleRevoked,),
+    rows=_both,
+    decide=decide_revocation,
+)
+disable_user = Slice(
+    name="disable-user",
+    command=DisableUser,
+    writes=(UserDisabled,),
+    rows=_both,
+    decide=decide_disabling,
+)
+enable_user = Slice(
+    name="enable-user",
+    command=EnableUser,
+    writes=(UserEnabled,),
+    rows=_both,
+    decide=decide_enabling,
+)
+erase_user = Slice(
+    name="erase-user",
+    command=EraseUser,
+    writes=(UserErased,),
+    rows=_both,
+    decide=decide_erasure,
+)
+note_password = Slice(
+    name="note-password",
+    command=NotePassword,
+    writes=(PasswordChanged,),
+    rows=_both,
+    decide=decide_password,
+)
+note_failed_sign_ins = Slice(
+    name="note-failed-sign-ins",
+    command=NoteFailedSignIns,
+    writes=(SignInFailed,),
+    rows=lambda command: (user_key(command.user_id),),
+    decide=decide_failed_sign_ins,
+)
+create_token = Slice(
+    name="create-token",
+    command=CreateToken,
+    writes=(TokenCreated,),
+    rows=lambda command: (user_key(command.user_id), token_key(command.token_id)),
+    decide=decide_token,
+)
+revoke_token = Slice(
+    name="revoke-token",
+    command=RevokeToken,
+    writes=(TokenRevoked,),
+    rows=lambda command: (token_key(command.token_id), user_key(command.by)),
+    decide=decide_token_revocation,
+)
+
+SLICES = (
+    set_up,
+    add_user,
+    grant_role,
+    revoke_role,
+    disable_user,
+    enable_user,
+    erase_user,
+    note_password,
+    note_failed_sign_ins,
+    create_token,
+    revoke_token,
+)

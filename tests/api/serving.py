@@ -1,0 +1,159 @@
+"""A real server in a thread, on a free loopback port, and clients of every kind for it."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
+from pathlib import Path
+from shutil import copytree, rmtree
+from tempfile import mkdtemp
+from threading import Thread
+from typing import Any
+
+import httpx2
+
+from tidegate.api.agent_auth import AgentDoor
+from tidegate.api.app import Application
+from tidegate.api.auth import AgentProof
+from tidegate.api.routes import ROUTES
+from tidegate.api.routing import Route
+from tidegate.clock import Clock, system_clock
+from tidegate.config import Settings
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access.slices import AddUser, SetUp, add_user, set_up
+from tidegate.kernel.model import Meta
+from tidegate.main import host, open_installation
+
+ADMIN = "user_admin0000"
+START_SECONDS_MAX = 10.0
+SECONDS_MAX = 10.0
+
+
+class Served:
+    """A running server: its address, its installation, tokens and clients."""
+
+    def __init__(self, url: str, application: Application) -> None:
+        self.url = url
+        self.application = application
+        self.installation: Installation = application.server.installation
+        self._clients: list[httpx2.Client] = []
+        self._tokens: dict[tuple[Grant, ...], str] = {}
+        self._count = 0
+
+    def skip_names(self, count: int = 1_000) -> None:
+        """Names of users and tokens that somebody has in this data already."""
+        self._count += count
+
+    def user(self, *grants: Grant) -> str:
+        """A new user with these roles, added by the administrator."""
+        self._count += 1
+        user_id = f"user_{self._count:010d}"
+        command = AddUser(user_id=user_id, by=ADMIN, grants=grants)
+        self.installation.execute(add_user, command, meta=Meta(actor=ADMIN))
+        return user_id
+
+    def token(self, user_id: str, grants: tuple[Grant, ...] | None = None) -> str:
+        """A token of this user, narrowed if grants are given."""
+        self._count += 1
+        token, _ = self.application.server.accounts.create_token(
+            f"token{self._count:08d}", 30, grants, Meta(actor=user_id)
+        )
+        return token
+
+    def client(self, token: str | None = None, **headers: str) -> httpx2.Client:
+        """A client with this token; None: nobody."""
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        client = httpx2.Client(base_url=self.url, headers=headers, timeout=SECONDS_MAX)
+        self._clients.append(client)
+        return client
+
+    def as_role(self, *roles: Role | Grant) -> httpx2.Client:
+        """A client of a new user with these roles, everywhere unless a grant says where."""
+        grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in roles)
+        return self.client(self.token(self.user(*grants)))
+
+    @cached_property
+    def admin(self) -> httpx2.Client:
+        """The first user: administers, and nothing else."""
+        return self.client(self.token(ADMIN))
+
+    def everything(self) -> httpx2.Client:
+        """A client that may do everything."""
+        return self.as_role(*Role)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@contextmanager
+def serving(
+    data: Path,
+    *,
+    routes: Sequence[Route] = ROUTES,
+    is_set_up: bool = True,
+    alone: bool = False,
+    clock: Clock = system_clock,
+    agents: AgentProof | None = None,
+    **settings: Any,
+) -> Iterator[Served]:
+    """Serve an installation in this directory until the block ends.
+
+    Limits on rates are far away unless they are set.
+    """
+    chosen: dict[str, Any] = {
+        "reads_per_second": 100_000,
+        "writes_per_second": 100_000,
+        "sign_ins_per_minute": 100_000,
+        "port": 0,
+        **settings,
+    }
+    if not data.exists() and "store" not in chosen:
+        copytree(_laid_out(), data)  # to lay out all tables takes most of a start
+    data.mkdir(mode=0o700, exist_ok=True)
+    data.chmod(0o700)
+    installation = open_installation(Settings(data=str(data), **chosen), clock)
+    if is_set_up:
+        command = SetUp(user_id=ADMIN, alone=alone)
+        installation.execute(set_up, command, meta=Meta(actor=ADMIN))
+    application = Application(installation, routes, agents=agents or AgentDoor(installation))
+    server = host(application, installation.settings)
+    thread = Thread(target=server.run, name="served")
+    thread.start()
+    served: Served | None = None
+    try:
+        port = _port(server, thread)
+        served = Served(f"http://127.0.0.1:{port}", application)
+        yield served
+    finally:
+        if served is not None:
+            served.close()
+        server.should_exit = True
+        thread.join()
+        application.close()
+        installation.close()
+
+
+@cache
+def _laid_out() -> Path:
+    """A data directory in which nothing has happened yet."""
+    place = Path(mkdtemp(prefix="tidegate-api-"))
+    atexit.register(rmtree, place, ignore_errors=True)
+    place.chmod(0o700)
+    open_installation(Settings(data=str(place))).close()
+    return place
+
+
+def _port(server: Any, thread: Thread) -> int:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    port: int = server.servers[0].sockets[0].getsockname()[1]
+    return port

@@ -1,0 +1,576 @@
+"""Agents over HTTP: how they get in, how they prove themselves, orders, reports, content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from time import sleep
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from tests.api.crew import CHANNEL, ROLLOUT, SPOKEN, Agent, Crew, sailing
+from tidegate.control.enrollment import Enrollment
+from tidegate.control.manifests import verified
+from tidegate.domain.fleet.credentials import CERT_REVOCATIONS, ENROLLMENT_TOKENS, TOKEN_REPLAY
+from tidegate.domain.fleet.rows import LIVENESS
+from tidegate.domain.hosts.protocol import SESSION_SECONDS
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+
+HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        yield crew
+
+
+# ── enrollment ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_trades_a_token_once_for_the_registration_of_a_key(crew: Crew) -> None:
+    made = crew.operator.post("/v1/hosts/enroll", json={"host_id": "db-01", "labels": {"a": "b"}})
+    assert made.status_code == 201, made.text
+    agent = Agent(crew.served, "db-01", crew.clock)
+
+    enrolled = agent.enroll(made.json()["token"])
+    again = agent.enroll(made.json()["token"])
+    thief = Agent(crew.served, "db-01", crew.clock).enroll(made.json()["token"])
+
+    assert enrolled.status_code == 200, enrolled.text
+    assert enrolled.json()["host_id"] == "db-01"
+    host = crew.viewer.get("/v1/hosts/db-01").json()
+    assert (host["public_key"], host["labels"]) == (agent.public_key, {"a": "b"})
+    for replayed in (again, thief):
+        assert (replayed.status_code, replayed.json()["code"]) == (409, "token_replayed")
+    assert agent.open().status_code == 200
+    (used,) = [
+        item
+        for item in crew.installation.range(TOKEN_REPLAY, limit=10)
+        if item.row.host_id == "db-01"
+    ]
+    events = crew.viewer.get("/v1/events", params={"type": "HostEnrolled"}).json()["items"]
+    assert used.version == events[-1]["position"], "one commit"
+    assert crew.installation.differences() == []
+
+
+def test_gives_a_repeated_invitation_the_same_token(crew: Crew) -> None:
+    headers = {"idempotency-key": "one"}
+    body = {"host_id": "db-01"}
+
+    first = crew.operator.post("/v1/hosts/enroll", json=body, headers=headers)
+    again = crew.operator.post("/v1/hosts/enroll", json=body, headers=headers)
+    other = crew.operator.post("/v1/hosts/enroll", json={"host_id": "x"}, headers=headers)
+
+    assert first.json() == again.json()
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    stored = crew.installation.range(ENROLLMENT_TOKENS, limit=10)
+    assert first.json()["token"].rpartition("_")[2] not in str(stored), "no secret is kept"
+
+
+def test_refuses_tokens_and_proofs_that_are_not_good(crew: Crew) -> None:
+    token = crew.token("db-01")
+    agent = Agent(crew.served, "db-01", crew.clock)
+    body = {"token": token, "public_key": agent.public_key}
+
+    unknown = agent.enroll(token[:-4] + "0000")
+    elsewhere = agent.client.post(
+        "/v1/agent/enroll", json={**body, "proof": Ed25519PrivateKey.generate().sign(b"x").hex()}
+    )
+    malformed = agent.client.post("/v1/agent/enroll", json={**body, "proof": "zz"})
+    crew.clock.advance(timedelta(hours=25))
+    late = agent.enroll(token)
+
+    assert (unknown.status_code, unknown.json()["code"]) == (403, "token_refused")
+    assert (elsewhere.status_code, elsewhere.json()["code"]) == (403, "bad_proof")
+    assert (malformed.status_code, malformed.json()["code"]) == (400, "invalid_request")
+    assert (late.status_code, late.json()["code"]) == (403, "token_refused")
+    assert crew.viewer.get("/v1/hosts/db-01").status_code == 404
+
+
+def test_takes_no_second_key_while_the_first_one_counts(crew: Crew) -> None:
+    intruder = Agent(crew.served, "web-01", crew.clock)
+
+    answer = intruder.enroll(crew.token("web-01"))
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "host_enrolled")
+    assert crew.agents["web-01"].poll().status_code == 204
+
+
+def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+    assert agent.poll().status_code == 204
+
+    revoked = crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
+    after = agent.poll()
+    session = agent.open()
+    same_key = agent.enroll(crew.token("web-01"))
+    new = crew.enroll("web-01")
+
+    assert (revoked.status_code, revoked.json()["status"]) == (200, "revoked")
+    assert (after.status_code, after.json()["code"]) == (401, "key_refused")
+    assert (session.status_code, session.json()["code"]) == (403, "key_revoked")
+    assert (same_key.status_code, same_key.json()["code"]) == (403, "key_revoked")
+    assert new.poll().status_code == 204
+    assert agent.poll().json()["code"] == "key_refused", "the old session stays shut"
+    assert len(crew.installation.range(CERT_REVOCATIONS, limit=10)) == 1
+
+
+def test_forgets_credentials_that_nobody_could_profit_from(crew: Crew) -> None:
+    crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
+    enrollment = Enrollment(crew.installation)
+
+    early = enrollment.prune()
+    crew.clock.advance(timedelta(days=40))
+
+    assert early == 0
+    assert enrollment.prune() == 5
+    for collection in (ENROLLMENT_TOKENS, TOKEN_REPLAY, CERT_REVOCATIONS):
+        assert crew.installation.range(collection, limit=10) == []
+
+
+# ── each request ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_refuses_a_request_of_which_anything_was_changed(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+    build = agent.client.build_request
+    codes = []
+    for method, path, sent in (
+        ("GET", "/v1/agent/dispatch?wait=1", "/v1/agent/dispatch?wait=2"),
+        ("GET", "/v1/agent/dispatch", "/v1/agent/manifest/web-stable"),
+        ("POST", "/v1/agent/heartbeat", "/v1/agent/events"),
+    ):
+        body = {} if method == "POST" else None
+        proof = agent.authorization(build(method, path, json=body))
+        request = build(method, sent, json=body, headers={"authorization": proof})
+        codes.append(agent.client.send(request).json()["code"])
+    proof = agent.authorization(build("POST", "/v1/agent/heartbeat", json={}))
+    changed = build(
+        "POST",
+        "/v1/agent/heartbeat",
+        json={"agent_version": "x"},
+        headers={"authorization": proof},
+    )
+    codes.append(agent.client.send(changed).json()["code"])
+
+    assert codes == ["bad_mac"] * 4
+
+
+def test_refuses_a_session_of_another_host_or_another_end(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+    mine = agent.session
+    host, end, key = mine.split(":")
+
+    codes = []
+    for session in (f"web-02:{end}:{key}", f"{host}:{int(end) + 9}:{key}", "nonsense", "a:b:c"):
+        agent.session = session
+        codes.append(agent.poll().json()["code"])
+
+    assert codes == ["bad_mac", "bad_mac", "unauthenticated", "unauthenticated"]
+
+
+def test_demands_an_authorization_of_its_own_form(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+
+    for value in ("", "Bearer x", "Tidegate a b c", "Tidegate a 1", "ÿ"):
+        answer = agent.client.get(
+            "/v1/agent/dispatch", headers={"authorization": value.encode("latin-1")}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), value
+    person = crew.operator.get("/v1/agent/dispatch", headers=SPOKEN)
+    assert person.status_code == 401
+
+
+@pytest.mark.parametrize("skew", [-61, 61, 100_000])
+def test_refuses_a_clock_that_is_wrong(crew: Crew, skew: int) -> None:
+    agent = crew.agents["web-01"]
+
+    request = agent.send("GET", "/v1/agent/dispatch", skew=skew)
+    session = agent.open(skew=skew)
+
+    assert (request.status_code, request.json()["code"]) == (401, "time_refused")
+    assert (session.status_code, session.json()["code"]) == (403, "agent_clock_skew")
+    assert session.json()["server_time"].startswith("2026-04-24T20:00:00")
+
+
+def test_takes_a_clock_that_is_nearly_right(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+
+    assert agent.open(skew=59).status_code == 200
+    assert agent.send("GET", "/v1/agent/dispatch", skew=-59).status_code == 204
+
+
+def test_ends_a_session_after_a_quarter_of_an_hour(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+    crew.clock.advance(timedelta(seconds=SESSION_SECONDS - 1))
+    assert agent.poll().status_code == 204
+
+    crew.clock.advance(timedelta(seconds=2))
+    over = agent.poll()
+
+    assert (over.status_code, over.json()["code"]) == (401, "session_expired")
+    agent.open()
+    assert agent.poll().status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("said", "status"), [("1", 204), ("2", 426), ("0", 426), ("", 400), ("one", 400), ("-1", 400)]
+)
+def test_serves_the_protocol_that_it_speaks(crew: Crew, said: str, status: int) -> None:
+    agent = crew.agents["web-01"]
+    agent.client.headers["tidegate-protocol"] = said
+
+    answer = agent.poll()
+
+    assert answer.status_code == status
+    if status == 426:
+        assert answer.headers["upgrade"] == "tidegate/1"
+        assert agent.open().status_code == 426
+
+
+def test_refuses_a_proof_by_another_key(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+    agent.key = Ed25519PrivateKey.generate()
+
+    answer = agent.open()
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "bad_proof")
+
+
+# ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hands_out_an_order_once_until_its_lease_ends(crew: Crew) -> None:
+    crew.sail()
+    canary, rest = crew.agents["web-01"], crew.agents["web-02"]
+
+    order = canary.order()
+
+    assert order is not None
+    release = crew.viewer.get("/v1/releases/web.1").json()
+    assert order["rollout_id"] == ROLLOUT
+    assert (order["attempt"], order["wave"], order["channel"]) == (1, 0, CHANNEL)
+    assert order["target_closure"] == release["digest"]
+    assert order["policy"]["soak_seconds"] == 30
+    assert (order["release_id"], order["content"]) == ("web.1", "/v1/agent/releases/web.1")
+    assert rest.order() is None, "its wave has not come"
+    assert canary.order() is None, "it is on its way"
+    crew.wait(31)
+    assert canary.order() == order, "nothing was heard: it goes out again"
+
+
+def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(crew: Crew) -> None:
+    crew.create()
+    with ThreadPoolExecutor(2) as threads:
+        canary = threads.submit(crew.agents["web-01"].poll, 8)
+        rest = threads.submit(crew.agents["web-02"].poll, 1)
+        sleep(0.2)
+        assert not canary.done()
+        crew.promote()
+        crew.dispatch()
+
+        assert canary.result().json()["rollout_id"] == ROLLOUT
+        assert rest.result().status_code == 204
+
+
+def test_writes_nothing_for_a_poll_that_finds_nothing(crew: Crew) -> None:
+    crew.create()
+    before = crew.installation.head()
+    rows = crew.installation.store.range("installation_ids", limit=1)
+
+    for _ in range(3):
+        assert crew.agents["web-01"].poll().status_code == 204
+
+    assert crew.installation.head() == before
+    assert crew.installation.store.range("installation_ids", limit=1) == rows
+
+
+@pytest.mark.parametrize("wait", ["-1", "61", "x", "1&wait=2"])
+def test_refuses_a_wait_that_is_too_long(crew: Crew, wait: str) -> None:
+    answer = crew.agents["web-01"].send("GET", f"/v1/agent/dispatch?wait={wait}")
+
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "query.wait")
+
+
+# ── reports ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_takes_a_host_from_its_order_to_convergence(crew: Crew) -> None:
+    crew.sail()
+
+    crew.converge("web-01")
+    crew.dispatch()
+    crew.converge("web-02")
+
+    assert crew.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()["state"] == "Terminal"
+    assert crew.installation.differences() == []
+
+
+def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    agent.acknowledge(order)
+    position = crew.installation.head()
+
+    repeat = agent.send(
+        "POST",
+        "/v1/agent/events",
+        json={
+            "report": agent.report(
+                "DispatchAck",
+                1,
+                target_closure=order["target_closure"],
+                current_closure_at_dispatch="sha256:old",
+            )
+        },
+    )
+    gap = agent.send(
+        "POST", "/v1/agent/events", json={"report": agent.report("ActivationStarted", 5)}
+    )
+
+    assert repeat.status_code == 200
+    assert repeat.json()["answers"] == [
+        {"rollout_id": ROLLOUT, "seq": 1, "status": 200, "accepted_through": 1}
+    ]
+    assert gap.status_code == 409
+    assert gap.headers["content-type"] == "application/problem+json"
+    told = {name: gap.json()[name] for name in ("code", "state", "expected", "accepted_through")}
+    assert told == {
+        "code": "sequence_gap",
+        "state": "Activating",
+        "expected": 2,
+        "accepted_through": 1,
+    }
+    assert crew.installation.head() == position, "a refused report is never in the log"
+
+
+def test_answers_each_report_of_a_batch_for_itself(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    acknowledged = agent.report(
+        "DispatchAck",
+        1,
+        target_closure=order["target_closure"],
+        current_closure_at_dispatch="",
+    )
+    batch = [
+        acknowledged,
+        agent.report("ActivationStarted", 2),
+        agent.report("Converged", 3, current_closure=order["target_closure"]),
+        agent.report("ActivationStarted", 1, rollout_id="web-stable@web.9"),
+        agent.report("Nonsense", 1),
+        agent.report("ActivationCompleted", 3, observed_current_closure=order["target_closure"]),
+    ]
+
+    answer = agent.send("POST", "/v1/agent/events", json={"reports": batch})
+
+    assert answer.status_code == 200, answer.text
+    told = [(item["status"], item.get("code")) for item in answer.json()["answers"]]
+    assert told == [
+        (200, None),
+        (200, None),
+        (409, "invalid_transition"),
+        (404, "rollout_unknown"),
+        (422, "invalid_input"),
+        (200, None),
+    ]
+    assert answer.json()["answers"][2]["state"] == "Activating"
+
+
+@pytest.mark.req("RO-19", **HTTP)
+@pytest.mark.parametrize(
+    "kind", ["RolloutTerminal", "WaveAdvanced", "HostStateChanged", "OperatorClearance", "", 7]
+)
+def test_refuses_an_event_of_the_rollout_from_an_agent(crew: Crew, kind: object) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    before = crew.installation.find(tally_key(ROLLOUT), RolloutTally)
+    position = crew.installation.head()
+    report = {**agent.report("x", 1), "kind": kind, "from_wave": 0, "to_wave": 1}
+
+    answer = agent.send("POST", "/v1/agent/events", json={"report": report})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    assert "DispatchAck" in answer.json()["detail"], "it says what is allowed"
+    assert crew.installation.find(tally_key(ROLLOUT), RolloutTally) == before
+    assert crew.installation.head() == position
+
+
+def test_refuses_reports_that_are_none(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    good = agent.report("ActivationStarted", 1)
+    statuses = {}
+    for name, report in {
+        "another host": {**good, "host_id": "web-02"},
+        "no number": {**good, "seq": "one"},
+        "number 0": {**good, "seq": 0},
+        "no time": {**good, "at": "yesterday"},
+        "no rollout": {**good, "rollout_id": "Nothing like it"},
+        "unknown rollout": {**good, "rollout_id": "web-stable@web.77"},
+        "future": {**good, "kind": "DispatchReject", "reason": "x", "at": "2036-01-01T00:00:00Z"},
+    }.items():
+        answer = agent.send("POST", "/v1/agent/events", json={"report": report})
+        statuses[name] = (answer.status_code, answer.json()["code"])
+
+    assert statuses == {
+        "another host": (422, "invalid_input"),
+        "no number": (422, "invalid_input"),
+        "number 0": (422, "invalid_input"),
+        "no time": (422, "invalid_input"),
+        "no rollout": (422, "invalid_input"),
+        "unknown rollout": (404, "rollout_unknown"),
+        "future": (409, "clock_skew"),
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"report": {}, "reports": []}, {"reports": [{}] * 101}, {"report": 1}, {"other": 1}, []],
+)
+def test_refuses_bodies_that_hold_no_reports(crew: Crew, body: object) -> None:
+    answer = crew.agents["web-01"].send("POST", "/v1/agent/events", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+
+
+def test_tells_an_agent_whose_rollout_was_superseded_that_it_is_gone(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    assert crew.promote("web.2").status_code == 200
+
+    answer = agent.acknowledge(order)
+
+    assert (answer.status_code, answer.json()["code"]) == (410, "rollout_superseded")
+
+
+# ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    agent.acknowledge(order)
+
+    first = agent.beat(**{CHANNEL: "sha256:old"})
+    (written,) = crew.installation.range(LIVENESS, limit=10)
+    crew.clock.advance(timedelta(seconds=30))
+    again = agent.beat(**{CHANNEL: "sha256:old"})
+    (kept,) = crew.installation.range(LIVENESS, limit=10)
+    crew.clock.advance(timedelta(seconds=31))
+    agent.beat(**{CHANNEL: "sha256:old"})
+    (renewed,) = crew.installation.range(LIVENESS, limit=10)
+
+    assert first.json()["last_accepted_seq"] == {ROLLOUT: 1}
+    assert again.json()["received_at"] > first.json()["received_at"]
+    assert kept == written
+    assert renewed.row.last_seen_at == crew.clock()
+    host = crew.viewer.get("/v1/hosts/web-01").json()
+    assert host["current_closures"] == {CHANNEL: "sha256:old"}
+    assert host["order"] == ROLLOUT
+
+
+def test_says_when_a_host_goes_silent_and_when_it_is_back(crew: Crew) -> None:
+    crew.agents["web-01"].beat()
+    crew.wait(200)
+    crew.tick()
+    silent = crew.viewer.get("/v1/hosts/web-01").json()
+
+    crew.agents["web-01"].beat()
+    back = crew.viewer.get("/v1/hosts/web-01").json()
+
+    assert silent["silent_since"] == "2026-04-24T20:00:00Z"
+    assert "silent_since" not in back
+
+
+def test_assumes_an_activation_that_a_heartbeat_shows(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    agent.acknowledge(order)
+
+    agent.beat(**{CHANNEL: order["target_closure"]})
+
+    hosts = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}/hosts").json()["items"]
+    assert (hosts[0]["state"], hosts[0]["activation_assumed"]) == ("Soaking", True)
+
+
+def test_notices_a_converged_host_that_runs_something_else(crew: Crew) -> None:
+    crew.sail()
+    crew.converge("web-01")
+
+    crew.agents["web-01"].beat(**{CHANNEL: "sha256:other"})
+
+    shown = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()
+    assert shown["degraded"] is True
+
+
+# ── content ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_gives_a_host_the_files_of_its_release_by_their_hashes(crew: Crew) -> None:
+    crew.create()
+    agent = crew.agents["web-01"]
+
+    content = agent.send("GET", "/v1/agent/releases/web.2").json()
+    lines = ""
+    for file in content["files"]:
+        path = f"/v1/agent/releases/web.2/blobs/{file['sha256']}"
+        data = agent.send("GET", path).content
+        assert (sha256(data).hexdigest(), len(data)) == (file["sha256"], file["bytes"])
+        lines += f"{file['sha256']}  {file['path']}\n"
+
+    assert content["files"] != []
+    assert content["digest"] == f"sha256:{sha256(lines.encode()).hexdigest()}"
+    assert agent.send("GET", "/v1/agent/releases/web.9").status_code == 404
+    missing = agent.send("GET", f"/v1/agent/releases/web.2/blobs/{'0' * 64}")
+    assert (missing.status_code, missing.json()["code"]) == (404, "blob_missing")
+
+
+def test_shows_a_host_nothing_of_channels_that_it_is_not_in(crew: Crew) -> None:
+    crew.sail()
+    stranger = crew.enroll("db-01", app="db")
+
+    assert stranger.send("GET", "/v1/agent/releases/web.2").status_code == 404
+    assert stranger.send("GET", f"/v1/agent/manifest/{CHANNEL}").status_code == 404
+
+
+def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(crew: Crew) -> None:
+    crew.create()
+    agent = crew.agents["web-01"]
+    path = f"/v1/agent/manifest/{CHANNEL}"
+    none = agent.send("GET", path)
+    crew.promote()
+    told = Agent(crew.served, "db-01", crew.clock).enroll(crew.token("db-01")).json()
+
+    first = agent.send("GET", path)
+    same = agent.send("GET", path, **{"if-none-match": first.headers["etag"]})
+    head = crew.installation.head()
+    agent.send("GET", path)
+    assert crew.installation.head() == head, "an unchanged manifest is not written again"
+    crew.clock.advance(timedelta(seconds=1))
+    crew.promote("web.2")
+    moved = agent.send("GET", path, **{"if-none-match": first.headers["etag"]})
+
+    assert none.status_code == 404
+    trusted = {
+        name: Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+        for name, key in told["manifest_keys"].items()
+    }
+    assert verified(first.content, trusted).release_id == "web.1"
+    assert (same.status_code, same.content) == (304, b"")
+    assert verified(moved.content, trusted).release_id == "web.2"

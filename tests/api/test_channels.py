@@ -1,0 +1,262 @@
+"""Channels over HTTP: made, edited, promoted, rolled back, held, and what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tidegate.domain.access.roles import Grant, Role
+
+URL = f"/v1/channels/{CHANNEL}"
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        yield crew
+
+
+def test_makes_a_channel_and_shows_it_with_its_policy(crew: Crew) -> None:
+    made = crew.create()
+
+    shown = crew.viewer.get(URL)
+
+    body = shown.json()
+    assert made.json()["version"] == body["version"]
+    assert (body["package"], body["selector"]) == ("default/web", "app=web")
+    assert [wave["name"] for wave in body["policy"]["waves"]] == ["canary", "all"]
+    assert "pin" not in body
+    assert [item["channel"] for item in crew.viewer.get("/v1/channels").json()["items"]] == [
+        CHANNEL
+    ]
+    same = crew.viewer.get(URL, headers={"if-none-match": shown.headers["etag"]})
+    assert same.status_code == 304
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        ({"channel": "Web Stable"}, 400, "invalid_request"),
+        ({"selector": "app=="}, 400, "invalid_selector"),
+        ({"policy": {"waves": [{"percent": 101}]}}, 400, "malformed_policy"),
+        ({"policy": {"wavs": []}}, 400, "invalid_request"),
+        ({"policy": {"waves": [{"soak": 3}]}}, 400, "invalid_request"),
+        ({"policy": {"edges": ["web-stable"]}}, 400, "malformed_policy"),
+        ({"policy": {"soak_seconds": 3}}, 400, "invalid_request"),
+        ({"package": ""}, 400, "invalid_request"),
+    ],
+)
+def test_refuses_a_channel_that_cannot_be(
+    crew: Crew, change: dict[str, object], status: int, code: str
+) -> None:
+    body = {"channel": CHANNEL, "package": "default/web", "selector": "*", **change}
+
+    answer = crew.manager.post("/v1/channels", json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert crew.viewer.get(URL).status_code == 404
+
+
+def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(crew: Crew) -> None:
+    crew.create()
+    other = {"channel": "web-edge", "package": "default/web", "selector": "tier=canary"}
+
+    clash = crew.manager.post("/v1/channels", json=other)
+    elsewhere = crew.manager.post("/v1/channels", json={**other, "package": "default/db"})
+    again = crew.manager.post("/v1/channels", json={**other, "channel": CHANNEL})
+
+    assert (clash.status_code, clash.json()["code"]) == (422, "selector_overlap")
+    assert set(clash.json()["channels"]) == {CHANNEL, "web-edge"}
+    assert elsewhere.status_code == 201
+    assert (again.status_code, again.json()["code"]) == (409, "channel_exists")
+
+
+def test_edits_a_channel_at_the_version_that_was_seen(crew: Crew) -> None:
+    seen = crew.create().headers["etag"]
+
+    missing = crew.manager.patch(URL, json={"selector": "app=web,tier=rest"})
+    headers = {"if-match": seen, "idempotency-key": "edit"}
+    edited = crew.manager.patch(URL, json={"selector": "app=web,tier=rest"}, headers=headers)
+    repeated = crew.manager.patch(URL, json={"selector": "app=web,tier=rest"}, headers=headers)
+    stale = crew.manager.patch(URL, json={"selector": "*"}, headers={"if-match": seen})
+
+    assert missing.status_code == 428
+    assert edited.status_code == 200, edited.text
+    assert edited.json()["selector"] == "app=web,tier=rest"
+    assert [wave["name"] for wave in edited.json()["policy"]["waves"]] == ["canary", "all"]
+    assert repeated.json() == edited.json()
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    assert stale.json()["current"] == edited.json()["version"]
+
+
+def test_promotes_in_one_commit_and_answers_a_repeat_as_the_first(crew: Crew) -> None:
+    crew.create()
+    etag = crew.viewer.get(URL).headers["etag"]
+    headers = {"if-match": etag, "idempotency-key": "go"}
+
+    promoted = crew.promote(**headers)
+    repeated = crew.promote(**headers)
+    stale = crew.promote("web.2", **{"if-match": etag})
+    other = crew.promote("web.2", **headers)
+
+    assert promoted.status_code == 200, promoted.text
+    assert promoted.json()["rollout_id"] == ROLLOUT
+    assert repeated.json() == promoted.json()
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    shown = crew.viewer.get(URL).json()
+    assert shown["pin"]["pinnedReleaseId"] == "web.1"
+    assert (shown["confidence"], shown["active_state"]) == ("high", "Opening")
+    assert shown["active_rollout_id"] == ROLLOUT
+
+
+def test_takes_the_version_of_the_pin_as_well(crew: Crew) -> None:
+    crew.create()
+    crew.promote()
+    pin = crew.viewer.get(f"/v1/releases/{CHANNEL}/actual").headers["etag"]
+
+    promoted = crew.promote("web.2", **{"if-match": pin})
+    again = crew.promote("web.1", **{"if-match": pin})
+
+    assert promoted.json()["superseded_rollout_id"] == ROLLOUT
+    assert again.status_code == 409
+
+
+def test_refuses_promotions_that_cannot_be(crew: Crew) -> None:
+    unknown = crew.promote()
+    crew.create()
+
+    codes = {
+        "no release": crew.promote("web.9"),
+        "twice": [crew.promote(), crew.promote()][1],
+        "form": crew.manager.post(f"{URL}/promote", json={"release_id": "W 1"}),
+        "member": crew.manager.post(f"{URL}/promote", json={"release_id": "web.1", "x": 1}),
+    }
+    crew.operator.post(f"{URL}/hold", json={"reason": "audit"})
+    codes["held"] = crew.promote("web.2")
+
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "channel_not_found")
+    told = {name: (item.status_code, item.json()["code"]) for name, item in codes.items()}
+    assert told == {
+        "no release": (404, "not_found"),
+        "twice": (422, "already_promoted"),
+        "form": (400, "invalid_request"),
+        "member": (400, "invalid_request"),
+        "held": (422, "channel_held"),
+    }
+
+
+def test_rolls_a_channel_back_to_what_was_there_before(crew: Crew) -> None:
+    crew.create()
+    crew.promote()
+    nothing = crew.manager.post(f"{URL}/rollback", json={"reason": "no"})
+    crew.promote("web.2")
+    headers = {"idempotency-key": "back"}
+
+    back = crew.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
+    repeated = crew.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
+
+    assert (nothing.status_code, nothing.json()["code"]) == (422, "nothing_before")
+    assert back.status_code == 200, back.text
+    assert back.json()["rollout_id"] == f"{ROLLOUT}~2"
+    assert repeated.json() == back.json()
+    pin = crew.viewer.get(URL).json()["pin"]
+    assert (pin["pinnedReleaseId"], pin["previousReleaseId"]) == ("web.1", "web.2")
+
+
+def test_holds_a_channel_and_lets_it_go(crew: Crew) -> None:
+    crew.create()
+
+    held = crew.operator.post(f"{URL}/hold", json={"reason": "audit"})
+    unsaid = crew.operator.post(f"{URL}/hold", json={})
+    free = crew.manager.post(f"{URL}/unhold", json={"reason": "done"})
+
+    assert (held.json()["held_reason"], unsaid.status_code) == ("audit", 400)
+    assert "held_at" not in free.json()
+    assert int(free.headers["tidegate-position"]) > int(held.headers["tidegate-position"])
+
+
+def test_shows_a_channel_as_it_was(crew: Crew) -> None:
+    created = crew.create().headers["tidegate-position"]
+    crew.promote()
+    crew.clock.advance(timedelta(minutes=5))
+    crew.dispatch()
+    before = crew.clock().isoformat()
+    crew.clock.advance(timedelta(minutes=5))
+    crew.promote("web.2")
+
+    early = crew.viewer.get(URL, params={"as_of": created}).json()
+    middle = crew.viewer.get(URL, params={"as_of": before}).json()
+    now = crew.viewer.get(URL).json()
+
+    assert "pin" not in early
+    assert "newest_rollout_id" not in early
+    assert (middle["newest_rollout_id"], middle["newest_state"]) == (ROLLOUT, "Active")
+    assert middle["pin"]["pinnedReleaseId"] == "web.1"
+    assert now["pin"]["pinnedReleaseId"] == "web.2"
+    assert crew.viewer.get(URL, params={"as_of": "1"}).status_code == 404
+    assert crew.viewer.get(URL, params={"as_of": "noon"}).status_code == 400
+
+
+def test_says_which_edge_blocks_and_why(crew: Crew) -> None:
+    crew.create()
+    crew.manager.post(
+        "/v1/channels",
+        json={
+            "channel": "db-late",
+            "package": "default/db",
+            "selector": "*",
+            "policy": {"edges": [CHANNEL]},
+        },
+    )
+    free = crew.viewer.get("/v1/channels/db-late").json()["edges"]
+    crew.promote()
+
+    blocked = crew.viewer.get("/v1/channels/db-late").json()["edges"]
+
+    assert [edge["blocks"] for edge in free] == [False]
+    assert blocked == [{"channel": CHANNEL, "blocks": True, "reason": f"{ROLLOUT} is Opening"}]
+
+
+def test_plans_without_changing_anything(crew: Crew) -> None:
+    crew.create()
+    before = crew.installation.head()
+
+    planned = crew.viewer.get(f"{URL}/plan").json()
+    of_release = crew.viewer.post(
+        "/v1/rollouts/plan", json={"channel": CHANNEL, "release_id": "web.1"}
+    )
+    unknown = crew.viewer.post(
+        "/v1/rollouts/plan", json={"channel": CHANNEL, "release_id": "web.9"}
+    )
+
+    assert [wave["hosts"] for wave in planned["waves"]] == [["web-01"], ["web-02"]]
+    assert of_release.json() == planned
+    assert unknown.status_code == 404
+    assert crew.installation.head() == before
+
+
+def test_tells_the_history_of_a_channel(crew: Crew) -> None:
+    crew.create()
+    crew.promote()
+    crew.promote("web.2")
+
+    items = crew.viewer.get(f"{URL}/history").json()["items"]
+
+    assert [item["type"] for item in items] == ["ReleaseRegistered", "ReleaseTransitioned"]
+    assert crew.viewer.get("/v1/channels/none/history").status_code == 404
+
+
+def test_keeps_a_manager_of_one_channel_to_it(crew: Crew) -> None:
+    crew.create()
+    other = crew.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:web-edge"))
+
+    refused = other.post(f"{URL}/promote", json={"release_id": "web.1"})
+    made = other.post("/v1/channels", json={"channel": "new", "package": "p", "selector": "a=b"})
+
+    assert (refused.status_code, made.status_code) == (403, 403)
+    assert other.get("/v1/channels").json()["items"] == []

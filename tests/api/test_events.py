@@ -1,0 +1,257 @@
+"""The log as clients follow it: pages, filters, long poll, server-sent events."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.serving import Served, serving
+from tidegate.api import events, tail
+from tidegate.domain.access.roles import Role
+
+STREAM = {"accept": "text/event-stream"}
+
+
+def made(served: Served, *names: str) -> list[int]:
+    """Repositories made one after the other; their positions."""
+    admin = served.admin
+    answers = [admin.post("/v1/repositories", json={"name": name}) for name in names]
+    return [int(answer.headers["tidegate-position"]) for answer in answers]
+
+
+def parts(response: httpx2.Response) -> Iterator[dict[str, str]]:
+    """The events of a stream; comments alone are no event."""
+    found: dict[str, str] = {}
+    for line in response.iter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            found[name] = value
+            continue
+        if "data" in found:
+            yield found
+        found = {}
+
+
+def followed(client: httpx2.Client, count: int, **options: Any) -> list[dict[str, Any]]:
+    headers = {**STREAM, **options.pop("headers", {})}
+    with client.stream("GET", "/v1/events", headers=headers, **options) as response:
+        assert response.headers["content-type"] == "text/event-stream"
+        return [json.loads(part["data"]) for part in islice(parts(response), count)]
+
+
+def test_shows_events_in_the_envelope_of_cloudevents(served: Served) -> None:
+    (position,) = made(served, "a")
+
+    page = served.admin.get("/v1/events", params={"after": position - 1}).json()
+
+    (event,) = page["items"]
+    assert page["position"] == position
+    assert (event["specversion"], event["id"], event["source"]) == (
+        *("1.0", str(position)),
+        "/v1/events",
+    )
+    assert event["type"] == "tidegate.RepositoryCreated"
+    assert (event["kind"], event["tags"]) == ("package", ["repository:a"])
+    assert event["data"]["repository"] == "a"
+    assert event["actor"].startswith("user_")
+
+
+def test_reads_the_whole_log_page_by_page(served: Served) -> None:
+    made(served, *"abcdefg")
+    admin = served.admin
+
+    seen, after = [], 0
+    while page := admin.get("/v1/events", params={"after": after, "limit": 3}).json():
+        if not page["items"]:
+            break
+        seen += [event["position"] for event in page["items"]]
+        after = page["position"]
+
+    whole = served.installation.feed(after=0, limit=500)
+    assert seen == [event.position for event in whole]
+
+
+def test_filters_by_type_and_tag_and_refuses_what_nothing_has(served: Served) -> None:
+    made(served, "a", "b")
+    admin = served.admin
+
+    def found(**params: Any) -> list[str]:
+        items = admin.get("/v1/events", params=params).json()["items"]
+        return [item["data"]["repository"] for item in items]
+
+    assert found(type="RepositoryCreated") == ["default", "a", "b"]
+    assert found(tag="repository:b") == ["b"]
+    assert found(type="RepositoryChanged", tag="repository:b") == []
+    assert admin.get("/v1/events", params={"type": "Nonsense"}).status_code == 400
+    assert admin.get("/v1/events", params={"tag": "nonsense:b"}).status_code == 400
+
+
+def test_shows_at_once_what_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing has woken the one that follows the log."""
+    monkeypatch.setattr(tail, "POLL_SECONDS", 3_600.0)
+    with serving(tmp_path / "data") as served:
+        served.installation.listeners.clear()
+        for name in "abc":
+            (position,) = made(served, name)
+
+            page = served.admin.get("/v1/events", params={"after": position - 1}).json()
+
+            assert [item["position"] for item in page["items"]] == [position]
+
+
+def test_keeps_security_events_from_who_does_not_audit(served: Served) -> None:
+    viewer, auditor = served.as_role(Role.VIEWER), served.as_role(Role.AUDITOR)
+
+    def kinds(client: httpx2.Client) -> set[str]:
+        items = client.get("/v1/events", params={"limit": 500}).json()["items"]
+        return {item["kind"] for item in items}
+
+    assert kinds(viewer) == {"package"}
+    assert kinds(auditor) == {"package", "security"}
+
+
+def test_shows_the_log_as_of_a_position_and_a_time(served: Served) -> None:
+    first, second = made(served, "a", "b")
+    admin = served.admin
+    all_of_them = admin.get("/v1/events", params={"limit": 500}).json()["items"]
+    at = next(item["time"] for item in all_of_them if item["position"] == first)
+
+    def last(as_of: object) -> int:
+        page = admin.get("/v1/events", params={"as_of": str(as_of), "limit": 500}).json()
+        position: int = page["items"][-1]["position"]
+        return position
+
+    assert (last(first), last(second)) == (first, second)
+    assert last(at) == first
+    assert admin.get("/v1/events", params={"as_of": "yesterday"}).status_code == 400
+
+
+def test_waits_for_what_comes(served: Served) -> None:
+    (position,) = made(served, "a")
+    admin = served.admin
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(
+            admin.get, "/v1/events", params={"after": position, "wait": 30}, timeout=40
+        )
+        time.sleep(0.2)
+        made(served, "b")
+
+        page = waiting.result().json()
+
+    assert "b" in [item["data"].get("repository") for item in page["items"]]
+
+
+def test_gives_up_waiting_in_time(served: Served) -> None:
+    (position,) = made(served, "a")
+
+    head = served.admin.get("/v1/events", params={"after": position, "limit": 500}).json()
+    page = served.admin.get(
+        "/v1/events", params={"after": head["position"], "wait": 1, "type": "RevisionCreated"}
+    ).json()
+
+    assert page["items"] == []
+
+
+def test_streams_what_was_and_what_comes(served: Served) -> None:
+    (position,) = made(served, "a")
+    admin = served.admin
+    with ThreadPoolExecutor(1) as pool:
+        params = {"after": position - 1, "type": "RepositoryCreated"}
+        following = pool.submit(followed, admin, 3, params=params)
+        time.sleep(0.2)
+        made(served, "b", "c")
+
+        found = following.result()
+
+    assert [event["data"]["repository"] for event in found] == ["a", "b", "c"]
+
+
+def test_resumes_a_stream_behind_the_last_event_that_was_seen(served: Served) -> None:
+    positions = made(served, "a", "b", "c")
+    admin = served.admin
+
+    found = followed(
+        admin,
+        2,
+        params={"after": 0, "type": "RepositoryCreated"},
+        headers={"last-event-id": str(positions[0])},
+    )
+
+    assert [event["position"] for event in found] == positions[1:]
+    bad = admin.get("/v1/events", headers={**STREAM, "last-event-id": "x"})
+    assert (bad.status_code, bad.json()["field"]) == (400, "Last-Event-ID")
+
+
+def test_starts_a_stream_without_a_position_at_the_end(served: Served) -> None:
+    made(served, "a")
+    admin = served.admin
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(followed, admin, 1, params={"type": "RepositoryCreated"})
+        time.sleep(0.3)
+        made(served, "b")
+
+        (found,) = following.result()
+
+    assert found["data"]["repository"] == "b"
+
+
+def test_catches_up_from_the_store_where_the_ring_is_too_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "RING_MAX", 4)
+    monkeypatch.setattr(events, "LIMIT_MAX", 3)
+    with serving(tmp_path / "data") as served:
+        names = [f"r{number}" for number in range(12)]
+        made(served, *names)
+
+        found = followed(served.admin, 13, params={"after": 0, "type": "RepositoryCreated"})
+
+        assert [event["data"]["repository"] for event in found] == ["default", *names]
+
+
+def test_ends_open_streams_when_the_server_stops(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with serving(tmp_path / "data") as served:
+            admin = served.admin
+            following = pool.submit(followed, admin, 10_000, params={"after": 0})
+            time.sleep(0.3)
+            started = time.monotonic()
+            served.close = lambda: None  # type: ignore[method-assign]
+        stopped = time.monotonic() - started
+        found = following.result()
+        admin.close()
+
+    assert found
+    assert stopped < 8, "uvicorn would wait ten seconds for connections that stay open"
+
+
+def test_serves_many_subscribers_from_one_reader(served: Served) -> None:
+    """However many follow, the log is read once per change, not once per subscriber."""
+    admin = served.admin
+    reads: list[int] = []
+    feed = served.installation.feed
+
+    def counted(**options: Any) -> Any:
+        reads.append(1)
+        return feed(**options)
+
+    with ThreadPoolExecutor(40) as pool:
+        params = {"type": "RepositoryCreated"}
+        following = [pool.submit(followed, admin, 5, params=params) for _ in range(40)]
+        time.sleep(1.0)
+        served.installation.feed = counted  # type: ignore[method-assign]
+        made(served, *"abcde")
+        found = [item.result() for item in following]
+
+    assert [len(item) for item in found] == [5] * 40
+    assert len(reads) < 40

@@ -1,0 +1,179 @@
+"""The layer itself: health, metrics, HEAD, streams of bytes, routing, rate limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.serving import Served
+from tidegate.api import decoding
+from tidegate.api.limits import Bucket
+from tidegate.api.problems import RateLimited
+from tidegate.api.routes import ROUTES
+from tidegate.api.routing import PUBLIC, Answer, Guard, Request, Route, Router
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Role
+from tidegate.errors import InvalidDefinition, StoreUnavailable
+from tidegate.wire import Alive, Input, Nothing
+
+
+def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
+    client = shared.client()
+
+    assert client.get("/livez").json() == {"alive": True}
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["ready"]) == (200, True)
+    assert {check["name"] for check in ready.json()["checks"]} == {"log", "outbox"}
+    assert client.get("/version").json()["version"] == shared.installation.version
+
+
+def test_is_not_ready_when_the_log_takes_no_commits(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*commits: object) -> tuple[StoreUnavailable, ...]:
+        return tuple(StoreUnavailable("the disk is full") for _ in commits)
+
+    monkeypatch.setattr(served.installation.store, "commit", away)
+
+    answer = served.client().get("/readyz")
+
+    assert (answer.status_code, answer.json()["ready"]) == (503, False)
+    assert "the disk is full" in answer.text
+    assert served.client().get("/livez").status_code == 200
+
+
+def test_counts_by_operation_and_status_and_by_nothing_that_comes_from_outside(
+    served: Served,
+) -> None:
+    viewer = served.as_role(Role.VIEWER)
+    for number in range(50):
+        viewer.get(f"/v1/repositories/made-up-{number}")
+        viewer.get(f"/nowhere/{number}")
+
+    text = viewer.get("/metrics").text
+
+    assert 'operation="repositories.get",status="404"} 50.0' in text
+    assert 'operation="none",status="404"} 50.0' in text
+    assert "made-up" not in text
+    assert "tidegate_log_position" in text
+    assert served.client().get("/metrics").status_code == 401
+
+
+def test_answers_head_as_get_without_its_body(shared: Served) -> None:
+    get = shared.admin.get("/v1/repositories/default")
+
+    head = shared.admin.head("/v1/repositories/default")
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]
+    assert head.headers["etag"] == get.headers["etag"]
+
+
+def test_verifies_the_views_for_auditors(shared: Served) -> None:
+    found = shared.as_role(Role.AUDITOR).get("/v1/views/verify").json()
+
+    assert (found["verified"], found["differences"]) == (True, [])
+
+
+# ── routes as values ──────────────────────────────────────────────────────────────────────────────
+
+
+class Named(Input, frozen=True):
+    name: str
+
+
+class Loose(Input, frozen=True, forbid_unknown_fields=False):
+    name: str
+
+
+def plain(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Answer:
+    """Nothing in particular."""
+    return Answer(Alive())
+
+
+def named(request: Request[Named, Nothing, Nothing], installation: Installation) -> Answer:
+    """Something with a name."""
+    return Answer(Alive())
+
+
+def loose(request: Request[Nothing, Nothing, Loose], installation: Installation) -> Answer:
+    """Something that lets everything through."""
+    return Answer(Alive())
+
+
+def untyped(request: object, installation: Installation) -> Answer:
+    """Something that says nothing of its request."""
+    return Answer(Alive())
+
+
+def test_refuses_routes_that_cannot_be_meant() -> None:
+    with pytest.raises(InvalidDefinition, match="in its path"):
+        Route("GET", "/a/{name}", plain, PUBLIC, Alive)
+    with pytest.raises(InvalidDefinition, match="must be an Input"):
+        Route("POST", "/a", loose, PUBLIC, Alive)
+    with pytest.raises(InvalidDefinition, match="Request"):
+        Route("GET", "/a", untyped, PUBLIC, Alive)
+    with pytest.raises(InvalidDefinition, match="only reads"):
+        Route("GET", "/a", plain, PUBLIC, Alive, guard=Guard.DEMANDED)
+    with pytest.raises(InvalidDefinition, match="no route"):
+        Route("STEAL", "/a", plain, PUBLIC, Alive)
+    once = Route("GET", "/b", plain, PUBLIC, Alive)
+    with pytest.raises(InvalidDefinition, match="two operations"):
+        Router((once, once))
+
+
+def test_finds_literals_before_parameters_and_tails_last() -> None:
+    routes = (
+        Route("GET", "/a/fixed", plain, PUBLIC, Alive),
+        Route("GET", "/a/{name}", named, PUBLIC, Alive),
+    )
+    router = Router(routes)
+
+    def found(path: str) -> tuple[str, list[str]] | None:
+        hit = router.find(decoding.segments_of(path.encode()))
+        return None if hit is None else (hit[0]["GET"].path, hit[1])
+
+    assert found("/a/fixed") == ("/a/fixed", [])
+    assert found("/a/other") == ("/a/{name}", ["other"])
+    assert found("/a/o%2Fther") == ("/a/{name}", ["o/ther"])
+    assert found("/a/{name}") == ("/a/{name}", ["{name}"])
+    assert found("/a/{}") == ("/a/{name}", ["{}"])
+    assert found("/a/") is None
+    assert found("/a") is None
+    assert found("/a/b/c") is None
+
+
+def test_declares_a_summary_for_every_route() -> None:
+    assert [route.name for route in ROUTES if not route.summary.endswith(".")] == []
+
+
+# ── rate limits ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fills_a_bucket_with_time() -> None:
+    now = [0.0]
+    bucket = Bucket("tests", 2, 3, monotonic=lambda: now[0])
+    for _ in range(3):
+        bucket.take("a")
+
+    with pytest.raises(RateLimited) as limited:
+        bucket.take("a")
+    bucket.take("b")
+    now[0] = 0.5
+    bucket.take("a")
+    with pytest.raises(RateLimited):
+        bucket.take("a")
+    now[0] = 100
+    for _ in range(3):
+        bucket.take("a")
+
+    assert limited.value.facts["retry_after"] == 1
+
+
+def test_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.api.limits.KEYS_MAX", 10)
+    bucket = Bucket("tests", 1, 1, monotonic=lambda: 0.0)
+
+    for number in range(1_000):
+        bucket.take(str(number))
+
+    assert len(bucket._left) == 10

@@ -1,0 +1,173 @@
+"""Every route against every kind of client: what no role allows is refused, wherever it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.serving import Served
+from tidegate.api.openapi import document
+from tidegate.api.routes import ROUTES
+from tidegate.api.routing import AGENT, PUBLIC, SIGNED_IN, May, Route
+from tidegate.domain.access.roles import VERBS, Grant, Role
+from tidegate.errors import InvalidDefinition
+
+ELSEWHERE = ("repository:elsewhere", "channel:elsewhere")
+SAMPLES = {
+    "repository": "default",
+    "name": "default.web.v1",
+    "path": "web",
+    "user_id": "user_nobody00",
+    "token_id": "nobodystoken",
+    "scope": "web-stable",
+    "release_id": "web.1",
+    "intent_id": "RELEASE%23web-stable%2FOUTBOX%23announce",
+    "cache_key": "page",
+    "channel": "web-stable",
+    "rollout_id": "web-stable@web.1",
+    "host_id": "web-01",
+}
+SCHEMAS: dict[str, Any] = document(ROUTES, "1.0")["components"]["schemas"]
+
+
+def sent(client: httpx2.Client, route: Route) -> httpx2.Response:
+    """A request of the route's own form, about things that do not exist."""
+    path = route.path.replace("...}", "}")
+    for name in route.parameters:
+        path = path.replace(f"{{{name}}}", SAMPLES.get(name, "sample"))
+    headers = {"if-match": '"1"'} if route.is_write else {}
+    if route.permission is AGENT:
+        headers["tidegate-protocol"] = "1"  # else its form is refused before its sender
+    content = None
+    if route.takes_body:
+        headers["content-type"] = route.content.value
+        content = b"{}"
+    return client.request(route.method, path, headers=headers, content=content)
+
+
+def code(answer: httpx2.Response) -> str | None:
+    """The code of a problem; pages for people have none."""
+    is_problem = answer.headers.get("content-type") == "application/problem+json"
+    return answer.json()["code"] if is_problem else None
+
+
+def allowed(route: Route, role: Role) -> bool:
+    match route.permission:
+        case May(verbs=verbs):
+            return bool(VERBS[role] & set(verbs))
+    return route.permission in (PUBLIC, SIGNED_IN)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_lets_a_role_do_what_its_verbs_cover_and_nothing_else(shared: Served, role: Role) -> None:
+    client = shared.as_role(role)
+
+    refused = {route.name: sent(client, route).status_code in (401, 403) for route in ROUTES}
+
+    unexpected = [
+        route.name for route in ROUTES if not allowed(route, role) and not refused[route.name]
+    ]
+    assert unexpected == []
+
+
+@pytest.mark.parametrize("role", Role)
+def test_reaches_every_route_that_a_role_covers(shared: Served, role: Role) -> None:
+    """No route asks for more than it declares: with the role it is 2xx, or fails for its input."""
+    client = shared.as_role(role)
+
+    codes = {
+        route.name: code(sent(client, route))
+        for route in ROUTES
+        if allowed(route, role) and isinstance(route.permission, May)
+        if route.takes_body
+    }
+
+    assert [name for name, code in codes.items() if code == "missing_permission"] == []
+
+
+@pytest.mark.parametrize(
+    "credential",
+    ["none", "unknown", "malformed", "revoked", "disabled", "basic", "query"],
+)
+def test_gives_nothing_to_who_is_not_known(shared: Served, credential: str) -> None:
+    client = shared.client()
+    query = ""
+    match credential:
+        case "unknown":
+            client.headers["authorization"] = "Bearer tg_unknown0_" + "a" * 43
+        case "malformed":
+            client.headers["authorization"] = "Bearer ÿ"
+        case "revoked":
+            client = shared.everything()
+            token_id = client.get("/v1/tokens").json()["items"][0]["token_id"]
+            assert client.post(f"/v1/tokens/{token_id}/revoke").status_code == 200
+        case "disabled":
+            client = shared.everything()
+            user_id = client.get("/v1/me").json()["user_id"]
+            assert shared.admin.post(f"/v1/users/{user_id}/disable").status_code == 200
+        case "basic":
+            client.headers["authorization"] = "Basic YTpi"
+        case "query":
+            query = "?token=" + shared.token(shared.user(Grant(Role.VIEWER)))
+
+    answers = {
+        route.name: sent(client, route)
+        for route in ROUTES
+        if route.permission not in (PUBLIC, AGENT)
+    }
+    if query:
+        answers = {"query": client.get(f"/v1/me{query}")}
+
+    assert {name for name, answer in answers.items() if answer.status_code != 401} == set()
+    assert {code(answer) for answer in answers.values()} <= {"unauthenticated", None}
+
+
+@pytest.mark.parametrize("scope", ELSEWHERE)
+def test_keeps_a_scoped_role_to_its_scope(shared: Served, scope: str) -> None:
+    """With every role, but elsewhere: routes about one thing are refused, lists show nothing."""
+    client = shared.as_role(*(Grant(role, scope) for role in Role))
+
+    for route in ROUTES:
+        if not isinstance(route.permission, May) or route.is_page:
+            continue
+        answer = sent(client, route)
+        if route.permission.scope is not None:
+            assert answer.status_code in (400, 403, 404), route.name
+        else:
+            assert answer.json()["items"] == [], route.name
+
+
+def test_cannot_register_a_route_without_a_permission() -> None:
+    with pytest.raises(InvalidDefinition, match="declares no permission"):
+        Route("GET", "/v1/anything", ROUTES[0].handler, None)  # type: ignore[arg-type]
+
+
+def test_lets_a_token_do_no_more_than_its_owner_may_at_that_moment(shared: Served) -> None:
+    user_id = shared.user(Grant(Role.VIEWER), Grant(Role.SECURITY_ADMIN))
+    wide = shared.client(shared.token(user_id, (Grant(Role.AUTHOR), Grant(Role.SECURITY_ADMIN))))
+    narrow = shared.client(shared.token(user_id, (Grant(Role.VIEWER),)))
+    draft = {"repository": "default", "packageName": "p", "workspaceName": "v1"}
+
+    assert wide.post("/v1/revisions", json=draft).status_code == 403
+    assert narrow.get("/v1/users").status_code == 403
+    assert wide.get("/v1/users").status_code == 200
+    taken = shared.admin.post(f"/v1/users/{user_id}/revoke", json={"role": "security-admin"})
+    assert taken.status_code == 200
+    assert wide.get("/v1/users").status_code == 403
+
+
+def test_makes_of_a_narrowed_token_no_wider_one(shared: Served) -> None:
+    user_id = shared.user(Grant(Role.VIEWER), Grant(Role.AUDITOR))
+    narrow = shared.client(shared.token(user_id, (Grant(Role.VIEWER),)))
+
+    made = narrow.post("/v1/tokens", json={"roles": [{"role": "auditor"}]})
+
+    password = narrow.put(f"/v1/users/{user_id}/password", json={"password": "long enough"})
+    as_wide = narrow.post("/v1/tokens", json={})
+
+    assert (made.status_code, password.status_code) == (403, 403)
+    assert as_wide.status_code == 201
+    other = shared.client(as_wide.json()["token"])
+    assert other.get("/v1/views/verify").status_code == 403

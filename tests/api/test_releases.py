@@ -1,0 +1,252 @@
+"""The registry, the outbox and publications over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+
+from tests.api.serving import ADMIN, Served, serving
+from tests.api.test_packages import NAME, People
+from tests.domain.documents import good
+from tidegate.clock import ManualClock
+from tidegate.control.publisher import Policy, Publisher
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.outbox.attempts import RecordAttempt, record_attempt
+from tidegate.kernel.model import Meta
+
+T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
+OPERATOR = ("operator_command", "release-control-plane")
+SCOPE = "web-stable"
+URL = f"/v1/releases/{SCOPE}"
+HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
+
+
+class Town(People):
+    """A server with two published releases, web.1 and web.2, and a release manager."""
+
+    def __init__(self, served: Served) -> None:
+        super().__init__(served)
+        self.manager = served.as_role(Role.RELEASE_MANAGER)
+        self.operator = served.as_role(Role.FLEET_OPERATOR)
+        self.draft()
+        self.publish()
+        self.draft("v2", tasks=[{"type": "edit", "source": NAME}])
+        self.push("default.web.v2", a_txt="2")
+        self.publish("default.web.v2")
+
+    def pin(self, release: str, **more: Any) -> dict[str, Any]:
+        digest = self.viewer.get(f"/v1/releases/{release}").json()["digest"]
+        document = good(OPERATOR, SCOPE, release, digest)
+        return {"releaseId": release, "digest": digest, **document, **more}
+
+    def register(self, **more: Any) -> httpx2.Response:
+        answer = self.manager.post(f"{URL}/register", json=self.pin("web.1", **more))
+        assert answer.status_code == 201, answer.text
+        return answer
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Town]:
+    with serving(tmp_path / "data", clock=ManualClock(T0)) as served:
+        yield Town(served)
+
+
+@pytest.mark.req("RS-16", **HTTP)
+def test_answers_what_is_current_and_what_happened(town: Town) -> None:
+    registered = town.register(operations=["announce"])
+    moved = town.manager.post(
+        f"{URL}/transition",
+        json=town.pin("web.2"),
+        headers={"if-match": registered.headers["etag"]},
+    )
+    assert moved.status_code == 200, moved.text
+
+    actual = town.viewer.get(f"{URL}/actual")
+
+    assert actual.json()["pinnedReleaseId"] == "web.2"
+    assert actual.json()["previousReleaseId"] == "web.1"
+    assert actual.json()["version"] == 1
+    assert actual.json()["confidence"]["level"] == "high"
+    assert actual.headers["etag"] == moved.headers["etag"]
+    events = town.viewer.get(f"{URL}/events").json()["items"]
+    assert [event["eventType"] for event in events] == ["registered", "promoted"]
+    history = town.viewer.get(f"{URL}/history").json()["items"]
+    assert [item["type"] for item in history] == [
+        *("ReleaseRegistered", "IntentRequested", "ReleaseTransitioned"),
+    ]
+    assert [item["scope"] for item in town.viewer.get("/v1/actual").json()["items"]] == [SCOPE]
+
+
+@pytest.mark.req("RS-5", **HTTP)
+def test_demands_the_version_of_the_pin_that_was_seen(town: Town) -> None:
+    seen = {"if-match": town.register().headers["etag"]}
+    body = town.pin("web.2")
+
+    missing = town.manager.post(f"{URL}/transition", json=body)
+    once = {**seen, "idempotency-key": "move"}
+    moved = town.manager.post(f"{URL}/transition", json=body, headers=once)
+    stale = town.manager.post(f"{URL}/transition", json=body, headers=seen)
+    again = town.manager.post(f"{URL}/transition", json=body, headers=once)
+
+    assert missing.status_code == 428
+    assert moved.status_code == 200
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+    assert again.json() == moved.json(), "a repeat of the key is no stale write"
+
+
+@pytest.mark.req("RS-6", "RS-14", **HTTP)
+def test_pins_nothing_on_evidence_that_is_no_authority(town: Town) -> None:
+    seen = {"if-match": town.register().headers["etag"]}
+    weak = town.pin("web.2")
+    weak["confidence"]["level"] = "medium"
+    noted = town.pin("web.2", notes="trust me")
+
+    refused = town.manager.post(f"{URL}/transition", json=weak, headers=seen)
+    unknown = town.manager.post(f"{URL}/transition", json=noted, headers=seen)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "rejected_evidence")
+    assert unknown.status_code == 400
+    assert town.viewer.get(f"{URL}/actual").json()["version"] == 0
+
+
+def test_shows_what_was_authoritative_at_a_time(town: Town) -> None:
+    clock = town.served.installation.clock
+    assert isinstance(clock, ManualClock)
+    seen = {"if-match": town.register().headers["etag"]}
+    clock.advance(timedelta(hours=1))
+    town.manager.post(f"{URL}/transition", json=town.pin("web.2"), headers=seen)
+
+    then = town.viewer.get(f"{URL}/actual", params={"as_of": "2026-04-24T20:30:00Z"})
+    never = town.viewer.get(f"{URL}/actual", params={"as_of": "2026-04-24T19:00:00Z"})
+
+    assert then.json()["pinnedReleaseId"] == "web.1"
+    assert never.status_code == 404
+
+
+def test_keeps_evidence_without_moving_the_pin(town: Town) -> None:
+    town.register()
+    before = town.viewer.get(f"{URL}/actual").content
+    body = {"source": "factory", "batch": "b-1", "document": {"seen": ["web.2"]}}
+
+    kept = town.manager.post(f"{URL}/evidence", json=body)
+
+    assert kept.status_code == 201
+    (evidence,) = town.viewer.get(f"{URL}/evidence").json()["items"]
+    assert (evidence["authority"], evidence["document"]) == (False, {"seen": ["web.2"]})
+    assert town.viewer.get(f"{URL}/actual").content == before
+
+
+def test_moves_the_pin_by_a_manifest_that_matches_one_release(town: Town) -> None:
+    seen = {"if-match": town.register().headers["etag"]}
+    digest = town.viewer.get("/v1/releases/web.2").json()["digest"]
+    manifest = {
+        "batch": "b-1",
+        "ref": "s3://factory/b-1.json",
+        "observedAt": "2026-04-24T19:30:00Z",
+        "digests": [digest],
+    }
+
+    answer = town.manager.post(f"{URL}/manifests", json=manifest, headers=seen)
+
+    assert answer.status_code == 201, answer.text
+    assert town.viewer.get(f"{URL}/actual").json()["pinnedReleaseId"] == "web.2"
+
+
+def test_retires_a_scope_for_good(town: Town) -> None:
+    seen = {"if-match": town.register().headers["etag"]}
+
+    retired = town.manager.post(f"{URL}/retire", json={"reason": "over"}, headers=seen)
+    after = town.manager.post(
+        f"{URL}/transition",
+        json=town.pin("web.2"),
+        headers={"if-match": retired.headers["etag"]},
+    )
+
+    assert retired.json()["status"] == "retired"
+    assert (after.status_code, after.json()["code"]) == (422, "invalid_transition")
+
+
+def test_keeps_managers_to_their_channel(town: Town) -> None:
+    manager = town.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:other"))
+
+    assert manager.post(f"{URL}/register", json=town.pin("web.1")).status_code == 403
+    assert manager.get(f"{URL}/actual").status_code == 403
+
+
+# ── outbox ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_redrives_an_intent_that_was_given_up(town: Town) -> None:
+    town.register(operations=["announce"])
+    (intent,) = town.viewer.get("/v1/outbox").json()["items"]
+    attempt = RecordAttempt(
+        scope=SCOPE,
+        intent_id=intent["id"],
+        attempt=1,
+        succeeded=False,
+        detail="gone",
+        retryable=False,
+    )
+    town.served.installation.execute(record_attempt, attempt, meta=Meta(actor=ADMIN))
+    (dead,) = town.viewer.get("/v1/outbox", params={"state": "dead"}).json()["items"]
+    url = f"/v1/outbox/{quote(intent['id'], safe='')}"
+
+    refused = town.viewer.post(f"{url}/redrive", json={"reason": "fixed"})
+    again = town.operator.post(f"{url}/redrive", json={"reason": "fixed"})
+
+    assert (dead["state"], dead["attempts"]) == ("dead", 1)
+    assert refused.status_code == 403
+    assert again.json()["state"] == "pending"
+    assert again.json()["idempotencyKey"] == intent["idempotencyKey"]
+    assert town.viewer.get(url).json() == again.json()
+    assert town.viewer.get("/v1/outbox", params={"scope": SCOPE}).json()["items"] == [again.json()]
+    assert town.viewer.get("/v1/outbox/nothing").status_code == 404
+
+
+def test_reads_the_outbox_page_by_page(town: Town) -> None:
+    town.register(operations=["a", "b", "c"])
+
+    seen, cursor = [], ""
+    for _ in range(5):
+        page = town.viewer.get("/v1/outbox", params={"limit": 1, "next": cursor}).json()
+        seen += [item["operation"] for item in page["items"]]
+        cursor = page["next"]
+        if not cursor:
+            break
+
+    assert sorted(seen) == ["a", "b", "c"]
+
+
+# ── publications ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("PB-5", **HTTP)
+def test_serves_a_publication_and_rolls_it_back(town: Town) -> None:
+    installation = town.served.installation
+    publisher = Publisher(installation.control, installation.blobs)
+    policy = Policy(versioned=True)
+    publisher.serve("a page", lambda: b"one", policy)
+    clock = installation.clock
+    assert isinstance(clock, ManualClock)
+    clock.advance(timedelta(hours=1))
+    publisher.serve("a page", lambda: b"two", policy)
+    url = "/v1/publications/a%20page"
+
+    body = town.viewer.get(url)
+    same = town.viewer.get(url, headers={"if-none-match": body.headers["etag"]})
+    generations = town.viewer.get(f"{url}/generations").json()["items"]
+
+    assert body.content == b"two"
+    assert same.status_code == 304
+    assert sorted(item["current"] for item in generations) == [False, True]
+    old = next(item for item in generations if not item["current"])
+    back = town.manager.post(f"{url}/roll-back", json={"version_id": old["version_id"]})
+    assert back.status_code == 200, back.text
+    assert town.viewer.get(url).content == b"one"
+    assert town.viewer.get("/v1/publications/nothing").status_code == 404

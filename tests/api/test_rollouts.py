@@ -1,0 +1,255 @@
+"""Rollouts over HTTP: listed as stored, shown with their plan, told in order, steered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tidegate.domain.rollouts.rows import Rollout, rollout_key
+
+HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
+URL = f"/v1/rollouts/{ROLLOUT}"
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        yield crew
+
+
+def pages(crew: Crew, url: str, limit: int) -> list[dict[str, Any]]:
+    """All items of a list, page by page."""
+    items: list[dict[str, Any]] = []
+    cursor = ""
+    for _ in range(100):
+        page = crew.viewer.get(url, params={"limit": limit, "next": cursor}).json()
+        items += page["items"]
+        cursor = page["next"]
+        if cursor is None:
+            return items
+    raise AssertionError("the list does not end")
+
+
+@pytest.mark.req("RO-13", **HTTP)
+def test_lists_rollouts_with_the_state_that_is_stored(crew: Crew) -> None:
+    crew.sail()
+    crew.promote("web.2")
+    listed = {}
+    for item in crew.viewer.get("/v1/rollouts").json()["items"]:
+        stored = crew.installation.find(rollout_key(item["rollout_id"]), Rollout)
+        assert stored is not None
+        assert item["state"] == stored.row.state
+        assert (item["channel"], item["target_ref"]) == (CHANNEL, stored.row.target_ref)
+        assert (item["current_wave"], item["version"]) == (0, stored.version)
+        listed[item["rollout_id"]] = item["state"]
+
+    assert listed == {ROLLOUT: "Superseded", "web-stable@web.2": "Opening"}
+
+    def ids(**query: str) -> list[str]:
+        found = crew.viewer.get("/v1/rollouts", params=query).json()["items"]
+        return [item["rollout_id"] for item in found]
+
+    assert ids(state="Superseded") == [ROLLOUT]
+    assert ids(channel=CHANNEL, state="Opening") == ["web-stable@web.2"]
+    assert ids(channel="web") == []
+    assert ids(channel=CHANNEL) == [ROLLOUT, "web-stable@web.2"]
+    assert crew.viewer.get("/v1/rollouts", params={"state": "Lost"}).status_code == 400
+
+
+@pytest.mark.req("RO-13", **HTTP)
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_tells_events_of_hosts_and_rollout_in_order_page_by_page(crew: Crew, limit: int) -> None:
+    crew.sail()
+    crew.converge("web-01")
+
+    items = pages(crew, f"{URL}/events", limit)
+
+    positions = [item["position"] for item in items]
+    types = [item["type"].removeprefix("tidegate.") for item in items]
+    assert positions == sorted(set(positions))
+    assert types[:4] == ["RolloutOpened", "DispatchReserved", "HostJoined", "RolloutTransitioned"]
+    assert {"DispatchAck", "HostStateChanged", "Converged", "WaveAdvanced"} <= set(types)
+    assert types.index("Converged") < types.index("WaveAdvanced")
+    assert {item["kind"] for item in items} >= {"agent_event", "rollout_event", "plan_action"}
+    acknowledged = items[types.index("DispatchAck")]
+    assert acknowledged["data"]["host_id"] == "web-01"
+    assert acknowledged["actor"] == "host_web-01"
+
+
+@pytest.mark.req("RO-21", **HTTP)
+def test_shows_a_rollout_with_its_frozen_plan_and_finds_it_by_id_alone(crew: Crew) -> None:
+    crew.create()
+    body = {"channel": CHANNEL, "release_id": "web.1", "display_name": "spring@cleaning"}
+    opened = crew.manager.post("/v1/rollouts", json=body)
+    assert opened.json()["rollout_id"] == ROLLOUT, opened.text
+
+    shown = crew.viewer.get(URL)
+
+    found = shown.json()
+    assert (found["state"], found["current_wave"]) == ("Opening", 0)
+    assert found["plan"]["display_name"] == "spring@cleaning"
+    assert (found["plan"]["hosts"], found["plan"]["digest"]) == (2, found["plan_digest"])
+    assert [wave["name"] for wave in found["plan"]["waves"]] == ["canary", "all"]
+    assert [wave["hosts"] for wave in found["waves"]] == [1, 1]
+    whole = crew.viewer.get(f"{URL}/plan").json()
+    assert [wave["hosts"] for wave in whole["waves"]] == [["web-01"], ["web-02"]]
+    for name in (
+        "spring@cleaning",
+        "Spring cleaning",
+        "web-stable",
+        "web-stable@WEB.1",
+        "@",
+        "a@b~",
+    ):
+        answer = crew.viewer.get(f"/v1/rollouts/{name}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "rollout_unknown"), name
+    assert crew.viewer.get(f"/v1/rollouts/{'a' * 400}").status_code == 400
+    same = crew.viewer.get(URL, headers={"if-none-match": shown.headers["etag"]})
+    assert same.status_code == 304
+
+
+def test_changes_its_etag_with_what_it_shows_and_its_version_with_its_state(crew: Crew) -> None:
+    crew.sail()
+    first = crew.viewer.get(URL)
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+
+    agent.acknowledge(order)
+    then = crew.viewer.get(URL)
+
+    assert then.headers["etag"] != first.headers["etag"]
+    assert then.json()["version"] == first.json()["version"]
+    assert then.json()["waves"][0]["states"] == {"Activating": 1}
+
+
+def test_lists_the_hosts_of_a_rollout_by_state_and_wave(crew: Crew) -> None:
+    crew.sail()
+    crew.converge("web-01")
+    crew.dispatch()
+
+    def names(**query: str) -> list[str]:
+        found = crew.viewer.get(f"{URL}/hosts", params=query).json()["items"]
+        return [item["host_id"] for item in found]
+
+    assert names() == ["web-01", "web-02"]
+    assert names(state="Pending") == ["web-02"]
+    assert names(wave="0") == ["web-01"]
+    assert [item["host_id"] for item in pages(crew, f"{URL}/hosts", 1)] == ["web-01", "web-02"]
+    assert crew.viewer.get("/v1/rollouts/web-stable@web.9/hosts").status_code == 404
+
+
+def test_pauses_and_resumes(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    seen = crew.viewer.get(URL).headers["etag"]
+
+    paused = crew.operator.post(
+        f"{URL}/pause", json={"reason": "lunch"}, headers={"if-match": seen}
+    )
+    refused = agent.acknowledge(order)
+    resumed = crew.operator.post(f"{URL}/resume", json={"reason": "back"})
+    taken = agent.acknowledge(order)
+
+    assert paused.status_code == 200, paused.text
+    assert paused.json()["paused_by"].startswith("user_")
+    assert (refused.status_code, refused.json()["code"]) == (409, "rollout_paused")
+    assert "paused_at" not in resumed.json()
+    assert taken.status_code == 200
+    stale = crew.operator.post(f"{URL}/pause", json={"reason": "x"}, headers={"if-match": '"1"'})
+    assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
+
+
+def test_retries_a_reverted_rollout_and_lifts_its_quarantine(crew: Crew) -> None:
+    crew.sail()
+    crew.fail("web-01")
+    assert crew.viewer.get(URL).json()["state"] == "Reverted"
+    (row,) = crew.viewer.get("/v1/quarantine").json()["items"]
+    assert (row["channel"], row["rollout_id"]) == (CHANNEL, ROLLOUT)
+
+    retried = crew.operator.post(f"{URL}/retry", json={"reason": "the disk was full"})
+    crew.dispatch()
+    crew.converge("web-01")
+    crew.dispatch()
+    crew.converge("web-02")
+
+    assert (retried.status_code, retried.json()["state"]) == (200, "Active")
+    assert retried.json()["attempt"] == 2
+    assert crew.viewer.get("/v1/quarantine").json()["items"] == []
+    assert crew.viewer.get(URL).json()["state"] == "Terminal"
+    assert crew.installation.differences() == []
+
+
+def test_clears_by_waiving_or_giving_up(crew: Crew) -> None:
+    crew.sail()
+    crew.fail("web-01")
+    clear = f"{URL}/clearance"
+
+    nobody = crew.operator.post(clear, json={"mode": "waive", "reason": "x"})
+    stranger = crew.operator.post(clear, json={"mode": "waive", "reason": "x", "hosts": ["no"]})
+    unsaid = crew.operator.post(clear, json={"mode": "waive", "reason": "", "hosts": ["web-01"]})
+    mode = crew.operator.post(clear, json={"mode": "forget", "reason": "x"})
+    aborted = crew.operator.post(f"{URL}/abort", json={"reason": "we go another way"})
+    over = crew.operator.post(f"{URL}/abort", json={"reason": "again"})
+
+    assert [item.status_code for item in (nobody, stranger, unsaid, mode)] == [400, 404, 400, 400]
+    assert (aborted.status_code, aborted.json()["state"]) == (200, "Superseded")
+    assert (over.status_code, over.json()["code"]) == (422, "invalid_transition")
+
+
+def test_goes_on_without_a_host_that_is_waived(crew: Crew) -> None:
+    crew.sail()
+    crew.fail("web-01")
+
+    cleared = crew.operator.post(
+        f"{URL}/clearance", json={"mode": "waive", "reason": "broken disk", "hosts": ["web-01"]}
+    )
+
+    assert cleared.status_code == 200, cleared.text
+    assert cleared.json()["state"] != "Reverted"
+    assert cleared.json()["waves"][0]["left"] == 1
+
+
+def test_refuses_to_clear_what_did_not_stop(crew: Crew) -> None:
+    crew.sail()
+
+    for verb in ("retry", "abort"):
+        answer = crew.operator.post(f"{URL}/{verb}", json={"reason": "x"})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_transition"), verb
+    missing = crew.operator.post("/v1/rollouts/web-stable@web.9/retry", json={"reason": "x"})
+    assert (missing.status_code, missing.json()["code"]) == (404, "rollout_unknown")
+
+
+def test_explains_why_hosts_wait(crew: Crew) -> None:
+    crew.sail()
+
+    whole = crew.viewer.get(f"{URL}/explain").json()
+    host = crew.viewer.get(f"{URL}/explain", params={"host_id": "web-02"}).json()
+    elsewhere = crew.viewer.get("/v1/hosts/web-02/explain").json()["items"]
+
+    assert (whole["rollout_id"], whole["waiting"]) == (ROLLOUT, 1)
+    shut = [item["gate"] for item in host["verdicts"] if not item["passed"]]
+    assert shut == ["wave-promotion"]
+    assert elsewhere == [host]
+    assert crew.viewer.get("/v1/rollouts/web-stable@web.9/explain").status_code == 404
+
+
+def test_shows_a_rollout_as_it_was(crew: Crew) -> None:
+    crew.sail()
+    before = crew.installation.head()
+    crew.converge("web-01")
+
+    then = crew.viewer.get(URL, params={"as_of": str(before)})
+    now = crew.viewer.get(URL)
+
+    assert then.status_code == 200, then.text
+    assert then.json()["waves"][0]["states"] == {"Pending": 1}
+    assert now.json()["waves"][0]["states"] == {"Converged": 1}
+    assert then.headers["tidegate-position"] == str(before)
+    assert crew.viewer.get(URL, params={"as_of": "1"}).status_code == 404

@@ -1,0 +1,192 @@
+"""A server as an operator starts it: a process, its data directory, its first words, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tidegate import config
+from tidegate.config import InvalidSetting, Settings
+
+SECONDS_MAX = 20.0
+PERSON = {"login": "ada", "name": "Ada", "password": "a long password"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Process:
+    """A server process and its address."""
+
+    def __init__(self, data: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.errors = data.parent / f"stderr-{self.port}"
+        command = [sys.executable, "-m", "tidegate.main", "serve"]
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*command, "--data", str(data), "--port", str(self.port)], stderr=errors
+            )
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.said()
+            try:
+                httpx2.get(f"{self.url}/livez")
+            except httpx2.TransportError:
+                time.sleep(0.05)
+            else:
+                return
+        raise AssertionError(self.said())
+
+    def said(self) -> str:
+        return self.errors.read_text()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(SECONDS_MAX)
+
+
+@contextmanager
+def started(data: Path) -> Iterator[Process]:
+    process = Process(data)
+    try:
+        process.wait()
+        yield process
+    finally:
+        if process.process.poll() is None:
+            process.process.kill()
+            process.process.wait(SECONDS_MAX)
+
+
+def test_starts_with_a_code_serves_and_ends_in_good_order(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data) as server:
+        code = re.search(r"one-time code (\S+)", server.said())
+        assert code
+        made = httpx2.post(
+            f"{server.url}/v1/setup", json={**PERSON, "code": code[1], "alone": True}
+        )
+        assert made.status_code == 201, made.text
+        httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"})
+        assert server.stop() == 0
+    with started(data) as server:
+        assert "one-time code" not in server.said(), "it is set up"
+        session = httpx2.post(
+            f"{server.url}/v1/sessions",
+            json={"login": "ada", "password": PERSON["password"]},
+        )
+        assert session.status_code == 201
+
+    assert oct(data.stat().st_mode)[-3:] == "700"
+    assert oct((data / "secret").stat().st_mode)[-3:] == "600"
+
+
+def test_logs_a_line_of_json_per_request(tmp_path: Path) -> None:
+    with started(tmp_path / "data") as server:
+        httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"})
+        server.stop()
+        lines = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
+
+    (line,) = [line for line in lines if line.get("request") == "mine"]
+    assert (line["method"], line["route"], line["status"]) == ("GET", "/v1/me", 401)
+    assert (line["principal"], line["code"]) == ("", "unauthenticated")
+    assert line["ms"] >= 0
+
+
+def test_loses_nothing_that_it_acknowledged_when_it_is_killed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data) as server:
+        code = re.search(r"one-time code (\S+)", server.said())
+        assert code
+        httpx2.post(f"{server.url}/v1/setup", json={**PERSON, "code": code[1], "alone": True})
+        server.stop(signal.SIGKILL)
+    with started(data) as server:
+        assert httpx2.get(f"{server.url}/v1/setup").json() == {"set_up": True, "alone": True}
+
+
+def test_refuses_a_data_directory_that_others_can_read(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    data.chmod(0o755)
+
+    process = Process(data)
+
+    assert process.process.wait(SECONDS_MAX) == 1
+    assert process.said().strip() == "store_refused: data can be read by others; chmod 0700 it"
+
+
+def test_serves_a_data_directory_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data):
+        second = Process(data)
+
+        assert second.process.wait(SECONDS_MAX) == 1
+        assert second.said().strip() == "store_refused: another server serves data already"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([], "usage"),
+        (["serve", "--data"], "each flag"),
+        (["serve", "--data", "x", "--colour", "red"], "no setting colour"),
+        (["serve", "--data", "x", "--port", "many"], "TIDEGATE_PORT"),
+        (["serve", "--data", "x", "--host", "0.0.0.0"], "beyond loopback"),
+        (["serve", "--data", "x", "--config", "nowhere.toml"], "cannot be read"),
+    ],
+)
+def test_says_in_one_line_what_is_wrong_with_its_settings(
+    tmp_path: Path, flags: list[str], says: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tidegate.main", *flags],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TIDEGATE_DATA": "unused"},
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+
+    assert ran.returncode in (1, 2)
+    assert says in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+
+
+def test_takes_settings_from_file_environment_and_flags_in_this_order(tmp_path: Path) -> None:
+    file = tmp_path / "tidegate.toml"
+    file.write_text('data = "from file"\nport = 1\nthreads = 3\n')
+    environ = {"TIDEGATE_PORT": "2", "TIDEGATE_BEHIND_PROXY": "true"}
+
+    found = config.load({"data": "from flag", "port": None}, environ, file)
+
+    assert found == Settings(data="from flag", port=2, threads=3, behind_proxy=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["data = 1", 'colour = "red"', "[data]", "port = 70000", "threads = 0", "="]
+)
+def test_refuses_a_file_with_a_bad_setting(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tidegate.toml"
+    file.write_text(text)
+
+    with pytest.raises(InvalidSetting):
+        config.load({}, {}, file)

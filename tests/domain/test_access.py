@@ -1,0 +1,319 @@
+"""Users, roles and tokens as rules: given rows, when a command, then facts or a refusal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from tests.domain.depot import direct
+from tidegate.clock import ManualClock
+from tidegate.control.runtime import Control
+from tidegate.domain import access
+from tidegate.domain.access.facts import (
+    InstallationSetUp,
+    RoleGranted,
+    RoleRevoked,
+    TokenCreated,
+    UserAdded,
+    UserErased,
+)
+from tidegate.domain.access.refusals import (
+    AlreadySetUp,
+    InvalidAccess,
+    InvalidScope,
+    NotAdministrator,
+    NotOwner,
+    OwnAccess,
+    TokenNotFound,
+    UserExists,
+    UserGone,
+    UserIsDisabled,
+    UserNotFound,
+)
+from tidegate.domain.access.roles import VERBS, Grant, Role, Verb, allows, check_scope
+from tidegate.domain.access.rows import ApiToken, User, token_key, user_key
+from tidegate.domain.access.slices import (
+    AddUser,
+    CreateToken,
+    DisableUser,
+    EnableUser,
+    EraseUser,
+    GrantRole,
+    NoteFailedSignIns,
+    NotePassword,
+    RevokeRole,
+    RevokeToken,
+    SetUp,
+)
+from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.packages.facts import RepositoryCreated
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import LimitExceeded
+from tidegate.kernel import codec
+from tidegate.kernel.model import ALL, Key
+from tidegate.kernel.replay import differences
+
+T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
+ADMIN, OTHER = "user_admin0000", "user_other0000"
+SLICES = {item.command: item for item in access.SLICES}
+
+
+class Gatehouse:
+    """An installation whose administrator just set it up."""
+
+    def __init__(self, *, alone: bool = False) -> None:
+        self.store = MemoryStore(SCHEMA)
+        self.clock = ManualClock(T0)
+        self.control = Control(self.store, FOLDS, direct(self.store), clock=self.clock)
+        self.do(SetUp(user_id=ADMIN, alone=alone))
+
+    def do(self, command: Struct) -> tuple[Struct, ...]:
+        return self.control.execute(SLICES[type(command)], command).facts
+
+    def row(self, key: Key, model: type[Any]) -> Any:
+        (record,) = self.store.get(key)
+        return None if record is None else codec.decode(record.data, model)
+
+    def user(self, user_id: str) -> User:
+        found: User = self.row(user_key(user_id), User)
+        return found
+
+    def add(self, user_id: str = OTHER, *grants: Grant) -> None:
+        self.do(AddUser(user_id=user_id, by=ADMIN, grants=grants))
+
+
+@pytest.fixture
+def house() -> Gatehouse:
+    return Gatehouse()
+
+
+# ── roles ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_gives_administrators_no_part_in_releases() -> None:
+    verbs = VERBS[Role.SECURITY_ADMIN]
+
+    assert not verbs & {Verb.AUTHOR, Verb.APPROVE, Verb.RELEASE, Verb.OPERATE}
+
+
+def test_lets_every_role_read() -> None:
+    assert all(Verb.READ in verbs for verbs in VERBS.values())
+    assert set(VERBS) == set(Role)
+
+
+@given(
+    st.frozensets(st.sampled_from(Role), max_size=4),
+    st.sampled_from(Verb),
+    st.sampled_from(["*", "repository:a", "repository:b", "channel:a"]),
+    st.sampled_from(["*", "repository:a", "repository:b", "channel:a"]),
+)
+def test_covers_a_scope_by_itself_or_by_everything(
+    roles: frozenset[Role], verb: Verb, granted: str, asked: str
+) -> None:
+    grants = [Grant(role, granted) for role in roles]
+
+    expected = granted in ("*", asked) and any(verb in VERBS[role] for role in roles)
+    assert allows(grants, verb, asked) is expected
+    assert allows(grants, verb, None) is any(verb in VERBS[role] for role in roles)
+
+
+@pytest.mark.parametrize("scope", ["*", "repository:a", "channel:web-stable", "repository:a1"])
+def test_knows_scopes(scope: str) -> None:
+    check_scope(scope)
+
+
+@pytest.mark.parametrize(
+    "scope", ["", "**", "repository:", "repository:*", "host:a", "channel:A", "repository:a\n", "a"]
+)
+def test_refuses_what_is_no_scope(scope: str) -> None:
+    with pytest.raises(InvalidScope):
+        check_scope(scope)
+
+
+# ── setting up ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_sets_up_a_team_with_an_administrator_and_one_approval() -> None:
+    house = Gatehouse()
+
+    facts = [FOLDS.vocabulary.value(event) for event in house.store.read(ALL).events]
+
+    assert facts == [
+        InstallationSetUp("main", ADMIN, False),
+        UserAdded(ADMIN, ADMIN),
+        RoleGranted(ADMIN, Role.SECURITY_ADMIN, "*", ADMIN),
+        RepositoryCreated("default", 1, False, False, ADMIN),
+    ]
+
+
+def test_sets_up_one_person_with_every_role_and_no_approval() -> None:
+    house = Gatehouse(alone=True)
+
+    assert {grant.role for grant in house.user(ADMIN).grants} == set(Role)
+    last = [FOLDS.vocabulary.value(event) for event in house.store.read(ALL).events][-1]
+    assert last == RepositoryCreated("default", 0, False, False, ADMIN)
+
+
+def test_sets_up_once(house: Gatehouse) -> None:
+    with pytest.raises(AlreadySetUp):
+        house.do(SetUp(user_id=OTHER, alone=True))
+
+
+# ── users ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_adds_users_for_administrators_alone(house: Gatehouse) -> None:
+    house.add(OTHER, Grant(Role.VIEWER), Grant(Role.VIEWER))
+
+    assert house.user(OTHER).grants == (Grant(Role.VIEWER),)
+    with pytest.raises(NotAdministrator):
+        house.do(AddUser(user_id="user_third0000", by=OTHER))
+    with pytest.raises(NotAdministrator):
+        house.do(AddUser(user_id="user_third0000", by="user_nobody000"))
+    with pytest.raises(UserExists):
+        house.add(OTHER)
+    with pytest.raises(InvalidAccess):
+        house.add("Ada Lovelace")
+
+
+@pytest.mark.parametrize("command", [GrantRole, RevokeRole])
+def test_changes_roles_of_others_only(house: Gatehouse, command: type[Any]) -> None:
+    with pytest.raises(OwnAccess):
+        house.do(command(user_id=ADMIN, by=ADMIN, grant=Grant(Role.AUTHOR)))
+    with pytest.raises(UserNotFound):
+        house.do(command(user_id="user_nobody000", by=ADMIN, grant=Grant(Role.AUTHOR)))
+
+
+def test_grants_and_revokes_a_role_once(house: Gatehouse) -> None:
+    house.add()
+    viewer = Grant(Role.VIEWER, "repository:web")
+    given_ = GrantRole(user_id=OTHER, by=ADMIN, grant=viewer)
+    taken = RevokeRole(user_id=OTHER, by=ADMIN, grant=viewer)
+
+    assert house.do(given_) == (RoleGranted(OTHER, Role.VIEWER, "repository:web", ADMIN),)
+    assert house.do(given_) == ()
+    assert house.do(taken) == (RoleRevoked(OTHER, Role.VIEWER, "repository:web", ADMIN),)
+    assert house.do(taken) == ()
+    assert house.user(OTHER).grants == ()
+
+
+def test_keeps_the_last_administrator() -> None:
+    """Of two who take the role from each other, the second has it no more."""
+    house = Gatehouse()
+    admin = Grant(Role.SECURITY_ADMIN)
+    house.add(OTHER, admin)
+
+    house.do(RevokeRole(user_id=ADMIN, by=OTHER, grant=admin))
+
+    with pytest.raises(NotAdministrator):
+        house.do(RevokeRole(user_id=OTHER, by=ADMIN, grant=admin))
+    with pytest.raises(OwnAccess):
+        house.do(RevokeRole(user_id=OTHER, by=OTHER, grant=admin))
+    with pytest.raises(OwnAccess):
+        house.do(DisableUser(user_id=OTHER, by=OTHER))
+
+
+def test_counts_an_administrator_of_a_part_as_none_of_the_whole(house: Gatehouse) -> None:
+    house.add(OTHER, Grant(Role.SECURITY_ADMIN, "repository:web"))
+
+    with pytest.raises(NotAdministrator):
+        house.do(AddUser(user_id="user_third0000", by=OTHER))
+
+
+def test_disables_and_enables(house: Gatehouse) -> None:
+    house.add(OTHER, Grant(Role.SECURITY_ADMIN))
+
+    house.do(DisableUser(user_id=OTHER, by=ADMIN, reason="left"))
+
+    assert house.user(OTHER).enabled is False
+    assert house.do(DisableUser(user_id=OTHER, by=ADMIN)) == ()
+    with pytest.raises(NotAdministrator):
+        house.do(AddUser(user_id="user_third0000", by=OTHER))
+    with pytest.raises(UserIsDisabled):
+        house.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
+    house.do(EnableUser(user_id=OTHER, by=ADMIN))
+    assert house.user(OTHER).enabled is True
+
+
+def test_erases_for_good(house: Gatehouse) -> None:
+    house.add(OTHER, Grant(Role.VIEWER))
+
+    assert house.do(EraseUser(user_id=OTHER, by=ADMIN)) == (UserErased(OTHER, ADMIN),)
+
+    row = house.user(OTHER)
+    assert (row.erased, row.enabled, row.grants) == (True, False, ())
+    assert house.do(EraseUser(user_id=OTHER, by=ADMIN)) == (), "asked again"
+    with pytest.raises(UserGone):
+        house.do(EnableUser(user_id=OTHER, by=ADMIN))
+    with pytest.raises(UserGone):
+        house.do(NotePassword(user_id=OTHER, by=OTHER))
+
+
+def test_notes_passwords_and_failures(house: Gatehouse) -> None:
+    house.add()
+
+    house.do(NotePassword(user_id=OTHER, by=OTHER))
+    house.do(NotePassword(user_id=OTHER, by=ADMIN))
+    house.do(NoteFailedSignIns(user_id=OTHER, count=3))
+
+    assert house.user(OTHER).sign_ins_failed == 3
+    assert house.do(NoteFailedSignIns(user_id="user_nobody000", count=3)) == ()
+    with pytest.raises(NotAdministrator):
+        house.do(NotePassword(user_id=ADMIN, by=OTHER))
+
+
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_makes_tokens_that_end(house: Gatehouse) -> None:
+    (fact,) = house.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=90))
+
+    assert fact == TokenCreated(ADMIN, "token00000001", ADMIN, T0 + timedelta(days=90))
+    for days in (0, 91, -1):
+        with pytest.raises(InvalidAccess):
+            house.do(CreateToken(user_id=ADMIN, token_id="token00000002", days=days))
+    with pytest.raises(InvalidAccess):
+        house.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=1))
+
+
+def test_bounds_how_many_tokens_one_has(house: Gatehouse) -> None:
+    for number in range(100):
+        house.do(CreateToken(user_id=ADMIN, token_id=f"token{number:08}", days=1))
+
+    with pytest.raises(LimitExceeded):
+        house.do(CreateToken(user_id=ADMIN, token_id="onetoomany", days=1))
+    house.do(RevokeToken(user_id=ADMIN, token_id="token00000000", by=ADMIN))
+    house.do(CreateToken(user_id=ADMIN, token_id="onemore00", days=1))
+
+
+def test_revokes_for_owner_and_administrators(house: Gatehouse) -> None:
+    house.add()
+    house.add("user_third0000")
+    house.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
+    revoke = RevokeToken(user_id=OTHER, token_id="token00000001", by="user_third0000")
+
+    with pytest.raises(NotOwner):
+        house.do(revoke)
+    with pytest.raises(TokenNotFound):
+        house.do(RevokeToken(user_id=OTHER, token_id="nothing000", by=OTHER))
+    house.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=ADMIN))
+
+    token: ApiToken = house.row(token_key("token00000001"), ApiToken)
+    assert token.revoked_at == T0
+    assert house.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=OTHER)) == ()
+
+
+def test_folds_back_to_the_same_rows() -> None:
+    house = Gatehouse()
+    house.add(OTHER, *(Grant(role, "repository:web") for role in Role))
+    house.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
+    house.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=OTHER))
+    house.do(DisableUser(user_id=OTHER, by=ADMIN))
+    house.do(EraseUser(user_id=OTHER, by=ADMIN))
+
+    assert differences(house.store, FOLDS) == []
