@@ -1,0 +1,95 @@
+"""A rollout of as many hosts as one may have: the plan is real, the orders go through the lane."""
+
+from __future__ import annotations
+
+from tests.browser.quay import PEOPLE, Quay
+from tidegate.control.lanes import PACK_MAX
+from tidegate.control.promotion import operator_authority
+from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.channels.promotion import Promoted, PromoteRelease, promote_release
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.planner import Plan, PlannedWave, frozen, opened_waves
+from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
+from tidegate.kernel import codec
+from tidegate.kernel.model import Meta
+
+SHARES = (0.01, 0.09, 0.3, 0.6)  # of the hosts, per wave
+
+
+def launch(quay: Quay, hosts: int, *, ordered: int) -> str:
+    """Open a rollout of so many hosts, of which so many have their order; its id.
+
+    The fleet itself is not enrolled: the plan is what a rollout goes by.
+    """
+    quay.publish("v1", {"run": "exec web\n"})
+    quay.channel("sea")
+    waves, start = [], 0
+    for number, share in enumerate(SHARES):
+        names = tuple(f"ship-{n:06}" for n in range(start, start + int(hosts * share)))
+        waves.append(PlannedWave(name=f"wave-{number}", hosts=names, soak_seconds=600))
+        start += len(names)
+    plan = Plan(
+        channel="sea",
+        package="default/web",
+        selector="channel=sea",
+        policy=ChannelPolicy(),
+        waves=tuple(waves),
+    )
+    rollout_id = _promoted(quay, plan)
+    _order(quay, rollout_id, plan, ordered)
+    return rollout_id
+
+
+def _promoted(quay: Quay, plan: Plan) -> str:
+    installation = quay.installation
+    body, digest = frozen(plan)
+    installation.blobs.put(body)
+    known = installation.find(known_key("web.1"), KnownRelease)
+    fleet = installation.find(fleet_key(), Fleet)
+    channel = installation.find(channel_key("sea"), Channel)
+    assert known is not None
+    assert fleet is not None
+    assert channel is not None
+    grace = PEOPLE["grace"][0]
+    command = PromoteRelease(
+        channel="sea",
+        release_id="web.1",
+        digest=known.row.digest,
+        authority=operator_authority("sea", "web.1", installation.clock()),
+        command_id="a-large-promotion",
+        by=grace,
+        plan_digest=digest,
+        waves=opened_waves(plan),
+        fleet_version=fleet.version,
+    )
+    outcome = installation.execute(promote_release, command, meta=Meta(actor=grace))
+    rollout_id = codec.decode(outcome.answer, Promoted).rollout_id
+    assert rollout_id is not None
+    return rollout_id
+
+
+def _order(quay: Quay, rollout_id: str, plan: Plan, ordered: int) -> None:
+    """Orders for the first hosts of the plan that are in its first wave."""
+    installation = quay.installation
+    target = installation.sights.tally(rollout_id).row.target_closure
+    names = [(0, name) for name in plan.waves[0].hosts][:ordered]
+    for start in range(0, len(names), PACK_MAX):
+        reports = [
+            (
+                reserve_dispatch,
+                ReserveDispatch(
+                    rollout_id=rollout_id,
+                    host_id=name,
+                    target_closure=target,
+                    wave=wave,
+                    policy=plan.host_policy(wave),
+                ),
+                Meta(actor="dispatcher"),
+            )
+            for wave, name in names[start : start + PACK_MAX]
+        ]
+        for future in installation.lanes.record_all(rollout_id, reports):
+            future.result(60)
+    installation.nudge()

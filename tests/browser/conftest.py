@@ -1,0 +1,65 @@
+"""One Chromium for the session, a served quay per test, and pictures of what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.gallery import launched
+from tests.browser.quay import PASSWORD, Quay, moored
+from tests.servers.npm import TOOLS
+
+PICTURES = TOOLS / "screenshots"
+SECONDS_MAX = 10_000  # milliseconds that a page is given to show something
+
+Picture = Callable[[Page, str], None]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture
+def quay(tmp_path: Path) -> Iterator[Quay]:
+    with moored(tmp_path / "data") as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A fresh browser in which a script error or a breach of the policy fails the test."""
+    context = chromium.new_context(viewport={"width": 1440, "height": 900})
+    found = context.new_page()
+    found.set_default_timeout(SECONDS_MAX)
+    faults: list[str] = []
+    found.on("pageerror", lambda error: faults.append(str(error)))
+    found.on("console", lambda said: faults.append(said.text) if "Policy" in said.text else None)
+    yield found
+    context.close()
+    assert faults == []
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest) -> Picture:
+    """Keeps a picture of a page, as output of the test."""
+
+    def take(page: Page, name: str) -> None:
+        folder = PICTURES / request.node.name.split("[")[0].removeprefix("test_")
+        folder.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+    return take
+
+
+def sign_in(page: Page, quay: Quay, login: str, path: str = "/") -> None:
+    """Come to a page as somebody who has to say first who they are."""
+    page.goto(quay.url + path)
+    page.fill("[name=login]", login)
+    page.fill("[name=password]", PASSWORD)
+    page.click("button.first")
+    page.wait_for_selector("h1")

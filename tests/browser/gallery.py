@@ -1,0 +1,86 @@
+"""Draws every screen from made-up views, light and dark, wide and narrow.
+
+`python -m tests.browser.gallery` draws all of them, names behind it only these. The pictures lie
+in `.tools/screenshots`; they are for looking, not for comparing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, Page, Route, sync_playwright
+
+from tests.browser import chromium, samples
+from tests.servers.npm import TOOLS
+from tidegate.api.app import CSP
+from tidegate.api.dashboard.rendering import fingerprint, render, static_files
+
+OUT = TOOLS / "screenshots" / "gallery"
+WIDTHS = {"wide": 1440, "narrow": 390}
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A headless Chromium."""
+    found = chromium.browser()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=found.program, env={**found.environment}, args=list(chromium.ARGUMENTS)
+        )
+        yield browser
+        browser.close()
+
+
+def answer(route: Route) -> None:
+    """Serve a static file, a grid of made-up bytes, or a screen by its name."""
+    path = urlsplit(route.request.url).path
+    start = f"/static/{fingerprint()}/"
+    if path.startswith(start):
+        media, content = static_files()[path.removeprefix(start)]
+        route.fulfill(body=content, content_type=media)
+    elif path.endswith("/grid"):
+        counts = (248, 3, 7, 9, 33)
+        order = (4, 3, 2, 1, 0)
+        content = b"".join(bytes([code]) * counts[code] for code in order)
+        route.fulfill(body=content, content_type="application/octet-stream")
+    elif path[1:] in samples.SCREENS:
+        template, _, view = samples.SCREENS[path[1:]]
+        page = render(template, samples.frame(path[1:]), view)
+        headers = {"content-security-policy": CSP.decode()}
+        route.fulfill(body=page, content_type="text/html; charset=utf-8", headers=headers)
+    else:
+        route.fulfill(status=404, body="")
+
+
+def draw(page: Page, name: str, width: str, scheme: str) -> Path:
+    page.goto(f"http://tidegate.test/{name}")
+    page.wait_for_timeout(150)
+    path = OUT / f"{name}-{width}-{scheme}.png"
+    page.screenshot(path=path, full_page=True)
+    return path
+
+
+def main(names: list[str]) -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    with launched() as browser:
+        for width, pixels in WIDTHS.items():
+            for scheme in ("light", "dark"):
+                context = browser.new_context(
+                    viewport={"width": pixels, "height": 900},
+                    color_scheme=scheme,
+                )
+                page = context.new_page()
+                page.on("console", lambda message: print(message.type, message.text))
+                page.on("pageerror", lambda error: print("error", error))
+                page.route("**/*", answer)
+                for name in names or samples.SCREENS:
+                    draw(page, name, width, scheme)
+                context.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

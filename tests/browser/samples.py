@@ -1,0 +1,1018 @@
+"""Made-up views of every screen, so that the looks can be judged without a server."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+
+from tidegate.api.dashboard import words
+from tidegate.api.dashboard.graph import laid_out
+from tidegate.api.dashboard.parts import (
+    Chip,
+    Fault,
+    Field,
+    Frame,
+    Option,
+    Place,
+    Told,
+    Verb,
+    bar,
+    navigation,
+)
+from tidegate.api.dashboard.views import (
+    ChannelLine,
+    ChannelPage,
+    Channels,
+    DiffLine,
+    Door,
+    DriftLine,
+    EventLine,
+    Events,
+    EvidenceLine,
+    FileDiff,
+    Finding,
+    GateLine,
+    HostLine,
+    HostPage,
+    HostRow,
+    Hosts,
+    Legend,
+    Lost,
+    Outbox,
+    OutboxLine,
+    Overview,
+    Passage,
+    PlannedWave,
+    PlanPage,
+    ProbeLine,
+    Quarantine,
+    Releases,
+    RevisionLine,
+    RevisionPage,
+    RolloutLine,
+    RolloutPage,
+    Rollouts,
+    Settings,
+    Simulated,
+    Step,
+    Tile,
+    TokenLine,
+    Trouble,
+    UserLine,
+    Waiting,
+    WaveView,
+)
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.outbox.rows import State
+from tidegate.domain.rollouts.states import RolloutState
+
+NOW = datetime.now(UTC)
+
+
+def before(**spans: float) -> datetime:
+    return NOW - timedelta(**spans)
+
+
+HOSTS = words.HOSTS
+ROLLOUTS = words.ROLLOUTS
+
+
+def _parts(**counts: int) -> list[tuple[str, str, int]]:
+    chips = {str(state).lower(): chip for state, chip in HOSTS.items()}
+    return [(chips[name].tone, chips[name].word, count) for name, count in counts.items()]
+
+
+WAVES: tuple[tuple[list[tuple[str, str, int]], int, str], ...] = (
+    ([*_parts(converged=12)], 12, "canary"),
+    ([*_parts(converged=21, soaking=9, activating=7, pending=3)], 60, "ten-percent"),
+    ([], 120, "half"),
+    ([], 108, "rest"),
+)
+OPEN = RolloutLine(
+    rollout_id="web-stable@web.7",
+    channel="web-stable",
+    target_ref="web.7",
+    state=ROLLOUTS[RolloutState.ACTIVE],
+    also=(),
+    opened_at=before(minutes=18),
+    bar=bar(*(wave[0] for wave in WAVES), of=[wave[1] for wave in WAVES]),
+    summary="33 of 300 hosts settled, wave 1 of 4",
+    hosts=300,
+    settled=33,
+    failed=0,
+    wave_name="ten-percent",
+    wave_number=1,
+    wave_count=4,
+    waits="soak of wave 1",
+)
+REVERTED = RolloutLine(
+    rollout_id="api-canary@api.12",
+    channel="api-canary",
+    target_ref="api.12",
+    state=ROLLOUTS[RolloutState.REVERTED],
+    also=(words.HALTED,),
+    opened_at=before(hours=2),
+    bar=bar(_parts(converged=3, reverted=2), [], of=[8, 40]),
+    summary="3 of 48 hosts settled",
+    hosts=48,
+    settled=3,
+    failed=2,
+    wave_name="canary",
+    wave_number=0,
+    wave_count=2,
+    waits="clearance by an operator",
+)
+PAUSED = RolloutLine(
+    rollout_id="edge-eu@edge.3~2",
+    channel="edge-eu",
+    target_ref="edge.3",
+    state=ROLLOUTS[RolloutState.CONVERGING],
+    also=(words.PAUSED,),
+    opened_at=before(hours=5),
+    bar=bar(_parts(converged=40), _parts(converged=180, deferred=20), [], of=[40, 200, 160]),
+    summary="240 of 400 hosts settled",
+    hosts=400,
+    settled=240,
+    failed=0,
+    wave_name="region",
+    wave_number=1,
+    wave_count=3,
+)
+WAITING = (
+    Waiting(
+        name="default.web.main",
+        package="web",
+        number=8,
+        by="Ada Lovelace",
+        at=before(minutes=34),
+        approvals=0,
+        quorum=1,
+    ),
+    Waiting(
+        name="default.edge.eu-tuning",
+        package="edge",
+        number=4,
+        by="you",
+        at=before(hours=3),
+        approvals=1,
+        quorum=2,
+        why="you proposed it",
+    ),
+)
+QUARANTINE = (
+    Quarantine(
+        channel="api-canary",
+        closure_hash="sha256:9f2c41b7d5e60a8812",
+        release="api.12",
+        at=before(minutes=52),
+        host_id="api-03",
+        rollout_id="api-canary@api.12",
+        reason="api-03 went back: probe http failed for 120 s",
+    ),
+)
+
+
+def told(icon: str, tone: str, title: str, sub: str = "", *, ago: float, position: int) -> Told:
+    return Told(icon, tone, title, sub, before(minutes=ago), position)
+
+
+OUTBOX = (
+    OutboxLine(
+        id="RELEASE#web-stable/OUTBOX#webhook:deploys#web.7",
+        scope="web-stable",
+        operation="webhook:deploys",
+        release="web.7",
+        state=words.OUTBOX[State.PENDING],
+        attempts=4,
+        next_at=NOW + timedelta(seconds=42),
+        updated_at=before(minutes=1),
+        error="connection refused",
+        key="web-stable/webhook:deploys/web.7/3",
+        redrive=None,
+    ),
+    OutboxLine(
+        id="RELEASE#api-canary/OUTBOX#pager#api.12",
+        scope="api-canary",
+        operation="webhook:pager",
+        release="api.12",
+        state=words.OUTBOX[State.DEAD],
+        attempts=12,
+        next_at=None,
+        updated_at=before(minutes=50),
+        error="answered 503",
+        key="api-canary/pager/api.12/2",
+        redrive=Verb(
+            id="redrive-1",
+            label="Redrive",
+            icon="retry",
+            action="/outbox/redrive",
+            title="Try it again?",
+            text="Its attempts are forgiven, and the worker takes it up at once.",
+            fields=(
+                Field(name="id", kind="hidden", value="x"),
+                Field(name="reason", label="Reason", kind="long", required=True),
+            ),
+        ),
+    ),
+)
+OVERVIEW = Overview(
+    tiles=(
+        Tile(
+            label="Open rollouts",
+            figure=3,
+            icon="rollouts",
+            tone="info",
+            href="/rollouts",
+            note="1 halted, 1 paused",
+        ),
+        Tile(
+            label="Waiting approvals",
+            figure=2,
+            icon="clock",
+            tone="warn",
+            href="/releases?tab=waiting",
+            note="oldest 3 h",
+        ),
+        Tile(label="Failed hosts", figure=2, icon="cross", tone="bad", href="/rollouts"),
+        Tile(label="Silent hosts", figure=0, icon="silent", tone="warn", href="/hosts"),
+        Tile(label="Quarantined", figure=1, icon="ban", tone="bad", href="/channels"),
+        Tile(
+            label="Outbox backlog",
+            figure=2,
+            icon="outbox",
+            tone="warn",
+            href="/outbox",
+            note="1 dead letter",
+        ),
+    ),
+    rollouts=(OPEN, REVERTED, PAUSED),
+    waiting=WAITING,
+    troubles=(
+        Trouble(
+            host_id="api-03",
+            chip=HOSTS[HostState.REVERTED],
+            text="probe http failed for 120 s; went back to api.11",
+            at=before(minutes=52),
+            href="/hosts/api-03",
+        ),
+        Trouble(
+            host_id="api-05",
+            chip=HOSTS[HostState.FAILED],
+            text="activation exited with 1",
+            at=before(minutes=54),
+            href="/hosts/api-05",
+        ),
+        Trouble(
+            host_id="edge-eu-114",
+            chip=words.SILENT,
+            text="nothing heard since 13:22 UTC",
+            at=before(minutes=43),
+            href="/hosts/edge-eu-114",
+        ),
+    ),
+    quarantine=QUARANTINE,
+    outbox=OUTBOX,
+    news=(
+        told("wave", "info", "Wave 1 of web-stable@web.7 began", ago=4, position=48211),
+        told(
+            "pause",
+            "warn",
+            "edge-eu@edge.3~2 was paused",
+            "by Grace Hopper",
+            ago=31,
+            position=48102,
+        ),
+        told("undo", "back", "api-canary@api.12 is Reverted", ago=52, position=47711),
+        told("check", "good", "web revision 7 was published", ago=58, position=47640),
+    ),
+)
+
+REASON = Field(
+    name="reason", label="Reason", kind="long", required=True, placeholder="Why, for the log"
+)
+
+
+def verbs(why_clear: str = "it is not halted") -> tuple[Verb, ...]:
+    return (
+        Verb(
+            id="pause",
+            label="Pause",
+            icon="pause",
+            action="/rollouts/x/pause",
+            title="Pause web-stable@web.7?",
+            text="Hosts on their way finish; no further order goes out.",
+            fields=(REASON,),
+        ),
+        Verb(
+            id="resume",
+            label="Resume",
+            icon="play",
+            action="/r",
+            title="",
+            why="It is not paused.",
+        ),
+        Verb(
+            id="clear",
+            label="Clear",
+            icon="check",
+            action="/r",
+            title="Clear the halted rollout",
+            why=why_clear,
+            first=True,
+            fields=(
+                Field(
+                    name="mode",
+                    label="How",
+                    kind="choice",
+                    value="resume",
+                    options=(
+                        Option("resume", "Resume", "Try failed and reverted hosts again."),
+                        Option("waive", "Waive", "Failed hosts leave the count."),
+                        Option("abandon", "Abandon", "End it without a successor."),
+                    ),
+                ),
+                REASON,
+            ),
+        ),
+        Verb(
+            id="abort",
+            label="Abort",
+            icon="stop",
+            action="/r",
+            title="Abort?",
+            danger=True,
+            fields=(REASON,),
+        ),
+    )
+
+
+def rollout_page() -> RolloutPage:
+    statuses = (
+        Chip("check", "good", "done"),
+        Chip("hourglass", "soak", "soaking"),
+        Chip("ring", "idle", "waits for wave 1"),
+        Chip("ring", "idle", "waits for wave 2"),
+    )
+    return RolloutPage(
+        rollout_id="web-stable@web.7",
+        display_name="Faster checkout",
+        channel="web-stable",
+        target_ref="web.7",
+        target_closure="sha256:5c1e99d0b1a24f7c88e2",
+        previous_ref="web.6",
+        state=ROLLOUTS[RolloutState.ACTIVE],
+        also=(),
+        opened_at=before(minutes=18),
+        opened_by="Grace Hopper",
+        on_failure="rollback-and-halt",
+        hosts=300,
+        settled=33,
+        waves=tuple(
+            WaveView(
+                name=name,
+                number=number,
+                phase=("done", "current", "waiting", "waiting")[number],
+                hosts=hosts,
+                settled=(12, 21, 0, 0)[number],
+                bar=bar(parts, of=[hosts]),
+                status=statuses[number],
+                soak_seconds=(900, 600, 600, 0)[number],
+                failures_max=(0, 1, 2, 2)[number],
+                soaking=(0, 9, 0, 0)[number],
+            )
+            for number, (parts, hosts, name) in enumerate(WAVES)
+        ),
+        gates=(
+            GateLine(gate="halted", passed=True, reason="no host failed"),
+            GateLine(gate="freeze", passed=True, reason="no freeze"),
+            GateLine(gate="quarantine", passed=True, reason=""),
+            GateLine(gate="channel-edges", passed=True, reason=""),
+            GateLine(
+                gate="wave-promotion",
+                passed=False,
+                reason="wave 1 has 39 hosts that are not settled; its last soak ends at 14:11 UTC",
+                hosts=228,
+            ),
+            GateLine(
+                gate="disruption-budget",
+                passed=False,
+                reason="budget zone-a: 10 of 10 slots are taken",
+                hosts=14,
+            ),
+            GateLine(gate="host-silent", passed=True, reason=""),
+        ),
+        verdict="Wave 1 soaks; the next one goes when every host of it has settled.",
+        verdict_tone="warn",
+        legend=tuple(
+            Legend(name, chip, count)
+            for (name, chip), count in zip(words.GRID, (248, 3, 7, 9, 33, 0, 0, 0, 0), strict=True)
+        ),
+        troubled=(
+            HostLine(
+                host_id="web-117",
+                state=HOSTS[HostState.SOAKING],
+                wave="1 · ten-percent",
+                text="probe http fails since 20 s",
+                at=before(seconds=20),
+            ),
+        ),
+        timeline=(
+            told(
+                "wave",
+                "info",
+                "Wave 1 began",
+                "12 of 12 hosts of wave 0 settled",
+                ago=4,
+                position=48211,
+            ),
+            told(
+                "pause",
+                "warn",
+                "Gate disruption-budget blocks",
+                "zone-a: 10 of 10 taken",
+                ago=9,
+                position=48180,
+            ),
+            told("play", "info", "Opening → Active", ago=17, position=48051),
+            told(
+                "rollouts",
+                "info",
+                "Opened by Grace Hopper",
+                "4 waves, 300 hosts",
+                ago=18,
+                position=48040,
+            ),
+        ),
+        verbs=verbs("It is not halted: nothing is to be cleared."),
+        attempt=1,
+        late=2,
+        plan_digest="sha256:77aa01f3c9bb2d4471",
+        current_wave=1,
+        version=48211,
+    )
+
+
+def channels() -> Channels:
+    lines = (
+        ("web-canary", "web", "web.7", RolloutState.TERMINAL, (), "", "8 hosts"),
+        ("web-stable", "web", "web.7", RolloutState.ACTIVE, (), "", "300 hosts"),
+        ("web-eu", "web", "web.6", None, (words.HELD,), "web-stable: web.7", "120 hosts"),
+        ("api-canary", "api", "api.12", RolloutState.REVERTED, (words.HALTED,), "", "48 hosts"),
+        ("api-stable", "api", "api.11", RolloutState.TERMINAL, (), "api.12", "400 hosts"),
+        ("edge-eu", "edge", "", None, (), "", "0 hosts"),
+    )  # fmt: skip
+    edges = (
+        ("web-canary", "web-stable", ""),
+        ("web-stable", "web-eu", "web.7 is Active"),
+        ("api-canary", "api-stable", "api.12 is Reverted"),
+    )
+    states = {
+        name: (ROLLOUTS[s] if s else Chip("ring", "none", "No rollout"))
+        for name, _, _, s, *_ in lines
+    }
+    return laid_out(
+        tuple(
+            ChannelLine(
+                channel=name,
+                package=package,
+                release=release,
+                confidence=words.confidence("high") if release else None,
+                state=states[name],
+                also=also,
+                rollout_id="",
+                selector="env=prod",
+                waits=waits,
+                updated_at=before(hours=2),
+            )
+            for name, package, release, _, also, waits, _ in lines
+        ),
+        edges,
+        {name: hosts for name, *_, hosts in lines},
+    )
+
+
+CHANNEL = ChannelPage(
+    channel="web-stable",
+    package="web",
+    selector="env=prod,role=web",
+    state=ROLLOUTS[RolloutState.ACTIVE],
+    also=(),
+    release="web.7",
+    release_name="default.web.v7",
+    digest="sha256:5c1e99d0b1a24f7c88e2",
+    previous="web.6",
+    since=before(minutes=18),
+    confidence=words.confidence("high"),
+    reasons="operator_command_authority",
+    evidence=(
+        EvidenceLine(
+            kind="operator_command",
+            source="release-control-plane",
+            ref="operator://deploy/web-stable/web.7",
+            digest="",
+            at="2026-11-16T13:47:02Z",
+        ),
+    ),
+    version=6,
+    waits=(GateLine(gate="wave-promotion", passed=False, reason="wave 1 is not settled"),),
+    rollouts=(OPEN,),
+    waves=("canary: 12 hosts, soak 15 min", "ten-percent: 20 %, soak 10 min", "half: 50 %", "rest"),
+    edges=("web-canary",),
+    on_failure="rollback-and-halt",
+    history=(
+        Step(
+            release="web.7",
+            previous="web.6",
+            event="promoted",
+            by="Grace Hopper",
+            at=before(minutes=18),
+            reason="",
+            chip=Chip("arrow", "info", "Promoted"),
+        ),
+        Step(
+            release="web.6",
+            previous="web.5",
+            event="promoted",
+            by="Grace Hopper",
+            at=before(days=6),
+            reason="rollback of web.5",
+            chip=Chip("arrow", "info", "Promoted"),
+        ),
+    ),
+    quarantine=QUARANTINE,
+    verbs=(
+        Verb(
+            id="promote",
+            label="Promote",
+            icon="arrow",
+            action="/x",
+            title="Promote to web-stable",
+            first=True,
+            fields=(
+                Field(
+                    name="release",
+                    label="Release",
+                    kind="select",
+                    options=(
+                        Option("web.8", "web.8 · published 2 h ago"),
+                        Option("web.7", "web.7"),
+                    ),
+                ),
+                REASON,
+            ),
+        ),
+        Verb(
+            id="hold",
+            label="Hold",
+            icon="lock",
+            action="/x",
+            title="Hold web-stable?",
+            fields=(REASON,),
+        ),
+    ),
+)
+REVISIONS = tuple(
+    RevisionLine(
+        name=name,
+        package=package,
+        repository="default",
+        workspace=workspace,
+        lifecycle=words.lifecycle(state),
+        number=number,
+        by=by,
+        at=before(hours=hours),
+        files=files,
+        bytes=files * 1733,
+        digest=f"sha256:{name.encode().hex()}0011",
+    )
+    for name, package, workspace, state, number, by, hours, files in (
+        ("default.web.main", "web", "main", "Proposed", 0, "Ada Lovelace", 0.6, 14),
+        ("default.web.v7", "web", "v7", "Published", 7, "Ada Lovelace", 1, 14),
+        ("default.edge.eu-tuning", "edge", "eu-tuning", "Draft", 0, "Grace Hopper", 3, 5),
+        ("default.api.v11", "api", "v11", "DeletionProposed", 11, "Alan Turing", 70, 33),
+    )
+)
+RELEASE_TABS = (
+    Option("waiting", "Waiting for approval", "2"),
+    Option("published", "Published"),
+    Option("drafts", "Drafts"),
+    Option("all", "All"),
+)
+REVISION = RevisionPage(
+    line=REVISIONS[0],
+    against="revision 7",
+    files=(
+        FileDiff(
+            path="service.toml",
+            change=Chip("pencil", "info", "Changed"),
+            added=3,
+            removed=2,
+            lines=(
+                DiffLine("hunk", "", "", "@@ −12,6 +12,7 @@"),
+                DiffLine("same", "12", "12", "[server]"),
+                DiffLine("same", "13", "13", 'listen = "127.0.0.1:8080"'),
+                DiffLine("del", "14", "", "workers = 4"),
+                DiffLine("del", "15", "", "timeout_seconds = 30"),
+                DiffLine("add", "", "14", "workers = 8"),
+                DiffLine("add", "", "15", "timeout_seconds = 20"),
+                DiffLine("add", "", "16", "keep_alive_seconds = 75"),
+                DiffLine("same", "16", "17", ""),
+                DiffLine("same", "17", "18", "[checkout]"),
+            ),
+        ),
+        FileDiff(
+            path="bin/web",
+            change=Chip("pencil", "info", "Changed"),
+            added=0,
+            removed=0,
+            lines=(),
+            note="Binary: 8.1 MiB → 8.3 MiB",
+        ),
+        FileDiff(
+            path="probes/http.json",
+            change=Chip("plus", "good", "Added"),
+            added=2,
+            removed=0,
+            lines=(
+                DiffLine("hunk", "", "", "@@ −0,0 +1,2 @@"),
+                DiffLine("add", "", "1", '{"kind": "http", "path": "/livez",'),
+                DiffLine("add", "", "2", ' "mode": "enforce"}'),
+            ),
+        ),
+    ),
+    added=5,
+    removed=2,
+    cut=0,
+    created_by="Ada Lovelace",
+    proposed_by="Ada Lovelace",
+    published_by="",
+    self_approved=False,
+    editors="Ada Lovelace, Alan Turing",
+    approvals=(),
+    quorum=1,
+    gates=(),
+    tasks=("init", "push"),
+    version=48190,
+    verbs=(
+        Verb(
+            id="approve",
+            label="Approve",
+            icon="check",
+            action="/x",
+            title="Approve web?",
+            first=True,
+            text="You approve the content 5c1e99d0b1a2. It becomes revision 8, immutable.",
+            fields=(Field(name="remark", label="Remark", kind="long"),),
+        ),
+        Verb(
+            id="reject",
+            label="Reject",
+            icon="cross",
+            action="/x",
+            title="Reject?",
+            danger=True,
+            fields=(REASON,),
+        ),
+    ),
+    history=(
+        told("clock", "warn", "Proposed by Ada Lovelace", ago=34, position=48190),
+        told("file", "info", "Content replaced", "14 files, 24.3 KiB", ago=40, position=48166),
+        told("pencil", "idle", "Drafted by Ada Lovelace", ago=95, position=47902),
+    ),
+    pinned=("web-stable",),
+)
+PLAN = PlanPage(
+    channels=(Option("web-stable", "web-stable"), Option("api-canary", "api-canary")),
+    channel="web-stable",
+    releases=(Option("web.8", "web.8"), Option("web.7", "web.7")),
+    release="web.8",
+    failing=1,
+    seed=7,
+    waves=tuple(
+        PlannedWave(
+            number=number,
+            name=name,
+            hosts=hosts,
+            soak=("15 min", "10 min", "10 min", "none")[number],
+            failures_max=(0, 1, 2, 2)[number],
+            sample=(f"web-{number}01", f"web-{number}02", f"web-{number}03"),
+            bar=bar([("info", "hosts", hosts)], of=[120]),
+        )
+        for number, (_, hosts, name) in enumerate(WAVES)
+    ),
+    unstaged=0,
+    hosts=300,
+    findings=(
+        Finding(
+            chip=Chip("warning", "warn", "It supersedes an open rollout"),
+            text="web-stable@web.7 is Active with 33 of 300 hosts settled.",
+        ),
+    ),
+    simulated=Simulated(
+        end=ROLLOUTS[RolloutState.REVERTED],
+        lasted="31 min",
+        events=412,
+        converged=31,
+        failed=0,
+        reverted=1,
+        times=tuple(range(0, 1900, 60)),
+        settled=tuple(min(31, n) for n in range(32)),
+        in_flight=tuple(max(0, 12 - abs(n - 12)) for n in range(32)),
+        bad=tuple(0 if n < 26 else 1 for n in range(32)),
+        said=(
+            Told("undo", "back", "Reverted", "web-117 went back", NOW, 1860),
+            Told("wave", "info", "Wave 1 began", "", NOW, 960),
+            Told("rollouts", "info", "Opened", "4 waves, 300 hosts", NOW, 0),
+        ),
+    ),
+)
+HOST_ROWS = tuple(
+    HostRow(
+        host_id=f"web-{number:03}",
+        status=words.SILENT if number == 4 else words.HOST_STATUS["enrolled"],
+        labels=("env=prod", "role=web", f"zone={'abc'[number % 3]}"),
+        seen_at=before(seconds=11 * number),
+        agent="0.1.0",
+        runs="5c1e99d0b1a2",
+        busy="web-stable@web.7" if number in (2, 5) else "",
+    )
+    for number in range(1, 15)
+)
+HOST = HostPage(
+    row=HOST_ROWS[1],
+    enrolled_at=before(days=40),
+    public_key="7d0a" * 16,
+    silent_since=None,
+    closures=(Option("sha256:5c1e99d0b1a2", "web-stable"),),
+    passages=(
+        Passage(
+            rollout_id="web-stable@web.7",
+            state=HOSTS[HostState.SOAKING],
+            wave="1 · ten-percent",
+            text="soaks until 14:11 UTC",
+            at=before(minutes=4),
+            attempt=1,
+        ),
+        Passage(
+            rollout_id="web-stable@web.6",
+            state=HOSTS[HostState.CONVERGED],
+            wave="2 · half",
+            text="",
+            at=before(days=6),
+            attempt=2,
+        ),
+    ),
+    probes=(
+        ProbeLine(
+            name="http",
+            mode="enforce",
+            chip=Chip("check", "good", "Pass"),
+            text="",
+            at=before(seconds=20),
+        ),
+        ProbeLine(
+            name="disk",
+            mode="observe",
+            chip=Chip("cross", "bad", "Fail"),
+            text="91 % full",
+            at=before(seconds=22),
+        ),
+    ),
+    gates=(),
+    verbs=(
+        Verb(
+            id="revoke",
+            label="Revoke key",
+            icon="key",
+            action="/x",
+            title="Revoke?",
+            danger=True,
+            fields=(REASON,),
+        ),
+    ),
+)
+EVENTS = Events(
+    events=tuple(
+        EventLine(
+            position=48211 - number,
+            at=before(seconds=17 * number),
+            type=kind,
+            kind="rollout_event",
+            icon=icon,
+            tone=tone,
+            told=text,
+            actor="user_grace",
+            tags=("rollout_id:web-stable@web.7", "host_id:web-117"),
+            body='{\n  "rollout_id": "web-stable@web.7",\n  "from_wave": 0,\n  "to_wave": 1\n}',
+            request="9f12ab",
+            open=number == 1,
+        )
+        for number, (kind, icon, tone, text) in enumerate(
+            (
+                ("WaveAdvanced", "wave", "info", "wave 0 → 1 of web-stable@web.7"),
+                ("HostStateChanged", "check", "good", "web-117: Soaking → Converged"),
+                ("Converged", "check", "good", "web-117 runs 5c1e99d0b1a2"),
+                ("ProbeResult", "eye", "info", "web-117: http passes"),
+                ("RevisionProposed", "clock", "warn", "web proposed by Ada Lovelace"),
+                ("GateChanged", "pause", "warn", "disruption-budget blocks web-stable@web.7"),
+            )
+        )
+    ),
+    types=("Converged", "GateChanged", "WaveAdvanced"),
+    type="",
+    tag="",
+    at=48211,
+    head=48211,
+    following=True,
+    older=48205,
+    newer=0,
+    times=tuple(int(before(minutes=120 - 4 * n).timestamp()) for n in range(31)),
+    positions=tuple(int(1600 * n * (0.5 + n / 62)) for n in range(31)),
+    at_time=before(seconds=3),
+)
+OUTBOX_PAGE = Outbox(
+    tab="open",
+    tabs=(
+        Option("open", "Pending and dead", "2"),
+        Option("done", "Done"),
+        Option("other", "Superseded or cancelled"),
+    ),
+    intents=OUTBOX,
+    drifts=(
+        DriftLine(
+            scope="web-stable",
+            subject="webhook:deploys",
+            chip=Chip("warning", "warn", "Open"),
+            finding="the receiver reports web.6",
+            at=before(minutes=12),
+        ),
+    ),
+    oldest=before(minutes=52),
+)
+SETTINGS = Settings(
+    me="user_grace",
+    users=(
+        UserLine(
+            user_id="user_ada",
+            name="Ada Lovelace",
+            chip=Chip("check", "good", "Enabled"),
+            grants=("author", "viewer"),
+            tokens=1,
+            added_at=before(days=80),
+            verbs=(
+                Verb(id="grant-1", label="Grant", icon="plus", action="/x", title="Grant a role"),
+            ),
+        ),
+        UserLine(
+            user_id="user_grace",
+            name="Grace Hopper",
+            chip=Chip("check", "good", "Enabled"),
+            grants=("release-manager", "fleet-operator", "approver on repository:default"),
+            tokens=2,
+            added_at=before(days=90),
+        ),
+        UserLine(
+            user_id="user_gone",
+            name="(erased)",
+            chip=Chip("trash", "gone", "Erased"),
+            grants=(),
+            tokens=0,
+            added_at=before(days=200),
+        ),
+    ),
+    tokens=(
+        TokenLine(
+            token_id="a1b2c3d4e5",
+            owner="user_grace",
+            chip=Chip("check", "good", "Valid"),
+            created_at=before(days=3),
+            expires_at=NOW + timedelta(days=27),
+            grants="whatever you may",
+        ),
+    ),
+    repositories=(Option("default", "default", "1 approval by somebody else"),),
+    verbs=(
+        Verb(
+            id="token",
+            label="New token",
+            icon="key",
+            action="/x",
+            title="New API token",
+            first=True,
+        ),
+    ),
+    secret="tg_a1b2c3d4e5_3f9a2c77d0e14b8c95aa",
+    facts=(
+        Option("0.1.0", "Version"),
+        Option("SQLite", "Log"),
+        Option("4be1…", "Log id"),
+    ),
+)
+DOOR = Door(
+    action="/signin",
+    fields=(
+        Field(name="login", label="Sign-in name", required=True, completes="username"),
+        Field(
+            name="password",
+            label="Password",
+            kind="password",
+            required=True,
+            completes="current-password",
+        ),
+    ),
+    label="Sign in",
+    fault=Fault("That did not work", "The name or the password is wrong.", "wrong_credentials"),
+)
+SETUP = Door(
+    action="/setup",
+    note="This is the first start. The server printed a one-time code where it was started.",
+    fields=(
+        Field(name="code", label="One-time code", required=True),
+        Field(name="login", label="Sign-in name", required=True),
+        Field(name="name", label="Your name", required=True),
+        Field(
+            name="password",
+            label="Password",
+            kind="password",
+            required=True,
+            hint="At least 12 characters.",
+        ),
+        Field(
+            name="alone",
+            label="Approval",
+            kind="choice",
+            value="false",
+            options=(
+                Option("false", "A team", "Another person approves what somebody proposes."),
+                Option("true", "I work alone", "Publications say self_approved."),
+            ),
+        ),
+    ),
+    label="Set up Tidegate",
+)
+LOST = Lost(
+    title="There is no rollout web@9",
+    text="It was never opened here.",
+    icon="search",
+    command="tidegate rollout list",
+)
+
+SCREENS: dict[str, tuple[str, str, Struct]] = {
+    "overview": ("overview.html", "/", OVERVIEW),
+    "overview-empty": (
+        "overview.html",
+        "/",
+        Overview(tiles=(), rollouts=(), waiting=(), troubles=(), quarantine=(), outbox=(), news=()),
+    ),
+    "rollouts": ("rollouts.html", "/rollouts", Rollouts(open=(OPEN, REVERTED), past=(PAUSED,))),
+    "rollout": ("rollout.html", "/rollouts", rollout_page()),
+    "channels": ("channels.html", "/channels", channels()),
+    "channel": ("channel.html", "/channels", CHANNEL),
+    "releases": (
+        "releases.html",
+        "/releases",
+        Releases(tab="waiting", tabs=RELEASE_TABS, waiting=WAITING, revisions=()),
+    ),
+    "releases-all": (
+        "releases.html",
+        "/releases",
+        Releases(tab="all", tabs=RELEASE_TABS, waiting=(), revisions=REVISIONS),
+    ),
+    "revision": ("revision.html", "/releases", REVISION),
+    "plan": ("plan.html", "/plan", PLAN),
+    "hosts": (
+        "hosts.html",
+        "/hosts",
+        Hosts(total=868, hosts=HOST_ROWS, filter="all", selector="", next="web-014"),
+    ),
+    "host": ("host.html", "/hosts", HOST),
+    "events": ("events.html", "/events", EVENTS),
+    "outbox": ("outbox.html", "/outbox", OUTBOX_PAGE),
+    "settings": ("settings.html", "/settings", SETTINGS),
+    "signin": ("door.html", "", DOOR),
+    "setup": ("door.html", "", SETUP),
+    "lost": ("lost.html", "/rollouts", LOST),
+}
+TITLES = {"signin": "Sign in", "setup": "First start"}
+
+
+def frame(name: str) -> Frame:
+    _, here, view = SCREENS[name]
+    listed = tuple(getattr(view, "verbs", ()))
+    return Frame(
+        title=TITLES.get(name, name.capitalize()),
+        url=here,
+        now=NOW,
+        head=48211,
+        nav=navigation(here),
+        crumbs=(Place("Rollouts", "/rollouts"), Place("web-stable@web.7"))
+        if name == "rollout"
+        else (Place(name.capitalize()),),
+        user="Grace Hopper",
+        user_id="user_grace",
+        roles="release-manager, fleet-operator",
+        csrf="token",
+        verbs=listed,
+        done="The rollout was paused." if name == "rollouts" else "",
+    )

@@ -1,0 +1,384 @@
+"""Every screen: its picture, its manners, who may see it, and that it runs nothing but our own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.api.serving import Served
+from tests.browser import armada, samples
+from tests.browser.conftest import Picture, sign_in
+from tests.browser.gallery import answer
+from tests.browser.quay import PASSWORD, Quay, moored
+from tidegate.api.dashboard.rendering import STATIC, render, static_files
+from tidegate.api.dashboard.routes import PAGES
+from tidegate.api.dashboard.words import GRID, GRID_CODES
+from tidegate.api.routing import PUBLIC, SIGNED_IN, May, Route
+from tidegate.domain.access.roles import VERBS, Role
+from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.hosts.states import HostState
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+PATHS = {
+    "version": "0",
+    "name": "default.web.v1",
+    "rollout_id": "stable@web.1",
+    "index": "0",
+    "channel": "stable",
+    "host_id": "web-00",
+}
+SCREENS = {
+    "overview": "/",
+    "rollouts": "/rollouts",
+    "rollout": "/rollouts/stable@web.1",
+    "channels": "/channels",
+    "channel": "/channels/stable",
+    "releases": "/releases",
+    "revision": "/revisions/default.web.v2",
+    "plan": "/plan",
+    "hosts": "/hosts",
+    "host": "/hosts/web-00",
+    "events": "/events",
+    "outbox": "/outbox",
+    "settings": "/settings",
+    "find": "/find?q=web",
+}
+
+
+def furnished(quay: Quay) -> None:
+    """Something on every screen: a rollout that halted, a proposal, names that attack."""
+    quay.publish("v1", {"run": "exec web\n"})
+    waves = (WaveSpec(name="canary", count=2), WaveSpec(name="rest", soak_seconds=60))
+    quay.channel("early", waves=())
+    quay.channel("stable", waves=waves, edges=("early",), sustained_failure_seconds=0)
+    quay.enroll("early", "early-00")
+    quay.enroll("stable", *(f"web-{number:02}" for number in range(5)))
+    early = quay.promote("early", "web.1")
+    quay.dispatch()
+    quay.activate(early, "early-00")
+    quay.converge(early, "early-00")
+    rollout_id = quay.promote("stable", "web.1")
+    quay.dispatch()
+    first, second = (record.host_id for record in quay.records(rollout_id))
+    quay.activate(rollout_id, first)
+    quay.converge(rollout_id, first)
+    quay.activate(rollout_id, second)
+    quay.fail(rollout_id, second, HOSTILE)
+    quay.propose(quay.draft("v2", {"run": f"exec web {HOSTILE}\n", "notes.txt": HOSTILE}))
+
+
+@pytest.fixture(scope="module")
+def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quay]:
+    """One furnished quay for all tests that only look at it."""
+    with moored(tmp_path_factory.mktemp("harbour") / "data") as quay:
+        furnished(quay)
+        yield quay
+
+
+def cookies(quay: Quay, login: str) -> httpx2.Client:
+    """A client with the session of somebody who signed in."""
+    client = quay.served.client()
+    form = {"login": login, "password": PASSWORD, "next": "/"}
+    assert client.post("/signin", data=form).status_code == 303
+    return client
+
+
+# ── looks and manners ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
+def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
+    harbour: Quay, chromium: Browser, picture: Picture, scheme: str, width: int
+) -> None:
+    context = chromium.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    page = context.new_page()
+    faults: list[str] = []
+    asked: set[str] = set()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if "401" not in said.text else None)
+    page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
+
+    sign_in(page, harbour, "grace")
+    for name, path in SCREENS.items():
+        found = page.goto(harbour.url + path)
+        assert found is not None
+        assert found.status == 200, name
+        page.wait_for_selector("main")
+        picture(page, f"{name}-{scheme}-{width}")
+        scrolls = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert scrolls <= 0, f"{name} is wider than its window"
+        assert page.title() != "owned"
+    context.close()
+
+    assert faults == []
+    assert asked == {urlsplit(harbour.url).netloc}
+
+
+def test_is_led_by_keys_and_keeps_the_chosen_theme(quay: Quay, page: Page) -> None:
+    sign_in(page, quay, "grace")
+
+    page.keyboard.press("g")
+    page.keyboard.press("h")
+    expect(page.locator("h1")).to_have_text("Hosts")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("t")
+    theme = page.get_attribute("html", "data-theme")
+    page.reload()
+    assert theme == page.get_attribute("html", "data-theme") == "dark"
+    page.keyboard.press("/")
+    page.keyboard.type("12")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/events?at=12")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+
+
+def test_filters_the_grid_by_its_legend_and_names_a_host_under_the_pointer(
+    harbour: Quay, page: Page
+) -> None:
+    sign_in(page, harbour, "grace", "/rollouts/stable@web.1")
+    page.wait_for_selector("[data-loaded]")
+
+    code = GRID_CODES[HostState.REVERTED]
+    counts = page.evaluate("[...hostGrid.bytes]")
+    assert counts.count(code) == 1
+    assert len(counts) == 5
+    button = page.locator(f".legend [data-code='{code}']")
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    page.focus("canvas")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".host-tip b")).to_have_text("web-00")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/hosts/web-00")
+
+
+def test_opens_the_page_of_a_rollout_of_100_000_hosts(
+    quay: Quay, page: Page, picture: Picture
+) -> None:
+    rollout_id = armada.launch(quay, 100_000, ordered=400)
+
+    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+    page.wait_for_selector("[data-loaded]")
+
+    pending = page.locator(".legend button", has_text="Pending").locator(".number")
+    expect(pending).to_have_text("400")
+    assert page.evaluate("hostGrid.bytes.length") == 100_000
+    assert page.evaluate("hostGrid.columns * hostGrid.pitch <= hostGrid.width")
+    print(f"repaint of 100,000 hosts: {page.evaluate('hostGrid.painted'):.1f} ms")
+    picture(page, "grid")
+
+
+def test_leads_an_empty_installation_to_the_next_command(quay: Quay, page: Page) -> None:
+    sign_in(page, quay, "grace")
+    for path in ("/", "/rollouts", "/channels", "/releases", "/hosts"):
+        page.goto(quay.url + path)
+
+        expect(page.locator(".command").first).to_have_text(re.compile("^tidegate "))
+
+
+def test_sets_a_first_start_up_with_the_code_that_was_printed(
+    tmp_path_factory: pytest.TempPathFactory, page: Page, picture: Picture
+) -> None:
+    data = tmp_path_factory.mktemp("first") / "data"
+    with moored(data, is_set_up=False) as quay:
+        code = quay.served.application.server.accounts.open_setup()
+        assert code is not None
+        page.goto(f"{quay.url}/signin")
+        picture(page, "setup")
+        page.fill("[name=code]", "wrong")
+        page.fill("[name=login]", "ada")
+        page.fill("[name=name]", "Ada Lovelace")
+        page.fill("[name=password]", PASSWORD)
+        page.click("text=I work alone")
+        page.click("button.first")
+        expect(page.locator("[role=alert]")).to_be_visible()
+
+        page.fill("[name=code]", code)
+        page.fill("[name=password]", PASSWORD)
+        page.click("button.first")
+
+        expect(page.locator("h1")).to_have_text("Overview")
+        expect(page.locator(".who")).to_contain_text("Ada Lovelace")
+
+
+@pytest.mark.parametrize("name", samples.SCREENS)
+def test_renders_the_made_up_view_of_every_screen(chromium: Browser, name: str) -> None:
+    page = chromium.new_page()
+    faults: list[str] = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.route("**/*", answer)
+
+    page.goto(f"http://tidegate.test/{name}")
+    page.wait_for_selector("main")
+    page.close()
+
+    assert faults == []
+
+
+# ── who may see and do what ───────────────────────────────────────────────────────────────────────
+
+
+def sent(client: httpx2.Client, route: Route, csrf: str = "") -> httpx2.Response:
+    path = route.path.replace("...}", "}")
+    for name, value in PATHS.items():
+        path = path.replace(f"{{{name}}}", value)
+    if route.is_write:
+        return client.post(path, data={"csrf_token": csrf}, headers={"accept": "text/html"})
+    with client.stream("GET", path) as answer:
+        if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+            answer.read()
+        return answer
+
+
+def csrf_of(client: httpx2.Client) -> str:
+    found = re.search(r'name="csrf_token" value="([^"]+)"', client.get("/settings").text)
+    assert found is not None
+    return found[1]
+
+
+def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(harbour: Quay) -> None:
+    head = harbour.installation.head()
+    nobody = harbour.served.client()
+
+    answers = {route.name: sent(nobody, route) for route in PAGES if route.permission != PUBLIC}
+
+    assert {name: found.status_code for name, found in answers.items()} == dict.fromkeys(
+        answers, 401
+    )
+    assert all("text/html" in found.headers["content-type"] for found in answers.values())
+    assert harbour.installation.head() == head
+
+
+@pytest.mark.parametrize("login", ["ada", "vera", "root"])
+def test_refuses_every_verb_that_no_role_covers(harbour: Quay, login: str) -> None:
+    roles = {"ada": Role.AUTHOR, "vera": Role.VIEWER, "root": Role.SECURITY_ADMIN}
+    client = cookies(harbour, login)
+    csrf = csrf_of(client)
+    head = harbour.installation.head()
+
+    def is_covered(route: Route) -> bool:
+        match route.permission:
+            case May(verbs=verbs):
+                return bool(VERBS[roles[login]] & set(verbs))
+        return route.permission in (PUBLIC, SIGNED_IN)
+
+    forbidden = [route for route in PAGES if not is_covered(route)]
+    answers = {route.name: sent(client, route, csrf).status_code for route in forbidden}
+
+    # A form that lacks its fields is refused for that before anybody asks who sent it.
+    assert {name for name, status in answers.items() if status not in (400, 403)} == set()
+    assert harbour.installation.head() == head
+
+
+def test_takes_no_form_without_the_token_of_its_session(harbour: Quay) -> None:
+    client = cookies(harbour, "grace")
+    head = harbour.installation.head()
+
+    answers = {
+        route.name: sent(client, route).status_code
+        for route in PAGES
+        if route.is_write and route.permission != PUBLIC
+    }
+
+    assert set(answers.values()) == {403}
+    assert harbour.installation.head() == head
+
+
+def test_leads_nobody_to_another_site_after_signing_in(quay: Quay) -> None:
+    for address in ("https://evil.test/", "//evil.test", "/\\evil.test", "evil"):
+        form = {"login": "vera", "password": PASSWORD, "next": address}
+
+        found = quay.served.client().post("/signin", data=form)
+
+        assert found.headers["location"] == "/"
+
+
+def test_tells_every_disabled_verb_why(harbour: Quay) -> None:
+    client = cookies(harbour, "vera")
+    for path in ("/rollouts/stable@web.1", "/channels/stable", "/revisions/default.web.v2"):
+        text = client.get(path).text
+
+        disabled = text.count('aria-disabled="true"')
+        assert disabled > 0
+        assert disabled == len(re.findall(r'role="tooltip">[^<]{8,}<', text))
+        assert 'data-opens="verb-' not in text
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def vendored() -> Iterator[tuple[str, str, str]]:
+    page = (STATIC / "vendor" / "VENDORED.md").read_text()
+    for line in page.splitlines():
+        cells = [cell.strip(" `") for cell in line.split("|")]
+        if line.startswith("| `"):
+            yield cells[1], cells[5].split(", ")[1].strip("`"), cells[6]
+
+
+def test_keeps_vendored_files_as_they_came_each_with_its_licence() -> None:
+    listed = {name: digest for name, _, digest in vendored()}
+    folder = STATIC / "vendor"
+
+    found = {
+        path.name: base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
+        for path in folder.iterdir()
+        if path.suffix not in (".md", ".LICENSE")
+    }
+
+    assert found == listed
+    assert all((folder / licence).stat().st_size > 200 for _, licence, _ in vendored())
+
+
+def test_keeps_static_files_for_good_under_an_address_that_changes_with_them(quay: Quay) -> None:
+    page = render("door.html", samples.frame("signin"), samples.DOOR).decode()
+    client = quay.served.client()
+
+    addresses = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', page))
+
+    assert len(addresses) >= 6
+    for address in addresses:
+        found = client.get(address)
+        assert found.status_code == 200
+        assert "immutable" in found.headers["cache-control"]
+    assert client.get("/static/0/nothing.js").status_code == 404
+    assert len(static_files()) > len(addresses)
+
+
+def test_writes_no_script_and_no_style_into_a_page() -> None:
+    for name, (template, _, view) in samples.SCREENS.items():
+        page = render(template, samples.frame(name), view).decode()
+
+        assert not re.search(r"<script(?![^>]*\bsrc=)", page), name
+        assert not re.search(r"<[^>]+\s(?:style|on\w+)=", page), name
+
+
+def test_gives_every_state_a_glyph_and_a_word_of_its_own() -> None:
+    chips = [chip for _, chip in GRID]
+
+    assert len({chip.word for chip in chips}) == len({chip.icon for chip in chips}) == len(chips)
+    assert len(GRID) <= 16  # the browser counts them in sixteen places
+
+
+def test_serves_pages_without_naming_them_in_the_api_document(quay: Quay) -> None:
+    served: Served = quay.served
+    token = served.token(served.user())
+
+    document = served.client(token).get("/v1/openapi.json").json()
+
+    assert all(
+        path.startswith(("/v1/", "/livez", "/readyz", "/version", "/metrics"))
+        for path in document["paths"]
+    )

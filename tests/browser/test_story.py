@@ -1,0 +1,179 @@
+"""The story of a release as a person at the dashboard sees it: reviewed, promoted, cleared."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Picture, sign_in
+from tests.browser.quay import Quay
+from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.states import RolloutState
+
+FILES = {"service.toml": '[server]\nlisten = "127.0.0.1:8080"\nworkers = 4\n', "run": "exec web\n"}
+WAVES = (WaveSpec(name="canary", count=2), WaveSpec(name="rest"))
+
+
+def prepared(quay: Quay) -> str:
+    """A published revision, a channel with six hosts, and a proposal that changes a line."""
+    quay.publish("v1", FILES)
+    quay.channel("stable", waves=WAVES, sustained_failure_seconds=0)
+    quay.enroll("stable", *(f"web-{number:02}" for number in range(6)))
+    changed = FILES["service.toml"].replace("workers = 4", "workers = 8")
+    name = quay.draft("v2", {**FILES, "service.toml": changed})
+    quay.propose(name)
+    return name
+
+
+def confirm(page: Page, verb: str, **fields: str) -> None:
+    """Use a verb of the page: open its dialog, fill it in, send it."""
+    page.click(f"main button:text-is('{verb}')")
+    dialog = page.locator("dialog[open]")
+    for name, text in fields.items():
+        dialog.locator(f"[name={name}]:not([type=hidden])").fill(text)
+    dialog.locator("footer button.first").click()
+
+
+def advance(quay: Quay, rollout_id: str) -> None:
+    """Every host that has an order runs the target and converges."""
+    quay.dispatch()
+    pending = quay.records(rollout_id, HostState.PENDING)
+    for record in pending:
+        quay.activate(rollout_id, record.host_id)
+    for record in pending:
+        quay.converge(rollout_id, record.host_id)
+
+
+def test_reads_the_diff_approves_promotes_and_watches_the_waves(
+    quay: Quay, page: Page, picture: Picture
+) -> None:
+    name = prepared(quay)
+    sign_in(page, quay, "grace")
+    expect(page.locator(".tile", has_text="Waiting approvals").locator(".figure")).to_have_text("1")
+    picture(page, "overview")
+
+    page.click("text=Waiting approvals")
+    page.click("text=Review")
+    expect(page.locator("tr.del")).to_have_text(re.compile("workers = 4"))
+    expect(page.locator("tr.add")).to_have_text(re.compile("workers = 8"))
+    picture(page, "diff")
+    confirm(page, "Approve", reason="eight workers are fine")
+    expect(page.locator("h1 .chip")).to_have_text("Published")
+    expect(page.locator(".timeline")).to_contain_text("eight workers are fine")
+
+    page.goto(f"{quay.url}/channels/stable")
+    confirm(page, "Promote")
+    expect(page.locator(".toast")).to_have_text(re.compile("rollout is open"))
+    picture(page, "channel")
+    page.click("text=stable@web.2")
+    expect(page.locator("h1")).to_contain_text("stable@web.2")
+    expect(page.locator(".tide")).to_have_attribute("data-state", "live")
+    loads = page.evaluate("performance.getEntriesByType('navigation').length")
+
+    advance(quay, "stable@web.2")
+    expect(page.locator(".wave").nth(0)).to_contain_text("done")
+    expect(page.locator(".wave.current")).to_contain_text("1 · rest")
+    converged = page.locator(".legend button", has_text="Converged").locator(".number")
+    expect(converged).to_have_text("2")
+    picture(page, "wave")
+    advance(quay, "stable@web.2")
+    expect(page.locator("h1 .chip").first).to_have_text("Terminal")
+    expect(converged).to_have_text("6")
+    assert page.evaluate("performance.getEntriesByType('navigation').length") == loads
+    picture(page, "through")
+    assert name == "default.web.v2"
+
+
+def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
+    quay: Quay, page: Page, picture: Picture
+) -> None:
+    prepared(quay)
+    rollout_id = quay.promote("stable", "web.1")
+    quay.dispatch()
+    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+    expect(page.locator(".why", has_text=re.compile("^Clear"))).to_contain_text(
+        "Only a Reverted or Failed"
+    )
+    # The page is live before the fleet moves, or it would only show what it found.
+    expect(page.locator(".tide")).to_have_attribute("data-state", "live")
+
+    first, second = (record.host_id for record in quay.records(rollout_id))
+    quay.activate(rollout_id, first)
+    quay.converge(rollout_id, first)
+    quay.activate(rollout_id, second)
+    quay.fail(rollout_id, second)
+    expect(page.locator("h1")).to_contain_text("Reverted")
+    expect(page.locator("h1")).to_contain_text("Halted")
+    expect(page.locator(".verdict")).to_contain_text(f"{second} failed and halted it")
+    expect(page.locator("#below")).to_contain_text("answered 500")
+    reverted = page.locator(".legend button", has_text="Reverted").locator(".number")
+    expect(reverted).to_have_text("1")
+    picture(page, "halted")
+    confirm(page, "Clear", reason="the receiver was down")
+    expect(page.locator(".toast")).to_have_text("The rollout was cleared.")
+    expect(page.locator("h1")).not_to_contain_text("Halted")
+    expect(page.locator(".timeline")).to_contain_text("the receiver was down")
+    advance(quay, rollout_id)
+    advance(quay, rollout_id)
+    expect(page.locator("h1 .chip").first).to_have_text("Terminal")
+    picture(page, "cleared")
+    assert quay.installation.sights.tally(rollout_id).row.state is RolloutState.TERMINAL
+    assert quay.installation.differences() == []
+
+
+def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(quay: Quay, page: Page) -> None:
+    prepared(quay)
+    rollout_id = quay.promote("stable", "web.1")
+    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+
+    confirm(page, "Pause", reason="lunch")
+    expect(page.locator("h1")).to_contain_text("Paused")
+    expect(page.locator(".why", has_text=re.compile("^Pause"))).to_contain_text("paused already")
+    confirm(page, "Resume", reason="back from lunch")
+    expect(page.locator("h1")).not_to_contain_text("Paused")
+    expect(page.locator(".timeline")).to_contain_text("back from lunch")
+
+
+def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
+    quay: Quay, page: Page
+) -> None:
+    name = prepared(quay)
+    sign_in(page, quay, "grace", f"/revisions/{name}")
+    page.click("main button:text-is('Reject')")  # the page holds still while a dialog is open
+    quay.withdraw(name)
+
+    dialog = page.locator("dialog[open]")
+    dialog.locator("[name=reason]").fill("too many workers")
+    dialog.locator("footer button.first").click()
+
+    expect(page.locator(".notice[role=alert]")).to_be_visible()
+    expect(page.locator("h1 .chip")).to_have_text("Draft")
+
+
+def test_asks_to_sign_in_again_where_the_session_ended_meanwhile(quay: Quay, page: Page) -> None:
+    prepared(quay)
+    rollout_id = quay.promote("stable", "web.1")
+    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+    expect(page.locator(".tide")).to_have_attribute("data-state", "live")
+    cookies = {item["name"]: item["value"] for item in page.context.cookies()}
+    assert quay.sign_out(cookies) == 303
+
+    quay.dispatch()
+
+    expect(page.locator("h1")).to_have_text("Sign in")
+    expect(page.locator("[name=next]")).to_have_value(f"/rollouts/{rollout_id}")
+
+
+def test_signs_out_and_needs_to_sign_in_again(quay: Quay, page: Page) -> None:
+    sign_in(page, quay, "vera", "/hosts")
+    assert page.url == f"{quay.url}/hosts"
+
+    page.click("text=Sign out")
+    expect(page.locator("h1")).to_have_text("Sign in")
+    answer = page.goto(f"{quay.url}/hosts")
+
+    assert answer is not None
+    assert answer.status == 401
+    expect(page.locator("[name=login]")).to_be_visible()
