@@ -52,7 +52,7 @@ def _promoted(quay: Quay, plan: Plan) -> str:
     assert known is not None
     assert fleet is not None
     assert channel is not None
-    grace = PEOPLE["grace"][0]
+    grace = PEOPLE["approver"][0]
     command = PromoteRelease(
         channel="sea",
         release_id="web.1",

@@ -60,14 +60,14 @@ PASSWORD = "a long enough passphrase"
 OLD = "sha256:" + "0" * 64  # what hosts ran before the first release
 RECORDS_MAX = 1_000
 PEOPLE = {
-    "ada": ("user_ada0000000", "Ada Lovelace", (Role.AUTHOR,)),
-    "grace": (
+    "author": ("user_ada0000000", "The author", (Role.AUTHOR,)),
+    "approver": (
         "user_grace00000",
-        "Grace Hopper",
+        "The approver",
         (Role.APPROVER, Role.RELEASE_MANAGER, Role.FLEET_OPERATOR, Role.AUTHOR, Role.AUDITOR),
     ),
-    "vera": ("user_vera000000", "Vera Rubin", (Role.VIEWER,)),
-    "root": ("user_root000000", "Radia Perlman", (Role.SECURITY_ADMIN,)),
+    "viewer": ("user_viewer0000", "The viewer", (Role.VIEWER,)),
+    "root": ("user_root000000", "The administrator", (Role.SECURITY_ADMIN,)),
 }
 
 
@@ -108,10 +108,10 @@ class Quay:
     # ── releases ──
 
     def draft(self, workspace: str, files: Mapping[str, str], *, package: str = "web") -> str:
-        """A draft of Ada's, with these files; its name."""
+        """A draft of the author's, with these files; its name."""
         contents = {path: text.encode() for path, text in files.items()}
         manifest = stored(self.installation.blobs, contents)
-        ada = PEOPLE["ada"][0]
+        author = PEOPLE["author"][0]
         found = self.installation.find(package_key(f"default/{package}"), PackageRow)
         latest = None if found is None else found.row.latest
         command = CreateRevision(
@@ -119,28 +119,28 @@ class Quay:
             package=package,
             workspace=workspace,
             uid=self._id(),
-            by=ada,
+            by=author,
             tasks=() if latest is None else (Edit(latest.name),),
             files=manifest.files,
         )
-        self.execute(create_revision, command, ada)
+        self.execute(create_revision, command, author)
         return command.place.name
 
     def propose(self, name: str) -> None:
-        ada = PEOPLE["ada"][0]
-        command = ProposeRevision(name=name, by=ada, expected_version=self._version(name))
-        self.execute(propose_revision, command, ada)
+        author = PEOPLE["author"][0]
+        command = ProposeRevision(name=name, by=author, expected_version=self._version(name))
+        self.execute(propose_revision, command, author)
 
     def withdraw(self, name: str) -> None:
-        ada = PEOPLE["ada"][0]
-        command = WithdrawProposal(name=name, by=ada, expected_version=self._version(name))
-        self.execute(withdraw_proposal, command, ada)
+        author = PEOPLE["author"][0]
+        command = WithdrawProposal(name=name, by=author, expected_version=self._version(name))
+        self.execute(withdraw_proposal, command, author)
 
     def publish(self, workspace: str, files: Mapping[str, str], *, package: str = "web") -> str:
         """A revision that Ada proposed and Grace approved."""
         name = self.draft(workspace, files, package=package)
         self.propose(name)
-        grace = PEOPLE["grace"][0]
+        grace = PEOPLE["approver"][0]
         found = self.installation.find(revision_key(name), Revision)
         assert found is not None
         command = ApproveRevision(
@@ -162,7 +162,7 @@ class Quay:
 
     def channel(self, name: str, *, package: str = "web", **policy: Any) -> None:
         fleet = self.installation.find(fleet_key(), Fleet)
-        grace = PEOPLE["grace"][0]
+        grace = PEOPLE["approver"][0]
         command = CreateChannel(
             channel=name,
             package=f"default/{package}",
@@ -174,7 +174,7 @@ class Quay:
         self.execute(create_channel, command, grace)
 
     def enroll(self, channel: str, *hosts: str) -> None:
-        grace = PEOPLE["grace"][0]
+        grace = PEOPLE["approver"][0]
         for number, host in enumerate(hosts):
             labels = {"channel": channel, "zone": "abc"[number % 3]}
             key = f"{hash((channel, host)) & (2**256 - 1):064x}"
@@ -183,7 +183,7 @@ class Quay:
 
     def promote(self, channel: str, release: str) -> str:
         """Pin the channel to the release; the id of its rollout."""
-        grace = PEOPLE["grace"][0]
+        grace = PEOPLE["approver"][0]
         asked = Promote(channel=channel, release_id=release, command_id=self._id(), by=grace)
         outcome = self.installation.promotions.promote(asked, meta=Meta(actor=grace))
         self.installation.nudge()

@@ -144,7 +144,7 @@ WAITING = (
         name="default.web.main",
         package="web",
         number=8,
-        by="Ada Lovelace",
+        by="The author",
         at=before(minutes=34),
         approvals=0,
         quorum=1,
@@ -279,7 +279,7 @@ OVERVIEW = Overview(
             "pause",
             "warn",
             "edge-eu@edge.3~2 was paused",
-            "by Grace Hopper",
+            "by The approver",
             ago=31,
             position=48102,
         ),
@@ -364,7 +364,7 @@ def rollout_page() -> RolloutPage:
         state=ROLLOUTS[RolloutState.ACTIVE],
         also=(),
         opened_at=before(minutes=18),
-        opened_by="Grace Hopper",
+        opened_by="The approver",
         on_failure="rollback-and-halt",
         hosts=300,
         settled=33,
@@ -438,7 +438,7 @@ def rollout_page() -> RolloutPage:
             told(
                 "rollouts",
                 "info",
-                "Opened by Grace Hopper",
+                "Opened by The approver",
                 "4 waves, 300 hosts",
                 ago=18,
                 position=48040,
@@ -525,7 +525,7 @@ CHANNEL = ChannelPage(
             release="web.7",
             previous="web.6",
             event="promoted",
-            by="Grace Hopper",
+            by="The approver",
             at=before(minutes=18),
             reason="",
             chip=Chip("arrow", "info", "Promoted"),
@@ -534,7 +534,7 @@ CHANNEL = ChannelPage(
             release="web.6",
             previous="web.5",
             event="promoted",
-            by="Grace Hopper",
+            by="The approver",
             at=before(days=6),
             reason="rollback of web.5",
             chip=Chip("arrow", "info", "Promoted"),
@@ -587,10 +587,10 @@ REVISIONS = tuple(
         digest=f"sha256:{name.encode().hex()}0011",
     )
     for name, package, workspace, state, number, by, hours, files in (
-        ("default.web.main", "web", "main", "Proposed", 0, "Ada Lovelace", 0.6, 14),
-        ("default.web.v7", "web", "v7", "Published", 7, "Ada Lovelace", 1, 14),
-        ("default.edge.eu-tuning", "edge", "eu-tuning", "Draft", 0, "Grace Hopper", 3, 5),
-        ("default.api.v11", "api", "v11", "DeletionProposed", 11, "Alan Turing", 70, 33),
+        ("default.web.main", "web", "main", "Proposed", 0, "The author", 0.6, 14),
+        ("default.web.v7", "web", "v7", "Published", 7, "The author", 1, 14),
+        ("default.edge.eu-tuning", "edge", "eu-tuning", "Draft", 0, "The approver", 3, 5),
+        ("default.api.v11", "api", "v11", "DeletionProposed", 11, "Another author", 70, 33),
     )
 )
 RELEASE_TABS = (
@@ -644,11 +644,11 @@ REVISION = RevisionPage(
     added=5,
     removed=2,
     cut=0,
-    created_by="Ada Lovelace",
-    proposed_by="Ada Lovelace",
+    created_by="The author",
+    proposed_by="The author",
     published_by="",
     self_approved=False,
-    editors="Ada Lovelace, Alan Turing",
+    editors="The author, Another author",
     approvals=(),
     quorum=1,
     gates=(),
@@ -676,9 +676,9 @@ REVISION = RevisionPage(
         ),
     ),
     history=(
-        told("clock", "warn", "Proposed by Ada Lovelace", ago=34, position=48190),
+        told("clock", "warn", "Proposed by The author", ago=34, position=48190),
         told("file", "info", "Content replaced", "14 files, 24.3 KiB", ago=40, position=48166),
-        told("pencil", "idle", "Drafted by Ada Lovelace", ago=95, position=47902),
+        told("pencil", "idle", "Drafted by The author", ago=95, position=47902),
     ),
     pinned=("web-stable",),
 )
@@ -814,7 +814,7 @@ EVENTS = Events(
                 ("HostStateChanged", "check", "good", "web-117: Soaking → Converged"),
                 ("Converged", "check", "good", "web-117 runs 5c1e99d0b1a2"),
                 ("ProbeResult", "eye", "info", "web-117: http passes"),
-                ("RevisionProposed", "clock", "warn", "web proposed by Ada Lovelace"),
+                ("RevisionProposed", "clock", "warn", "web proposed by The author"),
                 ("GateChanged", "pause", "warn", "disruption-budget blocks web-stable@web.7"),
             )
         )
@@ -855,7 +855,7 @@ SETTINGS = Settings(
     users=(
         UserLine(
             user_id="user_ada",
-            name="Ada Lovelace",
+            name="The author",
             chip=Chip("check", "good", "Enabled"),
             grants=("author", "viewer"),
             tokens=1,
@@ -866,7 +866,7 @@ SETTINGS = Settings(
         ),
         UserLine(
             user_id="user_grace",
-            name="Grace Hopper",
+            name="The approver",
             chip=Chip("check", "good", "Enabled"),
             grants=("release-manager", "fleet-operator", "approver on repository:default"),
             tokens=2,
@@ -1009,7 +1009,7 @@ def frame(name: str) -> Frame:
         crumbs=(Place("Rollouts", "/rollouts"), Place("web-stable@web.7"))
         if name == "rollout"
         else (Place(name.capitalize()),),
-        user="Grace Hopper",
+        user="The approver",
         user_id="user_grace",
         roles="release-manager, fleet-operator",
         csrf="token",

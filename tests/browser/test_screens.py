@@ -108,7 +108,7 @@ def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
     page.on("console", lambda said: faults.append(said.text) if "401" not in said.text else None)
     page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
 
-    sign_in(page, harbour, "grace")
+    sign_in(page, harbour, "approver")
     for name, path in SCREENS.items():
         found = page.goto(harbour.url + path)
         assert found is not None
@@ -125,7 +125,7 @@ def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
 
 
 def test_is_led_by_keys_and_keeps_the_chosen_theme(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "grace")
+    sign_in(page, quay, "approver")
 
     page.keyboard.press("g")
     page.keyboard.press("h")
@@ -148,7 +148,7 @@ def test_is_led_by_keys_and_keeps_the_chosen_theme(quay: Quay, page: Page) -> No
 def test_filters_the_grid_by_its_legend_and_names_a_host_under_the_pointer(
     harbour: Quay, page: Page
 ) -> None:
-    sign_in(page, harbour, "grace", "/rollouts/stable@web.1")
+    sign_in(page, harbour, "approver", "/rollouts/stable@web.1")
     page.wait_for_selector("[data-loaded]")
 
     code = GRID_CODES[HostState.REVERTED]
@@ -170,7 +170,7 @@ def test_opens_the_page_of_a_rollout_of_100_000_hosts(
 ) -> None:
     rollout_id = armada.launch(quay, 100_000, ordered=400)
 
-    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
     page.wait_for_selector("[data-loaded]")
 
     pending = page.locator(".legend button", has_text="Pending").locator(".number")
@@ -182,7 +182,7 @@ def test_opens_the_page_of_a_rollout_of_100_000_hosts(
 
 
 def test_leads_an_empty_installation_to_the_next_command(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "grace")
+    sign_in(page, quay, "approver")
     for path in ("/", "/rollouts", "/channels", "/releases", "/hosts"):
         page.goto(quay.url + path)
 
@@ -199,8 +199,8 @@ def test_sets_a_first_start_up_with_the_code_that_was_printed(
         page.goto(f"{quay.url}/signin")
         picture(page, "setup")
         page.fill("[name=code]", "wrong")
-        page.fill("[name=login]", "ada")
-        page.fill("[name=name]", "Ada Lovelace")
+        page.fill("[name=login]", "author")
+        page.fill("[name=name]", "The author")
         page.fill("[name=password]", PASSWORD)
         page.click("text=I work alone")
         page.click("button.first")
@@ -211,7 +211,7 @@ def test_sets_a_first_start_up_with_the_code_that_was_printed(
         page.click("button.first")
 
         expect(page.locator("h1")).to_have_text("Overview")
-        expect(page.locator(".who")).to_contain_text("Ada Lovelace")
+        expect(page.locator(".who")).to_contain_text("The author")
 
 
 @pytest.mark.parametrize("name", samples.SCREENS)
@@ -262,9 +262,9 @@ def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(harbour: Quay) ->
     assert harbour.installation.head() == head
 
 
-@pytest.mark.parametrize("login", ["ada", "vera", "root"])
+@pytest.mark.parametrize("login", ["author", "viewer", "root"])
 def test_refuses_every_verb_that_no_role_covers(harbour: Quay, login: str) -> None:
-    roles = {"ada": Role.AUTHOR, "vera": Role.VIEWER, "root": Role.SECURITY_ADMIN}
+    roles = {"author": Role.AUTHOR, "viewer": Role.VIEWER, "root": Role.SECURITY_ADMIN}
     client = cookies(harbour, login)
     csrf = csrf_of(client)
     head = harbour.installation.head()
@@ -284,7 +284,7 @@ def test_refuses_every_verb_that_no_role_covers(harbour: Quay, login: str) -> No
 
 
 def test_takes_no_form_without_the_token_of_its_session(harbour: Quay) -> None:
-    client = cookies(harbour, "grace")
+    client = cookies(harbour, "approver")
     head = harbour.installation.head()
 
     answers = {
@@ -299,7 +299,7 @@ def test_takes_no_form_without_the_token_of_its_session(harbour: Quay) -> None:
 
 def test_leads_nobody_to_another_site_after_signing_in(quay: Quay) -> None:
     for address in ("https://evil.test/", "//evil.test", "/\\evil.test", "evil"):
-        form = {"login": "vera", "password": PASSWORD, "next": address}
+        form = {"login": "viewer", "password": PASSWORD, "next": address}
 
         found = quay.served.client().post("/signin", data=form)
 
@@ -307,7 +307,7 @@ def test_leads_nobody_to_another_site_after_signing_in(quay: Quay) -> None:
 
 
 def test_tells_every_disabled_verb_why(harbour: Quay) -> None:
-    client = cookies(harbour, "vera")
+    client = cookies(harbour, "viewer")
     for path in ("/rollouts/stable@web.1", "/channels/stable", "/revisions/default.web.v2"):
         text = client.get(path).text
 

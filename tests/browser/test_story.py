@@ -50,7 +50,7 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
     quay: Quay, page: Page, picture: Picture
 ) -> None:
     name = prepared(quay)
-    sign_in(page, quay, "grace")
+    sign_in(page, quay, "approver")
     expect(page.locator(".tile", has_text="Waiting approvals").locator(".figure")).to_have_text("1")
     picture(page, "overview")
 
@@ -92,7 +92,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     prepared(quay)
     rollout_id = quay.promote("stable", "web.1")
     quay.dispatch()
-    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
     expect(page.locator(".why", has_text=re.compile("^Clear"))).to_contain_text(
         "Only a Reverted or Failed"
     )
@@ -126,7 +126,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
 def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(quay: Quay, page: Page) -> None:
     prepared(quay)
     rollout_id = quay.promote("stable", "web.1")
-    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
 
     confirm(page, "Pause", reason="lunch")
     expect(page.locator("h1")).to_contain_text("Paused")
@@ -140,7 +140,7 @@ def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
     quay: Quay, page: Page
 ) -> None:
     name = prepared(quay)
-    sign_in(page, quay, "grace", f"/revisions/{name}")
+    sign_in(page, quay, "approver", f"/revisions/{name}")
     page.click("main button:text-is('Reject')")  # the page holds still while a dialog is open
     quay.withdraw(name)
 
@@ -155,7 +155,7 @@ def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
 def test_asks_to_sign_in_again_where_the_session_ended_meanwhile(quay: Quay, page: Page) -> None:
     prepared(quay)
     rollout_id = quay.promote("stable", "web.1")
-    sign_in(page, quay, "grace", f"/rollouts/{rollout_id}")
+    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
     cookies = {item["name"]: item["value"] for item in page.context.cookies()}
     assert quay.sign_out(cookies) == 303
@@ -167,7 +167,7 @@ def test_asks_to_sign_in_again_where_the_session_ended_meanwhile(quay: Quay, pag
 
 
 def test_signs_out_and_needs_to_sign_in_again(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "vera", "/hosts")
+    sign_in(page, quay, "viewer", "/hosts")
     assert page.url == f"{quay.url}/hosts"
 
     page.click("text=Sign out")
