@@ -223,11 +223,11 @@ class Agent:
         json: Any = None,
         params: dict[str, Any] | None = None,
         skew: int = 0,
-        **headers: str,
+        headers: dict[str, str] | None = None,
     ) -> httpx2.Response:
         request = self.client.build_request(method, path, json=json, params=params)
         request.headers["authorization"] = self.authorization(request, skew)
-        request.headers.update(headers)
+        request.headers.update(headers or {})
         return self.client.send(request)
 
     def authorization(self, request: httpx2.Request, skew: int = 0) -> str:

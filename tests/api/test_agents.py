@@ -145,7 +145,7 @@ def test_refuses_a_request_of_which_anything_was_changed(crew: Crew) -> None:
         ("GET", "/v1/agent/dispatch", "/v1/agent/manifest/web-stable"),
         ("POST", "/v1/agent/heartbeat", "/v1/agent/events"),
     ):
-        body = {} if method == "POST" else None
+        body: dict[str, str] | None = {} if method == "POST" else None
         proof = agent.authorization(build(method, path, json=body))
         request = build(method, sent, json=body, headers={"authorization": proof})
         codes.append(agent.client.send(request).json()["code"])
@@ -179,7 +179,7 @@ def test_demands_an_authorization_of_its_own_form(crew: Crew) -> None:
 
     for value in ("", "Bearer x", "Tidegate a b c", "Tidegate a 1", "ÿ"):
         answer = agent.client.get(
-            "/v1/agent/dispatch", headers={"authorization": value.encode("latin-1")}
+            "/v1/agent/dispatch", headers={b"authorization": value.encode("latin-1")}
         )
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), value
     person = crew.operator.get("/v1/agent/dispatch", headers=SPOKEN)
@@ -558,13 +558,13 @@ def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(crew
     told = Agent(crew.served, "db-01", crew.clock).enroll(crew.token("db-01")).json()
 
     first = agent.send("GET", path)
-    same = agent.send("GET", path, **{"if-none-match": first.headers["etag"]})
+    same = agent.send("GET", path, headers={"if-none-match": first.headers["etag"]})
     head = crew.installation.head()
     agent.send("GET", path)
     assert crew.installation.head() == head, "an unchanged manifest is not written again"
     crew.clock.advance(timedelta(seconds=1))
     crew.promote("web.2")
-    moved = agent.send("GET", path, **{"if-none-match": first.headers["etag"]})
+    moved = agent.send("GET", path, headers={"if-none-match": first.headers["etag"]})
 
     assert none.status_code == 404
     trusted = {

@@ -1,7 +1,6 @@
 """Channels: which release is authoritative for which hosts, and how it reaches them.
 
-A channel's ETag names its row; ``promote`` and ``rollback`` also take that of the registry's row.
-Whoever names neither moves the pin from wherever it stands.
+What they are pinned to is moved in ``promotions``.
 """
 
 from __future__ import annotations
@@ -15,21 +14,16 @@ from msgspec.structs import asdict
 
 from tidegate.api import paging
 from tidegate.api.asof import AsOf, position_of
-from tidegate.api.releases import Happened, ReleaseId, ScopeName, channel_scope, pinned_at
+from tidegate.api.releases import Happened, ScopeName, channel_scope, pinned_at
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, HistoryTooLong, Installation
-from tidegate.control.promotion import NothingBefore, Promote
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.folds import channels
-from tidegate.domain.channels.promotion import Promoted, promote_release
 from tidegate.domain.channels.refusals import (
-    AlreadyPromoted,
     ChannelExists,
     ChannelNotFound,
-    ChannelOnHold,
-    WrongPackage,
 )
 from tidegate.domain.channels.rows import CHANNELS, Channel, channel_key
 from tidegate.domain.channels.slices import (
@@ -46,14 +40,12 @@ from tidegate.domain.fleet.claims import check_scope
 from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy, SelectorOverlap
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.gates.checks import RELEASING
-from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases import history
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.facts import RolloutOpened
-from tidegate.domain.rollouts.identity import ref_of
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
-from tidegate.errors import NotFound, StaleVersion
+from tidegate.errors import StaleVersion
 from tidegate.kernel.model import CLAUSES_MAX, Clause, Position, Query
 from tidegate.wire import Input, Listed, Nothing, Paging, Reading
 
@@ -107,16 +99,6 @@ class ChannelChange(Input, frozen=True, kw_only=True):
     policy: PolicyGiven | None = None
 
 
-class Promotion(Input, frozen=True, kw_only=True):
-    release_id: ReleaseId
-    reason: Annotated[str, Meta(max_length=1_024)] = ""
-    display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
-
-
-class Rollback(Input, frozen=True, kw_only=True):
-    reason: Annotated[str, Meta(max_length=1_024)] = ""
-
-
 class Why(Input, frozen=True, kw_only=True):
     reason: Reason
 
@@ -144,16 +126,6 @@ class ChannelShown(Channel, frozen=True, kw_only=True):
     confidence: str | None = None
     active_state: str | None = None
     edges: tuple[EdgeShown, ...] = ()
-
-
-class PromotedShown(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a promotion led to."""
-
-    channel: str
-    release_id: str
-    rollout_id: str
-    position: int
-    superseded_rollout_id: str | None = None
 
 
 def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
@@ -369,126 +341,7 @@ def _written(installation: Installation, channel: str, outcome: Outcome) -> Answ
     return answer
 
 
-# ── the pin ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def promote(
-    request: Request[ChannelPath, Nothing, Promotion], installation: Installation
-) -> Answer:
-    """Make a release authoritative on the channel and roll it out: one commit."""
-    body = request.body
-    return promoted(request, installation, request.path.channel, body.release_id, body.display_name)
-
-
-def promoted(
-    request: Request[Any, Any, Any],
-    installation: Installation,
-    channel: str,
-    release_id: str,
-    display_name: str = "",
-) -> Answer:
-    """Raises: StaleVersion, and what ``promote_release`` raises."""
-    asked = Promote(
-        channel=channel,
-        release_id=release_id,
-        command_id=request.mint("command"),
-        by=request.by,
-        expected_version=_pin_seen(request, installation, channel),
-        display_name=display_name,
-    )
-    outcome = installation.control.earlier(
-        promote_release, asked, meta=request.meta, key=request.once
-    )
-    if outcome is None:
-        _demand_seen(request, installation, channel)
-        outcome = _promoted(request, installation, asked)
-    return _told(installation, asked, outcome)
-
-
-def _promoted(
-    request: Request[Any, Any, Any], installation: Installation, asked: Promote
-) -> Outcome:
-    """In the lane of the rollout that it ends, before reports that wait there."""
-    found = demand(installation, asked.channel)
-    run = lambda: installation.promotions.promote(  # noqa: E731
-        asked, meta=request.meta, key=request.once
-    )
-    outcome = in_lane(installation, found.row.active_rollout_id, run)
-    installation.nudge()
-    return outcome
-
-
-def in_lane(installation: Installation, rollout_id: str | None, run: Callable[[], T]) -> T:
-    """Run a command alone in a rollout's lane, before any report that waits there."""
-    if rollout_id is None:
-        return run()
-    answer: T = installation.lanes.command(rollout_id, run).result()
-    return answer
-
-
-def _pin_seen(
-    request: Request[Any, Any, Any], installation: Installation, channel: str
-) -> int | None:
-    """The registry's counter at the version that the client saw."""
-    if request.version is None:
-        return None
-    found = pinned_at(installation, channel, request.version)
-    return None if found is None else found.row.version
-
-
-def _demand_seen(request: Request[Any, Any, Any], installation: Installation, channel: str) -> None:
-    """Raises: StaleVersion: neither the channel nor its pin is at the version that If-Match names.
-
-    ChannelNotFound.
-    """
-    found = demand(installation, channel)
-    if request.version is None:
-        return
-    pin = installation.find(actual_key(channel), Actual)
-    if request.version not in (found.version, 0 if pin is None else pin.version):
-        raise StaleVersion(request.version, found.version)
-
-
-def _told(installation: Installation, asked: Promote, outcome: Outcome) -> Answer:
-    answer = msgspec.json.decode(outcome.answer or b"{}", type=Promoted)
-    rollout_id = answer.rollout_id
-    if rollout_id is None:  # a repeat without a key: what its first copy did stands
-        rollout_id = demand(installation, asked.channel).row.newest_rollout_id or ""
-    shown = PromotedShown(
-        channel=asked.channel,
-        release_id=asked.release_id,
-        rollout_id=rollout_id,
-        superseded_rollout_id=answer.superseded_rollout_id,
-        position=outcome.position,
-    )
-    return Answer(shown, position=outcome.position)
-
-
-def roll_back(
-    request: Request[ChannelPath, Nothing, Rollback], installation: Installation
-) -> Answer:
-    """Promote again what was authoritative on the channel before."""
-    channel = request.path.channel
-    return promoted(request, installation, channel, _before(request, installation, channel))
-
-
-def _before(request: Request[Any, Any, Any], installation: Installation, channel: str) -> str:
-    """The release to go back to; a repeat means the one that its first copy went back to.
-
-    Raises:
-        NothingBefore, ChannelNotFound.
-    """
-    demand(installation, channel)
-    receipt = None if request.once is None else installation.store.receipt(request.once)
-    if receipt is not None and receipt.answer:
-        first = msgspec.json.decode(receipt.answer, type=Promoted).rollout_id
-        if first is not None:
-            return ref_of(first)
-    pin = installation.find(actual_key(channel), Actual)
-    before = None if pin is None else pin.row.previous_release_id
-    if before is None:
-        raise NothingBefore(f"{channel} was pinned to nothing before", channel=channel)
-    return before
+# ── steering ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def hold(request: Request[ChannelPath, Nothing, Why], installation: Installation) -> Answer:
@@ -529,16 +382,6 @@ _READ = may(Verb.READ, scope_of)
 _RELEASE = may(Verb.RELEASE, scope_of)
 _STEER = may((Verb.OPERATE, Verb.RELEASE), scope_of)
 _CLAIMS = (InvalidSelector, MalformedPolicy, SelectorOverlap)
-PROMOTES = (
-    NotFound,
-    ChannelNotFound,
-    ChannelOnHold,
-    WrongPackage,
-    ClosureQuarantined,
-    AlreadyPromoted,
-    StaleVersion,
-)
-
 ROUTES = (
     Route("GET", "/v1/channels", list_all, somewhere(Verb.READ), Listed[ChannelListed]),
     Route(
@@ -567,24 +410,6 @@ ROUTES = (
         ChannelShown,
         guard=Guard.DEMANDED,
         errors=(*_CLAIMS, ChannelNotFound, StaleVersion),
-    ),
-    Route(
-        "POST",
-        "/v1/channels/{channel}/promote",
-        promote,
-        _RELEASE,
-        PromotedShown,
-        guard=Guard.ASKED,
-        errors=PROMOTES,
-    ),
-    Route(
-        "POST",
-        "/v1/channels/{channel}/rollback",
-        roll_back,
-        _RELEASE,
-        PromotedShown,
-        guard=Guard.ASKED,
-        errors=(*PROMOTES, NothingBefore),
     ),
     Route(
         "POST",

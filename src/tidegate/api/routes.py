@@ -17,6 +17,7 @@ from tidegate.api import (
     openapi,
     outbox,
     packages,
+    promotions,
     publications,
     quarantine,
     releases,
@@ -53,6 +54,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *hosts.ROUTES,
     *quarantine.ROUTES,
     *rollouts.ROUTES,
+    *promotions.ROUTES,
     *steering.ROUTES,
     *agents.ROUTES,
 )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.api.channels import PROMOTES, PromotedShown, in_lane, promoted
+from tidegate.api.promotions import PROMOTES, PromotedShown, in_lane, promoted
 from tidegate.api.releases import ReleaseId, ScopeName, channel_scope
 from tidegate.api.rollouts import HostId, RolloutPath, RolloutShown, demand, scope_of, shown
 from tidegate.api.routing import Answer, Guard, Request, Route, may

@@ -23,6 +23,7 @@ from tidegate.kernel.model import Event, Position
 from tidegate.wire import CloudEvent
 
 POLL_SECONDS = 0.5
+GATHER_SECONDS = 0.005  # between two looks: what a burst of commits appends is read together
 PAGE = 500
 RING_MAX = 4_096
 RING_BYTES_MAX = 32 * 1024 * 1024
@@ -153,6 +154,7 @@ class Tail:
             self._nudged.clear()
             with suppress(Unavailable):  # the store is away: asked again at the next poll
                 await self._read_on()
+            await asyncio.sleep(GATHER_SECONDS)
 
     async def refresh(self) -> None:
         """Read on now: whoever was told of a commit finds it, however busy this process is.

@@ -1,6 +1,6 @@
 """How a host proves that it belongs: one-time tokens, those that were used, keys that are revoked.
 
-    enrollment_tokens   made by an operator for one host; of the secret only its hash is kept
+    enrollment_tokens   made by an operator for one host; its secret half is derived, not kept
     token_replay        used ones: each is traded once, in the commit that makes the host known
     cert_revocations    keys that open nothing any more, by the key itself
 
@@ -59,7 +59,6 @@ class EnrollmentToken(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A token that waits for its host."""
 
     token_id: str
-    sha256: str  # of its secret
     host_id: str
     operator: str
     expires_at: datetime
@@ -122,8 +121,7 @@ def used(fact: HostEnrolled) -> UsedToken:
 class TradeToken(Struct, frozen=True, kw_only=True):
     """Make a host known by this key, for a token that is used up by it."""
 
-    token_id: str
-    sha256: str  # of the secret that the agent showed
+    token_id: str  # of a token whose secret half was right
     host_id: str  # as the token's row says; another one is refused
     public_key: str
 
@@ -154,7 +152,7 @@ def decide_trade(
         TokenRefused, TokenReplayed, KeyRevoked, and what ``enroll_host`` raises.
     """
     host, fleet, token, replayed, revoked = rows
-    if token is None or token.sha256 != command.sha256 or token.host_id != command.host_id:
+    if token is None or token.host_id != command.host_id:
         raise TokenRefused("the enrollment token is unknown")
     if replayed is not None:
         raise TokenReplayed(token.host_id)

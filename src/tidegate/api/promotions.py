@@ -1,0 +1,207 @@
+"""Promote and roll back: the pin of a channel moves, and a rollout opens, in one commit.
+
+``If-Match`` takes the ETag of the channel or that of the registry's row; whoever names neither
+moves the pin from wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tidegate.api.channels import ChannelPath, demand, scope_of
+from tidegate.api.releases import ReleaseId, pinned_at
+from tidegate.api.routing import Answer, Guard, Request, Route, may
+from tidegate.control.installation import Installation
+from tidegate.control.promotion import NothingBefore, Promote
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.channels.promotion import Promoted, promote_release
+from tidegate.domain.channels.refusals import (
+    AlreadyPromoted,
+    ChannelNotFound,
+    ChannelOnHold,
+    WrongPackage,
+)
+from tidegate.domain.hosts.refusals import ClosureQuarantined
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.identity import ref_of
+from tidegate.errors import NotFound, StaleVersion
+from tidegate.wire import Input, Nothing
+
+T = TypeVar("T")
+
+
+class Promotion(Input, frozen=True, kw_only=True):
+    release_id: ReleaseId
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
+    display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
+
+
+class Rollback(Input, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
+
+
+class PromotedShown(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a promotion led to."""
+
+    channel: str
+    release_id: str
+    rollout_id: str
+    position: int
+    superseded_rollout_id: str | None = None
+
+
+def promote(
+    request: Request[ChannelPath, Nothing, Promotion], installation: Installation
+) -> Answer:
+    """Make a release authoritative on the channel and roll it out: one commit."""
+    body = request.body
+    return promoted(request, installation, request.path.channel, body.release_id, body.display_name)
+
+
+def promoted(
+    request: Request[Any, Any, Any],
+    installation: Installation,
+    channel: str,
+    release_id: str,
+    display_name: str = "",
+) -> Answer:
+    """Raises: StaleVersion, and what ``promote_release`` raises."""
+    asked = Promote(
+        channel=channel,
+        release_id=release_id,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=_pin_seen(request, installation, channel),
+        display_name=display_name,
+    )
+    outcome = installation.control.earlier(
+        promote_release, asked, meta=request.meta, key=request.once
+    )
+    if outcome is None:
+        _demand_seen(request, installation, channel)
+        outcome = _promoted(request, installation, asked)
+    return _told(installation, asked, outcome)
+
+
+def _promoted(
+    request: Request[Any, Any, Any], installation: Installation, asked: Promote
+) -> Outcome:
+    """In the lane of the rollout that it ends, before reports that wait there."""
+    found = demand(installation, asked.channel)
+    run = lambda: installation.promotions.promote(  # noqa: E731
+        asked, meta=request.meta, key=request.once
+    )
+    outcome = in_lane(installation, found.row.active_rollout_id, run)
+    installation.nudge()
+    return outcome
+
+
+def in_lane(installation: Installation, rollout_id: str | None, run: Callable[[], T]) -> T:
+    """Run a command alone in a rollout's lane, before any report that waits there."""
+    if rollout_id is None:
+        return run()
+    answer: T = installation.lanes.command(rollout_id, run).result()
+    return answer
+
+
+def _pin_seen(
+    request: Request[Any, Any, Any], installation: Installation, channel: str
+) -> int | None:
+    """The registry's counter at the version that the client saw."""
+    if request.version is None:
+        return None
+    found = pinned_at(installation, channel, request.version)
+    return None if found is None else found.row.version
+
+
+def _demand_seen(request: Request[Any, Any, Any], installation: Installation, channel: str) -> None:
+    """Raises: StaleVersion: neither the channel nor its pin is at the version that If-Match names.
+
+    ChannelNotFound.
+    """
+    found = demand(installation, channel)
+    if request.version is None:
+        return
+    pin = installation.find(actual_key(channel), Actual)
+    if request.version not in (found.version, 0 if pin is None else pin.version):
+        raise StaleVersion(request.version, found.version)
+
+
+def _told(installation: Installation, asked: Promote, outcome: Outcome) -> Answer:
+    answer = msgspec.json.decode(outcome.answer or b"{}", type=Promoted)
+    rollout_id = answer.rollout_id
+    if rollout_id is None:  # a repeat without a key: what its first copy did stands
+        rollout_id = demand(installation, asked.channel).row.newest_rollout_id or ""
+    shown = PromotedShown(
+        channel=asked.channel,
+        release_id=asked.release_id,
+        rollout_id=rollout_id,
+        superseded_rollout_id=answer.superseded_rollout_id,
+        position=outcome.position,
+    )
+    return Answer(shown, position=outcome.position)
+
+
+def roll_back(
+    request: Request[ChannelPath, Nothing, Rollback], installation: Installation
+) -> Answer:
+    """Promote again what was authoritative on the channel before."""
+    channel = request.path.channel
+    return promoted(request, installation, channel, _before(request, installation, channel))
+
+
+def _before(request: Request[Any, Any, Any], installation: Installation, channel: str) -> str:
+    """The release to go back to; a repeat means the one that its first copy went back to.
+
+    Raises:
+        NothingBefore, ChannelNotFound.
+    """
+    demand(installation, channel)
+    receipt = None if request.once is None else installation.store.receipt(request.once)
+    if receipt is not None and receipt.answer:
+        first = msgspec.json.decode(receipt.answer, type=Promoted).rollout_id
+        if first is not None:
+            return ref_of(first)
+    pin = installation.find(actual_key(channel), Actual)
+    before = None if pin is None else pin.row.previous_release_id
+    if before is None:
+        raise NothingBefore(f"{channel} was pinned to nothing before", channel=channel)
+    return before
+
+
+_RELEASE = may(Verb.RELEASE, scope_of)
+PROMOTES = (
+    NotFound,
+    ChannelNotFound,
+    ChannelOnHold,
+    WrongPackage,
+    ClosureQuarantined,
+    AlreadyPromoted,
+    StaleVersion,
+)
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/channels/{channel}/promote",
+        promote,
+        _RELEASE,
+        PromotedShown,
+        guard=Guard.ASKED,
+        errors=PROMOTES,
+    ),
+    Route(
+        "POST",
+        "/v1/channels/{channel}/rollback",
+        roll_back,
+        _RELEASE,
+        PromotedShown,
+        guard=Guard.ASKED,
+        errors=(*PROMOTES, NothingBefore),
+    ),
+)
