@@ -1,0 +1,103 @@
+"""``tidegate agent``: enroll if need be, then work until a signal says stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from tidegate.agent import identity
+from tidegate.agent.activate import drivers
+from tidegate.agent.client import Client
+from tidegate.agent.config import load
+from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, ServerAway
+from tidegate.agent.journal import Journal
+from tidegate.agent.loop import BackOff, Loop
+from tidegate.clock import system_clock
+from tidegate.domain.hosts.protocol import Enrolled
+
+TOKEN: Final = "TIDEGATE_AGENT_TOKEN"
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+ENROLL_ATTEMPTS_MAX: Final = 100
+ENROLL_SECONDS_MAX: Final = 30.0  # between two of them
+LINE: Final = "%(asctime)s %(levelname)s %(message)s"
+
+
+def run(file: str, token_file: str | None = None, state_directory: str | None = None) -> None:
+    """Run the agent of this host, as the settings in the file say; enroll it if it is new.
+
+    Raises:
+        InvalidAgentSetting, NotEnrolled, StateHeld, JournalDamaged, Answered.
+    """
+    settings = load(Path(file), state=state_directory)
+    logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
+    for noisy in ("httpx2", "httpcore2"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    state = Path(settings.state)
+    with ExitStack() as stack:
+        stack.enter_context(identity.held(state))
+        key = identity.host_key(state)
+        enrolled = identity.known(state) or _enroll(state, settings.server, key, token_file)
+        client = Client(settings.server, key, system_clock, enrolled.host_id)
+        stack.callback(client.close)
+        journal = Journal(state)
+        stack.callback(journal.close)
+        loop = Loop(
+            settings,
+            enrolled,
+            client,
+            journal,
+            drivers(settings, client),
+            system_clock,
+            version("tidegate"),
+        )
+        _stop_on_signals(loop)
+        logging.info("%s works for %s", enrolled.host_id, settings.server)
+        loop.run()
+        logging.info("%s stopped", enrolled.host_id)
+
+
+def _enroll(state: Path, server: str, key: identity.HostKey, file: str | None) -> Enrolled:
+    """Raises: NotEnrolled, InvalidAgentSetting, Answered."""
+    token = os.environ.get(TOKEN, "")
+    if file is not None:
+        try:
+            token = Path(file).read_text().strip()
+        except OSError as error:
+            raise InvalidAgentSetting(f"{file} cannot be read: {error.strerror}") from None
+    if not token:
+        raise NotEnrolled(f"the first start needs a one-time token: --token-file or {TOKEN}")
+    client = Client(server, key, system_clock)
+    try:
+        enrolled = _traded(client, token)
+    finally:
+        client.close()
+    identity.remember(state, enrolled)
+    return enrolled
+
+
+def _traded(client: Client, token: str) -> Enrolled:
+    """The host's registration; a server that is away or busy is waited for."""
+    back_off = BackOff(ENROLL_SECONDS_MAX)
+    for _ in range(ENROLL_ATTEMPTS_MAX):
+        try:
+            return client.enroll(token)
+        except ServerAway as away:
+            logging.warning("not enrolled yet: %s", away.detail)
+            time.sleep(back_off.failed())
+    raise NotEnrolled(f"the server did not answer in {ENROLL_ATTEMPTS_MAX} attempts")
+
+
+def _stop_on_signals(loop: Loop) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        loop.stop()
+
+    for number in STOPPING:
+        signal.signal(number, stop)

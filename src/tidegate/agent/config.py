@@ -1,0 +1,110 @@
+"""What an operator sets for an agent: one TOML file, every member checked at the start.
+
+server = "https://tidegate.example"
+host_id = "web-1"
+state = "/var/lib/tidegate-agent"
+
+[channels.web-stable]
+driver = "symlink"
+root = "/srv/web"
+probes = "/etc/tidegate/web-probes.toml"
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tidegate.agent.faults import InvalidAgentSetting
+from tidegate.domain.hosts.protocol import WAIT_SECONDS_MAX
+
+FILE_BYTES_MAX = 256 * 1024
+CHANNELS_MAX = 64
+
+Seconds = Annotated[float, Meta(gt=0, le=3_600)]
+_SERVER = re.compile(r"https?://[^/\s?#]+")
+_LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
+
+
+class Channel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this host runs what a channel hands it."""
+
+    driver: Literal["symlink", "command", "fake"]
+    root: str = ""  # symlink: holds releases/ and current
+    command: tuple[str, ...] = ()  # command: its argv
+    timeout_seconds: Seconds = 300.0  # command: then it is killed, and failed
+    probes: str = ""  # a TOML or JSON file; empty: this channel is run without probes
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of it. Times are for the loop; what a rollout demands comes with its orders."""
+
+    server: str
+    state: str
+    channels: dict[str, Channel]
+    poll_seconds: Annotated[int, Meta(ge=1, le=WAIT_SECONDS_MAX)] = 30
+    tick_seconds: Seconds = 5.0
+    heartbeat_seconds: Seconds = 60.0
+    back_off_seconds_max: Seconds = 60.0
+
+
+def load(file: Path, **flags: str | None) -> Settings:
+    """The settings of a file; flags that are given win over its members.
+
+    Raises:
+        InvalidAgentSetting: names the member, what was found and what is allowed.
+    """
+    found = _read(file)
+    found.update({name: value for name, value in flags.items() if value is not None})
+    try:
+        settings = msgspec.convert(found, Settings)
+    except msgspec.ValidationError as error:
+        raise InvalidAgentSetting(f"{file.name}: {error}") from None
+    _check(settings)
+    return settings
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InvalidAgentSetting(f"{file} cannot be read: {error.strerror}") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise InvalidAgentSetting(f"{file.name} has more than {FILE_BYTES_MAX} bytes")
+    try:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidAgentSetting(f"{file.name} is not TOML: {error}") from None
+
+
+def _check(settings: Settings) -> None:
+    if not _SERVER.fullmatch(settings.server):
+        raise _wrong("server", settings.server, "scheme and host, as https://tidegate.example")
+    if settings.server.startswith("http:") and not _LOOPBACK.fullmatch(settings.server):
+        raise _wrong("server", settings.server, "https beyond loopback")
+    if not Path(settings.state).is_absolute():
+        raise _wrong("state", settings.state, "an absolute path")
+    if not 1 <= len(settings.channels) <= CHANNELS_MAX:
+        raise _wrong("channels", str(len(settings.channels)), f"1 to {CHANNELS_MAX} of them")
+    for name, channel in settings.channels.items():
+        _check_channel(f"channels.{name}", channel)
+
+
+def _check_channel(name: str, channel: Channel) -> None:
+    if channel.driver == "symlink" and not Path(channel.root).is_absolute():
+        raise _wrong(f"{name}.root", channel.root, "an absolute path")
+    if channel.driver == "command" and not (
+        channel.command and Path(channel.command[0]).is_absolute()
+    ):
+        raise _wrong(f"{name}.command", str(channel.command), "a list that begins with a full path")
+    if channel.probes and not Path(channel.probes).is_absolute():
+        raise _wrong(f"{name}.probes", channel.probes, "an absolute path")
+
+
+def _wrong(name: str, found: str, allowed: str) -> InvalidAgentSetting:
+    return InvalidAgentSetting(f"{name} is {found[:200]!r}; allowed is {allowed}", setting=name)

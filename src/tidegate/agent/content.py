@@ -1,0 +1,160 @@
+"""Content by digest: what was fetched is laid down, verified whole, and only then given its name.
+
+    listing = the closure? ──▶ each file = its hash? ──▶ .incoming-… ──▶ sha256-<hex>, one rename
+
+The digest is SHA-256 over lines ``<hex sha256 of the file>  <path>`` in the order of the paths'
+bytes, so it can be checked with ``sha256sum`` alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+from typing import Final, Protocol
+
+from tidegate.agent.faults import ContentMismatch
+from tidegate.domain.hosts.protocol import ReleaseContent, ReleaseFile
+
+FILES_MAX: Final = 10_000
+BYTES_MAX: Final = 32 * 1024 * 1024
+INCOMING: Final = ".incoming-"
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_NAME = re.compile(r"sha256-([0-9a-f]{64})")
+
+
+class Source(Protocol):
+    """Where content comes from; ``content`` is the address that an order names."""
+
+    def listing(self, content: str) -> ReleaseContent:
+        """Raises: ServerAway, Answered."""
+        ...
+
+    def file(self, content: str, hashed: str) -> bytes:
+        """Raises: ServerAway, Answered."""
+        ...
+
+
+def name_of(closure: str) -> str:
+    """The directory of a closure. Raises: ContentMismatch: it is not a digest."""
+    found = _DIGEST.fullmatch(closure)
+    if found is None:
+        raise ContentMismatch(
+            f"a closure is sha256: and 64 hexadecimal digits, found {closure[:80]!r}"
+        )
+    return f"sha256-{found[1]}"
+
+
+def closure_of(name: str) -> str:
+    """The closure of a directory; empty: it is none of ours."""
+    found = _NAME.fullmatch(name)
+    return "" if found is None else f"sha256:{found[1]}"
+
+
+def provide(closure: str, content: str, place: Path, source: Source) -> Path:
+    """The directory of this closure below ``place``, fetched unless it is there and intact.
+
+    What an attempt that was cut off has brought is not fetched again.
+
+    Raises:
+        ContentMismatch: what is offered is something else.
+        ServerAway, Answered: as the source says. OSError: the disk.
+    """
+    final = place / name_of(closure)
+    if final.is_dir() and _holds(final, closure):
+        return final
+    files = source.listing(content).files
+    _check(files, closure)
+    incoming = place / f"{INCOMING}{final.name}"
+    incoming.mkdir(parents=True, exist_ok=True)
+    for listed in files:
+        _lay_down(listed, incoming / listed.path, content, source)
+    if not _holds(incoming, closure):
+        rmtree(incoming)
+        raise ContentMismatch(f"what lies in {incoming.name} is not {closure}", expected=closure)
+    _sync(incoming)
+    if final.exists():
+        _remove(final)  # somebody changed it
+    os.replace(incoming, final)
+    _sync(place)
+    return final
+
+
+def keep_only(place: Path, closures: set[str]) -> None:
+    """Remove the content of all others, and what a crash left."""
+    names = {name_of(closure) for closure in closures if _DIGEST.fullmatch(closure)}
+    for path in place.iterdir():
+        if path.name not in names and (closure_of(path.name) or path.name.startswith(INCOMING)):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """First its name goes: half a directory is never found under it."""
+    doomed = path.with_name(f"{INCOMING}gone-{path.name.removeprefix(INCOMING)}")
+    rmtree(doomed, ignore_errors=True)
+    os.replace(path, doomed)
+    rmtree(doomed)
+
+
+def _check(files: tuple[ReleaseFile, ...], closure: str) -> None:
+    """That these files are the closure, and lie in their own directory. Raises: ContentMismatch."""
+    if len(files) > FILES_MAX or sum(file.bytes for file in files) > BYTES_MAX:
+        raise ContentMismatch(f"more than {BYTES_MAX} bytes or {FILES_MAX} files in {closure}")
+    for file in files:
+        if "\0" in file.path or any(part in ("", ".", "..") for part in file.path.split("/")):
+            raise ContentMismatch(f"{closure} holds {file.path[:200]!r}: not a path in it")
+    found = _digest({file.path: file.sha256 for file in files})
+    if found != closure:
+        raise ContentMismatch(
+            f"the content offered for {closure} is {found}", expected=closure, found=found
+        )
+
+
+def _lay_down(listed: ReleaseFile, path: Path, content: str, source: Source) -> None:
+    if path.is_file() and sha256(path.read_bytes()).hexdigest() == listed.sha256:
+        return
+    data = source.file(content, listed.sha256)
+    found = sha256(data).hexdigest()
+    if found != listed.sha256:
+        raise ContentMismatch(
+            f"{listed.path[:200]} is {found}, expected {listed.sha256}",
+            expected=listed.sha256,
+            found=found,
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _digest(hashes: Mapping[str, str]) -> str:
+    ordered = sorted(hashes, key=str.encode)
+    lines = "".join(f"{hashes[path]}  {path}\n" for path in ordered)
+    return "sha256:" + sha256(lines.encode()).hexdigest()
+
+
+def _holds(directory: Path, closure: str) -> bool:
+    """Whether exactly this content lies there."""
+    hashes: dict[str, str] = {}
+    for path in directory.rglob("*"):
+        if path.is_symlink() or not (path.is_dir() or path.is_file()):
+            return False
+        if path.is_file():
+            if len(hashes) >= FILES_MAX:
+                return False
+            name = path.relative_to(directory).as_posix()
+            hashes[name] = sha256(path.read_bytes()).hexdigest()
+    return _digest(hashes) == closure
+
+
+def _sync(directory: Path) -> None:
+    for path in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

@@ -1,0 +1,59 @@
+"""What goes wrong on a host, told apart by what the agent does about it."""
+
+from __future__ import annotations
+
+from tidegate.errors import Conflict, Invalid, Refused, Unavailable
+
+
+class InvalidAgentSetting(Invalid):
+    """A setting of the agent is unknown, missing, or not of the form that it must have."""
+
+    code = "invalid_agent_setting"
+
+
+class InvalidProbes(Invalid):
+    """The file of probes that is named cannot be read as one; nothing is activated without it."""
+
+    code = "invalid_probes"
+
+
+class StateHeld(Conflict):
+    """Another agent works on this state directory; there is one per host."""
+
+    code = "agent_state_held"
+
+
+class JournalDamaged(Invalid):
+    """The journal holds something other than what was written; see what the disk did."""
+
+    code = "journal_damaged"
+
+
+class NotEnrolled(Refused):
+    """The host has no identity yet: start the agent with a one-time token."""
+
+    code = "agent_not_enrolled"
+
+
+class ServerAway(Unavailable):
+    """The server did not answer, or could not for now; the same request may work later."""
+
+    code = "server_away"
+
+
+class Answered(Refused):
+    """The server said no, in its own words: ``code`` of the problem, and its further members."""
+
+    code = "answered"
+
+    def __init__(self, status: int, said: str, detail: str, members: dict[str, object]) -> None:
+        super().__init__(f"{status} {said}: {detail}")
+        self.status = status
+        self.said = said
+        self.members = members
+
+
+class ContentMismatch(Refused):
+    """What was fetched is not what the digest names; it is not activated."""
+
+    code = "content_mismatch"

@@ -1,0 +1,102 @@
+"""Who this host is: its key, made here and never sent, and what the server knows it as.
+
+<state>/key             Ed25519, 64 hexadecimal digits, mode 0600
+<state>/identity.json   the host's id, the log that it belongs to, the keys of its manifests
+<state>/lock            held while an agent runs: there is one per host
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, StateHeld
+from tidegate.domain.hosts.protocol import Enrolled
+
+KEY: Final = "key"
+IDENTITY: Final = "identity.json"
+
+
+class HostKey:
+    """The host's private key; it signs, and is not seen."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @property
+    def public(self) -> str:
+        return self._key.public_key().public_bytes_raw().hex()
+
+    def proof(self, message: bytes) -> str:
+        """The signature of a message, in hexadecimal digits."""
+        return self._key.sign(message).hex()
+
+
+@contextmanager
+def held(state: Path) -> Iterator[None]:
+    """The state directory, made if it is missing, for this process alone.
+
+    Raises:
+        StateHeld: another agent has it. InvalidAgentSetting: it is open to others.
+    """
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if state.stat().st_mode & 0o077:
+        raise InvalidAgentSetting(f"{state} holds the host's key: chmod 700 it", setting="state")
+    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StateHeld(f"another agent runs on {state}") from None
+        yield
+    finally:
+        os.close(lock)
+
+
+def host_key(state: Path) -> HostKey:
+    """The key of this host, made at the first call. Raises: InvalidAgentSetting."""
+    path = state / KEY
+    if not path.exists():
+        made = Ed25519PrivateKey.generate().private_bytes_raw().hex()
+        _write(path, made.encode())
+    try:
+        return HostKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text())))
+    except ValueError:
+        raise InvalidAgentSetting(
+            f"{path} is no key; remove it and enroll again", setting="state"
+        ) from None
+
+
+def remember(state: Path, enrolled: Enrolled) -> None:
+    """Keep what the server said at the enrollment."""
+    _write(state / IDENTITY, msgspec.json.encode(enrolled))
+
+
+def known(state: Path) -> Enrolled | None:
+    """What the host is known as; None: it was not enrolled. Raises: NotEnrolled."""
+    try:
+        return msgspec.json.decode((state / IDENTITY).read_bytes(), type=Enrolled)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise NotEnrolled(
+            f"{state / IDENTITY} cannot be read: {error}; remove it and enroll again"
+        ) from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    new = path.with_name(f".{path.name}.new")
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(file, content)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.replace(new, path)

@@ -1,0 +1,279 @@
+"""The agent's memory: twins and reports in one append-only file, each line synced before it counts.
+
+    T  a twin                  its order was taken, or it goes on from another point
+    S  said                    a report, and the twin after it: it waits for its confirmation
+    C  confirmed               all reports of a rollout up to this number are the server's
+    G  given up                what waited of a rollout is void; its twin is another one, or none
+
+A line is ``<crc32 of the rest> <kind> <json>``. What a crash tore off is the last line, and was not
+acted upon: it is cut away. A bad line with good ones behind it is damage, and stops the agent.
+"""
+
+from __future__ import annotations
+
+import os
+from binascii import crc32
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.agent.faults import JournalDamaged
+from tidegate.domain.hosts.facts import AgentEvent, DispatchAck
+from tidegate.domain.hosts.pilot import is_rolling_back
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.wire import agent_event, wire_object
+from tidegate.errors import InvalidInput
+
+FILE: Final = "journal"
+BYTES_MAX: Final = 4 * 1024 * 1024  # of one file: then it is written anew, without what is over
+TWINS_MAX: Final = 64  # kept of passages that are over, so that an old order is known again
+CRC_CHARS: Final = 8
+
+
+class Twin(Struct, frozen=True):
+    record: HostRecord
+    content: str  # where what it shall run is fetched
+
+
+class Said(Struct, frozen=True):
+    event: dict[str, Any]  # as it is sent
+    after: HostRecord
+
+
+class Confirmed(Struct, frozen=True):
+    rollout_id: str
+    through: int
+
+
+class GivenUp(Struct, frozen=True):
+    rollout_id: str
+    record: HostRecord | None
+    numbered: int  # the last report of the rollout that counts
+
+
+Line = Twin | Said | Confirmed | GivenUp
+KINDS: Final[Mapping[str, type[Line]]] = MappingProxyType(
+    {"T": Twin, "S": Said, "C": Confirmed, "G": GivenUp}
+)
+_LETTERS: Final = {kind: letter for letter, kind in KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A report that waits, and the twin as it was before it."""
+
+    event: AgentEvent
+    before: HostRecord
+
+
+class Journal:
+    """Twins by rollout, and the reports that the server has not confirmed, in order.
+
+    Raises:
+        JournalDamaged: what is on disk was not written by us.
+    """
+
+    def __init__(self, directory: Path, *, bytes_max: int = BYTES_MAX) -> None:
+        self._path = directory / FILE
+        self._bytes_max = bytes_max
+        self._twins: dict[str, HostRecord] = {}
+        self._entries: list[Entry] = []
+        self._contents: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        (directory / f"{FILE}.new").unlink(missing_ok=True)
+        good = self._read()
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._file, good)
+        self._size = os.lseek(self._file, 0, os.SEEK_END)
+        os.fsync(self._file)
+        _sync_directory(directory)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    @property
+    def twins(self) -> Mapping[str, HostRecord]:
+        return MappingProxyType(self._twins)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """What waits for the server, oldest first."""
+        return tuple(self._entries)
+
+    def content(self, rollout_id: str) -> str:
+        """Where what the rollout's order named is fetched."""
+        return self._contents[rollout_id]
+
+    def numbered(self, rollout_id: str) -> int:
+        """The last report that counted of a rollout whose twin is gone."""
+        return self._numbers.get(rollout_id, 0)
+
+    def is_unsaid(self, rollout_id: str) -> bool:
+        """Whether the acknowledgement of the rollout's order still waits to be accepted."""
+        return any(
+            isinstance(entry.event, DispatchAck) and entry.event.rollout_id == rollout_id
+            for entry in self._entries
+        )
+
+    def append(self, *lines: Line) -> None:
+        """Remember, durably: what happened is on disk when this returns."""
+        data = b"".join(map(_written, lines))
+        if self._size + len(data) > self._bytes_max:
+            self._rewrite()
+        try:
+            _write_all(self._file, data)
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)  # what is half there would be damage later
+            os.lseek(self._file, self._size, os.SEEK_SET)
+            raise
+        self._size += len(data)
+        for line in lines:
+            self._apply(line)
+
+    # ── what lines mean ──
+
+    def _apply(self, line: Line) -> None:
+        match line:
+            case Twin(record, content):
+                self._contents[record.rollout_id] = content
+                self._twins.pop(record.rollout_id, None)  # the newest stands last
+                self._twins[record.rollout_id] = record
+            case Said(event, after):
+                before = self._twins[after.rollout_id]
+                self._entries.append(Entry(agent_event(event), before))
+                self._twins[after.rollout_id] = after
+            case Confirmed(rollout_id, through):
+                self._entries = [
+                    entry
+                    for entry in self._entries
+                    if entry.event.rollout_id != rollout_id or entry.event.seq > through
+                ]
+            case GivenUp(rollout_id, record, numbered):
+                self._entries = [e for e in self._entries if e.event.rollout_id != rollout_id]
+                self._twins.pop(rollout_id, None)
+                self._numbers[rollout_id] = numbered
+                if record is not None:
+                    self._twins[rollout_id] = record
+
+    def _read(self) -> int:
+        """Apply what is on disk; where the good part ends."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return 0
+        good = 0
+        for raw in content.splitlines(keepends=True):
+            line = _line(raw)
+            if line is None:
+                break
+            try:
+                self._apply(line)
+            except (KeyError, InvalidInput) as error:
+                raise _damaged(good, f"what stands there does not follow: {error}") from None
+            good += len(raw)
+        rest = content[good:]
+        if any(_line(raw) is not None for raw in rest.splitlines(keepends=True)):
+            raise _damaged(good, "a line is not what was written, and good ones follow")
+        return good
+
+    # ── without what is over ──
+
+    def _rewrite(self) -> None:
+        """The same memory in a new file, which takes the place of the old one at once."""
+        new = self._path.with_name(f"{FILE}.new")
+        data = b"".join(map(_written, self._lines()))
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        _write_all(file, data)
+        os.fsync(file)
+        os.replace(new, self._path)
+        _sync_directory(self._path.parent)
+        os.close(self._file)
+        self._file, self._size = file, len(data)
+        self._twins, self._entries, self._contents, self._numbers = {}, [], {}, {}
+        for line in map(_line, data.splitlines(keepends=True)):
+            assert line is not None, "what was just written is whole"
+            self._apply(line)
+
+    def _lines(self) -> Iterable[Line]:
+        """What makes this memory: of each rollout the point before what waits, then what waits."""
+        waiting: dict[str, list[Entry]] = {}
+        for entry in self._entries:
+            waiting.setdefault(entry.event.rollout_id, []).append(entry)
+        over = [id for id, twin in self._twins.items() if id not in waiting and _is_over(twin)]
+        forgotten = set(over[: max(0, len(over) - TWINS_MAX)])
+        for rollout_id, numbered in list(self._numbers.items())[-TWINS_MAX:]:
+            yield GivenUp(rollout_id, None, numbered)
+        for rollout_id, twin in self._twins.items():
+            if rollout_id not in forgotten:
+                entries = waiting.get(rollout_id)
+                before = entries[0].before if entries else twin
+                yield Twin(before, self._contents[rollout_id])
+        for entry, after in self._with_after():
+            yield Said(wire_object(entry.event), after)
+
+    def _with_after(self) -> Iterable[tuple[Entry, HostRecord]]:
+        """Each waiting report with the twin after it: that before the rollout's next one."""
+        latest = dict(self._twins)
+        found = []
+        for entry in reversed(self._entries):
+            found.append((entry, latest[entry.event.rollout_id]))
+            latest[entry.event.rollout_id] = entry.before
+        return reversed(found)
+
+
+def _is_over(twin: HostRecord) -> bool:
+    ended = (HostState.CONVERGED, HostState.FAILED, HostState.REVERTED)
+    return twin.state in ended and not is_rolling_back(twin)
+
+
+def _written(line: Line) -> bytes:
+    rest = _LETTERS[type(line)].encode() + b" " + msgspec.json.encode(line)
+    return b"%08x %s\n" % (crc32(rest), rest)
+
+
+def _line(raw: bytes) -> Line | None:
+    """The line of these bytes; None: they are not one, or not all of it.
+
+    Raises:
+        JournalDamaged: they are whole, but another version's.
+    """
+    checksum, space, rest = raw[:-1].partition(b" ")
+    if not (raw.endswith(b"\n") and space and len(checksum) == CRC_CHARS):
+        return None
+    if checksum != b"%08x" % crc32(rest):
+        return None
+    letter, _, content = rest.decode().partition(" ")
+    if letter not in KINDS:
+        raise JournalDamaged(f"the journal has lines of kind {letter!r}: a newer agent wrote it")
+    try:
+        return msgspec.json.decode(content, type=KINDS[letter])
+    except msgspec.ValidationError as error:
+        raise JournalDamaged(f"the journal has a line of another version: {error}") from None
+
+
+def _damaged(offset: int, detail: str) -> JournalDamaged:
+    return JournalDamaged(
+        f"the journal is damaged at byte {offset}: {detail}; move it away to start without it",
+        offset=offset,
+    )
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _sync_directory(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

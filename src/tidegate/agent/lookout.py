@@ -1,0 +1,92 @@
+"""Which probes of a soak are to be asked now.
+
+Probes are read when they are declared, and again after a restart. One at a time is under way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tidegate.agent.faults import InvalidProbes
+from tidegate.agent.probes import Probe
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import ProbeMode
+
+LoadProbes = Callable[[str], tuple[Probe, ...]]  # of a channel; raises InvalidProbes
+
+log = logging.getLogger("tidegate.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Ask a probe, for this activation."""
+
+    rollout_id: str
+    since: datetime
+    probe: Probe
+
+
+class Lookout:
+    """The probes of the passage that soaks, and when each is due."""
+
+    def __init__(self, load_probes: LoadProbes) -> None:
+        self._load = load_probes
+        self._rollout_id = ""
+        self._probes: Mapping[str, Probe] = {}
+        self._due: dict[str, datetime] = {}
+        self._asked: set[str] = set()
+
+    def begin(self, twin: HostRecord) -> Sequence[Probe]:
+        """The probes to declare; none of them was asked yet. Raises: InvalidProbes."""
+        self._watch(twin.rollout_id, ())
+        found = self._load(twin.channel)
+        self._watch(twin.rollout_id, found)
+        return found
+
+    def due(self, twin: HostRecord, now: datetime) -> Iterator[Check]:
+        """The declared probes whose interval is over; a clock that was set back stops none."""
+        self._resume(twin)
+        since = twin.activation_completed_at
+        assert since is not None, "what soaks was activated"
+        for name, known in twin.probes.items():
+            probe = self._probes.get(name)
+            if probe is None or known.mode is ProbeMode.DISABLED or name in self._asked:
+                continue
+            interval = timedelta(seconds=probe.interval_seconds)
+            due = self._due.get(name, now)
+            if due <= now or due - now > interval:
+                self._due[name] = now + interval
+                self._asked.add(name)
+                yield Check(twin.rollout_id, since, probe)
+
+    def lost(self, twin: HostRecord) -> Sequence[str]:
+        """Probes that were declared, and that their file does not have any more."""
+        self._resume(twin)
+        return [
+            name
+            for name, known in twin.probes.items()
+            if name not in self._probes and known.mode is not ProbeMode.DISABLED
+        ]
+
+    def heard(self, check: Check) -> None:
+        if check.rollout_id == self._rollout_id:
+            self._asked.discard(check.probe.name)
+
+    def _resume(self, twin: HostRecord) -> None:
+        if self._rollout_id == twin.rollout_id:
+            return
+        found: Sequence[Probe] = ()
+        try:
+            found = self._load(twin.channel)
+        except InvalidProbes as error:
+            log.error("%s", error.detail)
+        self._watch(twin.rollout_id, found)
+
+    def _watch(self, rollout_id: str, found: Sequence[Probe]) -> None:
+        self._rollout_id = rollout_id
+        self._probes = {probe.name: probe for probe in found}
+        self._due = {}
+        self._asked = set()

@@ -1,0 +1,348 @@
+"""The threads of an agent around its passages, joined by one inbox.
+
+    poller ──▶ │       │
+    sender ──▶ │ inbox │ ──▶ the loop: passages, journal ──▶ jobs and batches, handed out
+    switcher ▶ │       │
+    probers ─▶ │       │
+
+Only the loop's own thread touches the passages. The others wait for the network or for programs,
+and put what came of it into the inbox. One that dies takes the agent with it: a supervisor starts
+it again, and the journal says where.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import Any, Final, Generic, TypeVar
+
+from tidegate.agent import manifest, probes
+from tidegate.agent.activate import EXIT_BROKEN, Broken, Driver, Outcome
+from tidegate.agent.client import CONFLICTS, Client
+from tidegate.agent.config import Settings
+from tidegate.agent.faults import Answered, ServerAway
+from tidegate.agent.journal import Entry, Journal
+from tidegate.agent.lookout import Check
+from tidegate.agent.passages import Passages, Switch
+from tidegate.clock import Clock
+from tidegate.domain.hosts.pilot import WAITS
+from tidegate.domain.hosts.protocol import REPORTS_MAX, Enrolled, Order, Reported
+from tidegate.domain.hosts.wire import wire_object
+
+PROBERS: Final = 4
+BATCH_BYTES_MAX: Final = 128 * 1024
+HELD_SECONDS: Final = 10.0  # until a report is sent again that has to wait
+EMPTY_POLL_SECONDS: Final = 1.0  # a shorter poll than this did not wait: we do
+STOP_SECONDS_MAX: Final = 10.0  # that a switch under way is waited for
+DOUBLINGS_MAX: Final = 10
+# Answers to a report that say: not now. All others but 200 say: never.
+LATER: Final = WAITS | CONFLICTS | {"clock_skew"}
+# What a whole request is refused with although every report in it may be right.
+NOT_THE_REPORTS: Final = frozenset({401, 403, 404, 405, 406, 426})
+
+log = logging.getLogger("tidegate.agent")
+Task = TypeVar("Task")
+Inbox = SimpleQueue[Callable[[], None]]
+
+
+class BackOff:
+    """How long to wait after so many failures in a row: twice as long each time, with jitter."""
+
+    def __init__(self, seconds_max: float) -> None:
+        self._seconds_max = seconds_max
+        self._failures = 0
+
+    def failed(self) -> float:
+        """Seconds until the next attempt."""
+        self._failures = min(self._failures + 1, DOUBLINGS_MAX)
+        ceiling = min(self._seconds_max, 0.5 * float(1 << self._failures))
+        return ceiling * random.uniform(0.5, 1.0)
+
+    def worked(self) -> None:
+        self._failures = 0
+
+
+class Crew(Generic[Task]):
+    """Threads that do one kind of task and end with the process."""
+
+    def __init__(self, name: str, size: int, do: Callable[[Task], None], inbox: Inbox) -> None:
+        self._tasks: SimpleQueue[Task] = SimpleQueue()
+        self._do = do
+        self._inbox = inbox
+        for number in range(size):
+            Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
+
+    def hand(self, task: Task) -> None:
+        self._tasks.put(task)
+
+    def _work(self) -> None:
+        try:
+            while True:
+                self._do(self._tasks.get())
+        finally:
+            self._inbox.put(_died)  # by an error, which the interpreter has told of
+
+
+class Died(RuntimeError):
+    """A thread of the agent ended; nothing can be relied on without it."""
+
+
+def _died() -> None:
+    raise Died("a thread of the agent died")
+
+
+class Loop:
+    """The agent at work, from ``run`` until ``stop``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        enrolled: Enrolled,
+        client: Client,
+        journal: Journal,
+        drivers: Mapping[str, Driver],
+        clock: Clock,
+        version: str,
+    ) -> None:
+        self._settings = settings
+        self._enrolled = enrolled
+        self._client = client
+        self._journal = journal
+        self._drivers = drivers
+        self._clock = clock
+        self._version = version
+        self._passages = Passages(enrolled.host_id, journal, drivers, self._load_probes, clock)
+        self._inbox: Inbox = SimpleQueue()
+        self._stopping = Event()
+        self._free = Event()  # for an order
+        self._back_off = BackOff(settings.back_off_seconds_max)
+        self._quiet_until = 0.0  # by the monotonic clock, as all below
+        self._held: dict[str, float] = {}
+        self._beat_at = 0.0
+        self._is_sending = False
+        self._one_by_one = False
+        self._switching = 0
+
+    def stop(self) -> None:
+        """End soon; for signals, and for other threads."""
+        self._stopping.set()
+        self._inbox.put(lambda: None)
+
+    def run(self) -> None:
+        """Work until told to stop. Raises: Died, OSError: the disk does not take the journal."""
+        self._sender: Crew[Callable[[], None]] = Crew("sender", 1, lambda do: do(), self._inbox)
+        self._switcher = Crew("switcher", 1, self._switch, self._inbox)
+        self._probers = Crew("prober", PROBERS, self._check, self._inbox)
+        poller: Crew[None] = Crew("poller", 1, lambda _: self._poll(), self._inbox)
+        poller.hand(None)
+        self._passages.resume()
+        tick_at = time.monotonic()
+        while not self._stopping.is_set():
+            if time.monotonic() >= tick_at:
+                self._passages.tick()
+                tick_at = time.monotonic() + self._settings.tick_seconds
+            self._hand_out()
+            self._take(tick_at - time.monotonic())
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while self._switching and time.monotonic() < deadline:
+            self._take(deadline - time.monotonic())
+
+    def _take(self, seconds: float) -> None:
+        with suppress(Empty):
+            self._inbox.get(timeout=max(0.0, seconds))()
+
+    def _hand_out(self) -> None:
+        """Give everybody what is there for them."""
+        while self._passages.jobs:
+            match self._passages.jobs.popleft():
+                case Switch() as job:
+                    self._switching += 1
+                    self._switcher.hand(job)
+                case Check() as job:
+                    self._probers.hand(job)
+        if not self._is_sending:
+            self._send()
+        if self._passages.is_busy:
+            self._free.clear()
+        else:
+            self._free.set()
+
+    # ── orders, on the poller's thread ──
+
+    def _poll(self) -> None:
+        back_off = BackOff(self._settings.back_off_seconds_max)
+        while not self._stopping.is_set():
+            self._free.wait()
+            began = time.monotonic()
+            try:
+                order = self._client.dispatch(self._settings.poll_seconds)
+                if order is not None:
+                    self._bring(order)
+            except (ServerAway, Answered) as error:
+                log.warning("no orders: %s", error.detail)
+                self._stopping.wait(back_off.failed())
+                continue
+            back_off.worked()
+            if order is None and time.monotonic() - began < EMPTY_POLL_SECONDS:
+                self._stopping.wait(random.uniform(1.0, 2.0) * EMPTY_POLL_SECONDS)
+
+    def _bring(self, order: Order) -> None:
+        """An order, with what must be known before it is taken. Raises: ServerAway, Answered."""
+        doubt = None
+        if self._enrolled.manifest_keys:
+            body = self._client.manifest(order.channel)
+            doubt = manifest.doubt(order, body, self._enrolled.manifest_keys)
+        beat = self._client.heartbeat(self._version, self._closures(), (order.rollout_id,))
+        numbered = beat.last_accepted_seq.get(order.rollout_id, 0)
+        self._free.clear()
+        self._inbox.put(partial(self._passages.take, order, numbered, doubt))
+
+    def _closures(self) -> dict[str, str]:
+        running = {channel: driver.current() for channel, driver in self._drivers.items()}
+        return {channel: closure for channel, closure in running.items() if closure}
+
+    # ── switches and probes, on their own threads ──
+
+    def _switch(self, job: Switch) -> None:
+        back_off = BackOff(self._settings.back_off_seconds_max)
+        outcome: Outcome | None = None
+        while outcome is None:
+            try:
+                outcome = self._drivers[job.channel].switch(job.change)
+            except ServerAway as away:
+                if self._clock() >= job.until:
+                    outcome = Broken(EXIT_BROKEN, away.detail)
+                elif self._stopping.wait(back_off.failed()):
+                    self._inbox.put(self._left)
+                    return
+        self._inbox.put(partial(self._switched, job, outcome))
+
+    def _left(self) -> None:
+        self._switching -= 1  # the next start takes it up
+
+    def _switched(self, job: Switch, outcome: Outcome) -> None:
+        self._switching -= 1
+        self._passages.switched(job, outcome)
+        self._beat_at = 0.0  # something else runs now
+
+    def _check(self, job: Check) -> None:
+        result = probes.run(job.probe)
+        self._inbox.put(partial(self._passages.checked, job, result))
+
+    def _load_probes(self, channel: str) -> tuple[probes.Probe, ...]:
+        return probes.load(self._settings.channels[channel].probes)
+
+    # ── reports and heartbeats: chosen here, sent on the sender's thread ──
+
+    def _send(self) -> None:
+        now = time.monotonic()
+        if now < self._quiet_until:
+            return
+        batch = self._batch(now)
+        if batch:
+            self._is_sending = True
+            self._sender.hand(partial(self._report, batch))
+        elif now >= self._beat_at:
+            self._is_sending = True
+            self._sender.hand(self._beat)
+
+    def _batch(self, now: float) -> tuple[Entry, ...]:
+        """What waits and may be sent now, in order; of a rollout that waits nothing."""
+        batch: list[Entry] = []
+        size = 0
+        for entry in self._journal.entries:
+            if self._held.get(entry.event.rollout_id, 0.0) > now:
+                continue
+            size += len(str(wire_object(entry.event)))
+            if batch and (size > BATCH_BYTES_MAX or self._one_by_one):
+                break
+            batch.append(entry)
+            if len(batch) == REPORTS_MAX:
+                break
+        return tuple(batch)
+
+    def _report(self, batch: Sequence[Entry]) -> None:
+        try:
+            answers = self._client.report([wire_object(entry.event) for entry in batch])
+        except ServerAway as away:
+            self._inbox.put(partial(self._away, away.detail))
+        except Answered as answered:
+            self._inbox.put(partial(self._batch_refused, batch, answered))
+        else:
+            self._inbox.put(partial(self._answered, batch, answers))
+
+    def _beat(self) -> None:
+        try:
+            self._client.heartbeat(self._version, self._closures())
+        except (ServerAway, Answered) as error:
+            self._inbox.put(partial(self._away, error.detail))
+        else:
+            self._inbox.put(self._has_beaten)
+
+    def _has_beaten(self) -> None:
+        self._is_sending = False
+        self._back_off.worked()
+        self._beat_at = time.monotonic() + self._settings.heartbeat_seconds
+
+    def _away(self, detail: str) -> None:
+        self._is_sending = False
+        seconds = self._back_off.failed()
+        log.warning("the server is away, the journal waits %.1f s: %s", seconds, detail)
+        self._quiet_until = time.monotonic() + seconds
+
+    def _batch_refused(self, batch: Sequence[Entry], answered: Answered) -> None:
+        """The request as a whole: a report in it may be to blame, and must not stop the others."""
+        if answered.status in NOT_THE_REPORTS:
+            self._away(answered.detail)
+            return
+        self._is_sending = False
+        if len(batch) > 1:
+            self._one_by_one = True
+            return
+        self._one_by_one = False
+        self._give_up(batch[0], answered.detail, answered.members)
+
+    def _answered(self, batch: Sequence[Entry], answers: Sequence[Reported]) -> None:
+        self._is_sending = False
+        self._one_by_one = False
+        self._back_off.worked()
+        through: dict[str, int] = {}
+        refused: dict[str, tuple[Entry, Reported]] = {}  # by rollout: the rest of it is void, too
+        for entry, answer in zip(batch, answers, strict=True):
+            rollout_id = entry.event.rollout_id
+            if rollout_id in refused:
+                continue
+            if answer.status == 200:
+                through[rollout_id] = entry.event.seq
+            else:
+                refused[rollout_id] = (entry, answer)
+        for rollout_id, seq in through.items():
+            self._held.pop(rollout_id, None)
+            self._passages.confirmed(rollout_id, seq)
+        for entry, answer in refused.values():
+            self._refused(entry, answer)
+
+    def _refused(self, entry: Entry, answer: Reported) -> None:
+        rollout_id = entry.event.rollout_id
+        if answer.status >= 500 or answer.code in LATER:
+            log.info("%s waits: %s", rollout_id, answer.detail)
+            self._held[rollout_id] = time.monotonic() + HELD_SECONDS * random.uniform(0.5, 1.5)
+        else:
+            members = {"state": answer.state, "expected": answer.expected}
+            self._give_up(entry, f"{answer.code}: {answer.detail}", members)
+
+    def _give_up(self, entry: Entry, detail: str, members: dict[str, Any]) -> None:
+        name = type(entry.event).__name__
+        log.warning("%s of %s is refused for good: %s", name, entry.event.rollout_id, detail)
+        state, expected = members.get("state"), members.get("expected")
+        self._passages.refused(
+            entry,
+            state=state if isinstance(state, str) else "",
+            expected=expected if isinstance(expected, int) else None,
+        )

@@ -1,0 +1,407 @@
+"""What follows from what on a host: orders, switches, probes and time become reports and jobs.
+
+    order ──▶ twin, acknowledgement ──▶ accepted ──▶ Switch ──▶ switched ──▶ topology, Checks
+                                                                   │
+    Converged ◀── tick ── results ◀── Check ◀──────────────────────┘
+       Failed ◀── tick ──▶ Switch back ──▶ RollbackComplete | RollbackFailed
+
+One thread calls it. It touches the disk through its journal and nothing else: jobs wait in
+``jobs`` for somebody to do them, reports in the journal for somebody to send them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from tidegate.agent import probes
+from tidegate.agent.activate import (
+    REASON_BYTES,
+    Broken,
+    Change,
+    Driver,
+    Outcome,
+    Staged,
+    Switched,
+    tail,
+)
+from tidegate.agent.faults import InvalidProbes
+from tidegate.agent.journal import Confirmed, Entry, GivenUp, Journal, Said, Twin
+from tidegate.agent.lookout import Check, LoadProbes, Lookout
+from tidegate.agent.probes import Result
+from tidegate.clock import Clock
+from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts.effects import Effect, FireRollbackTo, FireSwitch, ResetProbeCache
+from tidegate.domain.hosts.facts import (
+    ActivationCompleted,
+    ActivationDeferred,
+    ActivationFailed,
+    ActivationStarted,
+    AgentEvent,
+    DispatchAck,
+    DispatchReject,
+    ProbeDeclared,
+    ProbeResult,
+    ProbeTopologyDeclared,
+    RollbackComplete,
+    RollbackFailed,
+)
+from tidegate.domain.hosts.machine import prior_closure
+from tidegate.domain.hosts.protocol import Order
+from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
+from tidegate.domain.hosts.states import HostState, ProbeMode
+from tidegate.domain.hosts.wire import wire_object
+from tidegate.errors import Refused
+
+REPORTS_MAX: Final = 10_000  # that wait: past it probes fall silent, nothing else does
+EXIT_UNPROBED: Final = -5  # the file of probes cannot be read
+# Stands for probes that were to be declared and cannot be: it never passes.
+UNREADABLE: Final = ProbeDeclared("probe-file", "declaration", ProbeMode.ENFORCE)
+
+log = logging.getLogger("tidegate.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Make a closure run: the target, or after a failure the one that ran before."""
+
+    rollout_id: str
+    attempt: int
+    channel: str
+    change: Change
+    until: datetime  # while the server is away, fetching is tried again until then
+
+
+Job = Switch | Check
+
+
+class Passages:
+    """All passages of this host, and what is to be done next."""
+
+    def __init__(
+        self,
+        host_id: str,
+        journal: Journal,
+        drivers: Mapping[str, Driver],
+        load_probes: LoadProbes,
+        clock: Clock,
+    ) -> None:
+        self.jobs: deque[Job] = deque()
+        self._host_id = host_id
+        self._journal = journal
+        self._drivers = drivers
+        self._load_probes = load_probes
+        self._clock = clock
+        self._lookout = Lookout(load_probes)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it works on an order: then it takes no other."""
+        return bool(self._journal.entries) or any(map(_is_live, self._journal.twins.values()))
+
+    # ── orders ──
+
+    def take(self, order: Order, numbered: int = 0, doubt: str | None = None) -> None:
+        """Acknowledge an order, or reject it. The switch waits until we hear that it counts.
+
+        ``numbered``: the last report of this rollout that the server has, perhaps from another life
+        of this host. ``doubt``: why the order must not be run, found by whoever fetched it.
+        """
+        before = self._journal.twins.get(order.rollout_id)
+        if order.host_id != self._host_id:
+            log.warning("an order for %s came to us; it is left alone", order.host_id)
+            return
+        if self.is_busy:
+            return  # it is handed out again
+        try:
+            twin = pilot.taken(_queued(order), before, self._clock())
+        except Refused as refused:
+            log.warning("order %s is not taken: %s", order.rollout_id, refused.detail)
+            return
+        if twin is before:
+            return  # it had this order
+        last = max(twin.last_event_seq, numbered, self._journal.numbered(order.rollout_id))
+        twin = replace(twin, last_event_seq=last)
+        self._answer(twin, order.content, doubt or self._doubt(order.channel))
+
+    def _answer(self, twin: HostRecord, content: str, doubt: str | None) -> None:
+        """The order and our word about it, remembered together."""
+        if doubt is not None:
+            log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
+            said = pilot.say(twin, DispatchReject, self._clock(), reason=_short(doubt))
+        else:
+            said = pilot.say(
+                twin,
+                DispatchAck,
+                self._clock(),
+                # what runs, not what shall run: a rollback returns to it
+                current_closure_at_dispatch=self._drivers[twin.channel].current(),
+                target_closure=twin.target_closure,
+            )
+        after, event, _ = said
+        self._journal.append(Twin(twin, content), Said(wire_object(event), after))
+
+    def _doubt(self, channel: str) -> str | None:
+        if channel not in self._drivers:
+            return f"this host has no driver for channel {channel}"
+        try:
+            self._load_probes(channel)
+        except InvalidProbes as error:
+            return error.detail
+        return None
+
+    # ── what the server said ──
+
+    def confirmed(self, rollout_id: str, through: int) -> None:
+        """The server has the rollout's reports up to this number, durably."""
+        twin = self._journal.twins.get(rollout_id)
+        waited = self._journal.is_unsaid(rollout_id)
+        self._journal.append(Confirmed(rollout_id, through))
+        if twin is not None and waited and not self._journal.is_unsaid(rollout_id):
+            self._forget_staged(twin)
+            self._switch(twin)
+
+    def refused(self, entry: Entry, *, state: str, expected: int | None = None) -> None:
+        """This report will never be taken: so much for what was said since."""
+        event = entry.event
+        twin, effects = pilot.given_up(entry.before, event, state, self._clock())
+        numbered = entry.before.last_event_seq if expected is None else expected - 1
+        if twin is not None:
+            twin = replace(twin, last_event_seq=numbered)
+        self._journal.append(GivenUp(event.rollout_id, twin, numbered))
+        self._act(event.rollout_id, effects)
+
+    def _forget_staged(self, twin: HostRecord) -> None:
+        """What waits for a reboot on this channel is overtaken by the new order."""
+        for other in list(self._journal.twins.values()):
+            overtaken = other.channel == twin.channel and other.rollout_id != twin.rollout_id
+            if overtaken and other.state is HostState.DEFERRED:
+                self._journal.append(GivenUp(other.rollout_id, None, other.last_event_seq))
+
+    # ── what became of jobs ──
+
+    def switched(self, job: Switch, outcome: Outcome) -> None:
+        twin = self._journal.twins.get(job.rollout_id)
+        if twin is None or twin.attempt != job.attempt:
+            return
+        if job.change.is_back:
+            self._went_back(twin, outcome)
+        elif twin.state in (HostState.ACTIVATING, HostState.DEFERRED):
+            self._went_on(twin, outcome)
+
+    def _went_on(self, twin: HostRecord, outcome: Outcome) -> None:
+        rollout_id = twin.rollout_id
+        match outcome:
+            case Switched():
+                runs = self._drivers[twin.channel].current()
+                if runs == twin.target_closure:
+                    self._say(rollout_id, ActivationCompleted, observed_current_closure=runs)
+                else:
+                    detail = f"the switch is done, and {runs or 'nothing'} runs"
+                    self._say(rollout_id, ActivationFailed, exit_code=-1, stderr_tail=detail)
+            case Staged(component):
+                if twin.state is HostState.ACTIVATING:  # else it still waits for the reboot
+                    self._say(rollout_id, ActivationDeferred, component=component)
+            case Broken(code, stderr):
+                self._say(rollout_id, ActivationFailed, exit_code=code, stderr_tail=tail(stderr))
+
+    def _went_back(self, twin: HostRecord, outcome: Outcome) -> None:
+        if not pilot.is_rolling_back(twin):
+            return
+        prior = prior_closure(twin)
+        runs = self._drivers[twin.channel].current()
+        match outcome:
+            case Switched() if runs == prior:
+                self._say(twin.rollout_id, RollbackComplete, reverted_to_closure=runs)
+            case Switched():
+                self._say(twin.rollout_id, RollbackFailed, phase="observe", exit_code=-1)
+            case Staged(component):
+                self._say(twin.rollout_id, RollbackFailed, phase=_short(component), exit_code=75)
+            case Broken(code, stderr):
+                log.error("the way back of %s failed: %s", twin.rollout_id, stderr)
+                self._say(twin.rollout_id, RollbackFailed, phase="switch", exit_code=code)
+
+    def checked(self, job: Check, result: Result) -> None:
+        """Say what the probe says, if it is something new; and what follows from it."""
+        self._lookout.heard(job)
+        twin = self._journal.twins.get(job.rollout_id)
+        if twin is not None and twin.activation_completed_at == job.since:
+            self._observe(twin, job.probe.name, result)
+            self._elapse(job.rollout_id)
+
+    def _observe(self, twin: HostRecord, name: str, result: Result) -> None:
+        known = twin.probes.get(name)
+        if twin.state is not HostState.SOAKING or known is None or known.status is result.status:
+            return
+        if len(self._journal.entries) >= REPORTS_MAX:
+            return
+        self._say(
+            twin.rollout_id,
+            ProbeResult,
+            probe_name=name,
+            mode=known.mode,
+            status=result.status,
+            failure_reason=result.reason,
+        )
+
+    # ── time ──
+
+    def resume(self) -> None:
+        """Go on from whatever the disk shows."""
+        for rollout_id, twin in list(self._journal.twins.items()):
+            match twin.state:
+                case HostState.PENDING if not self._journal.is_unsaid(rollout_id):
+                    content = self._journal.content(rollout_id)
+                    self._answer(twin, content, self._doubt(twin.channel))
+                case HostState.ACTIVATING if not self._journal.is_unsaid(rollout_id):
+                    self._switch(twin)
+                case HostState.DEFERRED:
+                    self._switch(twin)
+                case HostState.FAILED if pilot.is_rolling_back(twin):
+                    self._go_back(twin)
+                case _:
+                    pass  # it waits for the server or for time, or is over
+
+    def tick(self) -> None:
+        """What the passing of time brings: probes that are due, convergence, failure."""
+        for rollout_id, twin in list(self._journal.twins.items()):
+            if twin.state is HostState.SOAKING:
+                if twin.topology_declared_at is None:
+                    self._declare(rollout_id)
+                self._elapse(rollout_id)
+                self._probe(rollout_id)
+
+    def _elapse(self, rollout_id: str) -> None:
+        before = self._journal.twins.get(rollout_id)
+        said = None if before is None else pilot.tick(before, self._clock())
+        if said is not None:
+            self._remember(*said)
+
+    def _probe(self, rollout_id: str) -> None:
+        twin = self._journal.twins[rollout_id]
+        if twin.state is HostState.SOAKING:
+            self.jobs.extend(self._lookout.due(twin, self._clock()))
+            for name in self._lookout.lost(twin):
+                self._observe(twin, name, probes.failed("it cannot be read from its file any more"))
+
+    # ── saying and doing ──
+
+    def _say(self, rollout_id: str, kind: type[AgentEvent], **members: Any) -> bool:
+        """Put a report into the journal; whether the machine lets us say it now."""
+        before = self._journal.twins[rollout_id]
+        try:
+            said = pilot.say(before, kind, self._clock(), **members)
+        except Refused as refused:
+            log.warning("%s of %s is not said: %s", kind.__name__, rollout_id, refused.detail)
+            return False
+        self._remember(*said)
+        return True
+
+    def _remember(self, after: HostRecord, event: AgentEvent, effects: Sequence[Effect]) -> None:
+        self._journal.append(Said(wire_object(event), after))
+        log.info("%s: %s, now %s", event.rollout_id, type(event).__name__, after.state)
+        self._act(event.rollout_id, effects)
+        if after.state is HostState.CONVERGED:
+            self._drivers[after.channel].keep(self._wanted(after))
+
+    def _act(self, rollout_id: str, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            twin = self._journal.twins[rollout_id]
+            match effect:
+                case FireSwitch():
+                    self._switch(twin)
+                case FireRollbackTo():
+                    self._go_back(twin)
+                case ResetProbeCache():
+                    self._declare(rollout_id)
+                case _:
+                    pass  # the control plane's
+
+    def _switch(self, twin: HostRecord) -> None:
+        if twin.channel not in self._drivers:
+            self._say(twin.rollout_id, ActivationFailed, exit_code=-1, stderr_tail="no driver")
+            return
+        try:
+            self._load_probes(twin.channel)
+        except InvalidProbes as error:
+            self._say(
+                twin.rollout_id,
+                ActivationFailed,
+                exit_code=EXIT_UNPROBED,
+                stderr_tail=tail(error.detail),
+            )
+            return
+        if twin.state is HostState.ACTIVATING and twin.activation_started_at is None:
+            method = type(self._drivers[twin.channel]).__name__.lower()
+            self._say(twin.rollout_id, ActivationStarted, switch_method=method)
+        prior = twin.current_closure_at_dispatch or ""
+        content = self._journal.content(twin.rollout_id)
+        change = Change(twin.target_closure, prior, content)
+        self._ask(twin, change, twin.policy.activation_seconds)
+
+    def _go_back(self, twin: HostRecord) -> None:
+        prior = prior_closure(twin)
+        assert prior is not None, "only a host with a way back goes it"
+        if twin.channel not in self._drivers:
+            self._say(twin.rollout_id, RollbackFailed, phase="no driver", exit_code=-1)
+            return
+        change = Change(prior, twin.target_closure, content="")
+        self._ask(twin, change, twin.policy.rollback_seconds)
+
+    def _ask(self, twin: HostRecord, change: Change, seconds: int) -> None:
+        until = self._clock() + timedelta(seconds=seconds)
+        self.jobs.append(Switch(twin.rollout_id, twin.attempt, twin.channel, change, until))
+
+    def _declare(self, rollout_id: str) -> None:
+        """Name the probes of this activation, before any of them speaks."""
+        twin = self._journal.twins[rollout_id]
+        try:
+            named = tuple(map(probes.declared, self._lookout.begin(twin)))
+        except InvalidProbes as error:
+            log.error("%s", error.detail)
+            if self._say(rollout_id, ProbeTopologyDeclared, probes=(UNREADABLE,)):
+                ill = self._journal.twins[rollout_id]
+                self._observe(ill, UNREADABLE.probe_name, probes.failed(error.detail))
+            return
+        if self._say(rollout_id, ProbeTopologyDeclared, probes=named):
+            self._elapse(rollout_id)
+            self._probe(rollout_id)
+
+    def _wanted(self, settled: HostRecord) -> set[str]:
+        """What may still be wanted on a channel when this passage has converged."""
+        live = [twin for twin in self._journal.twins.values() if _is_live(twin)]
+        closures = {
+            closure
+            for twin in (settled, *live)
+            if twin.channel == settled.channel
+            for closure in (twin.target_closure, twin.current_closure_at_dispatch)
+        }
+        return {closure for closure in closures if closure}
+
+
+def _is_live(twin: HostRecord) -> bool:
+    return twin.state in (HostState.ACTIVATING, HostState.SOAKING) or pilot.is_rolling_back(twin)
+
+
+def _queued(order: Order) -> QueuedDispatch:
+    return QueuedDispatch(
+        host_id=order.host_id,
+        rollout_id=order.rollout_id,
+        attempt=order.attempt,
+        channel=order.channel,
+        target_closure=order.target_closure,
+        wave=order.wave,
+        policy=order.policy,
+        enqueued_at=order.enqueued_at,
+        last_event_seq=order.last_event_seq,
+    )
+
+
+def _short(text: str) -> str:
+    return tail(text, REASON_BYTES)

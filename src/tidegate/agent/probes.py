@@ -1,0 +1,196 @@
+"""Probes: whether what runs is well. Declared in a file; whatever goes wrong with one is a failure.
+
+    [[probes]]
+    name = "front"
+    kind = "http"                      # or tcp: host, port; exec: command
+    url = "http://127.0.0.1:8080/health"
+    interval_seconds = 30
+    mode = "enforce"                   # or observe, disabled
+
+A file that is named and cannot be read as this is no empty set: nothing is activated.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import httpx2
+import msgspec
+from msgspec import Meta, Struct
+
+from tidegate.agent.activate import REASON_BYTES, environment
+from tidegate.agent.faults import InvalidProbes
+from tidegate.domain.hosts.facts import ProbeDeclared
+from tidegate.domain.hosts.probes import PROBE_NAME_BYTES_MAX, PROBES_MAX
+from tidegate.domain.hosts.states import ProbeMode, ProbeStatus
+
+FILE_BYTES_MAX: Final = 256 * 1024
+BODY_BYTES_MAX: Final = 256 * 1024
+INTERVAL_SECONDS: Final = 30.0
+
+Interval = Annotated[float, Meta(ge=1, le=3_600)]
+Timeout = Annotated[float, Meta(gt=0, le=300)]
+Name = Annotated[str, Meta(min_length=1, max_length=PROBE_NAME_BYTES_MAX, pattern=r"^[\w.-]+$")]
+
+
+class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What every probe says of itself."""
+
+    name: Name
+    mode: ProbeMode = ProbeMode.ENFORCE
+    interval_seconds: Interval = INTERVAL_SECONDS
+
+
+class Http(Common, frozen=True, kw_only=True, tag="http"):
+    url: Annotated[str, Meta(pattern=r"^https?://[^/\s]+")]
+    expect_status: Annotated[int, Meta(ge=100, le=599)] = 200
+    body_contains: str = ""
+    timeout_seconds: Timeout = 3.0
+
+
+class Tcp(Common, frozen=True, kw_only=True, tag="tcp"):
+    host: Annotated[str, Meta(min_length=1)]
+    port: Annotated[int, Meta(ge=1, le=65_535)]
+    timeout_seconds: Timeout = 3.0
+
+
+class Exec(Common, frozen=True, kw_only=True, tag="exec"):
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    expect_exit_code: Annotated[int, Meta(ge=0, le=255)] = 0
+    timeout_seconds: Timeout = 10.0
+
+
+Probe = Http | Tcp | Exec
+
+
+class File(Struct, frozen=True, forbid_unknown_fields=True):
+    probes: tuple[Probe, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a probe says."""
+
+    status: ProbeStatus
+    reason: str | None = None
+
+
+PASSED: Final = Result(ProbeStatus.PASS)
+
+
+def failed(reason: str) -> Result:
+    """A failure, and why in so many bytes."""
+    data = reason.encode(errors="replace")[:REASON_BYTES]
+    return Result(ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
+
+
+def load(path: str) -> tuple[Probe, ...]:
+    """The probes of a file; an empty path is the operator's word that there are none.
+
+    Raises:
+        InvalidProbes: it is missing, or anything in it is wrong.
+    """
+    if not path:
+        return ()
+    file = Path(path)
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InvalidProbes(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise InvalidProbes(f"{path} has more than {FILE_BYTES_MAX} bytes")
+    try:
+        found = msgspec.convert(_decoded(file, content), File).probes
+    except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidProbes(f"{path}: {error}") from None
+    names = [probe.name for probe in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidProbes(f"{path}: probe {twice[0]!r} is declared twice")
+    if len(found) > PROBES_MAX:
+        raise InvalidProbes(f"{path}: {len(found)} probes, allowed are {PROBES_MAX}")
+    return found
+
+
+def _decoded(file: Path, content: bytes) -> Any:
+    if file.suffix == ".json":
+        return msgspec.json.decode(content)
+    return tomllib.loads(content.decode())
+
+
+def declared(probe: Probe) -> ProbeDeclared:
+    kind = type(probe).__struct_config__.tag
+    return ProbeDeclared(probe.name, str(kind), probe.mode)
+
+
+def run(probe: Probe) -> Result:
+    """Ask once, within the probe's time."""
+    try:
+        match probe:
+            case Http():
+                return _http(probe)
+            case Tcp():
+                return _tcp(probe)
+            case Exec():
+                return _exec(probe)
+    except (OSError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        return failed(f"{type(error).__name__}: {error}")
+
+
+def _http(probe: Http) -> Result:
+    deadline = time.monotonic() + probe.timeout_seconds
+    body = b""
+    with (
+        httpx2.Client(timeout=probe.timeout_seconds, trust_env=False) as client,
+        client.stream("GET", probe.url) as answer,
+    ):
+        if answer.status_code != probe.expect_status:
+            return failed(f"status {answer.status_code}, expected {probe.expect_status}")
+        if not probe.body_contains:
+            return PASSED
+        for chunk in answer.iter_bytes():
+            body += chunk
+            if probe.body_contains.encode() in body:
+                return PASSED
+            if len(body) > BODY_BYTES_MAX:
+                break
+            if time.monotonic() > deadline:
+                return failed(f"no answer within {probe.timeout_seconds:g} s")
+    return failed(f"the body does not contain {probe.body_contains[:200]!r}")
+
+
+def _tcp(probe: Tcp) -> Result:
+    with socket.create_connection((probe.host, probe.port), probe.timeout_seconds):
+        return PASSED
+
+
+def _exec(probe: Exec) -> Result:
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(
+            probe.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env=environment(),
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(probe.timeout_seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            return failed(f"killed after {probe.timeout_seconds:g} s")
+        if code == probe.expect_exit_code:
+            return PASSED
+        said.seek(max(0, said.seek(0, os.SEEK_END) - REASON_BYTES))
+        told = said.read().decode(errors="ignore").strip()
+    return failed(f"exit code {code}, expected {probe.expect_exit_code}: {told}")

@@ -1,0 +1,156 @@
+"""A host in hand: content to fetch, orders, and an agent's passages on a real disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tidegate.agent import probes
+from tidegate.agent.activate import Change, Driver, Outcome, Switched, Symlink
+from tidegate.agent.faults import ServerAway
+from tidegate.agent.journal import Journal
+from tidegate.agent.lookout import Check
+from tidegate.agent.passages import Passages, Switch
+from tidegate.agent.probes import PASSED, Result
+from tidegate.clock import ManualClock
+from tidegate.domain.hosts.facts import AgentEvent
+from tidegate.domain.hosts.protocol import Order, ReleaseContent, ReleaseFile
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.packages.content import Manifest
+
+T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
+HOST = "web-1"
+CHANNEL = "web-stable"
+ROLLOUT = "web-stable@web.2"
+OLD = {"app.txt": b"one", "static/site.css": b"p {}"}
+NEW = {"app.txt": b"two", "static/site.css": b"p {}", "static/new.js": b""}
+
+
+def closure_of(files: Mapping[str, bytes]) -> str:
+    """The digest as the server makes it."""
+    return Manifest.of(files).digest
+
+
+class Shelf:
+    """Content as a server would offer it, and how often it was asked."""
+
+    def __init__(self, **releases: Mapping[str, bytes]) -> None:
+        self.releases = {f"/{name}": dict(files) for name, files in releases.items()}
+        self.asked = 0
+        self.is_away = False
+
+    def listing(self, content: str) -> ReleaseContent:
+        self._ask()
+        manifest = Manifest.of(self.releases[content])
+        files = tuple(ReleaseFile(f.path, f.sha256, f.bytes) for f in manifest.files)
+        return ReleaseContent(content, manifest.digest, files)
+
+    def file(self, content: str, hashed: str) -> bytes:
+        self._ask()
+        found = self.releases[content].values()
+        return next(data for data in found if sha256(data).hexdigest() == hashed)
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.is_away:
+            raise ServerAway("away")
+
+
+def order(closure: str = closure_of(NEW), rollout_id: str = ROLLOUT, **changes: Any) -> Order:
+    policy = changes.pop("policy", {})
+    members: dict[str, Any] = {
+        "rollout_id": rollout_id,
+        "host_id": HOST,
+        "attempt": 1,
+        "channel": CHANNEL,
+        "wave": 0,
+        "target_closure": closure,
+        "policy": HostPolicy(**{"sustained_failure_seconds": 60, "soak_seconds": 30} | policy),
+        "release_id": "web.2",
+        "content": "/new",
+        "enqueued_at": T0,
+    }
+    return Order(**members | changes)
+
+
+class Berth:
+    """One host: a directory, a driver, a journal, its passages. ``crash`` loses what is not on
+    disk. Jobs are done by hand; reports wait until the test says what the server answered.
+    """
+
+    def __init__(self, tmp: Path, driver: Driver | None = None, probe_file: str = "") -> None:
+        self.state = tmp / "state"
+        self.state.mkdir(exist_ok=True)
+        self.clock = ManualClock(T0)
+        self.shelf = Shelf(old=OLD, new=NEW)
+        (tmp / "root").mkdir(exist_ok=True)
+        self.driver = driver or Symlink(tmp / "root", self.shelf)
+        self.probe_file = probe_file
+        self.journal = Journal(self.state)
+        self.passages = self._passages()
+
+    def _passages(self) -> Passages:
+        def load(channel: str) -> tuple[probes.Probe, ...]:
+            return probes.load(self.probe_file)
+
+        return Passages(HOST, self.journal, {CHANNEL: self.driver}, load, self.clock)
+
+    def crash(self) -> None:
+        self.journal.close()
+        self.journal = Journal(self.state)
+        self.passages = self._passages()
+        self.passages.resume()
+
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(timedelta(seconds=seconds))
+
+    @property
+    def twin(self) -> HostRecord:
+        return self.journal.twins[ROLLOUT]
+
+    def is_at(self, state: HostState) -> bool:
+        return self.twin.state is state
+
+    @property
+    def said(self) -> list[AgentEvent]:
+        return [entry.event for entry in self.journal.entries]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self.said]
+
+    def confirm(self) -> None:
+        """The server takes all that waits."""
+        for event in self.said:
+            self.passages.confirmed(event.rollout_id, event.seq)
+
+    def switch(self, outcome: Outcome | None = None) -> Switch:
+        """Do the next job, a switch; with this outcome if one is given, else truly."""
+        job = self.passages.jobs.popleft()
+        assert isinstance(job, Switch)
+        self.passages.switched(job, outcome or self.driver.switch(job.change))
+        return job
+
+    def check(self, result: Result = PASSED) -> None:
+        """Do the probes that are asked for; all of them say this."""
+        while self.passages.jobs:
+            job = self.passages.jobs.popleft()
+            assert isinstance(job, Check)
+            self.passages.checked(job, result)
+
+    def soak(self, **policy: int) -> None:
+        """From an order to the soak."""
+        self.passages.take(order(policy=policy))
+        self.confirm()
+        self.switch()
+        assert self.is_at(HostState.SOAKING)
+
+
+def run_old(berth: Berth) -> None:
+    """Something runs before the order comes."""
+    done = berth.driver.switch(Change(closure_of(OLD), "", "/old"))
+    assert isinstance(done, Switched)

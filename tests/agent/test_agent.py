@@ -1,0 +1,214 @@
+"""Whole agents: processes on real directories, against a real server, through all interruptions."""
+
+from __future__ import annotations
+
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.harbour import CHANNEL, Harbour, Hull, until
+from tests.agent.test_journal import acknowledged
+from tests.agent.test_journal import twin as taken
+from tidegate.agent.journal import Journal, Twin
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.rows import Quarantined, quarantine_key
+
+MOOR = Callable[..., tuple[Harbour, Hull]]
+
+
+@pytest.fixture
+def moor(tmp_path: Path) -> Iterator[MOOR]:
+    """A harbour with these releases and one host, which are cleared away afterwards."""
+    with ExitStack() as stack:
+
+        def made(*texts: str, channel: dict[str, Any] | None = None, **policy: Any) -> Any:
+            harbour = Harbour(tmp_path, *texts, **policy)
+            stack.callback(harbour.close)
+            hull = Hull(harbour, "web-1", **channel or {})
+            stack.callback(hull.end)
+            return harbour, hull
+
+        yield made
+
+
+def test_brings_a_release_to_a_directory_and_converges(moor: MOOR) -> None:
+    harbour, hull = moor("good one")
+    hull.start()
+
+    rollout_id = harbour.promote("web.1")
+    record = harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+
+    assert hull.text == "good one"
+    assert record.current_closure == record.target_closure
+    assert hull.stop() == 0
+    key = hull.state / "key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(hull.state.stat().st_mode) == 0o700
+
+
+def test_goes_back_from_a_release_that_fails_its_probe(moor: MOOR) -> None:
+    harbour, hull = moor("good one", "bad two")
+    hull.start()
+    good = harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
+
+    record = harbour.reaches(harbour.promote("web.2"), "web-1", HostState.REVERTED)
+
+    assert hull.text == "good one"
+    assert record.reverted_to == good.target_closure
+    assert record.failure == "probes"
+    key = quarantine_key(CHANNEL, record.target_closure)
+    assert harbour.installation.find(key, Quarantined) is not None
+
+
+def test_resumes_in_its_soak_after_it_was_killed(moor: MOOR) -> None:
+    harbour, hull = moor("good one", soak_seconds=3)
+    hull.start()
+    rollout_id = harbour.promote("web.1")
+    harbour.reaches(rollout_id, "web-1", HostState.SOAKING)
+
+    hull.kill()
+    hull.start()
+
+    harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    assert hull.text == "good one"
+
+
+def test_resumes_an_activation_after_it_was_killed(moor: MOOR, tmp_path: Path) -> None:
+    """The program of the first life is ended before the second life runs it again."""
+    go, ran = tmp_path / "go", tmp_path / "ran"
+    script = (
+        "import os, pathlib, time\n"
+        f"ran = open({str(ran)!r}, 'a'); ran.write('begun\\n'); ran.flush()\n"
+        f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)\n"
+        "ran.write('done\\n')\n"
+    )
+    command = [sys.executable, "-c", script]
+    harbour, hull = moor(
+        "good one", channel={"driver": "command", "command": command, "probes": ""}
+    )
+    hull.start()
+    rollout_id = harbour.promote("web.1")
+    harbour.reaches(rollout_id, "web-1", HostState.ACTIVATING)
+    until(lambda: ran.exists() and "begun" in ran.read_text(), "the program runs")
+
+    hull.kill()
+    hull.start()
+    until(lambda: ran.read_text().count("begun") == 2, "the program runs again")
+    go.touch()
+
+    harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    assert ran.read_text() == "begun\nbegun\ndone\n"
+
+
+def test_works_while_the_server_is_away_and_says_it_later(moor: MOOR) -> None:
+    harbour, hull = moor("good one", "bad two", soak_seconds=0, sustained_failure_seconds=3)
+    hull.start()
+    harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
+    rollout_id = harbour.promote("web.2")
+    harbour.reaches(rollout_id, "web-1", HostState.SOAKING)
+    until(lambda: hull.text == "bad two", "the second release runs")
+
+    harbour.close()
+    until(lambda: hull.text == "good one", "it goes back without the server")
+    hull.kill()
+    hull.start()
+    time.sleep(1)  # nobody answers: it must not give up
+    assert hull.text == "good one"
+    harbour.open()
+
+    record = harbour.reaches(rollout_id, "web-1", HostState.REVERTED)
+    assert record.failure == "probes"
+
+
+def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(moor: MOOR) -> None:
+    harbour, hull = moor("good one")
+    hull.start()
+    until(lambda: "works for" in hull.log, "it is enrolled")
+    assert hull.stop() == 0
+    unknown = taken("web-stable@web.99")
+    journal = Journal(hull.state)
+    journal.append(Twin(unknown, "/none"), acknowledged(unknown))
+    journal.close()
+
+    hull.start()
+    rollout_id = harbour.promote("web.1")
+
+    harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    assert "DispatchAck of web-stable@web.99 is refused for good: rollout_unknown" in hull.log
+
+
+def test_d26_tells_the_server_of_a_deferral(moor: MOOR) -> None:
+    script = "import sys; print('kernel', file=sys.stderr); sys.exit(75)"
+    command = [sys.executable, "-c", script]
+    harbour, hull = moor("good one", channel={"driver": "command", "command": command})
+    hull.start()
+
+    record = harbour.reaches(harbour.promote("web.1"), "web-1", HostState.DEFERRED)
+
+    assert record.last_event_seq == 3
+
+
+def test_d25_returns_to_what_ran_and_not_to_what_failed(moor: MOOR) -> None:
+    harbour, hull = moor("good one", "bad two", "bad three")
+    hull.start()
+    good = harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
+    harbour.reaches(harbour.promote("web.2"), "web-1", HostState.REVERTED)
+
+    record = harbour.reaches(harbour.promote("web.3"), "web-1", HostState.REVERTED)
+
+    assert record.current_closure_at_dispatch == good.target_closure
+    assert record.reverted_to == good.target_closure
+    assert hull.text == "good one"
+
+
+def test_does_not_call_a_host_regressed_that_goes_on_to_the_next_release(moor: MOOR) -> None:
+    """Heartbeats say what runs all the time, also while the next release soaks."""
+    harbour, hull = moor("good one", "good two", soak_seconds=3)
+    hull.start()
+    first = harbour.promote("web.1")
+    harbour.reaches(first, "web-1", HostState.CONVERGED)
+
+    harbour.reaches(harbour.promote("web.2"), "web-1", HostState.CONVERGED)
+
+    before = harbour.record(first, "web-1")
+    assert before is not None
+    assert before.regressed_at is None
+
+
+def test_stops_at_once_when_it_is_told_to(moor: MOOR) -> None:
+    harbour, hull = moor("good one", soak_seconds=60)
+    hull.start()
+    rollout_id = harbour.promote("web.1")
+    harbour.reaches(rollout_id, "web-1", HostState.SOAKING)
+
+    assert hull.stop() == 0
+    assert "Traceback" not in hull.log
+
+
+def test_waits_for_a_server_that_is_away_at_the_first_start(moor: MOOR) -> None:
+    harbour, hull = moor("good one")
+    harbour.close()
+    hull.start(enrolls=False)
+    until(lambda: "not enrolled yet" in hull.log, "it asks")
+
+    harbour.open()
+
+    until(lambda: hull.is_enrolled, "it is enrolled", lambda: hull.log)
+
+
+def test_lets_one_agent_work_on_a_host(moor: MOOR) -> None:
+    _, hull = moor("good one")
+    hull.start()
+    until(lambda: "works for" in hull.log, "it works")
+
+    second = hull.another()
+    second.start()
+
+    until(lambda: "another agent runs on" in hull.log, "the second is refused")
+    second.end()

@@ -1,0 +1,227 @@
+"""The agent on the wire: enrollment, sessions, what the server says and what only looks like it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.agent.berth import CHANNEL, T0, closure_of, order
+from tests.api.serving import ADMIN, Served, serving
+from tidegate.agent import identity
+from tidegate.agent.client import Client
+from tidegate.agent.faults import Answered, InvalidAgentSetting, ServerAway, StateHeld
+from tidegate.agent.manifest import doubt
+from tidegate.clock import ManualClock
+from tidegate.control.enrollment import Enrollment
+from tidegate.control.manifests import Manifest, key_id, signed
+from tidegate.kernel.model import Meta
+
+HOST = "web-1"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path / "data", clock=ManualClock(T0)) as server:
+        yield server
+
+
+@pytest.fixture
+def client(served: Served, tmp_path: Path) -> Iterator[Client]:
+    """Enrolled, with a clock that is the server's."""
+    state = tmp_path / "agent"
+    state.mkdir(mode=0o700)
+    client = Client(served.url, identity.host_key(state), served.installation.clock)
+    made = Enrollment(served.installation).make_token("t1", HOST, None, Meta(actor=ADMIN))
+    identity.remember(state, client.enroll(made.token))
+    yield client
+    client.close()
+
+
+def clock_of(served: Served) -> ManualClock:
+    assert isinstance(served.installation.clock, ManualClock)
+    return served.installation.clock
+
+
+def test_is_known_by_a_key_that_was_made_on_the_host(client: Client, tmp_path: Path) -> None:
+    state = tmp_path / "agent"
+
+    known = identity.known(state)
+
+    assert known is not None
+    assert known.host_id == HOST
+    assert known.manifest_keys
+    assert identity.host_key(state).public == identity.host_key(state).public
+    assert client.heartbeat("1", {}).last_accepted_seq == {}
+
+
+def test_renews_its_session_before_it_is_over(client: Client, served: Served) -> None:
+    client.heartbeat("1", {})
+    first = client._session
+    clock_of(served).advance(timedelta(minutes=11))
+    client.heartbeat("1", {})
+    assert client._session is first
+
+    clock_of(served).advance(timedelta(minutes=2))
+    client.heartbeat("1", {})
+
+    assert client._session is not first
+
+
+def test_opens_a_new_session_when_the_server_says_that_it_is_over(
+    client: Client, served: Served
+) -> None:
+    client.heartbeat("1", {})
+    slow = ManualClock(clock_of(served)())
+    client._clock = slow  # the agent does not see that time goes on, until it is told
+    clock_of(served).advance(timedelta(minutes=16))
+
+    with pytest.raises(Answered) as refused:
+        client.heartbeat("1", {})
+    assert refused.value.said == "agent_clock_skew"
+    slow.advance(timedelta(minutes=16))
+
+    assert client.heartbeat("1", {}).received_at == clock_of(served)()
+
+
+def test_is_told_when_its_key_counts_no_more(client: Client, served: Served) -> None:
+    client.heartbeat("1", {})
+    answer = served.everything().post(
+        f"/v1/hosts/{HOST}/revoke",
+        json={"reason": "stolen"},
+        headers={"if-match": served.everything().get(f"/v1/hosts/{HOST}").headers["etag"]},
+    )
+    assert answer.status_code == 200, answer.text
+
+    with pytest.raises(Answered) as refused:
+        client.heartbeat("1", {})
+
+    assert refused.value.status in (401, 403)
+
+
+def test_takes_a_token_once(client: Client, served: Served, tmp_path: Path) -> None:
+    made = Enrollment(served.installation).make_token("t2", "web-2", None, Meta(actor=ADMIN))
+    other = Client(served.url, identity.host_key(tmp_path), served.installation.clock)
+    other.enroll(made.token)
+
+    with pytest.raises(Answered, match="token_replayed"):
+        other.enroll(made.token)
+    other.close()
+
+
+def test_knows_a_server_that_is_not_there(tmp_path: Path) -> None:
+    client = Client("http://127.0.0.1:1", identity.host_key(tmp_path), lambda: T0, HOST)
+
+    with pytest.raises(ServerAway):
+        client.dispatch(1)
+    client.close()
+
+
+@pytest.fixture(params=[200, 204, 302, 400, 404, 409, 429, 500, 503])
+def page(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Somebody else's server, with a page of this status."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(request.param)
+            self.end_headers()
+            if request.param != 204:
+                self.wfile.write(b"<h1>our proxy says</h1>")
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_takes_no_page_of_a_proxy_for_a_word_of_the_server(page: str, tmp_path: Path) -> None:
+    """Else a proxy's 404 would void reports."""
+    client = Client(page, identity.host_key(tmp_path), lambda: T0, HOST)
+
+    with pytest.raises(ServerAway):
+        client.report([])
+    client.close()
+
+
+# ── the state directory ──
+
+
+def test_lets_nobody_else_read_the_state(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+
+    with pytest.raises(InvalidAgentSetting, match="chmod 700"), identity.held(tmp_path):
+        pass
+
+
+def test_holds_the_state_for_itself(tmp_path: Path) -> None:
+    state = tmp_path / "new" / "state"
+    with identity.held(state), pytest.raises(StateHeld), identity.held(state):
+        pass
+
+    with identity.held(state):
+        pass
+
+
+# ── the signed manifest ──
+
+KEY = Ed25519PrivateKey.generate()
+KEYS = {key_id(KEY.public_key()): KEY.public_key().public_bytes_raw().hex()}
+
+
+def manifest(**changes: object) -> bytes:
+    members: dict[str, object] = {
+        "channel": CHANNEL,
+        "release_id": "web.2",
+        "digest": order().target_closure,
+        "status": "active",
+        "version": 3,
+        "generated_at": datetime(2026, 4, 24, tzinfo=UTC),
+        "previous_release_id": "web.1",
+    }
+    return signed(Manifest(**members | changes), KEY)  # type: ignore[arg-type]
+
+
+def test_trusts_an_order_that_the_manifest_agrees_with() -> None:
+    assert doubt(order(), manifest(), KEYS) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (manifest(digest=closure_of({})), "by the manifest"),
+        (manifest(channel="other"), "tells of other"),
+        (manifest().replace(b"web.1", b"web.9"), "not what a known key signed"),
+        (b"{}", "not what a known key signed"),
+        (b"\xff", "not what a known key signed"),
+    ],
+)
+def test_doubts_an_order_that_the_manifest_contradicts(body: bytes, told: str) -> None:
+    said = doubt(order(), body, KEYS)
+
+    assert said is not None
+    assert told in said
+
+
+def test_doubts_a_manifest_of_a_key_that_it_does_not_know() -> None:
+    other = Ed25519PrivateKey.generate().public_key()
+
+    said = doubt(order(), manifest(), {key_id(other): other.public_bytes_raw().hex()})
+
+    assert said is not None
+
+
+def test_has_only_the_digest_for_a_release_that_is_not_pinned() -> None:
+    """While the pinned one is halted, new hosts get the last good one."""
+    assert doubt(order(release_id="web.1"), manifest(digest=closure_of({})), KEYS) is None

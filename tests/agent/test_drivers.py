@@ -1,0 +1,298 @@
+"""Drivers on real directories and with real programs; content that is verified before it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from tests.agent.berth import CHANNEL, NEW, OLD, Shelf, closure_of
+from tidegate.agent.activate import Broken, Change, Command, Running, Staged, Switched, Symlink
+from tidegate.agent.config import Channel
+from tidegate.agent.content import provide
+from tidegate.agent.faults import ContentMismatch, ServerAway
+from tidegate.domain.hosts.protocol import ReleaseContent, ReleaseFile
+
+TO_OLD = Change(closure_of(OLD), "", "/old")
+TO_NEW = Change(closure_of(NEW), closure_of(OLD), "/new")
+BACK = Change(closure_of(OLD), closure_of(NEW), "")
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf(old=OLD, new=NEW)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "root"
+    path.mkdir()
+    return path
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+# ── content ──
+
+
+def test_lays_down_exactly_what_the_digest_names(tmp_path: Path, shelf: Shelf) -> None:
+    found = provide(closure_of(NEW), "/new", tmp_path, shelf)
+
+    assert contents(found) == NEW
+    assert found.name == closure_of(NEW).replace(":", "-")
+
+
+def test_refuses_content_of_another_digest_and_leaves_nothing(tmp_path: Path) -> None:
+    shelf = Shelf(new={**NEW, "app.txt": b"evil"})
+
+    with pytest.raises(ContentMismatch):
+        provide(closure_of(NEW), "/new", tmp_path, shelf)
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_refuses_a_file_that_is_not_what_its_listing_says(tmp_path: Path) -> None:
+    class Swapped(Shelf):
+        def file(self, content: str, hashed: str) -> bytes:
+            return super().file(content, hashed) + b"!"
+
+    with pytest.raises(ContentMismatch, match="expected"):
+        provide(closure_of(NEW), "/new", tmp_path, Swapped(new=NEW))
+
+
+@pytest.mark.parametrize("path", ["../out.txt", "/etc/x", "a//b", "a/./b", "a/../../b", "nul\0"])
+def test_never_writes_beside_its_directory(tmp_path: Path, path: str) -> None:
+    hashed = sha256(b"x").hexdigest()
+    closure = "sha256:" + sha256(f"{hashed}  {path}\n".encode()).hexdigest()
+
+    class Sly(Shelf):
+        def listing(self, content: str) -> ReleaseContent:
+            return ReleaseContent("web.2", closure, (ReleaseFile(path, hashed, 1),))
+
+        def file(self, content: str, hashed: str) -> bytes:
+            return b"x"
+
+    place = tmp_path / "place"
+
+    with pytest.raises(ContentMismatch, match="not a path"):
+        provide(closure, "/new", place, Sly())
+
+    assert not place.exists()
+
+
+def test_takes_up_a_fetch_that_was_cut_off(tmp_path: Path) -> None:
+    class Breaking(Shelf):
+        def file(self, content: str, hashed: str) -> bytes:
+            if self.asked == 3:
+                self.is_away = True
+            return super().file(content, hashed)
+
+    shelf = Breaking(new=NEW)
+    with pytest.raises(ServerAway):
+        provide(closure_of(NEW), "/new", tmp_path, shelf)
+    assert not (tmp_path / closure_of(NEW).replace(":", "-")).exists()
+    shelf.is_away = False
+    asked = shelf.asked
+
+    assert contents(provide(closure_of(NEW), "/new", tmp_path, shelf)) == NEW
+    assert shelf.asked - asked == 2, "the listing, and the one file that was missing"
+
+
+def test_fetches_again_what_somebody_changed(tmp_path: Path, shelf: Shelf) -> None:
+    found = provide(closure_of(NEW), "/new", tmp_path, shelf)
+    (found / "app.txt").write_text("changed")
+
+    assert contents(provide(closure_of(NEW), "/new", tmp_path, shelf)) == NEW
+
+
+# ── symlink ──
+
+
+def test_swaps_the_link_and_keeps_what_ran_before(root: Path, shelf: Shelf) -> None:
+    driver = Symlink(root, shelf)
+    assert driver.current() == ""
+
+    assert driver.switch(TO_OLD) == Switched()
+    assert driver.switch(TO_NEW) == Switched()
+
+    assert driver.current() == closure_of(NEW)
+    assert contents(root / "current") == NEW
+    assert (root / "current").is_symlink()
+    assert len(list((root / "releases").iterdir())) == 2
+
+
+def test_goes_back_without_the_server(root: Path, shelf: Shelf) -> None:
+    driver = Symlink(root, shelf)
+    driver.switch(TO_OLD)
+    driver.switch(TO_NEW)
+    (root / "current" / "written-by-the-app").write_text("x")
+    shelf.is_away = True
+
+    assert driver.switch(BACK) == Switched()
+
+    assert driver.current() == closure_of(OLD)
+
+
+def test_says_so_when_there_is_no_way_back(root: Path, shelf: Shelf) -> None:
+    driver = Symlink(root, shelf)
+
+    outcome = driver.switch(BACK)
+
+    assert isinstance(outcome, Broken)
+    assert "no way back" in outcome.stderr_tail
+
+
+def test_switches_nothing_when_the_content_is_wrong(root: Path, shelf: Shelf) -> None:
+    driver = Symlink(root, shelf)
+    driver.switch(TO_OLD)
+    shelf.releases["/new"] = {"app.txt": b"evil"}
+
+    outcome = driver.switch(TO_NEW)
+
+    assert isinstance(outcome, Broken)
+    assert outcome.exit_code == -3
+    assert driver.current() == closure_of(OLD)
+
+
+def test_leaves_a_directory_alone_that_stands_where_the_link_goes(root: Path, shelf: Shelf) -> None:
+    (root / "current").mkdir()
+    (root / "current" / "precious").write_text("x")
+
+    outcome = Symlink(root, shelf).switch(TO_NEW)
+
+    assert isinstance(outcome, Broken)
+    assert (root / "current" / "precious").read_text() == "x"
+
+
+def test_shows_readers_the_old_or_the_new_and_never_none(root: Path, shelf: Shelf) -> None:
+    driver = Symlink(root, shelf)
+    driver.switch(TO_OLD)
+    seen: set[bytes] = set()
+    done = Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.add((root / "current" / "app.txt").read_bytes())
+
+    reader = Thread(target=read)
+    reader.start()
+    for _ in range(100):
+        driver.switch(TO_NEW)
+        driver.switch(BACK)
+    done.set()
+    reader.join()
+
+    assert seen <= {b"one", b"two"}
+
+
+def test_removes_what_nobody_goes_back_to(root: Path) -> None:
+    shelf = Shelf(old=OLD, new=NEW, third={"app.txt": b"three"})
+    driver = Symlink(root, shelf)
+    driver.switch(TO_OLD)
+    driver.switch(TO_NEW)
+    driver.switch(Change(closure_of({"app.txt": b"three"}), closure_of(NEW), "/third"))
+
+    driver.keep({closure_of(NEW)})
+
+    kept = {path.name for path in (root / "releases").iterdir()}
+    wanted = (closure_of(NEW), closure_of({"app.txt": b"three"}))
+    assert kept == {closure.replace(":", "-") for closure in wanted}
+
+
+# ── command ──
+
+
+def command(tmp_path: Path, shelf: Shelf, script: str, seconds: float = 10.0) -> Command:
+    state = tmp_path / "state"
+    state.mkdir(exist_ok=True)
+    argv = (sys.executable, "-c", script)
+    channel = Channel(driver="command", command=argv, timeout_seconds=seconds)
+    return Command(CHANNEL, channel, state, Running(state), shelf)
+
+
+def test_tells_a_program_what_to_run_and_what_ran(
+    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_AGENT_TOKEN", "secret")
+    out = tmp_path / "out"
+    script = (
+        "import os, pathlib\n"
+        f"out = pathlib.Path({str(out)!r})\n"
+        "names = ['CHANNEL', 'TARGET', 'PRIOR', 'AGENT_TOKEN']\n"
+        "text = [os.environ.get('TIDEGATE_' + name, '-') for name in names]\n"
+        "text.append(pathlib.Path(os.environ['TIDEGATE_CONTENT'], 'app.txt').read_text())\n"
+        "out.write_text(' '.join(text))\n"
+    )
+    driver = command(tmp_path, shelf, script)
+
+    assert driver.switch(TO_NEW) == Switched()
+
+    assert out.read_text() == f"{CHANNEL} {closure_of(NEW)} {closure_of(OLD)} - two"
+    assert driver.current() == closure_of(NEW)
+
+
+def test_says_how_a_program_failed(tmp_path: Path, shelf: Shelf) -> None:
+    driver = command(tmp_path, shelf, "import sys; sys.exit('it does not start; $(reboot)')")
+
+    assert driver.switch(TO_NEW) == Broken(1, "it does not start; $(reboot)\n")
+    assert driver.current() == ""
+
+
+def test_kills_a_program_that_takes_too_long_with_its_children(
+    tmp_path: Path, shelf: Shelf
+) -> None:
+    pids = tmp_path / "pids"
+    script = (
+        "import subprocess, sys, pathlib, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(pids)!r}).write_text(str(child.pid))\n"
+        "time.sleep(60)\n"
+    )
+    driver = command(tmp_path, shelf, script, seconds=1.0)
+
+    outcome = driver.switch(TO_NEW)
+
+    assert outcome == Broken(-4, "killed after 1 s")
+    assert _ends(int(pids.read_text()))
+
+
+def test_hears_from_a_program_that_a_reboot_is_needed(tmp_path: Path, shelf: Shelf) -> None:
+    script = "import sys; print('kernel', file=sys.stderr); sys.exit(75)"
+
+    assert command(tmp_path, shelf, script).switch(TO_NEW) == Staged("kernel")
+
+
+def test_ends_the_program_of_an_agent_that_was_killed(tmp_path: Path, shelf: Shelf) -> None:
+    """Two switches at once would undo each other."""
+    driver = command(tmp_path, shelf, "pass")
+    orphan = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+    )
+    began = Path(f"/proc/{orphan.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    (tmp_path / "state" / f"{CHANNEL}.child").write_text(f"{orphan.pid} {began}")
+
+    assert driver.switch(TO_NEW) == Switched()
+
+    assert orphan.wait(10) == -signal.SIGKILL
+
+
+def _ends(pid: int) -> bool:
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,205 @@
+"""The agent's memory: nothing that it acted upon is lost, whenever the process or a write ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.agent.berth import CHANNEL, HOST, ROLLOUT, T0
+from tidegate.agent.faults import JournalDamaged
+from tidegate.agent.journal import Confirmed, GivenUp, Journal, Said, Twin
+from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts.facts import ActivationStarted, DispatchAck, DispatchReject
+from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
+from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.hosts.wire import wire_object
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.agent.test_journal import many
+many(Path(sys.argv[1]))
+"""
+
+
+def twin(rollout_id: str = ROLLOUT) -> HostRecord:
+    order = QueuedDispatch(
+        host_id=HOST,
+        rollout_id=rollout_id,
+        attempt=1,
+        channel=CHANNEL,
+        target_closure="sha256:new",
+        wave=0,
+        policy=HostPolicy(),
+        enqueued_at=T0,
+    )
+    return pilot.taken(order, None, T0)
+
+
+def acknowledged(before: HostRecord) -> Said:
+    after, event, _ = pilot.say(
+        before, DispatchAck, T0, target_closure="sha256:new", current_closure_at_dispatch=""
+    )
+    return Said(wire_object(event), after)
+
+
+def started(before: HostRecord) -> Said:
+    after, event, _ = pilot.say(before, ActivationStarted, T0)
+    return Said(wire_object(event), after)
+
+
+def many(directory: Path) -> None:
+    """Append for ever, a number for each report that is on disk; for a process to be killed."""
+    journal = Journal(directory, bytes_max=64 * 1024)
+    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    while True:
+        said = started(journal.twins[ROLLOUT])
+        journal.append(said)
+        if len(journal.entries) > 20:
+            journal.append(Confirmed(ROLLOUT, said.after.last_event_seq - 10))
+        print(said.after.last_event_seq, flush=True)
+
+
+def test_has_everything_again_after_it_was_closed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(started(journal.twins[ROLLOUT]))
+    before = (dict(journal.twins), journal.entries)
+    journal.close()
+
+    again = Journal(tmp_path)
+
+    assert (dict(again.twins), again.entries) == before
+    assert again.content(ROLLOUT) == "/new"
+    assert [entry.event.seq for entry in again.entries] == [1, 2]
+    assert again.entries[0].before == twin()
+
+
+def test_keeps_a_report_until_it_is_confirmed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(started(journal.twins[ROLLOUT]))
+    assert journal.is_unsaid(ROLLOUT)
+
+    journal.append(Confirmed(ROLLOUT, 1))
+    journal.close()
+
+    again = Journal(tmp_path)
+    assert [entry.event.seq for entry in again.entries] == [2]
+    assert not again.is_unsaid(ROLLOUT)
+
+
+def test_drops_only_the_rollout_that_was_given_up(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    other = twin("api@api.1")
+    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(Twin(other, "/api"), acknowledged(other))
+
+    journal.append(GivenUp(ROLLOUT, None, 7))
+
+    assert [entry.event.rollout_id for entry in journal.entries] == ["api@api.1"]
+    assert ROLLOUT not in journal.twins
+    assert journal.numbered(ROLLOUT) == 7
+
+
+@pytest.mark.parametrize("torn", [1, 9, 40, 200])
+def test_cuts_off_a_last_line_that_was_torn(tmp_path: Path, torn: int) -> None:
+    journal = Journal(tmp_path)
+    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(started(journal.twins[ROLLOUT]))
+    journal.close()
+    path = tmp_path / "journal"
+    path.write_bytes(path.read_bytes()[:-torn])
+
+    again = Journal(tmp_path)
+
+    assert [entry.event.seq for entry in again.entries] == [1]
+    again.append(started(again.twins[ROLLOUT]))
+    again.close()
+    assert [entry.event.seq for entry in Journal(tmp_path).entries] == [1, 2]
+
+
+def test_stops_at_damage_that_is_not_at_the_end(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(started(journal.twins[ROLLOUT]))
+    journal.close()
+    path = tmp_path / "journal"
+    content = bytearray(path.read_bytes())
+    content[30] ^= 1
+    path.write_bytes(content)
+
+    with pytest.raises(JournalDamaged, match="damaged at byte 0"):
+        Journal(tmp_path)
+    assert path.read_bytes() == content, "nothing is thrown away"
+
+
+def test_is_written_anew_without_what_is_over(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, bytes_max=20_000)
+    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    for _ in range(100):
+        said = started(journal.twins[ROLLOUT])
+        journal.append(said, Confirmed(ROLLOUT, said.after.last_event_seq - 2))
+    before = (dict(journal.twins), journal.entries)
+    journal.close()
+
+    again = Journal(tmp_path)
+
+    assert (tmp_path / "journal").stat().st_size < 20_000
+    assert (dict(again.twins), again.entries) == before
+    assert [entry.event.seq for entry in again.entries] == [100, 101]
+    assert again.twins[ROLLOUT].state is HostState.ACTIVATING
+
+
+def test_forgets_old_passages_but_not_their_numbers(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, bytes_max=60_000)
+    for number in range(200):
+        journal.append(GivenUp(f"web@web.{number}", None, number))
+        record = twin(f"web@web.{number}")
+        over = Said(*_rejected(record))
+        journal.append(Twin(record, "/new"), over, Confirmed(record.rollout_id, 1))
+    journal.close()
+
+    again = Journal(tmp_path)
+
+    assert again.numbered("web@web.199") == 199
+    assert 1 <= len(again.twins) < 200
+    assert "web@web.199" in again.twins
+
+
+def _rejected(record: HostRecord) -> tuple[dict[str, object], HostRecord]:
+    after, event, _ = pilot.say(record, DispatchReject, T0, reason="no")
+    return wire_object(event), after
+
+
+@pytest.mark.parametrize("lines", [1, 30, 300])
+def test_is_whole_after_a_kill_in_the_middle_of_appends(tmp_path: Path, lines: int) -> None:
+    """What the process said is on disk is there, in order and without a gap."""
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        last = 0
+        for _ in range(lines):
+            last = int(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().split("\n")
+    last = max([last, *(int(text) for text in rest[:-1])])
+
+    journal = Journal(tmp_path)
+
+    numbers = [entry.event.seq for entry in journal.entries]
+    assert journal.twins[ROLLOUT].last_event_seq in (last, last + 1)
+    assert numbers[-1] == journal.twins[ROLLOUT].last_event_seq
+    assert all(after == before + 1 for before, after in pairwise(numbers))

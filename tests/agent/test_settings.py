@@ -1,0 +1,73 @@
+"""The agent's settings: what is wrong is named, with what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.agent.command import run
+from tidegate.agent.config import load
+from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled
+
+GOOD = """
+server = "http://127.0.0.1:8420"
+state = "{state}"
+
+[channels.web-stable]
+driver = "symlink"
+root = "/srv/web"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.toml"
+    path.write_text(GOOD.format(state=tmp_path / "state"))
+    return path
+
+
+def test_reads_a_file(file: Path) -> None:
+    settings = load(file)
+
+    assert settings.channels["web-stable"].driver == "symlink"
+    assert settings.poll_seconds == 30
+
+
+def test_lets_a_flag_win(file: Path) -> None:
+    assert load(file, state="/var/lib/agent").state == "/var/lib/agent"
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong", "told"),
+    [
+        ('server = "http://127.0.0.1:8420"', 'server = "ftp://x"', "server"),
+        ('server = "http://127.0.0.1:8420"', 'server = "http://example.test"', "https"),
+        ('server = "http://127.0.0.1:8420"', "", "server"),
+        ('root = "/srv/web"', 'root = "web"', "channels.web-stable.root"),
+        ('root = "/srv/web"', "", "channels.web-stable.root"),
+        ('driver = "symlink"', 'driver = "magic"', "driver"),
+        ('driver = "symlink"', 'driver = "command"', "channels.web-stable.command"),
+        ('root = "/srv/web"', 'root = "/srv/web"\nprobes = "p.toml"', "probes"),
+        ('root = "/srv/web"', 'root = "/srv/web"\nrooot = 1', "rooot"),
+        ("[channels.web-stable]", "[channels", "not TOML"),
+        ('server = "http://127.0.0.1:8420"', 'server = "https://x"\npoll_seconds = 0', "poll"),
+    ],
+)
+def test_names_what_is_wrong(file: Path, found: str, wrong: str, told: str) -> None:
+    file.write_text(file.read_text().replace(found, wrong))
+
+    with pytest.raises(InvalidAgentSetting, match=told):
+        load(file)
+
+
+def test_names_a_file_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidAgentSetting, match="cannot be read"):
+        load(tmp_path / "none.toml")
+
+
+def test_needs_a_token_for_the_first_start(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEGATE_AGENT_TOKEN", raising=False)
+
+    with pytest.raises(NotEnrolled, match="one-time token"):
+        run(str(file))
