@@ -15,6 +15,7 @@ _HERE: Final = "tidegate.commands"
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": (f"{_HERE}.serve:serve", "Serve the API, the dashboard and the worker."),
     "worker": (f"{_HERE}.serve:worker", "Work beside a server: orders, timers, outbox, archive."),
+    "agent": (f"{_HERE}.agent:agent", "Run what the server orders on this host."),
     "doctor": (f"{_HERE}.care:doctor", "Look at an installation, and say what to do."),
     "backup": (f"{_HERE}.care:backup", "Take a backup of everything."),
     "restore": (f"{_HERE}.care:restore", "Put a backup back; that begins a new epoch."),

@@ -46,6 +46,8 @@ def _target(setting: TargetSetting, clock: Clock) -> Target:
 
 
 def _secret(name: str) -> bytes:
+    if not name:
+        raise InvalidSetting("a webhook has a secret_file, by which its receiver knows us")
     path = Path(name)
     try:
         if path.stat().st_mode & 0o077:

@@ -51,6 +51,11 @@ def check_platform(path: str, mounts: Path = MOUNTS) -> None:
         raise StoreRefused(f"{path} is on {file_system}; SQLite needs a local file system")
 
 
+def version() -> str:
+    """Of the SQLite that runs here."""
+    return apsw.sqlite_lib_version()
+
+
 def _file_system(path: str, mounts: Path) -> str:
     """The type of the file system that holds the path, or nothing where it cannot be told."""
     if not mounts.exists():

@@ -39,4 +39,3 @@ def copy(source: Path, destination: Path) -> Position:
     if found != "ok":
         raise StoreRefused(f"the copy of {source.name} is not sound: {found}")
     return int(head)
-

@@ -1,0 +1,183 @@
+"""``tidegate doctor``, ``backup`` and ``restore``: looking after an installation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tidegate.cli.exits import Exit
+from tidegate.commands.options import settings_of, with_settings
+from tidegate.config import InvalidSetting, Settings
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.control.health import Finding
+    from tidegate.control.installation import Installation
+
+GLYPHS: Final = {"well": "✔", "note": "•", "ill": "✘"}
+SQLITE: Final = "sqlite:///"
+
+
+@click.command()
+@with_settings
+@click.option("--views", is_flag=True, help="Also replay the log and compare every derived row.")
+@click.option("--json", "as_json", is_flag=True, help="A line of JSON per finding.")
+def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) -> int:
+    """Look at an installation, and say what to do where something is not well.
+
+    Versions, durability, permissions, disk, clock, log, outbox, epoch; a server may be running.
+    The exit code is 0 if nothing is ill, else 1.
+    """
+    settings = settings_of(file, flags)
+    is_well = True
+    for finding in _findings(settings, views):
+        is_well = is_well and finding.verdict != "ill"
+        _show(finding, as_json)
+    return Exit.DONE if is_well else Exit.REFUSED
+
+
+def _findings(settings: Settings, views: bool) -> Iterator[Finding]:
+    from tidegate.control import health
+    from tidegate.control.health import Finding, Verdict
+
+    yield from _versions(settings)
+    found = list(health.of_directory(settings))
+    yield from found
+    if any(finding.what == "data" and finding.verdict is Verdict.ILL for finding in found):
+        return
+    try:
+        installation = _opened(settings)
+    except TidegateError as error:
+        advice = f"see docs/problems for {error.code}"
+        yield Finding("store", Verdict.ILL, error.detail, advice)
+        return
+    try:
+        yield from _durability(installation)
+        yield from health.of_installation(installation)
+        if views:
+            yield health.of_views(installation)
+    finally:
+        installation.close()
+
+
+def _versions(settings: Settings) -> Iterator[Finding]:
+    from tidegate import __version__
+    from tidegate.control.health import Finding, Verdict
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("program", Verdict.WELL, f"tidegate {__version__}, Python {python}")
+    if settings.store_url.startswith(SQLITE):
+        from tidegate.engines.sqlite.connection import check_platform, version
+
+        try:
+            check_platform(str(_database(settings)))
+        except TidegateError as error:
+            yield Finding(
+                "sqlite", Verdict.ILL, error.detail, "install a newer apsw, on a local disk"
+            )
+        else:
+            yield Finding("sqlite", Verdict.WELL, f"SQLite {version()}, on a local file system")
+
+
+def _durability(installation: Installation) -> Iterator[Finding]:
+    """What the engine found when it was opened: weak settings are refused there, or told."""
+    from tidegate.control.health import Finding, Verdict
+
+    settings = getattr(installation.store, "durability", ())
+    if not settings and installation.settings.store_url.startswith(SQLITE):
+        yield Finding("durability", Verdict.WELL, "WAL, synchronous=FULL: each commit is flushed")
+    for setting in settings:
+        is_weak = setting.verdict != "durable"
+        yield Finding(
+            setting.name,
+            Verdict.NOTE if is_weak else Verdict.WELL,
+            f"{setting.value}: {setting.verdict}",
+            "see docs/engines/postgres.md" if is_weak else "",
+        )
+
+
+def _show(finding: Finding, as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        click.echo(msgspec.json.encode(finding).decode())
+        return
+    click.echo(f"{GLYPHS[finding.verdict]} {finding.what}: {finding.detail}")
+    if finding.advice:
+        click.echo(f"    do: {finding.advice}")
+
+
+# ── backups ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("place", metavar="DIR")
+@with_settings
+def backup(place: str, file: str | None, **flags: str | None) -> None:
+    """Take a backup into DIR, which is new or empty; a server may be running.
+
+    It holds the database, the bodies and the installation's secret: keep it as closely as the
+    data directory. For PostgreSQL and DynamoDB use the database's own backups.
+    """
+    settings = settings_of(file, flags)
+    database = _database(settings)
+    if not database.exists():
+        raise InvalidSetting(f"there is no log in {settings.data}", setting="data")
+    from tidegate.control.backup import back_up
+    from tidegate.engines.sqlite.copying import copy
+
+    installation = _opened(settings)
+    try:
+        label = back_up(installation, lambda path: copy(database, path), Path(place).absolute())
+    finally:
+        installation.close()
+    click.echo(f"backed up to {place}: up to position {label.head}, {label.blobs} blobs")
+
+
+@click.command()
+@click.argument("place", metavar="DIR")
+@with_settings
+def restore(place: str, file: str | None, **flags: str | None) -> None:
+    """Put the backup in DIR into a data directory that is new or empty.
+
+    That begins a new epoch, a fact at the head of the log: what was acknowledged after the backup
+    is gone, and agents and clients can see so.
+    """
+    from msgspec.structs import replace
+
+    settings = settings_of(file, flags)
+    if _database(settings) != Path(settings.data).absolute() / "tidegate.db":
+        raise InvalidSetting("a restore goes into the data directory; leave store empty")
+    from tidegate.clock import system_clock
+    from tidegate.control.backup import restore as put_back
+
+    restored = put_back(
+        Path(place).absolute(),
+        Path(settings.data).absolute(),
+        lambda directory: _opened(replace(settings, data=str(directory))),
+        system_clock,
+    )
+    label = restored.label
+    click.echo(f"restored up to position {label.head}, of {label.taken_at:%Y-%m-%d %H:%M:%S} UTC")
+    click.echo(f"epoch {restored.epoch.epoch} begins at position {restored.position}")
+
+
+def _database(settings: Settings) -> Path:
+    """The file of the log. Raises: InvalidSetting: it is not in a file."""
+    if not settings.store_url.startswith(SQLITE):
+        raise InvalidSetting(
+            "this is for SQLite; PostgreSQL (pg_dump, archiving) and DynamoDB (point-in-time "
+            "recovery) have backups of their own",
+            setting="store",
+        )
+    return Path(settings.store_url.removeprefix(SQLITE)).absolute()
+
+
+def _opened(settings: Settings) -> Installation:
+    from tidegate.commands.opening import open_installation
+
+    return open_installation(settings)

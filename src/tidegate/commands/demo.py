@@ -1,0 +1,76 @@
+"""``tidegate demo``: a living installation to look at, gone when it ends."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import click
+
+from tidegate.config import PORT_DEFAULT, InvalidSetting, checked
+
+HOST: Final = "127.0.0.1"
+SPEED: Final = 60.0
+SPEED_MAX: Final = 600.0
+
+
+@click.command()
+@click.option("--data", metavar="DIR", help="An empty or new directory; else a temporary one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="The port to listen on; else one that is free."
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(1.0, SPEED_MAX),
+    default=SPEED,
+    show_default=True,
+    help="How much faster than in life things happen: a soak of 10 minutes takes 10 s at 60.",
+)
+@click.option(
+    "--minutes", type=click.FloatRange(0.0, min_open=True), help="How long; else until Ctrl-C."
+)
+def demo(data: str | None, port: int | None, speed: float, minutes: float | None) -> None:
+    """Show a living installation: 300 simulated hosts in three channels, and the whole story.
+
+    People draft, approve and promote; waves advance; a bad release is rolled back and
+    quarantined; a webhook's receiver is down and comes back. Everything but the hosts is real.
+    """
+    with ExitStack() as stack:
+        if data is None:
+            data = stack.enter_context(TemporaryDirectory(prefix="tidegate-demo-"))
+        elif Path(data).exists() and any(Path(data).iterdir()):
+            raise InvalidSetting(f"{data} is not empty; a demo begins with nothing", setting="data")
+        chosen = _free_port() if port is None or port == 0 else port
+        settings = checked({"data": data, "host": HOST, "port": chosen})
+        import logging
+
+        from tidegate import main
+        from tidegate.demo.stage import play
+
+        main.log_to_stderr(logging.WARNING)
+        began = time.monotonic()
+
+        def say(text: str) -> None:
+            seconds = int(time.monotonic() - began)
+            click.echo(f"{seconds // 60:02}:{seconds % 60:02}  {text}")
+
+        say(f"setting up, at {speed:g}× speed; Ctrl-C ends it")
+        play(settings, speed=speed, minutes=minutes, say=say)
+
+
+def _free_port() -> int:
+    """The usual port, or any other if somebody has it."""
+    for wanted in (PORT_DEFAULT, 0):
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, wanted))
+            except OSError:
+                continue
+            port: int = probe.getsockname()[1]
+            return port
+    raise InvalidSetting("no port is free on loopback", setting="port")

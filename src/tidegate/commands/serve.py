@@ -1,0 +1,43 @@
+"""``tidegate serve`` and ``tidegate worker``: what runs until it is told to stop."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.commands.options import commented_default, settings_of, with_settings
+
+
+@click.command()
+@with_settings
+@click.option(
+    "--print-config", "prints", is_flag=True, help="Print a commented file of settings, and exit."
+)
+def serve(file: str | None, prints: bool, **flags: str | None) -> None:
+    """Serve the API and the dashboard, and do the worker's part.
+
+    The first start prints a one-time code, with which the first user is made. A signal (INT or
+    TERM) ends it: what is under way is finished, nothing acknowledged is lost.
+    """
+    if prints:
+        click.echo(commented_default(), nl=False)
+        return
+    settings = settings_of(file, flags)
+    from tidegate import main
+
+    main.log_to_stderr()
+    main.serve(settings)
+
+
+@click.command()
+@with_settings
+def worker(file: str | None, **flags: str | None) -> None:
+    """Do the worker's part beside a server, or in its stead.
+
+    Dispatches orders, lets timers expire, does what the outbox owes, publishes manifests,
+    reconciles, archives. Any number of workers may run on one log.
+    """
+    settings = settings_of(file, flags)
+    from tidegate import main
+
+    main.log_to_stderr()
+    main.work(settings)

@@ -1,0 +1,157 @@
+"""What ``doctor`` looks at: each finding says how it is, and what to do if it is not well."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from msgspec import Struct
+
+from tidegate.config import Settings
+from tidegate.control.installation import SECRET_FILE, Installation
+from tidegate.domain.epochs import FIRST, Epoch, epoch_key
+from tidegate.domain.outbox.rows import DELIVERIES, State
+from tidegate.kernel.policy import entry
+
+DISK_BYTES_MIN = 256 * 1024 * 1024
+DISK_SHARE_MIN = 0.05
+CLOCK_AHEAD_MAX = timedelta(minutes=5)
+OUTBOX_SECONDS_MAX = 3_600
+DIFFERENCES_SHOWN_MAX = 5
+DEAD_COUNTED_MAX = 100
+EVERYBODY = 0o077  # the bits of all but the owner
+
+
+class Verdict(StrEnum):
+    """How something is."""
+
+    WELL = "well"
+    NOTE = "note"  # worth knowing; nothing is broken
+    ILL = "ill"
+
+
+class Finding(Struct, frozen=True, omit_defaults=True):
+    """One thing that was looked at."""
+
+    what: str
+    verdict: Verdict
+    detail: str
+    advice: str = ""  # what to do about it
+
+
+def of_directory(settings: Settings) -> Iterator[Finding]:
+    """The data directory, before anything in it is opened."""
+    data = Path(settings.data)
+    if not data.is_dir():
+        advice = "name the right one, or start tidegate serve once: it makes it"
+        yield _ill("data", f"{data} is no directory", advice)
+        return
+    yield _private("data", data, "0700")
+    secret = data / SECRET_FILE
+    if secret.exists():
+        yield _private(SECRET_FILE, secret, "0600")
+    else:
+        yield Finding(SECRET_FILE, Verdict.NOTE, "none yet; the first start makes it")
+    yield _disk(data)
+
+
+def of_installation(installation: Installation) -> Iterator[Finding]:
+    """The log and what hangs on it."""
+    yield _writable(installation)
+    yield _clock(installation)
+    yield _outbox(installation)
+    yield _dead(installation)
+    yield _epoch(installation)
+
+
+def of_views(installation: Installation) -> Finding:
+    """Every derived row against the log; takes a while on a long one."""
+    found = installation.differences()
+    if not found:
+        return Finding("views", Verdict.WELL, "every row is what the log says")
+    first = ", ".join(item.key for item in found[:DIFFERENCES_SHOWN_MAX])
+    return _ill(
+        "views",
+        f"{len(found)} differences, such as {first}",
+        "stop the server, run tidegate backup, then tidegate views rebuild",
+    )
+
+
+# ── one by one ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _private(what: str, path: Path, mode: str) -> Finding:
+    status = path.stat()
+    if status.st_mode & EVERYBODY:
+        return _ill(what, f"others can read {path.name}", f"chmod {mode} {path}")
+    if status.st_uid != os.geteuid():
+        advice = f"run as its owner, or chown it to user {os.geteuid()}"
+        return _ill(what, f"{path.name} belongs to user {status.st_uid}", advice)
+    return Finding(what, Verdict.WELL, f"{path.name} is its owner's alone")
+
+
+def _disk(data: Path) -> Finding:
+    usage = shutil.disk_usage(data)
+    free = f"{usage.free // 2**20} MiB free of {usage.total // 2**20}"
+    if usage.free < DISK_BYTES_MIN:
+        return _ill("disk", free, "make room: commits fail when the disk is full")
+    if usage.free < usage.total * DISK_SHARE_MIN:
+        return Finding("disk", Verdict.NOTE, free, "make room before it is short")
+    return Finding("disk", Verdict.WELL, free)
+
+
+def _writable(installation: Installation) -> Finding:
+    head = installation.head()
+    fault = installation.write_fault()
+    if fault:
+        return _ill("log", f"takes no commits: {fault}", "see the detail; nothing was lost")
+    return Finding("log", Verdict.WELL, f"takes commits; its head is {head}")
+
+
+def _clock(installation: Installation) -> Finding:
+    head = installation.head()
+    for event in installation.feed(after=head - 1, limit=1) if head else ():
+        behind = event.at - installation.clock()
+        if behind > CLOCK_AHEAD_MAX:
+            detail = f"stands {int(behind.total_seconds())} s before the newest event"
+            return _ill("clock", detail, "set the clock (is NTP running?); serve refuses to start")
+    return Finding("clock", Verdict.WELL, f"{installation.clock():%Y-%m-%d %H:%M:%S} UTC")
+
+
+def _outbox(installation: Installation) -> Finding:
+    age = installation.outbox_age()
+    detail = f"the longest overdue work has been due for {age} s"
+    if age > OUTBOX_SECONDS_MAX:
+        return _ill("outbox", detail, "is a worker running? then see tidegate outbox list")
+    return Finding("outbox", Verdict.WELL, detail)
+
+
+def _dead(installation: Installation) -> Finding:
+    found = installation.store.range(
+        DELIVERIES.name, index="by_state", prefix=entry(State.DEAD, ""), limit=DEAD_COUNTED_MAX
+    )
+    if found:
+        advice = "mend the receiver, then tidegate outbox redrive"
+        return Finding("dead letters", Verdict.NOTE, f"{len(found)} gave up", advice)
+    return Finding("dead letters", Verdict.WELL, "none")
+
+
+def _epoch(installation: Installation) -> Finding:
+    found = installation.find(epoch_key(), Epoch)
+    if found is None:
+        return Finding("epoch", Verdict.WELL, f"{FIRST}: never restored")
+    row = found.row
+    return Finding(
+        "epoch",
+        Verdict.WELL,
+        f"{row.epoch}: restored at {row.started_at:%Y-%m-%d %H:%M} UTC from position "
+        f"{row.backup_head}",
+    )
+
+
+def _ill(what: str, detail: str, advice: str) -> Finding:
+    return Finding(what, Verdict.ILL, detail, advice)

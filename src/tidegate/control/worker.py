@@ -1,0 +1,356 @@
+"""The worker: all that an installation does by itself, as named loops, until it is told to stop.
+
+    loop         each time                                                    seconds
+    orders       asks the gates, reserves orders; at the first, refills the queue   1
+    timers       lets expire what is due                                            1
+    outbox       does outside what is owed                                          1
+    manifests    publishes what channels are pinned to, once that changed           2
+    reconcile    looks at the world and at our rows                                60
+    archive      mirrors the log, where a place for it is set                       2
+    collection   removes blobs, sessions and publications past their time       3,600
+
+Surroundings that fail are waited for: nothing is lost, because every round begins with what the
+rows say. Any other error is a fault of ours; it ends the worker, loudly, rather than going on in a
+state that nobody thought of. Several workers may run beside each other, in several processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from types import TracebackType
+from typing import Self
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from tidegate.control.accounts import SESSION_IDLE, SESSION_LIFE
+from tidegate.control.archive import Archive
+from tidegate.control.archive.places import Place
+from tidegate.control.blobs import BlobMissing
+from tidegate.control.blobs.collect import collect
+from tidegate.control.contents import named_by_packages
+from tidegate.control.dispatch import Dispatcher
+from tidegate.control.due import Due, Tick
+from tidegate.control.generations import collect_past, referenced
+from tidegate.control.installation import Installation
+from tidegate.control.manifests import Manifest, SignedManifest
+from tidegate.control.outbox import Worker as OutboxWorker
+from tidegate.control.reconcile import HistoryTooLong, Reconciler
+from tidegate.control.targets import Target
+from tidegate.domain.access.kept import SESSIONS, Session
+from tidegate.domain.releases.rows import ACTUAL, Actual
+from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
+from tidegate.errors import Conflict, LeaseHeld, TidegateError, Unavailable, Unknown
+from tidegate.kernel import codec
+from tidegate.kernel.model import Meta, Record
+from tidegate.kernel.policy import Collection
+
+THOROUGH_SECONDS = 15.0
+SOON_SECONDS = 0.05  # a round that was full is followed by the next
+DOUBLINGS_MAX = 16
+WAIT_SECONDS_MAX = 30.0  # between rounds while surroundings fail, however often they did
+STOP_SECONDS = 30.0
+PAGE = 500
+ACTOR = Meta(actor="worker")
+SURROUNDINGS = (Unavailable, Unknown, Conflict)
+
+log = logging.getLogger("tidegate.worker")
+
+Round = Callable[[], bool]  # whether there is more to do at once
+Wake = Callable[[Sequence[str]], None]
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """How often each loop has its turn, in seconds."""
+
+    orders: float = 1.0
+    timers: float = 1.0
+    outbox: float = 1.0
+    manifests: float = 2.0
+    reconcile: float = 60.0
+    archive: float = 2.0
+    collection: float = 3_600.0
+
+
+USUAL = Pace()
+
+
+@dataclass(slots=True)
+class Loop:
+    """Something that is done again and again. ``bears``: errors that are told, and waited for."""
+
+    name: str
+    seconds: float
+    round: Round
+    bears: tuple[type[TidegateError], ...] = ()
+    rounds: int = 0
+    troubles: int = 0  # in a row
+    ended_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def wait_seconds(self) -> float:
+        """Twice as long after each failure."""
+        patience = self.seconds * (1 << min(self.troubles, DOUBLINGS_MAX))
+        return max(self.seconds, min(patience, WAIT_SECONDS_MAX))
+
+
+class Counters:
+    """What the worker counts about itself, for Prometheus."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.rounds = Counter(
+            "tidegate_worker_rounds",
+            "Rounds of the worker's loops, by loop and outcome: done, waited, failed",
+            ("loop", "outcome"),
+            registry=registry,
+        )
+        self.busy = Gauge(
+            "tidegate_worker_round_seconds",
+            "How long the last round of a loop took",
+            ("loop",),
+            registry=registry,
+        )
+
+
+class Worker:
+    """Runs the loops, each in a thread of its own.
+
+    ``wake`` hears of hosts that have orders now; ``failed`` of an error that ended the worker.
+    """
+
+    def __init__(
+        self,
+        installation: Installation,
+        *,
+        targets: Mapping[str, Target] | None = None,
+        archive: Place | None = None,
+        pace: Pace = USUAL,
+        registry: CollectorRegistry | None = None,
+        wake: Wake = lambda hosts: None,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._installation = installation
+        self._counters = Counters(registry or CollectorRegistry())
+        self._failed = failed
+        self._stop = Event()
+        self.threads: list[Thread] = []
+        self.failure: Exception | None = None
+        self.loops = tuple(self._loops(targets or {}, archive, pace, wake))
+
+    def _loops(
+        self,
+        targets: Mapping[str, Target],
+        archive: Place | None,
+        pace: Pace,
+        wake: Wake,
+    ) -> Iterator[Loop]:
+        found = self._installation
+        outbox = OutboxWorker(found.control, targets)
+        orders = Orders(found, wake)
+        due = Due(found.store, found.control, found.lanes, found.clock)
+        reconciler = Reconciler(outbox)
+        yield Loop("orders", pace.orders, orders.round)
+        yield Loop("timers", pace.timers, lambda: self._told(due.tick() != Tick()))
+        yield Loop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
+        yield Loop("manifests", pace.manifests, Publishing(found).round)
+        yield Loop(
+            "reconcile",
+            pace.reconcile,
+            lambda: self._told(reconciler.run_once().appended > 0),
+            (HistoryTooLong,),
+        )
+        if archive is not None:
+            mirror = Archive(found.store, archive, log_id=found.log_id, clock=found.clock)
+            yield Loop("archive", pace.archive, lambda: mirror.work(self._stop).more)
+        collecting = Collecting(found)
+        yield Loop("collection", pace.collection, collecting.round, (BlobMissing,))
+
+    def _told(self, happened: bool) -> bool:
+        """Tell who follows the log; a round that did something is no reason for the next one."""
+        if happened:
+            self._installation.nudge()
+        return False
+
+    # ── life ──
+
+    def __enter__(self) -> Self:
+        """It works while the block lasts; then it finishes what is under way."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Raises: Exception: what ended the worker before its time."""
+        self.stop()
+        if self.failure is not None and error is None:
+            raise self.failure
+
+    def start(self) -> None:
+        """Begin; comes back at once."""
+        for loop in self.loops:
+            thread = Thread(target=self._run, args=(loop,), name=f"tidegate-{loop.name}")
+            thread.start()
+            self.threads.append(thread)
+
+    def stop(self) -> None:
+        """Let every loop finish its round; what was begun outside is recorded. Twice is no fault.
+
+        Raises:
+            AssertionError: some round does not come to its end.
+        """
+        self._stop.set()
+        for thread in self.threads:
+            thread.join(STOP_SECONDS)
+        stuck = [thread.name for thread in self.threads if thread.is_alive()]
+        assert not stuck, f"still at work after {STOP_SECONDS} s: {', '.join(stuck)}"
+
+    def _run(self, loop: Loop) -> None:
+        while not self._stop.is_set():
+            more = self._round(loop)
+            self._stop.wait(SOON_SECONDS if more else loop.wait_seconds)
+
+    def _round(self, loop: Loop) -> bool:
+        began = time.monotonic()
+        outcome, more = "done", False
+        try:
+            more = loop.round()
+            loop.troubles = 0
+        except Exception as error:  # noqa: BLE001 — told apart below; none is dropped
+            outcome = self._troubled(loop, error)
+        loop.rounds += 1
+        loop.ended_at = time.monotonic()
+        self._counters.rounds.labels(loop.name, outcome).inc()
+        self._counters.busy.labels(loop.name).set(loop.ended_at - began)
+        return more
+
+    def _troubled(self, loop: Loop, error: Exception) -> str:
+        loop.troubles += 1
+        if isinstance(error, TidegateError) and isinstance(error, (*SURROUNDINGS, *loop.bears)):
+            if loop.troubles == 1:  # the first of a row; the counter has the rest
+                log.warning("%s waits: %s: %s", loop.name, error.code, error.detail)
+            return "waited"
+        log.critical("the worker ends: a fault in %s", loop.name, exc_info=error)
+        self.failure = self.failure or error
+        self._stop.set()
+        self._failed()
+        return "failed"
+
+
+# ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Orders:
+    """Passes of the dispatcher: quick ones, and now and then a thorough one."""
+
+    def __init__(self, installation: Installation, wake: Wake) -> None:
+        self._installation = installation
+        self._deliveries = installation.deliveries
+        self._dispatcher = Dispatcher(
+            installation.lanes, installation.sights, installation.clock, wake
+        )
+        self._is_filled = False
+        self._thorough_at = 0.0
+
+    def round(self) -> bool:
+        if not self._is_filled:
+            self._deliveries.refill()
+            self._is_filled = True
+        now = time.monotonic()
+        thorough = now >= self._thorough_at
+        done = self._dispatcher.run_pass(thorough=thorough)
+        if thorough:
+            self._thorough_at = now + THOROUGH_SECONDS
+        if done.ordered or done.skipped or done.cancelled:
+            self._installation.nudge()
+        return False
+
+
+# ── manifests ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Publishing:
+    """Has the manifest of a channel made anew when its pin is another than the published one's."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._published: dict[str, int] = {}  # scope → version of its row that is out
+
+    def round(self) -> bool:
+        changed = False
+        for record in _rows(self._installation, ACTUAL):
+            actual = codec.decode(record.data, Actual)
+            if self._published.get(actual.scope) == record.version:
+                continue
+            with suppress(LeaseHeld):  # another worker is at it; we look again
+                changed |= self._publish(actual)
+                self._published[actual.scope] = record.version
+        if changed:
+            self._installation.nudge()
+        return False
+
+    def _publish(self, actual: Actual) -> bool:
+        out = self._out(actual.scope)
+        if out is not None and (out.version, out.status) == (actual.version, actual.status):
+            return False
+        self._installation.manifests.publish(actual.scope, by=ACTOR.actor)
+        return True
+
+    def _out(self, scope: str) -> Manifest | None:
+        entry = self._installation.publisher.read(scope)
+        if entry is None:
+            return None
+        payload = codec.decode(entry.body, SignedManifest).payload
+        return codec.decode(payload.encode(), Manifest)
+
+
+# ── what is past its time ─────────────────────────────────────────────────────────────────────────
+
+
+class Collecting:
+    """Removes what nobody names any more, and what is too old to be of use."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+
+    def round(self) -> bool:
+        found = self._installation
+        collect_past(found.control)
+        collect(found.blobs, self._named, found.clock())
+        self._sessions()
+        return False
+
+    def _named(self) -> frozenset[str]:
+        """Every blob that some row names."""
+        found = self._installation
+        plans = (
+            codec.decode(record.data, RolloutTally).plan_digest for record in _rows(found, TALLIES)
+        )
+        return (
+            named_by_packages(found.store, found.blobs, found.clock())
+            | referenced(found.store)
+            | frozenset(plans)
+        )
+
+    def _sessions(self) -> None:
+        now = self._installation.clock()
+        records = self._installation.records(ACTOR)
+        for record in _rows(self._installation, SESSIONS):
+            session = codec.decode(record.data, Session)
+            if now - session.seen_at > SESSION_IDLE or now - session.created_at > SESSION_LIFE:
+                records.delete(SESSIONS.name, record.key.id)
+
+
+def _rows(installation: Installation, collection: Collection) -> Iterator[Record]:
+    after = ""
+    while page := installation.store.range(collection.name, after=after, limit=PAGE):
+        yield from page
+        after = page[-1].key.id

@@ -1,0 +1,60 @@
+"""The link that signs the visitor of a demo in, once; whoever comes later uses the password."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from threading import Lock
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.api.auth import set_cookie
+from tidegate.api.dashboard.pages import UTF8, PageQuery, see_other, shows
+from tidegate.api.routing import PUBLIC, Answer, Request, Route
+from tidegate.control.installation import Installation, hashed
+from tidegate.wire import Input, Nothing
+
+# Not a redirect: a cookie that is SameSite=Strict does not follow one that began elsewhere.
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Tidegate</title>
+<meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on to the dashboard</a></p></html>"""
+
+
+class EntrancePath(Input, frozen=True):
+    code: Annotated[str, Meta(max_length=64)]
+
+
+class Entrance:
+    """Knows who the visitor is."""
+
+    def __init__(self, login: str, password: str) -> None:
+        self._login = login
+        self._password = password
+        self._code = secrets.token_urlsafe(24)
+        self._expected: str | None = hashed(self._code)
+        self._lock = Lock()
+
+    @property
+    def path(self) -> str:
+        return f"/demo/{self._code}"
+
+    @property
+    def route(self) -> Route:
+        def enter(
+            request: Request[EntrancePath, PageQuery, Nothing], installation: Installation
+        ) -> Answer:
+            """Sign the visitor in, once."""
+            if not self._fits(request.path.code):
+                return see_other("/signin")
+            welcome = request.server.accounts.sign_in(self._login, self._password)
+            cookie = set_cookie(welcome.cookie, installation.settings)
+            return Answer(PAGE.encode(), media=UTF8, cookies=(cookie,))
+
+        return shows("/demo/{code}", enter, PUBLIC)
+
+    def _fits(self, code: str) -> bool:
+        with self._lock:
+            fits = self._expected is not None and hmac.compare_digest(self._expected, hashed(code))
+            if fits:
+                self._expected = None
+            return fits

@@ -1,0 +1,200 @@
+"""Simulated hosts at work on a real control plane: every agent of the fleet, in one thread.
+
+    order reserved ──▶ wake ──▶ poll ──▶ take ──▶ journal ──▶ reports, through the rollout's lane
+                                           ▲                      │ answers
+                                           └──── the agent ◀──────┘
+
+The agents are those of the simulator. They see the real time, and live faster than it: what would
+take them a minute takes a second at 60×.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from functools import partial
+from random import Random
+from threading import Event, Lock
+
+from tidegate.control.installation import Installation
+from tidegate.control.lanes import PACK_MAX
+from tidegate.control.runtime import Outcome
+from tidegate.domain.fleet.rows import LIVENESS, Liveness
+from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts.refusals import SequenceGap
+from tidegate.domain.hosts.rows import QueuedDispatch
+from tidegate.domain.rollouts.reports import ReportEvent, report_event
+from tidegate.errors import TidegateError, Unavailable, Unknown
+from tidegate.kernel.model import Meta
+from tidegate.simulate.agents import Agent, Entry
+from tidegate.simulate.rates import Rates, Span
+
+BEAT_SECONDS = 0.1  # how often the fleet does what is due
+POLL_SECONDS = 10.0  # how often a host asks although nobody woke it
+HEARD_SECONDS = 60.0
+REPORTS_MAX = 10  # of one host in one beat
+ACTIONS_MAX = 20_000  # in one beat
+
+WELL = Rates(activation=Span(20.0, 120.0), rollback=Span(60.0, 180.0), probe=Span(10.0, 40.0))
+ILL = Rates(activation=WELL.activation, rollback=WELL.rollback, probe=WELL.probe, probe_fails=1.0)
+
+Reported = tuple[Agent, Entry, "Future[Outcome]"]
+
+
+class Fleet:
+    """The hosts of the demo. ``run`` lives their lives until it is told to stop."""
+
+    def __init__(self, installation: Installation, speed: float, seed: int = 1) -> None:
+        self._installation = installation
+        self._speed = speed
+        self._random = Random(seed)
+        self._agents: dict[str, Agent] = {}
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self._woken: set[str] = set()
+        self._lock = Lock()
+        self._ill: dict[str, str] = {}  # target → the host that cannot stand it
+
+    def join(self, host_ids: Iterable[str]) -> None:
+        """Hosts that are enrolled already."""
+        for host_id in host_ids:
+            agent = Agent(host_id, WELL, self._random, self)
+            self._agents[host_id] = agent
+            self._at(self._random.uniform(0.0, POLL_SECONDS), partial(self._asks, agent))
+            self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._lives, agent))
+
+    def sicken(self, target: str, host_id: str) -> None:
+        """This host's probe will fail on this target; every other host is well with it."""
+        with self._lock:
+            self._ill[target] = host_id
+
+    def wake(self, host_ids: Sequence[str]) -> None:
+        """These hosts have orders. May be called by any thread."""
+        with self._lock:
+            self._woken.update(host_ids)
+
+    # ── what agents need of their world ──
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._at(seconds / self._speed, action)
+
+    def now(self) -> datetime:
+        return self._installation.clock()
+
+    def flush(self, agent: Agent) -> None:
+        """Nothing: every beat sends what the journals hold."""
+
+    def _at(self, seconds: float, action: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._due, (time.monotonic() + seconds, self._count, action))
+
+    # ── life ──
+
+    def run(self, stop: Event) -> None:
+        """A beat after the other, until told to stop."""
+        while not stop.wait(BEAT_SECONDS):
+            self._beat()
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        for _ in range(ACTIONS_MAX):
+            if not self._due or self._due[0][0] > now:
+                break
+            heapq.heappop(self._due)[2]()
+        with self._lock:
+            woken, self._woken = self._woken, set()
+        for host_id in sorted(woken & self._agents.keys()):
+            self._ask(self._agents[host_id])
+        self._report()
+
+    def _asks(self, agent: Agent) -> None:
+        self._at(POLL_SECONDS, partial(self._asks, agent))
+        self._ask(agent)
+
+    def _ask(self, agent: Agent) -> None:
+        if agent.busy:
+            return
+        try:
+            order = self._installation.deliveries.poll(agent.host_id)
+        except (Unavailable, Unknown):
+            return  # it asks again
+        if order is not None:
+            self._take(agent, order)
+
+    def _take(self, agent: Agent, order: QueuedDispatch) -> None:
+        with self._lock:
+            is_ill = self._ill.get(order.target_closure) == agent.host_id
+        agent.rates = ILL if is_ill else WELL
+        agent.take(order)
+
+    def _lives(self, agent: Agent) -> None:
+        """A heartbeat."""
+        self._at(HEARD_SECONDS, partial(self._lives, agent))
+        seen = Liveness(host_id=agent.host_id, last_seen_at=self.now())
+        meta = Meta(actor=f"host_{agent.host_id}")
+        self._installation.records(meta).save(LIVENESS.name, agent.host_id, seen)
+
+    # ── reports ──
+
+    def _report(self) -> None:
+        """Send what the journals hold, all hosts of a rollout together; each gets its answer."""
+        waiting: dict[str, list[tuple[Agent, Entry]]] = {}
+        for agent in self._agents.values():
+            if agent.journal:
+                rollout_id = agent.journal[0].event.rollout_id
+                waiting.setdefault(rollout_id, []).extend(_batch(agent, rollout_id))
+        sent: list[Reported] = []
+        for rollout_id, entries in waiting.items():
+            for start in range(0, len(entries), PACK_MAX):
+                sent += self._send(rollout_id, entries[start : start + PACK_MAX])
+        broken: set[str] = set()
+        for agent, entry, future in sent:
+            if agent.host_id not in broken and not _answered(agent, entry, _answer(future)):
+                broken.add(agent.host_id)
+        if sent:
+            self._installation.nudge()
+
+    def _send(self, rollout_id: str, entries: Sequence[tuple[Agent, Entry]]) -> list[Reported]:
+        reports = [
+            (
+                report_event,
+                ReportEvent(rollout_id=rollout_id, host_id=agent.host_id, event=entry.event),
+                Meta(actor=f"host_{agent.host_id}"),
+            )
+            for agent, entry in entries
+        ]
+        futures = self._installation.lanes.record_all(rollout_id, reports)
+        return [(*entry, future) for entry, future in zip(entries, futures, strict=True)]
+
+
+def _batch(agent: Agent, rollout_id: str) -> list[tuple[Agent, Entry]]:
+    """The first reports of a journal, as far as they are of one rollout."""
+    found: list[tuple[Agent, Entry]] = []
+    for entry in agent.journal:
+        if entry.event.rollout_id != rollout_id or len(found) == REPORTS_MAX:
+            break
+        found.append((agent, entry))
+    return found
+
+
+def _answer(future: Future[Outcome]) -> TidegateError | None:
+    try:
+        future.result()
+    except TidegateError as error:
+        return error
+    return None
+
+
+def _answered(agent: Agent, entry: Entry, error: TidegateError | None) -> bool:
+    """What an agent makes of an answer; whether what it said after that counts."""
+    if error is None:
+        agent.journal.remove(entry)
+        agent.accepted(entry)
+        return True
+    again = isinstance(error, SequenceGap | Unavailable | Unknown) or error.code in pilot.WAITS
+    if not again:
+        agent.refused(entry, error)
+    return False

@@ -1,0 +1,166 @@
+"""The people of the demo, and what each of them does: every word is a command in their name."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+from msgspec import Struct
+
+from tidegate.control.accounts import Accounts, Called, new_user_id
+from tidegate.control.installation import Installation
+from tidegate.control.packing import stored
+from tidegate.control.promotion import Promote
+from tidegate.control.runtime import Outcome
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.channels.promotion import Promoted
+from tidegate.domain.channels.slices import CreateChannel, create_channel
+from tidegate.domain.fleet.rows import Fleet as FleetRow
+from tidegate.domain.fleet.rows import fleet_key
+from tidegate.domain.fleet.slices import EnrollHost, SetBudget, enroll_host, set_budget
+from tidegate.domain.packages.approvals import (
+    ApproveRevision,
+    ProposeRevision,
+    approve_revision,
+    propose_revision,
+)
+from tidegate.domain.packages.creation import CreateRevision, create_revision
+from tidegate.domain.packages.facts import Edit
+from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.releases.offers import release_id_of
+from tidegate.kernel import codec
+from tidegate.kernel.model import Meta
+from tidegate.kernel.slices import Slice
+
+REPOSITORY = "default"
+KEY_BYTES = 32
+CAST: Mapping[str, tuple[str, tuple[Role, ...]]] = {
+    "author": ("The author", (Role.AUTHOR,)),
+    "approver": ("The approver", (Role.APPROVER, Role.AUTHOR)),
+    "manager": ("The manager", (Role.RELEASE_MANAGER, Role.FLEET_OPERATOR)),
+}
+VISITOR = "demo"
+
+
+class Released(Struct, frozen=True):
+    """A published revision."""
+
+    release_id: str
+    digest: str
+
+
+class People:
+    """The cast, signed up on an installation in which nothing has happened yet."""
+
+    def __init__(self, installation: Installation, accounts: Accounts, password: str) -> None:
+        self._installation = installation
+        self._numbers = count(1)
+        self.password = password  # the visitor's
+        code = accounts.open_setup()
+        assert code is not None, "the installation is new"
+        called = Called("admin", "The administrator")
+        accounts.set_up(code, called, secrets.token_urlsafe(24), alone=False)
+        found = installation.feed(after=0, limit=1)[0].meta.actor
+        self._ids: dict[str, str] = {}
+        for login, (name, roles) in {**CAST, VISITOR: ("You", tuple(Role))}.items():
+            user_id = self._ids[login] = new_user_id()
+            password = self.password if login == VISITOR else secrets.token_urlsafe(24)
+            grants = tuple(sorted(Grant(role) for role in roles))
+            accounts.add(user_id, Called(login, name), password, grants, Meta(actor=found), None)
+
+    def tell(self, login: str, item: Slice, command: Struct) -> Outcome:
+        """A command of this person's."""
+        return self._installation.execute(item, command, meta=Meta(actor=self._ids[login]))
+
+    # ── packages ──
+
+    def draft(self, package: str, files: Mapping[str, str]) -> str:
+        """The author drafts the next revision of a package; its name."""
+        contents = {path: text.encode() for path, text in files.items()}
+        manifest = stored(self._installation.blobs, contents)
+        found = self._installation.find(package_key(f"{REPOSITORY}/{package}"), PackageRow)
+        latest = None if found is None else found.row.latest
+        command = CreateRevision(
+            repository=REPOSITORY,
+            package=package,
+            workspace=f"change-{next(self._numbers)}",
+            uid=secrets.token_hex(13),
+            by=self._ids["author"],
+            tasks=() if latest is None else (Edit(latest.name),),
+            files=manifest.files,
+        )
+        self.tell("author", create_revision, command)
+        return command.place.name
+
+    def propose(self, name: str) -> None:
+        version = self._revision(name)[1]
+        command = ProposeRevision(name=name, by=self._ids["author"], expected_version=version)
+        self.tell("author", propose_revision, command)
+
+    def approve(self, name: str, remark: str) -> Released:
+        """The approver read the diff."""
+        row, version = self._revision(name)
+        command = ApproveRevision(
+            name=name,
+            by=self._ids["approver"],
+            expected_version=version,
+            digest=row.content.digest,
+            reason=remark,
+        )
+        self.tell("approver", approve_revision, command)
+        row, _ = self._revision(name)
+        return Released(release_id_of(row.package, row.number), row.content.digest)
+
+    def _revision(self, name: str) -> tuple[Revision, int]:
+        found = self._installation.find(revision_key(name), Revision)
+        assert found is not None, f"{name} was drafted"
+        return found.row, found.version
+
+    # ── channels and hosts ──
+
+    def open_channel(self, channel: str, package: str, policy: ChannelPolicy) -> None:
+        fleet = self._installation.find(fleet_key(), FleetRow)
+        command = CreateChannel(
+            channel=channel,
+            package=f"{REPOSITORY}/{package}",
+            selector=f"channel={channel}",
+            operator=self._ids["manager"],
+            policy=policy,
+            fleet_version=0 if fleet is None else fleet.version,
+        )
+        self.tell("manager", create_channel, command)
+
+    def enroll(self, channel: str, prefix: str, hosts: int) -> Iterator[str]:
+        """Hosts with labels, and keys that nobody has: the demo's agents need no proof."""
+        for number in range(1, hosts + 1):
+            host_id = f"{prefix}-{number:03}"
+            command = EnrollHost(
+                host_id=host_id,
+                public_key=secrets.token_hex(KEY_BYTES),
+                labels={"channel": channel, "zone": "abc"[number % 3]},
+                operator=self._ids["manager"],
+            )
+            self.tell("manager", enroll_host, command)
+            yield host_id
+
+    def limit(self, budget_id: str, selector: str, hosts: int) -> None:
+        command = SetBudget(
+            budget_id=budget_id,
+            selector=selector,
+            operator=self._ids["manager"],
+            max_in_flight=hosts,
+        )
+        self.tell("manager", set_budget, command)
+
+    def promote(self, channel: str, release_id: str) -> str | None:
+        """Pin the channel to the release; the rollout that opened."""
+        by = self._ids["manager"]
+        asked = Promote(
+            channel=channel, release_id=release_id, command_id=secrets.token_hex(8), by=by
+        )
+        outcome = self._installation.promotions.promote(asked, meta=Meta(actor=by))
+        self._installation.nudge()
+        return codec.decode(outcome.answer, Promoted).rollout_id

@@ -1,0 +1,202 @@
+"""What happens in the demo: two teams, each with its releases, again and again.
+
+    web   a revision is drafted, read and approved; promoted to web-canary, and to web-stable, which
+          waits for web-canary by an edge; waves advance
+    api   a good release; then a bad one: its first host fails, goes back by itself, the rollout is
+          Reverted and the artifact quarantined, while the receiver of webhooks is down; the
+          receiver is back and hears of it all; then the fix
+    both  a proposal waits for the visitor, from the start
+
+The visitor may steer as they like: a command that comes too late is told, and the story goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+
+from tidegate.control.installation import Installation
+from tidegate.demo.fleet import Fleet
+from tidegate.demo.people import People, Released
+from tidegate.demo.receiver import Receiver
+from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.domain.rollouts.states import RolloutState
+from tidegate.errors import TidegateError
+
+MINUTE = 60.0
+LOOK_SECONDS = 0.5
+PATIENCE_SECONDS = 180.0  # then the story goes on, whatever the rollout does
+NOTIFY = "notify"
+HOSTS = {"web-canary": ("wc", 20), "web-stable": ("ws", 180), "api-stable": ("api", 100)}
+SETTLED = frozenset({RolloutState.TERMINAL, RolloutState.REVERTED, RolloutState.FAILED})
+
+Say = Callable[[str], None]
+
+
+class Over(Exception):
+    """The demo ends."""
+
+
+class Plot:
+    """The story, told by two teams at once."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        people: People,
+        fleet: Fleet,
+        receiver: Receiver,
+        *,
+        speed: float,
+        say: Say,
+    ) -> None:
+        self._installation = installation
+        self._people = people
+        self._fleet = fleet
+        self._receiver = receiver
+        self._speed = speed
+        self._say = say
+        self._stop = Event()
+
+    # ── the beginning ──
+
+    def lay_out(self) -> None:
+        """Channels, hosts, a budget, and what waits for the visitor."""
+        people = self._people
+        for channel, (prefix, hosts) in HOSTS.items():
+            self._fleet.join(list(people.enroll(channel, prefix, hosts)))
+        people.open_channel("web-canary", "web", self._policy(("first", 2, 5), ("rest", None, 5)))
+        people.open_channel(
+            "web-stable",
+            "web",
+            self._policy(
+                ("one-in-twenty", 9, 10),
+                ("quarter", 45, 10),
+                ("rest", None, 5),
+                edges=("web-canary",),
+            ),
+        )
+        people.open_channel(
+            "api-stable", "api", self._policy(("one", 1, 5), ("tenth", 10, 5), ("rest", None, 5))
+        )
+        people.limit("web-hosts", "channel=web-stable", 60)
+        waiting = people.draft("docs", {"index.md": "# How we release\n\nWave by wave.\n"})
+        people.propose(waiting)
+
+    def _policy(
+        self, *waves: tuple[str, int | None, int], edges: tuple[str, ...] = ()
+    ) -> ChannelPolicy:
+        """Waves of so many hosts that soak for so many minutes of the story."""
+        return ChannelPolicy(
+            waves=tuple(
+                WaveSpec(name=name, count=hosts, soak_seconds=self._seconds(soak))
+                for name, hosts, soak in waves
+            ),
+            sustained_failure_seconds=self._seconds(2),
+            edges=edges,
+            operations=(NOTIFY,),
+        )
+
+    def _seconds(self, minutes: float) -> int:
+        """Real seconds that minutes of the story take, one at least."""
+        return max(1, round(minutes * MINUTE / self._speed))
+
+    # ── the teams ──
+
+    def web(self) -> None:
+        """Good releases, first to the canaries, then to everybody."""
+        number = 0
+        while True:
+            number += 1
+            released = self._release("web", _web(number), "the diff is small, and tested")
+            self._promote("web-canary", released)
+            self._pause(1)
+            self._promote("web-stable", released)
+            self._settle("web-canary")
+            self._settle("web-stable")
+            self._pause(10)
+
+    def api(self) -> None:
+        """A good release, a bad one, and its fix."""
+        number = 0
+        while True:
+            number += 1
+            self._promote("api-stable", self._release("api", _api(number, 8), "fine"))
+            self._settle("api-stable")
+            self._pause(4)
+            bad = self._release("api", _api(number, 0), "no workers? let us see")
+            self._fleet.sicken(bad.digest, "api-001")
+            self._receiver.go_down()
+            self._say("the receiver of webhooks is down")
+            self._promote("api-stable", bad)
+            self._settle("api-stable")
+            self._pause(3)
+            self._receiver.come_back()
+            self._say("the receiver of webhooks is back")
+            self._pause(12)
+            fix = self._release("api", _api(number, 4), "that is the fix")
+            self._promote("api-stable", fix)
+            self._settle("api-stable")
+            self._pause(12)
+
+    def _release(self, package: str, files: dict[str, str], remark: str) -> Released:
+        name = self._people.draft(package, files)
+        self._pause(1)
+        self._people.propose(name)
+        self._pause(2)
+        released = self._people.approve(name, remark)
+        self._say(f"{released.release_id} was proposed and approved")
+        self._pause(1)
+        return released
+
+    def _promote(self, channel: str, released: Released) -> None:
+        try:
+            rollout_id = self._people.promote(channel, released.release_id)
+        except TidegateError as error:
+            self._say(f"{released.release_id} was not promoted to {channel}: {error.detail}")
+        else:
+            self._say(f"{rollout_id} opened")
+
+    def _settle(self, channel: str) -> None:
+        """Wait for the channel's newest rollout to come to rest."""
+        for _ in range(int(PATIENCE_SECONDS / LOOK_SECONDS)):
+            found = self._installation.find(channel_key(channel), Channel)
+            newest = None if found is None else found.row.newest_rollout_id
+            rollout = (
+                None if newest is None else self._installation.find(rollout_key(newest), Rollout)
+            )
+            if rollout is None or rollout.row.state not in SETTLED:
+                self._wait(LOOK_SECONDS)
+                continue
+            self._say(f"{newest} is {rollout.row.state}")
+            return
+
+    # ── time ──
+
+    def end(self) -> None:
+        self._stop.set()
+
+    def _pause(self, minutes: float) -> None:
+        self._wait(minutes * MINUTE / self._speed)
+
+    def _wait(self, seconds: float) -> None:
+        """Raises: Over."""
+        if self._stop.wait(seconds):
+            raise Over
+
+
+def _web(number: int) -> dict[str, str]:
+    return {
+        "index.html": f"<h1>Hello, for the {number}. time</h1>\n",
+        "conf/site.toml": f"workers = 4\ncache_seconds = {30 * number}\n",
+        "VERSION": f"1.{number}.0\n",
+    }
+
+
+def _api(number: int, workers: int) -> dict[str, str]:
+    return {
+        "conf/api.toml": f"workers = {workers}\ntimeout_seconds = 30\n",
+        "VERSION": f"2.{number}.{workers}\n",
+    }

@@ -1,0 +1,114 @@
+"""The demo, put together: a real server and worker, the fleet, the people, and the curtain."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
+from threading import Event, Thread, Timer
+
+from tidegate.commands.opening import open_installation
+from tidegate.config import Settings
+from tidegate.control.targets.webhook import WebhookTarget
+from tidegate.control.worker import Pace, Worker
+from tidegate.demo.entrance import Entrance
+from tidegate.demo.fleet import Fleet
+from tidegate.demo.people import VISITOR, People
+from tidegate.demo.plot import NOTIFY, Over, Plot, Say
+from tidegate.demo.receiver import Receiver
+from tidegate.main import application_of, host
+
+JOIN_SECONDS = 10.0
+WEBHOOK_SECONDS = 5.0
+PACE = Pace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, reconcile=15.0)
+
+
+def play(settings: Settings, *, speed: float, minutes: float | None, say: Say) -> None:
+    """Run the demo until a signal or the end of its minutes.
+
+    Raises:
+        StoreRefused, Exception: what ended the worker or a thread of the demo.
+    """
+    with ExitStack() as stack:
+        installation = open_installation(settings)
+        stack.callback(installation.close)
+        entrance = Entrance(VISITOR, password := secrets.token_urlsafe(12))
+        application = application_of(installation, more=(entrance.route,))
+        stack.callback(application.close)
+        people = People(installation, application.server.accounts, password)
+        server = host(application, settings)
+        fleet = Fleet(installation, speed)
+        receiver = Receiver()
+        stack.callback(receiver.go_down)
+        plot = Plot(installation, people, fleet, receiver, speed=speed, say=say)
+        plot.lay_out()
+        cast = Cast(server.end)
+        stack.enter_context(
+            Worker(
+                installation,
+                targets={NOTIFY: _target(receiver)},
+                pace=PACE,
+                registry=application.server.metrics.registry,
+                wake=fleet.wake,
+                failed=server.end,
+            )
+        )
+        stack.callback(cast.join)
+        stack.callback(plot.end)
+        stack.callback(cast.stop.set)
+        for part in (lambda: fleet.run(cast.stop), plot.web, plot.api):
+            cast.start(part)
+        if minutes is not None:
+            curtain = Timer(minutes * 60, server.end)
+            curtain.daemon = True
+            stack.callback(curtain.cancel)
+            curtain.start()
+        url = f"http://{settings.host}:{settings.port}"
+        say(f"dashboard:  {url}/")
+        say(f"sign in:    {url}{entrance.path}   (works once)")
+        say(f"later:      user {VISITOR}, password {people.password}")
+        server.run()
+    cast.check()
+    say(f"the demo is over ({server.ended_by or 'it had its minutes'})")
+
+
+def _target(receiver: Receiver) -> WebhookTarget:
+    return WebhookTarget(
+        receiver.url,
+        secrets.token_bytes(32),
+        allowed=(receiver.place,),
+        timeout_seconds=WEBHOOK_SECONDS,
+    )
+
+
+class Cast:
+    """The threads of the demo. One that fails ends it."""
+
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+        self._threads: list[Thread] = []
+        self._failure: Exception | None = None
+        self.stop = Event()
+
+    def start(self, part: Callable[[], None]) -> None:
+        thread = Thread(target=self._run, args=(part,), name="demo")
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Over:
+            return
+        except Exception as error:  # noqa: BLE001 — raised by ``check``
+            self._failure = error
+            self._end()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(JOIN_SECONDS)
+
+    def check(self) -> None:
+        """Raises: Exception: what a part failed with."""
+        if self._failure is not None:
+            raise self._failure

@@ -1,0 +1,107 @@
+"""Epochs: how often the log was put back to an earlier state by a restored backup.
+
+A log that was restored knows nothing of what was acknowledged after the backup. So a restore is a
+fact at its head: whoever saw a later position of the epoch before knows that it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Struct
+
+from tidegate.errors import InvalidInput
+from tidegate.kernel.folds import Fold
+from tidegate.kernel.model import Key, Position
+from tidegate.kernel.policy import Collection, Nature, Writers
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.tags import Partition
+from tidegate.kernel.vocabulary import facts
+
+LOG = "main"  # there is one per log
+FIRST = 1  # of a log that was never restored
+
+
+class EpochStarted(Struct, frozen=True, kw_only=True):
+    """The log was restored from a backup; what came after its head is not known here."""
+
+    log: Annotated[str, Partition()]
+    epoch: int
+    backup_head: int  # the last position that the backup holds
+    backed_up_at: datetime
+    at: datetime
+
+
+class Epoch(Struct, frozen=True, kw_only=True):
+    """The epoch that the log is in; no row: the first."""
+
+    epoch: int
+    backup_head: int
+    backed_up_at: datetime
+    started_at: datetime
+
+
+class StartEpoch(Struct, frozen=True, kw_only=True):
+    """To be given once, when a backup has been put in place, before anything else is written."""
+
+    backup_head: Position
+    backed_up_at: datetime
+
+
+EPOCHS = Collection("epochs", Epoch, writers=Writers.FOLDED, nature=Nature.DERIVED)
+
+
+def epoch_key() -> Key:
+    return Key(EPOCHS.name, LOG)
+
+
+def decide_start(
+    rows: tuple[Epoch | None], command: StartEpoch, now: datetime
+) -> Sequence[EpochStarted]:
+    """Raises: InvalidInput: no log has such a head."""
+    if command.backup_head < 0:
+        raise InvalidInput("a backup has a head of 0 or more", field="backup_head")
+    (before,) = rows
+    number = FIRST if before is None else before.epoch
+    return (
+        EpochStarted(
+            log=LOG,
+            epoch=number + 1,
+            backup_head=command.backup_head,
+            backed_up_at=command.backed_up_at,
+            at=now,
+        ),
+    )
+
+
+def _row(fact: EpochStarted) -> Epoch:
+    return Epoch(
+        epoch=fact.epoch,
+        backup_head=fact.backup_head,
+        backed_up_at=fact.backed_up_at,
+        started_at=fact.at,
+    )
+
+
+epochs = Fold(
+    collection=EPOCHS,
+    number=1,
+    reads=(EpochStarted,),
+    ids=lambda fact: (fact.log,),
+    start=lambda id, fact: _row(fact),
+    step=lambda row, fact, now: _row(fact),
+)
+start_epoch = Slice(
+    name="start-epoch",
+    command=StartEpoch,
+    writes=(EpochStarted,),
+    rows=lambda command: (epoch_key(),),
+    decide=decide_start,
+)
+
+FACTS = facts("operations", EpochStarted)
+SLICES = (start_epoch,)
+COLLECTIONS = (EPOCHS,)
+FOLDS = (epochs,)

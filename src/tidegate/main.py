@@ -1,0 +1,245 @@
+"""The composition root: settings become an installation, an installation becomes a server.
+
+``serve`` runs the API and the worker until it is told to stop, ``work`` the worker alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, current_thread, main_thread
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from tidegate import config
+from tidegate.api.agent_auth import AgentDoor
+from tidegate.api.app import Application
+from tidegate.api.dashboard.routes import PAGES
+from tidegate.api.lines import Lines
+from tidegate.api.routes import ROUTES
+from tidegate.api.routing import Route
+from tidegate.commands.opening import alone, open_installation, refuse_old_clock
+from tidegate.config import Settings
+from tidegate.control.archive.files import FilePlace
+from tidegate.control.installation import Installation
+from tidegate.control.targets.configured import configured
+from tidegate.control.worker import Worker
+from tidegate.errors import TidegateError
+
+KEEP_ALIVE_SECONDS = 75
+SHUTDOWN_SECONDS = 10
+CONNECTIONS_WAITING_MAX = 2_048
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+__all__ = [
+    "Host",
+    "application_of",
+    "host",
+    "log_to_stderr",
+    "main",
+    "open_installation",
+    "serve",
+    "work",
+    "worker_of",
+]
+
+
+class Host(uvicorn.Server):
+    """uvicorn, which ends our streams before it waits for connections to close, and comes back
+    after a signal, so that whoever started it can close what is left.
+    """
+
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+        super().__init__(config)
+        self._application = application
+        self.ended_by = ""  # the signal that ended it
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if current_thread() is not main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in STOPPING}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.ended_by = signal.Signals(sig).name
+        super().handle_exit(sig, frame)
+
+    def end(self) -> None:
+        """Have it shut down, from whatever thread."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+        self._application.stop()
+        await super().shutdown(sockets)
+
+
+def host(application: Application, settings: Settings) -> Host:
+    """A server for the application, not yet started."""
+    return Host(
+        uvicorn.Config(
+            application,
+            host=settings.host,
+            port=settings.port,
+            loop="uvloop",
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=True,
+            proxy_headers=settings.behind_proxy,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            backlog=CONNECTIONS_WAITING_MAX,
+        ),
+        application,
+    )
+
+
+def application_of(
+    installation: Installation, *, more: tuple[Route, ...] = (), lines: Lines | None = None
+) -> Application:
+    """Everything that a server answers, over one installation."""
+    agents = AgentDoor(installation)
+    return Application(installation, (*ROUTES, *PAGES, *more), agents=agents, lines=lines)
+
+
+def serve(settings: Settings) -> None:
+    """Serve until a signal says stop; then finish what is under way."""
+    with ExitStack() as stack:
+        stack.enter_context(alone(Path(settings.data)))
+        installation = open_installation(settings)
+        stack.callback(installation.close)
+        refuse_old_clock(installation)
+        application = application_of(installation, lines=Lines(_write))
+        stack.callback(application.close)
+        code = application.server.accounts.open_setup()
+        if code is not None:
+            _say(f"first start: set up within 15 minutes with the one-time code {code}")
+        _say(f"serving on http://{settings.host}:{settings.port}")
+        server = host(application, settings)
+        if settings.worker:
+            registry = application.server.metrics.registry
+            stack.enter_context(worker_of(installation, registry, server.end))
+        server.run()
+
+
+def worker_of(
+    installation: Installation, registry: CollectorRegistry, failed: Callable[[], None]
+) -> Worker:
+    """The worker that the settings ask for. Raises: InvalidSetting, ArchiveForeign."""
+    settings = installation.settings
+    return Worker(
+        installation,
+        targets=configured(settings, installation.clock),
+        archive=FilePlace(settings.archive) if settings.archive else None,
+        registry=registry,
+        failed=failed,
+    )
+
+
+def work(settings: Settings) -> None:
+    """Work, without serving, until a signal says stop."""
+    installation = open_installation(settings)
+    try:
+        refuse_old_clock(installation)
+        stop = Event()
+        before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
+        try:
+            with worker_of(installation, CollectorRegistry(), stop.set):
+                _say("working")
+                stop.wait()
+        finally:
+            for number, previous in before.items():
+                signal.signal(number, previous)
+    finally:
+        installation.close()
+
+
+class AsJson(logging.Formatter):
+    """A log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "log": record.name}
+        line["message"] = record.getMessage()
+        if record.exc_info:
+            line["trace"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(line)
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Structured logs, one line each."""
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(AsJson())
+    logging.basicConfig(level=level, handlers=[lines], force=True)
+
+
+def _write(lines: bytes) -> None:
+    sys.stderr.buffer.write(lines)
+    sys.stderr.buffer.flush()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """``serve [--data DIR] [--port N] …``: every setting is a flag, too."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given or given[0] != "serve":
+        _say("usage: python -m tidegate.main serve --data DIR [--config FILE] [--<setting> VALUE]")
+        return 2
+    try:
+        settings = _settings(given[1:])
+        log_to_stderr()
+        serve(settings)
+    except TidegateError as error:
+        _say(f"{error.code}: {error.detail}")
+        return 1
+    return 0
+
+
+def _settings(flags: list[str]) -> Settings:
+    names = flags[::2]
+    values = flags[1::2]
+    if len(names) != len(values) or not all(name.startswith("--") for name in names):
+        raise config.InvalidSetting("each flag is --<setting> and its value")
+    found = {
+        name.removeprefix("--").replace("-", "_"): value
+        for name, value in zip(names, values, strict=True)
+    }
+    file = found.pop("config", None)
+    environ = {
+        **os.environ,
+        **{f"{config.PREFIX}{name.upper()}": value for name, value in found.items()},
+    }
+    unknown = sorted(set(found) - set(config.NAMES))
+    if unknown:
+        raise config.InvalidSetting(
+            f"there is no setting {unknown[0]}; known are {', '.join(config.NAMES)}"
+        )
+    return config.load({}, environ, file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

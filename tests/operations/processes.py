@@ -1,0 +1,181 @@
+"""``python -m tidegate …`` as processes, on data directories that were prepared for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import httpx2
+
+from tests.servers.process import free_port
+from tidegate.commands.opening import open_installation
+from tidegate.config import Settings
+from tidegate.control.accounts import Accounts
+from tidegate.control.installation import Installation
+from tidegate.domain.access.slices import SetUp, set_up
+from tidegate.kernel.model import Meta
+
+ADMIN = "user_admin0000"
+SECONDS_MAX = 30.0
+PROGRAM = [sys.executable, "-m", "tidegate"]
+RATES = ["--reads-per-second", "100000", "--writes-per-second", "100000"]
+
+
+def prepared(data: Path) -> str:
+    """An installation of one person, set up; a token that may do everything."""
+    installation = open_installation(Settings(data=str(data)))
+    try:
+        command = SetUp(user_id=ADMIN, alone=True)
+        installation.execute(set_up, command, meta=Meta(actor=ADMIN))
+        token, _ = Accounts(installation).create_token("token00000001", 30, None, Meta(actor=ADMIN))
+        return token
+    finally:
+        installation.close()
+
+
+@contextmanager
+def opened(data: Path) -> Iterator[Installation]:
+    installation = open_installation(Settings(data=str(data)))
+    try:
+        yield installation
+    finally:
+        installation.close()
+
+
+def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A command that comes to its end by itself."""
+    return subprocess.run(
+        [*PROGRAM, *words],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        env={**os.environ, **environ},
+        check=False,
+    )
+
+
+class Process:
+    """A command that runs until it is told to stop."""
+
+    def __init__(self, words: list[str], output: Path) -> None:
+        self.output = output
+        with output.open("wb") as file:
+            self.process = subprocess.Popen([*PROGRAM, *words], stdout=file, stderr=file)
+
+    def said(self) -> str:
+        return self.output.read_text()
+
+    def says(self, pattern: str) -> re.Match[str]:
+        """Wait for it to say something."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while time.monotonic() < deadline:
+            if found := re.search(pattern, self.said()):
+                return found
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.05)
+        raise AssertionError(f"it never said {pattern!r}: {self.said()}")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        return self.process.wait(SECONDS_MAX)
+
+
+@contextmanager
+def started(words: list[str], output: Path) -> Iterator[Process]:
+    process = Process(words, output)
+    try:
+        yield process
+    finally:
+        if process.process.poll() is None:
+            process.process.kill()
+            process.process.wait(SECONDS_MAX)
+
+
+class Server(Process):
+    """``tidegate serve``, and a client of it."""
+
+    def __init__(self, data: Path, token: str, *flags: str) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.token = token
+        words = ["serve", "--data", str(data), "--port", str(self.port), *RATES, *flags]
+        super().__init__(words, data.parent / f"said-{self.port}")
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.said()
+            try:
+                httpx2.get(f"{self.url}/livez")
+            except httpx2.TransportError:
+                time.sleep(0.05)
+            else:
+                return
+        raise AssertionError(self.said())
+
+    def client(self) -> httpx2.Client:
+        headers = {"authorization": f"Bearer {self.token}"}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=SECONDS_MAX)
+
+
+@contextmanager
+def served(data: Path, token: str, *flags: str) -> Iterator[Server]:
+    server = Server(data, token, *flags)
+    try:
+        server.wait()
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait(SECONDS_MAX)
+
+
+class Load:
+    """Clients that create repositories one after the other, and remember what was acknowledged."""
+
+    def __init__(self, server: Server, clients: int = 4) -> None:
+        self.acknowledged: list[str] = []
+        self._server = server
+        self._stop = Event()
+        self._threads = [Thread(target=self._run, args=(number,)) for number in range(clients)]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def reach(self, count: int) -> None:
+        """Wait until so many were acknowledged."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while len(self.acknowledged) < count:
+            assert time.monotonic() < deadline, self._server.said()
+            time.sleep(0.01)
+
+    def _run(self, client: int) -> None:
+        with self._server.client() as http:
+            number = 0
+            while not self._stop.is_set():
+                name = f"r{client}-{number}"
+                try:
+                    answer = http.post("/v1/repositories", json={"name": name})
+                except httpx2.TransportError:
+                    return  # it is gone; what it did not answer may or may not be there
+                if answer.status_code == 201:
+                    self.acknowledged.append(name)
+                else:
+                    assert answer.status_code == 503, answer.text
+                    return
+                number += 1

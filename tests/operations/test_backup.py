@@ -1,0 +1,145 @@
+"""Backups of a living server, and what a restore makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.serving import serving
+from tests.operations.processes import Load, opened, prepared, run, served
+from tests.servers.process import free_port
+from tidegate.clock import system_clock
+from tidegate.commands.opening import open_installation
+from tidegate.config import Settings
+from tidegate.control.accounts import Accounts
+from tidegate.control.backup import (
+    BackupDamaged,
+    PlaceTaken,
+    back_up,
+    read_label,
+    restore,
+)
+from tidegate.control.installation import Installation
+from tidegate.control.packing import stored
+from tidegate.domain.epochs import Epoch, EpochStarted, epoch_key
+from tidegate.domain.packages.creation import CreateRevision, create_revision
+from tidegate.domain.packages.repositories import repository_key
+from tidegate.domain.packages.rows import Repository
+from tidegate.engines.sqlite.copying import copy
+from tidegate.kernel.model import Meta
+
+BODY = b"workers = 4\n"
+
+
+def with_content(data: Path) -> None:
+    """An installation with a draft whose file lies in a blob."""
+    prepared(data)
+    with opened(data) as installation:
+        manifest = stored(installation.blobs, {"conf/site.toml": BODY})
+        command = CreateRevision(
+            repository="default",
+            package="web",
+            workspace="v1",
+            uid="u" * 26,
+            by="user_admin0000",
+            files=manifest.files,
+        )
+        installation.execute(create_revision, command, meta=Meta(actor="user_admin0000"))
+
+
+def taken(data: Path, place: Path) -> None:
+    with opened(data) as installation:
+        back_up(installation, lambda path: copy(data / "tidegate.db", path), place)
+
+
+def start(data: Path) -> Installation:
+    return open_installation(Settings(data=str(data)))
+
+
+def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_path: Path) -> None:
+    data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
+    token = prepared(data)
+    with served(data, token) as server, Load(server) as load:
+        load.reach(30)
+        before = list(load.acknowledged)
+        done = run("backup", str(place), "--data", str(data))
+        assert done.returncode == 0, done.stderr
+        load.reach(len(before) + 10)  # the server went on
+
+    restored = run("restore", str(place), "--data", str(again))
+
+    assert restored.returncode == 0, restored.stderr
+    assert "epoch 2 begins" in restored.stdout
+    label = read_label(place)
+    with opened(again) as installation:
+        found = installation.find(epoch_key(), Epoch)
+        assert found is not None
+        assert (found.row.epoch, found.row.backup_head) == (2, label.head)
+        (event,) = installation.feed(after=found.version - 1, limit=1)
+        assert event.type == EpochStarted.__name__
+        assert event.position > label.head
+        lost = [n for n in before if not installation.find(repository_key(n), Repository)]
+        assert lost == []
+        assert installation.differences() == []
+        assert Accounts(installation).token(token) is not None, "the secret came, too"
+    with serving(again, is_set_up=False) as seen:
+        assert seen.client().get("/version").json()["epoch"] == 2
+
+
+def test_restores_bodies_and_counts_epochs_on(tmp_path: Path) -> None:
+    data, first, second = tmp_path / "data", tmp_path / "b1", tmp_path / "b2"
+    with_content(data)
+    taken(data, first)
+    restore(first, tmp_path / "r1", start, system_clock)
+    taken(tmp_path / "r1", second)
+
+    restored = restore(second, tmp_path / "r2", start, system_clock)
+
+    assert restored.epoch.epoch == 3
+    with opened(tmp_path / "r2") as installation:
+        bodies = [installation.blobs.get(blob.digest) for blob in installation.blobs.iterate()]
+        assert BODY in bodies
+        assert installation.differences() == []
+
+
+def test_puts_nothing_where_something_is(tmp_path: Path) -> None:
+    data, place = tmp_path / "data", tmp_path / "backup"
+    with_content(data)
+    taken(data, place)
+
+    with pytest.raises(PlaceTaken):
+        taken(data, place)
+    with pytest.raises(PlaceTaken):
+        restore(place, data, start, system_clock)
+    ran = run("restore", str(place), "--data", str(data))
+    assert ran.returncode == 1
+    assert "not empty" in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["tidegate.db", "secret", "blob", "backup.json"])
+def test_refuses_a_backup_of_which_a_byte_is_wrong(tmp_path: Path, name: str) -> None:
+    data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
+    with_content(data)
+    taken(data, place)
+    path = next((place / "blobs" / "sha256").rglob("*/*")) if name == "blob" else place / name
+    if name == "backup.json" or name == "blob":
+        path.unlink()
+    else:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    with pytest.raises(BackupDamaged):
+        restore(place, again, start, system_clock)
+
+    assert not again.exists(), "it appears as a whole or not at all"
+
+
+def test_says_that_other_engines_have_backups_of_their_own(tmp_path: Path) -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+
+    ran = run("backup", str(tmp_path / "b"), "--data", str(tmp_path / "d"), "--store", url)
+
+    assert ran.returncode == 2
+    assert "pg_dump" in ran.stderr

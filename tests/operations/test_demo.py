@@ -1,0 +1,63 @@
+"""The demo as a new user starts it: its link, its dashboard, its story, its end."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import httpx2
+
+from tests.operations.processes import opened, run, started
+from tests.servers.process import free_port
+from tidegate.domain.channels.rows import CHANNELS
+from tidegate.domain.fleet.rows import HOSTS
+from tidegate.domain.outbox.rows import DELIVERIES, State
+from tidegate.domain.rollouts.rows import QUARANTINE, Rollout, rollout_key
+
+ROWS_MAX = 1_000
+
+
+def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> None:
+    data, port = tmp_path / "data", free_port()
+    words = ["demo", "--data", str(data), "--port", str(port), "--speed", "600"]
+    with started(words, tmp_path / "said") as demo, httpx2.Client() as visitor:
+        link = demo.says(r"sign in:\s+(http://\S+)")[1]
+        assert link.startswith(f"http://127.0.0.1:{port}/demo/")
+        demo.says("web-stable@web.1 opened")
+        base = link.split("/demo/")[0]
+        entered = visitor.get(link)
+        assert entered.status_code == 200, entered.text
+        page = visitor.get(f"{base}/")
+        assert page.status_code == 200
+        assert "web-stable" in page.text
+        assert httpx2.get(link).headers["location"] == "/signin", "it works once"
+
+        demo.says("api-stable@api.1 is Terminal")
+        demo.says("api-stable@api.2 is Reverted")
+        demo.says("the receiver of webhooks is back")
+        demo.says("api-stable@api.3 opened")
+        assert demo.stop(signal.SIGINT) == 0, demo.said()
+        assert "the demo is over" in demo.said()
+
+    with opened(data) as installation:
+        assert len(installation.range(HOSTS, limit=ROWS_MAX)) == 300
+        assert len(installation.range(CHANNELS, limit=ROWS_MAX)) == 3
+        (quarantined,) = installation.range(QUARANTINE, limit=ROWS_MAX)
+        assert quarantined.row.channel == "api-stable"
+        good = installation.find(rollout_key("api-stable@api.1"), Rollout)
+        assert good is not None
+        assert good.row.terminal_at is not None
+        states = {row.row.state for row in installation.range(DELIVERIES, limit=ROWS_MAX)}
+        assert State.DONE in states
+        assert State.DEAD not in states
+        assert installation.differences() == []
+
+
+def test_begins_with_nothing(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("kept")
+
+    ran = run("demo", "--data", str(tmp_path))
+
+    assert ran.returncode == 2
+    assert "is not empty" in ran.stderr
+    assert (tmp_path / "mine").read_text() == "kept"

@@ -1,0 +1,118 @@
+"""``tidegate doctor`` and the settings as an operator meets them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.operations.processes import opened, prepared, run
+from tidegate.clock import system_clock
+from tidegate.commands.opening import open_installation
+from tidegate.commands.options import WORDS, commented_default
+from tidegate.config import NAMES, Settings, load
+from tidegate.control import health
+from tidegate.control.health import Finding, Verdict
+
+
+def verdicts(output: str) -> dict[str, str]:
+    found = [json.loads(line) for line in output.splitlines()]
+    return {item["what"]: item["verdict"] for item in found}
+
+
+def test_finds_a_new_installation_well(tmp_path: Path) -> None:
+    prepared(tmp_path / "data")
+
+    ran = run("doctor", "--data", str(tmp_path / "data"), "--views", "--json")
+
+    assert ran.returncode == 0, ran.stdout
+    found = verdicts(ran.stdout)
+    assert {"sqlite", "data", "secret", "disk", "log", "clock", "outbox", "views"} <= set(found)
+    assert "ill" not in found.values()
+
+
+def test_says_of_what_is_ill_what_to_do(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    prepared(data)
+    data.chmod(0o755)
+
+    ran = run("doctor", "--data", str(data))
+
+    assert ran.returncode == 1
+    assert "✘ data: others can read data" in ran.stdout
+    assert f"do: chmod 0700 {data}" in ran.stdout
+
+
+def test_finds_nothing_where_nothing_is_and_makes_nothing(tmp_path: Path) -> None:
+    ran = run("doctor", "--data", str(tmp_path / "nowhere"))
+
+    assert ran.returncode == 1
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_sees_a_clock_that_stands_before_the_log(tmp_path: Path) -> None:
+    prepared(tmp_path / "data")
+    late = open_installation(
+        Settings(data=str(tmp_path / "data")), lambda: system_clock() - timedelta(hours=1)
+    )
+    try:
+        found = {finding.what: finding for finding in health.of_installation(late)}
+    finally:
+        late.close()
+
+    assert found["clock"].verdict is Verdict.ILL
+    assert "set the clock" in found["clock"].advice
+
+
+def test_sees_a_row_that_is_not_what_the_log_says(tmp_path: Path) -> None:
+    from tests.operations.test_views import changed
+
+    prepared(tmp_path / "data")
+    changed(tmp_path / "data", "DELETE FROM users")
+    with opened(tmp_path / "data") as installation:
+        found = health.of_views(installation)
+
+    assert found.verdict is Verdict.ILL
+    assert "users/user_admin0000" in found.detail
+
+
+def test_prints_settings_that_change_nothing(tmp_path: Path) -> None:
+    ran = run("serve", "--print-config")
+    assert ran.returncode == 0
+    assert ran.stdout == commented_default()
+    assert tomllib.loads(ran.stdout) == {}
+
+    file = tmp_path / "tidegate.toml"
+    file.write_text("\n".join(uncommented(ran.stdout)))
+
+    assert load({}, {}, file) == Settings(data="tidegate-data")
+
+
+def uncommented(text: str) -> list[str]:
+    """The settings of the printed file, as if somebody had said them all."""
+    lines = [line.removeprefix("# ") for line in text.split("[targets")[0].splitlines()]
+    return [line for line in lines if line.split(" = ")[0] in NAMES]
+
+
+def test_says_of_every_setting_what_it_is_for() -> None:
+    assert set(WORDS) == set(NAMES)
+    assert len(uncommented(commented_default())) == len(NAMES) - 1  # but for the targets
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "targets"])
+def test_takes_every_setting_as_a_flag(name: str) -> None:
+    from tidegate.commands.serve import serve
+
+    flags = {flag for option in serve.params for flag in option.opts}
+
+    assert f"--{name.replace('_', '-')}" in flags
+
+
+def test_tells_findings_as_json_without_what_they_lack() -> None:
+    finding = Finding("disk", Verdict.WELL, "much")
+
+    assert msgspec.json.encode(finding) == b'{"what":"disk","verdict":"well","detail":"much"}'

@@ -1,0 +1,87 @@
+"""Servers and workers as processes: how they end, how they are killed, and what is there after."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from tests.operations.processes import Load, Server, opened, prepared, run, served, started
+from tidegate.domain.packages.repositories import repository_key
+from tidegate.domain.packages.rows import Repository
+
+ENOUGH = 60
+
+
+def missing(data: Path, names: list[str]) -> list[str]:
+    with opened(data) as installation:
+        return [
+            name for name in names if installation.find(repository_key(name), Repository) is None
+        ]
+
+
+def test_ends_in_good_order_under_load_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with served(data, prepared(data)) as server, Load(server) as load:
+        load.reach(ENOUGH)
+        assert server.stop(signal.SIGTERM) == 0, server.said()
+
+    assert missing(data, load.acknowledged) == []
+    assert run("views", "verify", "--data", str(data)).returncode == 0
+
+
+def test_is_killed_under_load_and_starts_again_with_every_view_true(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    token = prepared(data)
+    with served(data, token) as server, Load(server) as load:
+        load.reach(ENOUGH)
+        server.stop(signal.SIGKILL)
+    with served(data, token) as server, server.client() as http:
+        names = load.acknowledged
+        found = [http.get(f"/v1/repositories/{name}").status_code for name in names]
+        assert set(found) == {200}
+        verified = run("views", "verify", "--data", str(data))  # beside the server
+        assert verified.returncode == 0, verified.stderr
+        assert server.stop() == 0
+
+
+def test_serves_one_log_once_and_says_so(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    token = prepared(data)
+    with served(data, token):
+        second = Server(data, token)
+
+        assert second.process.wait(30) == 6
+        assert "another server serves" in second.said()
+
+
+def test_works_in_a_process_of_its_own_beside_a_server_that_only_serves(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    token = prepared(data)
+    archive = tmp_path / "archive"
+    with served(data, token, "--worker", "false") as server, server.client() as http:
+        assert "tidegate_worker_rounds_total" not in http.get("/metrics").text
+        http.post("/v1/repositories", json={"name": "mirrored"}).raise_for_status()
+        words = ["worker", "--data", str(data), "--archive", str(archive)]
+        with started(words, tmp_path / "worker") as worker:
+            worker.says("working")
+            wait_for_segment(archive, b"mirrored")
+            assert worker.stop() == 0, worker.said()
+
+
+def wait_for_segment(archive: Path, text: bytes) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if any(text in path.read_bytes() for path in archive.rglob("*") if path.is_file()):
+            return
+        time.sleep(0.1)
+    raise AssertionError("it was not archived")
+
+
+def test_counts_the_rounds_of_its_worker(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with served(data, prepared(data)) as server, server.client() as http:
+        text = http.get("/metrics").text
+
+    assert 'tidegate_worker_rounds_total{loop="orders",outcome="done"}' in text
+    assert 'outcome="failed"' not in text

@@ -1,0 +1,63 @@
+"""``views verify`` finds what was changed behind the log's back; ``views rebuild`` mends it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.operations.processes import prepared, run, served
+
+
+def changed(data: Path, statement: str) -> int:
+    """Do something to the database by hand; how many rows it changed."""
+    with closing(apsw.Connection(str(data / "tidegate.db"))) as connection:
+        connection.execute(statement)
+        return connection.changes()
+
+
+@pytest.mark.req("RO-14", engines=None, reason="rows are changed by hand in a SQLite file")
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (
+            "UPDATE repositories SET data = replace(data, 'default', 'defect')",
+            "repositories/default: data",
+        ),
+        ("DELETE FROM users", "users/user_admin0000: missing row"),
+        ("UPDATE users SET version = version - 1", "users/user_admin0000: stamp"),
+    ],
+    ids=["changed", "deleted", "restamped"],
+)
+def test_finds_a_row_that_was_changed_by_hand_and_mends_it(
+    tmp_path: Path, statement: str, what: str
+) -> None:
+    data = tmp_path / "data"
+    prepared(data)
+    assert changed(data, statement) == 1
+
+    found = run("views", "verify", "--data", str(data))
+
+    assert found.returncode == 1
+    assert what in found.stdout
+    assert "tidegate views rebuild" in found.stderr
+    assert run("views", "rebuild", "--data", str(data)).returncode == 0
+    assert run("views", "verify", "--data", str(data)).returncode == 0
+
+
+def test_rebuilds_nothing_while_a_server_runs(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with served(data, prepared(data)):
+        ran = run("views", "rebuild", "--data", str(data))
+
+        assert ran.returncode == 6
+        assert "another server serves data" in ran.stderr
+
+
+def test_verifies_no_log_where_there_is_none(tmp_path: Path) -> None:
+    ran = run("views", "verify", "--data", str(tmp_path / "nowhere"))
+
+    assert ran.returncode == 4
+    assert not (tmp_path / "nowhere").exists()

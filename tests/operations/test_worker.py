@@ -1,0 +1,195 @@
+"""The worker's loops on a real installation: what they do, and how they end."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.api.serving import Served, serving
+from tests.browser.quay import Quay
+from tidegate.clock import system_clock
+from tidegate.config import InvalidSetting, checked
+from tidegate.control.installation import hashed
+from tidegate.control.targets.configured import configured
+from tidegate.control.worker import Loop, Pace, Worker
+from tidegate.domain.access.kept import SESSIONS, Session
+from tidegate.domain.hosts.rows import DISPATCH_QUEUE
+from tidegate.domain.hosts.states import HostState
+from tidegate.errors import StoreUnavailable
+from tidegate.kernel.model import Key, Meta
+
+QUICK = Pace(orders=0.02, timers=0.02, outbox=0.02, manifests=0.02, reconcile=0.05, collection=0.05)
+SECONDS_MAX = 20.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path / "data") as served:
+        yield served
+
+
+@pytest.fixture
+def quay(server: Served) -> Quay:
+    """A channel with hosts whose promotions owe a file, and a published release."""
+    quay = Quay(server)
+    quay.channel("web-stable", operations=("record",))
+    quay.enroll("web-stable", "web-1", "web-2", "web-3")
+    quay.publish("v1", {"index.html": "<h1>hello</h1>\n"})
+    return quay
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.01)
+
+
+def test_does_by_itself_what_a_promotion_calls_for(quay: Quay, tmp_path: Path) -> None:
+    """Orders for the hosts, the effect outside, the signed manifest."""
+    place = tmp_path / "effects"
+    place.mkdir()
+    settings = checked(
+        {"data": "x", "targets": {"record": {"kind": "file", "directory": str(place)}}}
+    )
+    installation = quay.installation
+    registry = CollectorRegistry()
+    woken: list[str] = []
+    worker = Worker(
+        installation,
+        targets=configured(settings, system_clock),
+        pace=QUICK,
+        registry=registry,
+        wake=woken.extend,
+    )
+
+    with worker:
+        rollout_id = quay.promote("web-stable", "web.1")
+        until(lambda: len(quay.records(rollout_id, HostState.PENDING)) == 3)
+        effect = place / "web-stable" / "record.json"
+        until(effect.exists)
+        until(lambda: installation.publisher.read("web-stable"))
+
+    assert sorted(woken) == ["web-1", "web-2", "web-3"]
+    assert json.loads(effect.read_bytes())["effect"]["releaseId"] == "web.1"
+    assert b"web.1" in installation.manifests.get("web-stable").body
+    assert installation.differences() == []
+    counted = generate_latest(registry)
+    for loop in ("orders", "timers", "outbox", "manifests", "reconcile", "collection"):
+        assert f'rounds_total{{loop="{loop}",outcome="done"}}'.encode() in counted
+    assert b'outcome="failed"' not in counted
+
+
+def test_publishes_a_manifest_once_for_each_pin(quay: Quay) -> None:
+    quay.promote("web-stable", "web.1")
+    publisher = quay.installation.publisher
+    with Worker(quay.installation, pace=QUICK):
+        until(lambda: publisher.read("web-stable"))
+    with Worker(quay.installation, pace=QUICK) as worker:  # it remembers nothing
+        until(lambda: all(loop.rounds > 3 for loop in worker.loops))
+
+    assert len(list(publisher.generations("web-stable"))) == 1
+
+
+def test_queues_again_what_the_queue_has_lost(quay: Quay) -> None:
+    rollout_id = quay.promote("web-stable", "web.1")
+    quay.dispatch()
+    records = quay.installation.records(Meta(actor="test"))
+    for row in quay.installation.range(DISPATCH_QUEUE, limit=10):
+        records.delete(DISPATCH_QUEUE.name, row.id)
+
+    with Worker(quay.installation, pace=QUICK):
+        until(lambda: len(quay.installation.range(DISPATCH_QUEUE, limit=10)) == 3)
+
+    assert {row.row.rollout_id for row in quay.installation.range(DISPATCH_QUEUE, limit=10)} == {
+        rollout_id
+    }
+
+
+def test_forgets_sessions_that_nobody_may_use_any_more(server: Served) -> None:
+    installation = server.installation
+    now = installation.clock()
+    records = installation.records(Meta(actor="test"))
+    for name, age in (("old", timedelta(hours=13)), ("new", timedelta())):
+        session = Session("user_x", now - age, now - age)
+        records.create(SESSIONS.name, hashed(name), session)
+
+    with Worker(installation, pace=QUICK):
+        until(lambda: installation.find(Key(SESSIONS.name, hashed("old")), Session) is None)
+
+    assert installation.find(Key(SESSIONS.name, hashed("new")), Session) is not None
+
+
+def test_waits_for_surroundings_that_fail(server: Served) -> None:
+    worker = Worker(server.installation, pace=QUICK)
+    rounds: list[int] = []
+
+    def fails_at_first() -> bool:
+        rounds.append(1)
+        if len(rounds) < 3:
+            raise StoreUnavailable("the disk is full")
+        return False
+
+    worker.loops = (Loop("rehearsal", 0.01, fails_at_first),)
+    with worker:
+        until(lambda: len(rounds) > 4)
+
+    assert worker.failure is None
+    assert worker.loops[0].troubles == 0, "the last one went well"
+
+
+def test_ends_loudly_at_a_fault_of_its_own(
+    server: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    worker = Worker(server.installation, pace=QUICK, failed=lambda: told.append("failed"))
+
+    def faulty() -> bool:
+        raise KeyError("nobody thought of this")
+
+    worker.loops = (*worker.loops, Loop("rehearsal", 0.01, faulty))
+    with caplog.at_level(logging.CRITICAL):
+        worker.start()
+        until(lambda: told and not any(thread.is_alive() for thread in worker.threads))
+
+    with pytest.raises(KeyError):
+        worker.__exit__(None, None, None)
+    assert told == ["failed"]
+    assert "a fault in rehearsal" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ({"kind": "webhook", "url": "http://127.0.0.1:9/x"}, "secret_file"),
+        ({"kind": "file", "directory": "nowhere"}, "does not exist"),
+        ({"kind": "command"}, "targets.record"),
+    ],
+)
+def test_names_the_target_that_cannot_be_one(
+    tmp_path: Path, target: dict[str, str], says: str
+) -> None:
+    settings = checked({"data": str(tmp_path), "targets": {"record": target}})
+
+    with pytest.raises(InvalidSetting, match=says):
+        configured(settings, system_clock)
+
+
+def test_lets_no_webhook_reach_what_only_this_machine_can(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s" * 32)
+    secret.chmod(0o600)
+    webhook = {"kind": "webhook", "url": "http://127.0.0.1:9/x", "secret_file": str(secret)}
+    refused = checked({"data": "x", "targets": {"notify": webhook}})
+    allowed = checked({"data": "x", "targets": {"notify": {**webhook, "allowed": ["127.0.0.1:9"]}}})
+
+    with pytest.raises(InvalidSetting, match=r"unless 127\.0\.0\.1:9 is allowed"):
+        configured(refused, system_clock)
+    assert set(configured(allowed, system_clock)) == {"notify"}
