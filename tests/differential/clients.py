@@ -148,18 +148,22 @@ class Client:
                 break
 
 
+def number(error: TidegateError, name: str) -> int:
+    """A number that the error tells, 0 if none."""
+    found = error.facts[name]
+    return found if isinstance(found, int) else 0
+
+
 def outcome_of(answer: Receipt | TidegateError) -> Outcome:
     """What the client writes down. Raises: the error, if no client should ever meet it."""
     match answer:
         case Receipt(first, last):
             return Landed(first, last, answer.replayed)
         case BoundaryMoved():
-            return Moved(int(answer.facts["position"] or 0))
+            return Moved(number(answer, "position"))
         case VersionConflict():
             key = Key(str(answer.facts["collection"]), str(answer.facts["id"]))
-            return RowMoved(
-                key, int(answer.facts["expected"] or 0), int(answer.facts["found"] or 0)
-            )
+            return RowMoved(key, number(answer, "expected"), number(answer, "found"))
         case OutcomeUnknown():
             return Unknown()
         case error:

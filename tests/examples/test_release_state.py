@@ -124,12 +124,18 @@ class Overtaken(Control):
     faster: TransitionRelease | None = None
 
     def execute(
-        self, item: Slice, command: Struct, *, meta: Meta = NO_META, key: str | None = None
+        self,
+        item: Slice,
+        command: Struct,
+        *,
+        meta: Meta = NO_META,
+        key: str | None = None,
+        asked: Struct | None = None,
     ) -> Outcome:
         if self.faster is not None:
             other, self.faster = self.faster, None
             super().execute(BUILT_IN.transition, other)
-        return super().execute(item, command, meta=meta, key=key)
+        return super().execute(item, command, meta=meta, key=key, asked=asked)
 
 
 @pytest.mark.req("RS-19")
