@@ -6,7 +6,7 @@ It knows engines, and nothing of the web: commands that only look at the data st
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +16,13 @@ from tidegate.clock import Clock, system_clock
 from tidegate.config import Settings
 from tidegate.control.archive import ARCHIVE_POSITIONS
 from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.forecasts import Forecast, Odds
 from tidegate.control.installation import Installation, Secrets, log_id, private_directory
 from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Control
+from tidegate.domain.channels.rows import Channel
 from tidegate.domain.folds import composed
+from tidegate.domain.planner import Plan
 from tidegate.domain.views import rebuild_lost
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
@@ -62,9 +65,17 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
             clock=clock,
             version=__version__,
             closing=closing.pop_all(),
+            forecast=_forecast,
             is_local=url.startswith(("sqlite:", "memory:")),
         )
     raise AssertionError("the stack swallows nothing")
+
+
+def _forecast(channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int]) -> Forecast:
+    """Imported when the first one is asked for: most commands never ask."""
+    from tidegate.simulate.forecast import forecast
+
+    return forecast(channel, plan, odds, seeds)
 
 
 @contextmanager

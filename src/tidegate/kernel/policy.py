@@ -25,7 +25,10 @@ from tidegate.kernel.model import at_most
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
 RESERVED = frozenset({"id", "version", "born", "data"})
+STAMPS = frozenset({"version", "born"})  # positions that every row carries
 # The engines' own tables: no collection can be called so, and no call on rows can name them.
 LOG_TABLES = re.compile(r"(event|log|sqlite|pg)_.*|idempotency_keys")
 ENTRY_BYTES_MAX = 500  # with the id behind it, it is a key on DynamoDB
@@ -155,7 +158,8 @@ class Collection:
     """A table of rows of one type.
 
     ``columns`` are members of the row's JSON object that the SQL engines show as columns;
-    ``allowed`` narrows a column to some values, on every engine.
+    ``allowed`` narrows a column to some values, on every engine. ``stamps`` shows a row's version
+    or ``born`` under another name there, as a column of its own.
     """
 
     name: str
@@ -166,6 +170,7 @@ class Collection:
     columns: tuple[str, ...] = ()
     allowed: dict[str, frozenset[str]] = field(default_factory=dict)
     indexes: tuple[Index, ...] = ()
+    stamps: Mapping[str, str] = field(default_factory=dict)  # name shown → "version" or "born"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -188,6 +193,7 @@ class Collection:
                     raise InvalidDefinition(
                         f"index {index.name} of {self.name} needs {name!r} as a text column"
                     )
+        self._check_stamps()
         self._check_protected()
 
     # ── members and columns ──
@@ -289,6 +295,14 @@ class Collection:
         if parts and shown != id:
             raise InvalidInput(f"a row of {self.name} shows the id {shown!r}, its key is {id!r}")
 
+    def _check_stamps(self) -> None:
+        taken = {name.lower() for name in (*RESERVED, *self.members)}
+        for name, stamp in self.stamps.items():
+            if stamp not in STAMPS:
+                raise InvalidDefinition(f"{self.name}.{name} shows {stamp!r}, which is no stamp")
+            if name.lower() in taken or not _COLUMN.fullmatch(name):
+                raise InvalidDefinition(f"{self.name} cannot show a stamp as {name!r}")
+
     def _check_protected(self) -> None:
         for name in self.policy.protected_attributes:
             found = self.attribute(name)
@@ -335,7 +349,7 @@ class Collection:
         for index in self.indexes:
             parts = [part for name in index.columns if isinstance(part := getattr(row, name), str)]
             if len(parts) == len(index.columns):
-                if any(char < " " for part in parts for char in part):
+                if any(map(_CONTROL.search, parts)):
                     raise InvalidInput(f"{self.name}.{index.name} holds a control character")
                 entries[index.name] = SEPARATOR.join(parts)
                 size = len(entries[index.name].encode())

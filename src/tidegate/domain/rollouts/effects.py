@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
+    RolloutAborted,
     RolloutTerminal,
     RolloutTransitioned,
     SuccessorOpened,
@@ -67,6 +68,8 @@ def interpreted(
     tally: RolloutTally, effects: Sequence[Struct], event: Struct, now: datetime
 ) -> tuple[RolloutTally, tuple[Struct, ...]]:
     """The tally and the follow-up facts that the effects of ``event`` come to."""
+    if not effects:
+        return tally, ()
     follow_ups: list[Struct] = []
     for effect in effects:
         match effect:
@@ -102,6 +105,8 @@ def _reason(event: Struct) -> str:
             return reason
         case OperatorClearance(mode=mode, reason=reason):
             return f"{mode}: {reason}"
+        case RolloutAborted(reason=reason):
+            return f"aborted: {reason}"
         case SuccessorOpened():
             return "superseded"
         case _:

@@ -50,6 +50,7 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     previous_ref: str | None = None
     display_name: str = ""
     operator: str = ""
+    reason: str = ""  # the operator's, for opening it
 
 
 class WaveAdvanced(RolloutFact, frozen=True, kw_only=True):
@@ -93,6 +94,13 @@ class OperatorClearance(RolloutFact, frozen=True, kw_only=True):
     reason: str
     mode: Clearance
     hosts: tuple[WaivedHost, ...] = ()
+
+
+class RolloutAborted(RolloutFact, frozen=True, kw_only=True):
+    """An operator ends a rollout that is going. Nothing follows it, undelivered orders are void."""
+
+    operator: str
+    reason: str
 
 
 class RolloutTransitioned(RolloutFact, frozen=True, kw_only=True):
@@ -139,6 +147,7 @@ FACTS = (
         SuccessorOpened,
         RetentionExpired,
         OperatorClearance,
+        RolloutAborted,
         RolloutTransitioned,
         RolloutHalted,
         RolloutPaused,

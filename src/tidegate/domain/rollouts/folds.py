@@ -74,6 +74,8 @@ def step_rollout(
                 incarnation=fact.incarnation,
                 display_name=fact.display_name,
                 previous_ref=fact.previous_ref,
+                opened_by=fact.operator,
+                opened_reason=fact.reason,
             )
         case Rollout(), RolloutOpened():
             return row  # the same opening once more; another one was refused by the machine
@@ -138,7 +140,7 @@ rollout_tallies = Machine(
 )
 rollouts = Fold(
     collection=ROLLOUTS,
-    number=1,
+    number=2,
     reads=(RolloutOpened, RolloutTransitioned),
     ids=lambda fact: (fact.rollout_id,),
     start=lambda id, fact: None,

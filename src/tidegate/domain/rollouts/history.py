@@ -83,7 +83,13 @@ def histories(export: Iterable[bytes]) -> dict[str, History]:
 
 
 def _begun(position: int, opened: RolloutOpened) -> History:
-    first = Change(position=position, at=opened.at, state=RolloutState.OPENING, current_wave=0)
+    first = Change(
+        position=position,
+        at=opened.at,
+        state=RolloutState.OPENING,
+        current_wave=0,
+        reason=opened.reason,
+    )
     return History(
         rollout_id=opened.rollout_id,
         channel=opened.channel,

@@ -31,6 +31,7 @@ from tidegate.domain.rollouts.effects import (
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
     RetentionExpired,
+    RolloutAborted,
     RolloutHalted,
     RolloutOpened,
     RolloutPaused,
@@ -93,6 +94,9 @@ def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Step
             return _expired(tally, now)
         case OperatorClearance():
             return _cleared(tally, event, now)
+        case RolloutAborted():
+            _demand_said(event)
+            return _superseded(tally, now)
 
 
 # ── opening ───────────────────────────────────────────────────────────────────────────────────────
@@ -366,9 +370,13 @@ def _expired(tally: RolloutTally, now: datetime) -> Step:
     return _entered(replace(tally, due_at=None), RolloutState.PRUNED, now)
 
 
-def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step:
+def _demand_said(event: OperatorClearance | RolloutAborted) -> None:
     if not (event.operator.strip() and event.reason.strip()):
-        raise InvalidInput("a clearance names its operator and its reason")
+        raise InvalidInput("whoever clears or aborts a rollout is named and says why")
+
+
+def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step:
+    _demand_said(event)
     match event.mode:
         case Clearance.RESUME:
             if hosts := tallies.rolling_back(tally):

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from tidegate.domain.hosts.facts import (
     AgentEvent,
     BudgetSlot,
+    Converged,
     DispatchAck,
     DispatchReserved,
     HostRegressed,
@@ -110,14 +111,17 @@ def rows_of_report(command: ReportEvent) -> tuple[Key, ...]:
         tally_key(command.rollout_id),
         record_key(command.rollout_id, command.host_id),
     )
-    if not isinstance(command.event, DispatchAck):
-        return rows
-    channel = channel_of(command.rollout_id)
-    return (*rows, quarantine_key(channel, command.event.target_closure))
+    match command.event:
+        case DispatchAck(target_closure=target):
+            return (*rows, quarantine_key(channel_of(command.rollout_id), target))
+        case Converged():
+            return (*rows, order_key(command.host_id))  # it goes: read with the others, not alone
+        case _:
+            return rows
 
 
 def decide_report(
-    rows: tuple[RolloutTally | None, HostRecord | None, Quarantined | None] | Report,
+    rows: tuple[RolloutTally | None, HostRecord | None, Quarantined | HostOrder | None] | Report,
     command: ReportEvent,
     now: datetime,
 ) -> Sequence[Struct]:
@@ -144,7 +148,8 @@ def decide_report(
         return ()
     if isinstance(event, DispatchAck):
         _demand_under_way(tally, record.wave, late=record.late)
-        _demand_unquarantined(rows[2] if len(rows) == 3 else None)
+        found = rows[2] if len(rows) == 3 else None
+        _demand_unquarantined(found if isinstance(found, Quarantined) else None)
     return (_completed(event, record),)
 
 

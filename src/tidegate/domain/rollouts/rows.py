@@ -34,7 +34,9 @@ class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
     incarnation: int = 1
     display_name: str = ""
     previous_ref: str | None = None
-    reason: str = ""
+    opened_by: str = ""
+    opened_reason: str = ""
+    reason: str = ""  # of the last transition
     terminal_at: datetime | None = None
     reverted_at: datetime | None = None
     failed_at: datetime | None = None
@@ -59,7 +61,7 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return sum(self.states.values())
 
     def count(self, *states: HostState) -> int:
-        return sum(self.states.get(state, 0) for state in states)
+        return sum([self.states.get(state, 0) for state in states])
 
 
 class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What operators and workers do to a rollout as a whole: pause, resume, prune, and name its gates.
+"""What operators and workers do to a rollout as a whole: pause, resume, abort, prune, name gates.
 
 All start from its tally, and run in the lane that is called by its id. How it opens stands in
 ``channels.promotion``, how it is cleared in ``channels.clearance``: both touch more than itself.
@@ -14,7 +14,9 @@ from msgspec import Struct
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.rollouts.facts import (
     GateChanged,
+    OperatorClearance,
     RetentionExpired,
+    RolloutAborted,
     RolloutPaused,
     RolloutResumed,
 )
@@ -28,7 +30,7 @@ from tidegate.domain.rollouts.rows import (
     rollout_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, RolloutState
+from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, OPEN, Clearance, RolloutState
 from tidegate.domain.rollouts.tallies import under_way
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
@@ -51,6 +53,15 @@ class PauseRollout(Struct, frozen=True, kw_only=True):
 
 class ResumeRollout(Struct, frozen=True, kw_only=True):
     """Let a paused rollout go on. One that a host's failure halted is cleared instead."""
+
+    rollout_id: str
+    operator: str
+    reason: str
+    expected_version: int | None = None
+
+
+class AbortRollout(Struct, frozen=True, kw_only=True):
+    """End a rollout where it stands, without a successor; the hosts keep what they run."""
 
     rollout_id: str
     operator: str
@@ -86,20 +97,21 @@ def check_operator(operator: str, reason: str) -> None:
     check_text("reason", reason.strip(), REASON_BYTES_MAX)
 
 
-def expected_of(
-    command: PauseRollout | ResumeRollout,
-) -> dict[Key, Position]:
+Steering = PauseRollout | ResumeRollout | AbortRollout
+
+
+def expected_of(command: Steering) -> dict[Key, Position]:
     if command.expected_version is None:
         return {}
     return {rollout_key(command.rollout_id): command.expected_version}
 
 
-# ── pause and resume ──────────────────────────────────────────────────────────────────────────────
+# ── pause, resume, abort ──────────────────────────────────────────────────────────────────────────
 
 Seen = tuple[RolloutTally | None, Rollout | None]
 
 
-def rows_of_pausing(command: PauseRollout | ResumeRollout) -> tuple[Key, ...]:
+def rows_of_steering(command: Steering) -> tuple[Key, ...]:
     """Raises: InvalidInput, LimitExceeded."""
     check_rollout_id(command.rollout_id)
     check_operator(command.operator, command.reason)
@@ -128,6 +140,26 @@ def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence
         rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
     )
     return (resumed,)
+
+
+def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[Struct]:
+    """One that is going is aborted; one that stopped is cleared, by giving it up."""
+    tally = demand_tally(rows[0], command.rollout_id)
+    if tally.state in DISPATCHABLE:
+        aborted = RolloutAborted(
+            rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
+        )
+        return (aborted,)
+    if tally.state in CLEARABLE:
+        given_up = OperatorClearance(
+            rollout_id=command.rollout_id,
+            at=now,
+            operator=command.operator,
+            reason=command.reason,
+            mode=Clearance.ABANDON,
+        )
+        return (given_up,)
+    raise IllegalTransition("rollout", tally.state, "abort")
 
 
 # ── retention ─────────────────────────────────────────────────────────────────────────────────────
@@ -198,7 +230,7 @@ pause_rollout = Slice(
     name="pause-rollout",
     command=PauseRollout,
     writes=(RolloutPaused,),
-    rows=rows_of_pausing,
+    rows=rows_of_steering,
     expects=expected_of,
     decide=decide_pause,
 )
@@ -206,9 +238,17 @@ resume_rollout = Slice(
     name="resume-rollout",
     command=ResumeRollout,
     writes=(RolloutResumed,),
-    rows=rows_of_pausing,
+    rows=rows_of_steering,
     expects=expected_of,
     decide=decide_resume,
+)
+abort_rollout = Slice(
+    name="abort-rollout",
+    command=AbortRollout,
+    writes=(RolloutAborted, OperatorClearance),
+    rows=rows_of_steering,
+    expects=expected_of,
+    decide=decide_abort,
 )
 expire_retention = Slice(
     name="expire-retention",
@@ -224,4 +264,4 @@ change_gates = Slice(
     rows=rows_of_gates,
     decide=decide_gates,
 )
-SLICES = (pause_rollout, resume_rollout, expire_retention, change_gates)
+SLICES = (pause_rollout, resume_rollout, abort_rollout, expire_retention, change_gates)

@@ -15,6 +15,7 @@ from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, 
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
     RetentionExpired,
+    RolloutAborted,
     RolloutHalted,
     RolloutOpened,
     RolloutPaused,
@@ -39,6 +40,7 @@ RolloutEvent = (
     | SuccessorOpened
     | RetentionExpired
     | OperatorClearance
+    | RolloutAborted
 )
 
 _OPENING = RolloutState.OPENING
@@ -63,6 +65,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
         RolloutTerminal: _to(_TERMINAL),
         RolloutPaused: _to(_OPENING),
         RolloutResumed: _to(_OPENING),
+        RolloutAborted: _to(_SUPERSEDED),
         SuccessorOpened: _to(_SUPERSEDED),
     },
     _ACTIVE: {
@@ -75,6 +78,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
         RolloutHalted: _to(_ACTIVE),
         RolloutPaused: _to(_ACTIVE),
         RolloutResumed: _to(_ACTIVE),
+        RolloutAborted: _to(_SUPERSEDED),
         SuccessorOpened: _to(_SUPERSEDED),
     },
     _CONVERGING: {
@@ -88,6 +92,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
         RolloutHalted: _to(_CONVERGING),
         RolloutPaused: _to(_CONVERGING),
         RolloutResumed: _to(_CONVERGING),
+        RolloutAborted: _to(_SUPERSEDED),
         SuccessorOpened: _to(_SUPERSEDED),
     },
     _TERMINAL: {

@@ -109,7 +109,7 @@ def _taken(
 
 def total(tally: RolloutTally, *states: HostState) -> int:
     """Hosts of all waves in these states."""
-    return sum(wave.count(*states) for wave in tally.waves)
+    return sum([wave.count(*states) for wave in tally.waves])
 
 
 def due_are_settled(tally: RolloutTally) -> bool:

@@ -267,6 +267,8 @@ def _shape(collection: Collection) -> TableShape:
             )
         type = "bigint" if kind is int else 'text COLLATE "C"'
         columns[name] = f"{type} GENERATED ALWAYS AS ({member}) STORED"
+    for name, stamp in collection.stamps.items():
+        columns[name] = f"bigint NOT NULL GENERATED ALWAYS AS ({stamp}) STORED"
     checks = {}
     for name, values in collection.allowed.items():
         allowed = ", ".join(Literal(value).as_string() for value in sorted(values))

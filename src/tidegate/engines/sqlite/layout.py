@@ -17,7 +17,7 @@ from typing import cast
 import apsw
 import msgspec
 
-from tidegate.engines.sqlite.records import Table
+from tidegate.engines.sqlite.records import Table, quoted
 from tidegate.errors import InvalidDefinition, StoreRefused
 from tidegate.kernel.filing import Filing
 from tidegate.kernel.store import Schema
@@ -107,6 +107,7 @@ def lay_out(connection: apsw.Connection, schema: Schema) -> Layout:
     tables = {name: Table(found) for name, found in schema.collections.items()}
     for table in tables.values():
         table.lay_out(connection)
+        _show_stamps(connection, table)
     epoch = connection.execute("SELECT epoch FROM log_head").get
     return Layout(log_id, epoch, types, tables)
 
@@ -127,6 +128,18 @@ def _create(connection: apsw.Connection) -> str:
     if int(meta["format"]) > FORMAT:
         raise StoreRefused(f"the file has format {meta['format']}; this program knows {FORMAT}")
     return str(meta["log_id"])
+
+
+def _show_stamps(connection: apsw.Connection, table: Table) -> None:
+    """Add the columns that show a row's positions under the names that its collection gives."""
+    found = connection.execute(f"PRAGMA table_xinfo({table.name})").fetchall()
+    present = {row[1] for row in found}
+    for name, stamp in table.collection.stamps.items():
+        if name not in present:
+            connection.execute(
+                f"ALTER TABLE {table.name} ADD COLUMN {quoted(name)} INTEGER NOT NULL"
+                f" GENERATED ALWAYS AS ({stamp}) VIRTUAL"
+            )
 
 
 # ── fact types, and what they are indexed under ───────────────────────────────────────────────────

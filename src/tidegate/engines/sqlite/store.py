@@ -134,7 +134,10 @@ class SqliteStore:
         if statement is None:
             return ()
         with self._reading() as cursor:
-            return tuple(table.record(*row) for row in cursor.execute(*statement))
+            rows = cursor.execute(*statement)
+            return tuple(
+                [Record(Key(collection, id), v, b, data.encode()) for id, v, b, data in rows]
+            )
 
     def receipt(self, key: str) -> Receipt | None:
         with self._reading() as cursor:

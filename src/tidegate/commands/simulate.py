@@ -1,0 +1,159 @@
+"""``tidegate simulate``: how a rollout on a channel would go, played with simulated hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tidegate.cli.output import NOTHING, aligned, json_of
+from tidegate.commands.options import settings_of, with_settings
+from tidegate.config import Settings
+
+if TYPE_CHECKING:
+    from tidegate.control.forecasts import Forecast, Odds, Spread
+    from tidegate.domain.channels.rows import Channel
+    from tidegate.domain.planner import Plan
+
+RUNS: Final = 10
+RUNS_MAX: Final = 50
+SHARES: Final = {
+    "activation_fails": ("Hosts whose activation fails.", 0.005),
+    "probe_fails": ("Hosts whose probes fail for good.", 0.005),
+    "probe_flaps": ("Hosts whose probes fail, then pass in time.", 0.02),
+    "rollback_fails": ("Failed hosts that cannot go back.", 0.0),
+    "dies": ("Hosts that go silent in the middle.", 0.0),
+    "offline": ("Hosts that are off from the beginning.", 0.0),
+    "lost": ("Messages that get lost.", 0.01),
+}
+
+
+def _with_shares(command: Any) -> Any:
+    for name, (what, usual) in reversed(SHARES.items()):
+        command = click.option(
+            f"--{name.replace('_', '-')}",
+            name,
+            type=click.FloatRange(0.0, 1.0),
+            default=usual,
+            show_default=True,
+            metavar="SHARE",
+            help=what,
+        )(command)
+    return command
+
+
+@click.command()
+@click.argument("channel")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The first one.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, RUNS_MAX),
+    default=RUNS,
+    show_default=True,
+    help="How often it is played, each time with the next seed.",
+)
+@click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
+@click.option("--json", "as_json", is_flag=True, help="The forecast as JSON.")
+@_with_shares
+@with_settings
+def simulate(
+    channel: str,
+    seed: int,
+    runs: int,
+    failing: tuple[str, ...],
+    as_json: bool,
+    file: str | None,
+    **flags: Any,
+) -> None:
+    """Say when each wave of a rollout on CHANNEL would end, and what would stop it.
+
+    The plan is made of the installation's fleet as it is now; only the hosts are invented. Nothing
+    is written. Equal seeds give equal forecasts.
+    """
+    shares = {name: flags.pop(name) for name in SHARES}
+    settings = settings_of(file, flags)
+    from tidegate.control.forecasts import Odds
+
+    row, plan = planned(settings, channel)
+    seeds = range(seed, seed + runs)
+    found = _played(row, plan, Odds(**shares, failing=failing), seeds, quiet=as_json)
+    if as_json:
+        import msgspec
+
+        click.echo(json_of(msgspec.to_builtins(found)))
+        return
+    for line in told(found):
+        click.echo(line)
+
+
+def planned(settings: Settings, channel: str) -> tuple[Channel, Plan]:
+    """The channel and its plan, read from the log. Raises: NotFound, MalformedPolicy, …"""
+    from tidegate.commands.opening import FOLDS
+    from tidegate.control.sights import Sights
+    from tidegate.domain.channels.refusals import ChannelNotFound
+    from tidegate.domain.channels.rows import Channel, channel_key
+    from tidegate.domain.planner import plan
+    from tidegate.engines import connect
+    from tidegate.errors import NotFound
+    from tidegate.simulate.plant import Bodies
+
+    if not settings.store and not Path(settings.data).is_dir():
+        raise NotFound(f"there is no log in {settings.data}")
+    store = connect(settings.store_url, FOLDS.schema)
+    try:
+        sights = Sights(store, Bodies())
+        found = sights.row(channel_key(channel), Channel)
+        if found is None:
+            raise ChannelNotFound(channel)
+        budgets = [seen.row for seen in sights.budgets() if not seen.row.removed]
+        return found.row, plan(found.row, sights.hosts(), budgets)
+    finally:
+        store.close()
+
+
+def _played(row: Channel, plan: Plan, odds: Odds, seeds: range, *, quiet: bool) -> Forecast:
+    from tidegate.simulate.forecast import forecast
+
+    if quiet:
+        return forecast(row, plan, odds, seeds)
+    with click.progressbar(length=len(seeds), label=f"playing {plan.channel}") as bar:
+        return forecast(row, plan, odds, seeds, lambda done: bar.update(1))
+
+
+def told(found: Forecast) -> list[str]:
+    """A forecast for people: a line of sum, the waves, the ends."""
+    lines = [f"{found.channel}: {found.hosts} hosts, {found.runs} runs from seed {found.seed}"]
+    if found.stands_for > 1:
+        lines.append(f"one simulated host stands for {found.stands_for}")
+    titles = ["WAVE", "HOSTS", "ENDED", "AFTER", "AT WORST", "FAILED", "AT WORST"]
+    rows = [
+        [
+            f"{number} {wave.name}",
+            str(wave.hosts),
+            f"{wave.ended} of {found.runs}",
+            *_times(wave.seconds),
+            str(wave.failed.median),
+            str(wave.failed.worst),
+        ]
+        for number, wave in enumerate(found.waves)
+    ]
+    lines += aligned([titles, *rows]) if rows else ["no host is in a wave"]
+    lines += [f"{state}: {count} of {found.runs} runs" for state, count in found.ends.items()]
+    lines += [f"stopped {stop.runs} times: {stop.what}" for stop in found.stops]
+    return lines
+
+
+def _times(spread: Spread | None) -> list[str]:
+    if spread is None:
+        return [NOTHING, NOTHING]
+    return [lasting(spread.median), lasting(spread.worst)]
+
+
+def lasting(seconds: int) -> str:
+    """Seconds as hours and minutes."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

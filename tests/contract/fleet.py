@@ -1,0 +1,412 @@
+"""A small fleet on any engine: the real control parts, hosts that talk, and a journey to look at.
+
+``Squadron`` is one server over one store: promotion, dispatcher, deliveries, lanes and timers, in
+one thread and on a clock that stands still. ``sail`` takes it through everything that rollouts do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar, cast
+
+import apsw
+import psycopg
+from msgspec import Struct
+
+from tests.contract.address import Address
+from tests.domain.registry import OfferRelease, digest_of, offer_release
+from tidegate.clock import ManualClock
+from tidegate.control.blobs import Blobs
+from tidegate.control.dispatch import Pass
+from tidegate.control.promotion import Promote
+from tidegate.control.runtime import Outcome
+from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
+from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+from tidegate.domain.channels.promotion import Promoted
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.slices import CreateChannel, create_channel
+from tidegate.domain.fleet.rows import fleet_key
+from tidegate.domain.fleet.slices import EnrollHost, SetBudget, enroll_host, set_budget
+from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.hosts.facts import (
+    ActivationCompleted,
+    ActivationFailed,
+    Converged,
+    DispatchAck,
+    ProbeDeclared,
+    ProbeResult,
+    ProbeTopologyDeclared,
+    RollbackComplete,
+)
+from tidegate.domain.hosts.machine import expected_seq
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
+from tidegate.domain.hosts.states import HostState, OnFailure, ProbeMode, ProbeStatus
+from tidegate.domain.rollouts.rows import (
+    ROLLOUTS,
+    Quarantined,
+    Rollout,
+    RolloutTally,
+    quarantine_key,
+    rollout_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import TidegateError
+from tidegate.kernel import codec
+from tidegate.kernel.model import ALL, Commit, Event, Key, Record
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Schema, Store
+from tidegate.simulate.plant import Bodies, Plant
+
+T0 = datetime(2026, 5, 1, 6, tzinfo=UTC)
+PACKAGE = "default/web"
+OLD = "sha256:old"  # what every host ran before
+SOAK = 60
+RETENTION = 3_600
+ROWS_MAX = 1_000
+HTTP = ProbeDeclared("http", "http", ProbeMode.ENFORCE)
+
+Row = TypeVar("Row")
+
+
+class Squadron:
+    """One server, its clock, and everybody who talks to it."""
+
+    def __init__(self, store: Store, blobs: Bodies | None = None, name: str = "s0") -> None:
+        self.store = store
+        self.name = name
+        self.clock = ManualClock(T0)
+        self.commits: list[Commit] = []
+        self.blobs = cast(Blobs, blobs or Bodies())
+        self.plant = Plant(
+            store, FOLDS, self.clock, self.blobs, self.commits.append, lambda hosts: None
+        )
+        self.asked = 0
+
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(timedelta(seconds=seconds))
+
+    # ── rows and log ──
+
+    def record_of(self, key: Key) -> Record:
+        (record,) = self.store.get(key)
+        assert record is not None, key
+        return record
+
+    def row(self, key: Key, kind: type[Row]) -> Row:
+        return codec.decode(self.record_of(key).data, kind)
+
+    def rollout(self, rollout_id: str) -> Rollout:
+        return self.row(rollout_key(rollout_id), Rollout)
+
+    def state(self, rollout_id: str) -> RolloutState:
+        return self.rollout(rollout_id).state
+
+    def tally(self, rollout_id: str) -> RolloutTally:
+        return self.row(tally_key(rollout_id), RolloutTally)
+
+    def channel(self, channel: str) -> Channel:
+        return self.row(channel_key(channel), Channel)
+
+    def host(self, rollout_id: str, host_id: str) -> HostRecord:
+        return self.row(record_key(rollout_id, host_id), HostRecord)
+
+    def hosts(self, rollout_id: str) -> Iterator[HostRecord]:
+        prefix = f"{rollout_id}/"
+        for record in self.store.range(HOST_RECORDS.name, prefix=prefix, limit=ROWS_MAX):
+            yield codec.decode(record.data, HostRecord)
+
+    def quarantine(self, rollout_id: str) -> Quarantined | None:
+        tally = self.tally(rollout_id)
+        (found,) = self.store.get(quarantine_key(tally.channel, tally.target_closure))
+        return None if found is None else codec.decode(found.data, Quarantined)
+
+    def log(self, after: int = 0) -> tuple[Event, ...]:
+        return self.store.read(ALL, after=after).events
+
+    def types(self, after: int = 0) -> list[str]:
+        return [event.type for event in self.log(after)]
+
+    @property
+    def head(self) -> int:
+        return self.log()[-1].position
+
+    def sound(self) -> None:
+        """What the seed says of Terminal and Reverted, of every rollout that there is (RO-3)."""
+        for record in self.store.range(ROLLOUTS.name, limit=ROWS_MAX):
+            rollout = codec.decode(record.data, Rollout)
+            counted = [host for host in self.hosts(rollout.rollout_id) if host.left is None]
+            states = [host.state for host in counted if not host.late]
+            if rollout.state is RolloutState.TERMINAL:
+                assert {*states} <= {HostState.CONVERGED}, rollout
+                assert len(states) == sum(
+                    wave.hosts - wave.left for wave in self.tally(rollout.rollout_id).waves
+                )
+            if rollout.state is RolloutState.REVERTED:
+                assert HostState.REVERTED in states
+                assert not {*states} & {HostState.ACTIVATING, HostState.SOAKING}
+
+    # ── operators ──
+
+    def execute(self, item: Slice, command: Struct) -> Outcome:
+        return self.plant.control.execute(item, command)
+
+    def enroll(self, *host_ids: str, **labels: str) -> None:
+        for host_id in host_ids:
+            command = EnrollHost(
+                host_id=host_id, public_key="ab" * 32, labels=labels, operator="user_1"
+            )
+            self.execute(enroll_host, command)
+
+    def create(self, channel: str, *waves: WaveSpec, **policy: Any) -> None:
+        (fleet,) = self.store.get(fleet_key())
+        command = CreateChannel(
+            channel=channel,
+            package=PACKAGE,
+            selector=f"channel={channel}",
+            operator="user_1",
+            policy=ChannelPolicy(waves=waves, **policy),
+            fleet_version=0 if fleet is None else fleet.version,
+        )
+        self.execute(create_channel, command)
+
+    def bound(self, selector: str, most: int) -> None:
+        command = SetBudget(
+            budget_id="few", selector=selector, operator="user_1", max_in_flight=most
+        )
+        self.execute(set_budget, command)
+
+    def offer(self, *release_ids: str) -> None:
+        for release_id in release_ids:
+            self.execute(offer_release, OfferRelease(release_id, digest_of(release_id)))
+
+    def promote(self, channel: str, release_id: str, **said: Any) -> str:
+        self.asked += 1
+        asked = Promote(
+            channel=channel,
+            release_id=release_id,
+            command_id=f"{channel}-{self.name}-{self.asked}",
+            by="user_1",
+            **said,
+        )
+        promoted = codec.decode(self.plant.promotions.promote(asked).answer, Promoted)
+        assert promoted.rollout_id is not None
+        return promoted.rollout_id
+
+    def clearance(self, rollout_id: str, mode: Clearance, *hosts: str, **said: Any) -> ClearRollout:
+        members: dict[str, Any] = {
+            "operator": "user_1",
+            "reason": "looked at it",
+            "closure_hash": self.tally(rollout_id).target_closure,
+        }
+        return ClearRollout(rollout_id=rollout_id, mode=mode, host_ids=hosts, **(members | said))
+
+    def clear(self, rollout_id: str, mode: Clearance, *hosts: str) -> None:
+        self.execute(clear_rollout, self.clearance(rollout_id, mode, *hosts))
+
+    def dispatch(self, *, thorough: bool = False) -> Pass:
+        return self.plant.dispatcher.run_pass(thorough=thorough)
+
+    # ── agents ──
+
+    def event(self, kind: type[Struct], rollout_id: str, host_id: str, **said: Any) -> Any:
+        """The next report of a host."""
+        members: dict[str, Any] = {"at": self.clock()}
+        if "seq" not in said:
+            members["seq"] = expected_seq(self.host(rollout_id, host_id))
+        return kind(rollout_id=rollout_id, host_id=host_id, **(members | said))
+
+    def say(self, kind: type[Struct], rollout_id: str, host_id: str, **said: Any) -> Outcome:
+        (answer,) = self.plant.report(self.event(kind, rollout_id, host_id, **said))
+        if isinstance(answer, TidegateError):
+            raise answer
+        assert isinstance(answer, Outcome)
+        return answer
+
+    def ack(self, *host_ids: str) -> None:
+        """Each host polls, and takes the order that it is handed."""
+        for host_id in host_ids:
+            order = self.plant.deliveries.poll(host_id)
+            assert order is not None, host_id
+            self.say(
+                DispatchAck,
+                order.rollout_id,
+                host_id,
+                target_closure=order.target_closure,
+                current_closure_at_dispatch=OLD,
+            )
+            self.plant.deliveries.clear(host_id, order.rollout_id, order.attempt)
+
+    def activate(self, rollout_id: str, *host_ids: str) -> None:
+        """The target runs; the one probe is declared."""
+        for host_id in host_ids:
+            target = self.host(rollout_id, host_id).target_closure
+            self.say(ActivationCompleted, rollout_id, host_id, observed_current_closure=target)
+            self.say(ProbeTopologyDeclared, rollout_id, host_id, probes=(HTTP,))
+
+    def probe(self, rollout_id: str, host_id: str, status: ProbeStatus) -> Outcome:
+        said = {"probe_name": "http", "mode": ProbeMode.ENFORCE, "status": status}
+        return self.say(ProbeResult, rollout_id, host_id, **said)
+
+    def converge(self, rollout_id: str, *host_ids: str) -> None:
+        for host_id in host_ids:
+            target = self.host(rollout_id, host_id).target_closure
+            self.say(Converged, rollout_id, host_id, current_closure=target)
+
+    def reach(self, rollout_id: str, *host_ids: str) -> None:
+        """From the order to Converged."""
+        self.ack(*host_ids)
+        self.activate(rollout_id, *host_ids)
+        for host_id in host_ids:
+            self.probe(rollout_id, host_id, ProbeStatus.PASS)
+        self.wait(SOAK)
+        self.converge(rollout_id, *host_ids)
+
+    def fail(self, rollout_id: str, host_id: str) -> None:
+        self.ack(host_id)
+        self.say(ActivationFailed, rollout_id, host_id, exit_code=1)
+
+    def revert(self, rollout_id: str, host_id: str) -> None:
+        self.say(RollbackComplete, rollout_id, host_id, reverted_to_closure=OLD)
+
+
+# ── a journey ─────────────────────────────────────────────────────────────────────────────────────
+
+FIRST, SECOND, AGAIN = "edge@web.1", "edge@web.2", "edge@web.1~2"
+CORE, CORE_NEXT, LONE = "core@web.1", "core@web.2", "lone@web.1"
+CANARY = WaveSpec(name="canary", count=1, soak_seconds=SOAK)
+REST = WaveSpec(name="rest", soak_seconds=SOAK)
+
+
+def muster(squadron: Squadron) -> None:
+    """Channels of one package: one goes in waves and rolls back, one halts and goes behind it,
+    one has no hosts.
+    """
+    squadron.create("edge", CANARY, REST, retention_seconds=RETENTION)
+    squadron.create("core", on_failure=OnFailure.HALT, retention_seconds=RETENTION, edges=("edge",))
+    squadron.create("lone", retention_seconds=RETENTION)
+    squadron.enroll("e1", "e2", "e3", channel="edge")
+    squadron.enroll("c1", channel="core")
+    squadron.offer("web.1", "web.2", "web.3")
+
+
+def sail(squadron: Squadron) -> Squadron:
+    """All that rollouts do, once; at the end some are over and some are under way."""
+    muster(squadron)
+    _through(squadron)
+    _halted(squadron)
+    _back(squadron)
+    _pruned(squadron)
+    _under_way(squadron)
+    squadron.sound()
+    return squadron
+
+
+def _through(squadron: Squadron) -> None:
+    """A release reaches every host of a channel, wave by wave; the channel behind it waits."""
+    assert squadron.promote("edge", "web.1") == FIRST
+    assert squadron.promote("core", "web.1", display_name="spring") == CORE
+    assert squadron.dispatch().ordered == 1
+    squadron.ack("e1")
+    squadron.activate(FIRST, "e1")
+    squadron.probe(FIRST, "e1", ProbeStatus.FAIL)
+    squadron.probe(FIRST, "e1", ProbeStatus.PASS)
+    squadron.wait(SOAK)
+    assert squadron.dispatch().ordered == 0
+    squadron.converge(FIRST, "e1")
+    squadron.sound()
+    assert squadron.dispatch().ordered == 2
+    squadron.reach(FIRST, "e2", "e3")
+    squadron.sound()
+
+
+def _halted(squadron: Squadron) -> None:
+    """Where the policy is to halt, a failure is the end; the host is waived."""
+    assert squadron.dispatch().ordered == 1, "Terminal lets the channel behind it go"
+    squadron.fail(CORE, "c1")
+    assert squadron.state(CORE) is RolloutState.FAILED
+    squadron.clear(CORE, Clearance.WAIVE, "c1")
+    assert squadron.promote("lone", "web.1") == LONE
+    squadron.wait(1)
+
+
+def _back(squadron: Squadron) -> None:
+    """The next release fails on its canary, is tried again, fails again, and is given up."""
+    assert squadron.promote("edge", "web.2") == SECOND
+    for mode in (Clearance.RESUME, Clearance.ABANDON):
+        assert squadron.dispatch().ordered == 1
+        squadron.fail(SECOND, "e1")
+        squadron.sound()
+        squadron.revert(SECOND, "e1")
+        squadron.sound()
+        assert squadron.dispatch(thorough=True).ordered == 0
+        squadron.wait(1)
+        squadron.clear(SECOND, mode)
+        if mode is Clearance.RESUME:
+            assert squadron.promote("core", "web.2") == CORE_NEXT
+    assert squadron.dispatch().ordered == 1, "and so does Superseded"
+
+
+def _pruned(squadron: Squadron) -> None:
+    """Each rollout is kept for its own time."""
+    due = squadron.tally(LONE).due_at
+    assert due is not None
+    squadron.clock.now = due
+    assert squadron.plant.due.tick().retentions == 1
+    squadron.sound()
+    squadron.wait(RETENTION)
+    assert squadron.plant.due.tick().retentions == 3
+
+
+def _under_way(squadron: Squadron) -> None:
+    """The channel goes back to its first release; a probe fails there, elsewhere an order waits."""
+    assert squadron.promote("edge", "web.1") == AGAIN
+    assert squadron.dispatch().ordered == 1
+    squadron.ack("e1")
+    squadron.activate(AGAIN, "e1")
+    squadron.probe(AGAIN, "e1", ProbeStatus.FAIL)
+
+
+def rows(store: Store, *names: str) -> dict[Key, Record]:
+    """Every row, or those of some collections, as they are stored."""
+    return {
+        record.key: record
+        for name in names or tuple(SCHEMA.collections)
+        for record in store.range(name, limit=ROWS_MAX)
+    }
+
+
+# ── where it sails ────────────────────────────────────────────────────────────────────────────────
+
+
+class Berth:
+    """A fresh place for a fleet's log, handles on it, and what lies below our code."""
+
+    def __init__(self, address: Address | None) -> None:
+        self.address = address
+        self._memory = MemoryStore(SCHEMA) if address is None else None
+        self._handles = ExitStack()
+
+    def open(self, schema: Schema = SCHEMA) -> Store:
+        """Another handle; of memory there is one."""
+        if self.address is None:
+            assert self._memory is not None
+            return self._memory
+        return self._handles.enter_context(closing(self.address.open(schema)))
+
+    def sql(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """What the database itself says, past our engine. SQL engines only."""
+        assert self.address is not None
+        if self.address.engine == "sqlite":
+            with closing(apsw.Connection(self.address.where)) as raw:
+                return list(raw.execute(statement, bindings))
+        with psycopg.connect(self.address.where, autocommit=True) as connection:
+            connection.execute(f"SET search_path TO {self.address.namespace}".encode())
+            cursor = connection.execute(statement.replace("?", "%s").encode(), bindings)
+            return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        self._handles.close()

@@ -1,0 +1,309 @@
+"""What a fleet does not take, on every engine: a typed refusal with the state, and no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.contract.conftest import address_of
+from tests.contract.fleet import OLD, SOAK, Berth, Squadron, muster, rows
+from tests.domain.registry import digest_of
+from tidegate.control.runtime import Outcome
+from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.slices import EditChannel, edit_channel
+from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy
+from tidegate.domain.fleet.rows import fleet_key
+from tidegate.domain.hosts.facts import (
+    ActivationFailed,
+    Converged,
+    DispatchAck,
+    Failed,
+    ProbeResult,
+    RollbackComplete,
+)
+from tidegate.domain.hosts.refusals import (
+    ClockSkew,
+    EarlyConvergence,
+    HostNotInRollout,
+    RolloutUnknown,
+    SequenceGap,
+    UndeclaredProbe,
+    UnsustainedFailure,
+    WaveNotReached,
+    WrongClosure,
+)
+from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, ProbeStatus
+from tidegate.domain.planner import MalformedPlan, frozen
+from tidegate.domain.rollouts.facts import RolloutTerminal
+from tidegate.domain.rollouts.reports import (
+    ReportEvent,
+    ReserveDispatch,
+    report_event,
+    reserve_dispatch,
+)
+from tidegate.errors import IllegalTransition, InvalidInput, LimitExceeded, TidegateError
+from tidegate.kernel.slices import Slice
+
+ROLLOUT = "edge@web.1"
+TARGET = digest_of("web.1")
+
+Case = tuple[str, type[TidegateError], dict[str, Any], Callable[[], Any]]
+
+
+@pytest.fixture(scope="module")
+def squadron(
+    request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Squadron]:
+    """The first wave's host soaks; its probe is declared, and has not said anything."""
+    with closing(Berth(address_of(request, engine, tmp_path_factory.mktemp("input")))) as berth:
+        squadron = Squadron(berth.open())
+        muster(squadron)
+        squadron.promote("edge", "web.1")
+        squadron.dispatch()
+        squadron.ack("e1")
+        squadron.activate(ROLLOUT, "e1")
+        squadron.wait(SOAK)
+        yield squadron
+
+
+def reports(squadron: Squadron) -> list[Case]:
+    """(what it is, how it is refused, what the refusal tells, what is sent)"""
+    say = partial(partial, squadron.say)
+    at = squadron.clock()
+    state = {"state": "Soaking"}
+    converged: dict[str, Any] = {"current_closure": TARGET}
+    result: dict[str, Any] = {"probe_name": "http", "mode": ProbeMode.ENFORCE}
+    status = {"status": ProbeStatus.PASS}
+    failing = {"failing_probes": ("http",), "policy_applied": OnFailure.ROLLBACK}
+    return [
+        (
+            "an unknown rollout",
+            RolloutUnknown,
+            {"rollout_id": "edge@web.9"},
+            say(Converged, "edge@web.9", "e1", seq=1, **converged),
+        ),
+        (
+            "an unknown host",
+            HostNotInRollout,
+            {"host_id": "e9"},
+            say(Converged, ROLLOUT, "e9", seq=1, **converged),
+        ),
+        (
+            "a host that has no order yet",
+            HostNotInRollout,
+            {"host_id": "e2"},
+            say(Converged, ROLLOUT, "e2", seq=1, **converged),
+        ),
+        (
+            "a wrong digest",
+            WrongClosure,
+            {**state, "found": "sha256:other", "expected": TARGET},
+            say(Converged, ROLLOUT, "e1", current_closure="sha256:other"),
+        ),
+        (
+            "convergence without a pass of its probe",
+            EarlyConvergence,
+            {**state, "missing": ("no pass of probe http",)},
+            say(Converged, ROLLOUT, "e1", **converged),
+        ),
+        (
+            "convergence before the soak is over",
+            EarlyConvergence,
+            state,
+            say(Converged, ROLLOUT, "e1", at=at - timedelta(seconds=1), **converged),
+        ),
+        (
+            "a number too far",
+            SequenceGap,
+            {**state, "found": 9, "expected": 4},
+            say(Converged, ROLLOUT, "e1", seq=9, **converged),
+        ),
+        (
+            "a number below 1",
+            InvalidInput,
+            {"field": "seq"},
+            say(Converged, ROLLOUT, "e1", seq=0, **converged),
+        ),
+        (
+            "a time from the future",
+            ClockSkew,
+            state,
+            say(Converged, ROLLOUT, "e1", at=at + timedelta(seconds=61), **converged),
+        ),
+        (
+            "an acknowledgement after the switch",
+            IllegalTransition,
+            {**state, "event": "DispatchAck"},
+            say(DispatchAck, ROLLOUT, "e1", target_closure=TARGET, current_closure_at_dispatch=OLD),
+        ),
+        (
+            "a rollback of what did not fail",
+            IllegalTransition,
+            {**state, "event": "RollbackComplete"},
+            say(RollbackComplete, ROLLOUT, "e1", reverted_to_closure=OLD),
+        ),
+        (
+            "a probe that nobody declared",
+            UndeclaredProbe,
+            {**state, "probe_name": "tcp"},
+            say(ProbeResult, ROLLOUT, "e1", **(result | status | {"probe_name": "tcp"})),
+        ),
+        (
+            "a failure that did not last",
+            UnsustainedFailure,
+            state,
+            say(Failed, ROLLOUT, "e1", sustained_duration_secs=0, **failing),
+        ),
+        (
+            "more words than a record holds",
+            LimitExceeded,
+            {},
+            say(ProbeResult, ROLLOUT, "e1", failure_reason="x" * 513, **(result | status)),
+        ),
+        (
+            "a word about somebody else",
+            InvalidInput,
+            {"field": "host_id"},
+            partial(_in_the_name_of, squadron, "e2"),
+        ),
+        (
+            "an order before its wave",
+            WaveNotReached,
+            {"state": "Active"},
+            partial(_order, squadron, "e2", target_closure=TARGET, wave=1),
+        ),
+        (
+            "an order for another closure",
+            WrongClosure,
+            {"expected": TARGET},
+            partial(_order, squadron, "e2", target_closure="sha256:other", wave=0),
+        ),
+    ]
+
+
+def _in_the_name_of(squadron: Squadron, host_id: str) -> None:
+    event = squadron.event(Converged, ROLLOUT, "e1", current_closure=TARGET)
+    command = ReportEvent(rollout_id=ROLLOUT, host_id=host_id, event=event)
+    squadron.plant.lanes.record(ROLLOUT, report_event, command).result()
+
+
+def _order(squadron: Squadron, host_id: str, **said: Any) -> None:
+    command = ReserveDispatch(rollout_id=ROLLOUT, host_id=host_id, policy=HostPolicy(), **said)
+    squadron.plant.lanes.record(ROLLOUT, reserve_dispatch, command).result()
+
+
+def _end_early(squadron: Squadron) -> None:
+    """Somebody forges the end of the rollout: the reducer itself refuses it."""
+    forged = Slice(
+        name="forge-terminal",
+        command=RolloutTerminal,
+        writes=(RolloutTerminal,),
+        rows=lambda command: (),
+        decide=lambda rows, command, now: (command,),
+    )
+    squadron.execute(forged, RolloutTerminal(rollout_id=ROLLOUT, at=squadron.clock()))
+
+
+def _edit(squadron: Squadron, **policy: Any) -> None:
+    (fleet,) = squadron.store.get(fleet_key())
+    assert fleet is not None
+    command = EditChannel(
+        channel="edge",
+        selector="channel=edge",
+        policy=ChannelPolicy(**policy),
+        operator="user_1",
+        fleet_version=fleet.version,
+    )
+    squadron.execute(edit_channel, command)
+
+
+def plans(squadron: Squadron) -> list[Case]:
+    edit = partial(partial, _edit, squadron)
+    wave = WaveSpec
+    return [
+        (
+            "percent over 100",
+            MalformedPolicy,
+            {"found": 101},
+            edit(waves=(wave(name="half", percent=101),)),
+        ),
+        ("percent of 0", MalformedPolicy, {"found": 0}, edit(waves=(wave(percent=0),))),
+        (
+            "percent and count",
+            MalformedPolicy,
+            {"wave": "both"},
+            edit(waves=(wave(name="both", percent=1, count=1),)),
+        ),
+        (
+            "two waves of one name",
+            MalformedPolicy,
+            {"wave": "a"},
+            edit(waves=(wave(name="a"), wave(name="a"))),
+        ),
+        ("a selector of no sense", InvalidSelector, {}, edit(waves=(wave(selector="a=="),))),
+        ("an edge to nowhere", MalformedPolicy, {"edge": "none"}, edit(edges=("none",))),
+        ("an edge to itself", MalformedPolicy, {"channel": "edge"}, edit(edges=("edge",))),
+        ("a ring of channels", MalformedPolicy, {}, edit(edges=("core",))),
+        (
+            "a ring of hosts",
+            MalformedPolicy,
+            {},
+            edit(host_edges=(HostEdge("e1", "e2"), HostEdge("e2", "e1"))),
+        ),
+        (
+            "an end that is none",
+            IllegalTransition,
+            {"state": "Active", "event": "RolloutTerminal"},
+            partial(_end_early, squadron),
+        ),
+    ]
+
+
+@pytest.mark.req("RO-3", "RO-12", "RO-11")
+def test_refuses_bad_input_with_the_state_and_leaves_no_trace(squadron: Squadron) -> None:
+    before = rows(squadron.store), squadron.types()
+
+    for what, error, facts, send in (*reports(squadron), *plans(squadron)):
+        with pytest.raises(error) as refusal:
+            send()
+        assert type(refusal.value) is error, what
+        assert facts.items() <= refusal.value.facts.items(), (what, refusal.value.facts)
+
+    # A number that is known is no refusal: the agent only missed the answer.
+    known = squadron.event(ActivationFailed, ROLLOUT, "e1", exit_code=1, seq=2)
+    (answer,) = squadron.plant.report(known)
+    assert isinstance(answer, Outcome)
+    assert (answer.facts, answer.receipt) == ((), None)
+    assert (rows(squadron.store), squadron.types()) == before
+
+    # Refused reports took no number and spoil no neighbour: the host goes on from where it was.
+    good = squadron.event(
+        ProbeResult,
+        ROLLOUT,
+        "e1",
+        probe_name="http",
+        mode=ProbeMode.ENFORCE,
+        status=ProbeStatus.PASS,
+    )
+    bad = squadron.event(Converged, ROLLOUT, "e1", current_closure="sha256:other", seq=good.seq + 1)
+    last = squadron.event(Converged, ROLLOUT, "e1", current_closure=TARGET, seq=good.seq + 1)
+    answers = squadron.plant.report(good, bad, last)
+    assert [type(answer).__name__ for answer in answers] == ["Outcome", "WrongClosure", "Outcome"]
+    assert squadron.host(ROLLOUT, "e1").state == "Converged"
+
+
+@pytest.mark.req("RO-12")
+def test_opens_nothing_by_a_plan_that_has_a_host_twice(squadron: Squadron) -> None:
+    plan = squadron.plant.promotions.plan("edge").plan
+    twice = replace(plan.waves[1], hosts=("e1", *plan.waves[1].hosts))
+    body, digest = frozen(replace(plan, waves=(plan.waves[0], twice)))
+    assert squadron.blobs.put(body) == digest
+
+    with pytest.raises(MalformedPlan, match="e1"):
+        squadron.plant.sights.chart(digest)

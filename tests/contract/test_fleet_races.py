@@ -1,0 +1,455 @@
+"""Many at once in one rollout, on every engine: reports, dispatchers, promotions, and deaths."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from random import Random
+from threading import Barrier, Lock
+from types import FrameType
+from typing import Any, cast
+
+import pytest
+
+from tests.contract.address import Address
+from tests.contract.dynamodb_meddler import Meddler, Send, refuse, throttle
+from tests.contract.fleet import OLD, T0, Berth, Squadron
+from tests.domain.registry import digest_of
+from tests.domain.voyage import Voyage
+from tidegate.control.dispatch import Dispatcher
+from tidegate.control.lanes import Lanes
+from tidegate.control.sights import Sights
+from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.gates import FleetState
+from tidegate.domain.hosts.facts import (
+    ActivationCompleted,
+    AgentEvent,
+    Converged,
+    DispatchAck,
+    DispatchReserved,
+    HostStateChanged,
+    ProbeTopologyDeclared,
+)
+from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.rollouts.reports import (
+    ReportEvent,
+    ReserveDispatch,
+    report_event,
+    reserve_dispatch,
+)
+from tidegate.domain.rollouts.slices import (
+    PauseRollout,
+    ResumeRollout,
+    pause_rollout,
+    resume_rollout,
+)
+from tidegate.domain.rollouts.states import RolloutState
+from tidegate.engines.dynamodb import DynamoStore
+from tidegate.engines.dynamodb.client import BotoTransport
+from tidegate.engines.dynamodb.transport import Action
+from tidegate.engines.group import Grouped
+from tidegate.errors import Conflict, TidegateError, Unavailable
+from tidegate.kernel.model import NO_META
+from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
+from tidegate.simulate.plant import Bodies
+
+ROLLOUT = "edge@web.1"
+TARGET = digest_of("web.1")
+WRITERS = 32  # in two processes
+HOSTS = 200
+LIFE = 4  # reports from the order to the end
+RACERS = 4
+SENT_MAX = 2 * HOSTS * LIFE  # transactions for all of them, with every repetition
+SENDS_MAX = 5  # of one report
+
+
+@pytest.fixture
+def berth(address: Address | None) -> Iterator[Berth]:
+    with closing(Berth(address)) as berth:
+        yield berth
+
+
+# ── many hosts, one rollout ───────────────────────────────────────────────────────────────────────
+
+
+def launch(squadron: Squadron, count: int) -> list[str]:
+    """A rollout of so many hosts, all of them ordered. Nothing soaks."""
+    hosts = [f"h{number:03}" for number in range(count)]
+    assert Voyage("edge", store=squadron.store).promote("web.1", count, channel="edge") == ROLLOUT
+    orders = [
+        ReserveDispatch(
+            rollout_id=ROLLOUT, host_id=host, target_closure=TARGET, wave=0, policy=HostPolicy()
+        )
+        for host in hosts
+    ]
+    pack = [(reserve_dispatch, order, NO_META) for order in orders]
+    for future in squadron.plant.lanes.record_all(ROLLOUT, pack):
+        future.result()
+    return hosts
+
+
+def life(host_id: str) -> list[AgentEvent]:
+    """All that a host says of itself, in its order."""
+    named: dict[str, Any] = {"rollout_id": ROLLOUT, "host_id": host_id, "at": T0}
+    return [
+        DispatchAck(**named, seq=1, target_closure=TARGET, current_closure_at_dispatch=OLD),
+        ActivationCompleted(**named, seq=2, observed_current_closure=TARGET),
+        ProbeTopologyDeclared(**named, seq=3),
+        Converged(**named, seq=4, current_closure=TARGET),
+    ]
+
+
+def live(store: Store, hosts: Sequence[str]) -> list[str]:
+    """Every host says its life, each in a thread, through one server's lanes: what it was told."""
+    with (
+        closing(Grouped(store)) as writer,
+        closing(Lanes(store, FOLDS, writer.submit, clock=lambda: T0)) as lanes,
+    ):
+
+        def send(event: AgentEvent) -> str:
+            command = ReportEvent(rollout_id=ROLLOUT, host_id=event.host_id, event=event)
+            told = "nothing"
+            for _ in range(SENDS_MAX):
+                try:
+                    lanes.record(ROLLOUT, report_event, command).result()
+                except Unavailable as error:  # its agent sends it again
+                    told = error.code
+                except TidegateError as error:
+                    return error.code
+                else:
+                    return "taken"
+            return told
+
+        def say(host_id: str) -> list[str]:
+            return [send(event) for event in life(host_id)]
+
+        with ThreadPoolExecutor(len(hosts)) as threads:
+            return [word for told in threads.map(say, hosts) for word in told]
+
+
+def live_in_a_process(address: Address, hosts: Sequence[str]) -> list[str]:
+    with closing(address.open(SCHEMA)) as store:
+        return live(store, hosts)
+
+
+def demand_all_through(squadron: Squadron, hosts: Sequence[str]) -> None:
+    """Every report is in the log once, nothing else is, and the rollout ended once."""
+    events = squadron.log()
+    said = Counter(
+        (value.host_id, value.seq)
+        for event in events
+        if event.kind == "agent_event"
+        for value in [cast(Any, SCHEMA.vocabulary.value(event))]
+    )
+    assert said == Counter({(host, seq): 1 for host in hosts for seq in range(1, LIFE + 1)})
+    assert squadron.types().count("RolloutTerminal") == 1
+    assert squadron.state(ROLLOUT) is RolloutState.TERMINAL
+    assert {host.state for host in squadron.hosts(ROLLOUT)} == {HostState.CONVERGED}
+    assert differences(squadron.store, FOLDS) == []
+
+
+@pytest.mark.req("RO-11", "RO-3")
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_takes_every_report_of_32_writers_in_two_processes(
+    engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
+) -> None:
+    squadron = Squadron(berth.open())
+    hosts = launch(squadron, WRITERS)
+
+    halves = [processes.submit(live_in_a_process, address, hosts[n::2]) for n in range(2)]
+    told = [word for half in halves for word in half.result()]
+
+    assert Counter(told) == Counter(taken=WRITERS * LIFE)
+    demand_all_through(squadron, hosts)
+
+
+class Squall(Meddler):
+    """A table that is in contention: one transaction in five meets somebody, or is throttled."""
+
+    def __init__(self, inner: BotoTransport, seed: int) -> None:
+        super().__init__(inner)
+        self.injected: Counter[str] = Counter()
+        self.blowing = False
+        self._chance = Random(seed)
+        self._chance_lock = Lock()
+
+    def transact(self, actions: Sequence[Action], token: str) -> None:
+        with self._chance_lock:
+            toss = self._chance.random() if self.blowing else 1.0
+        if toss < 0.1:
+            self.injected["conflict"] += 1
+            refuse("TransactionConflict", 0, len(actions))(lambda: None)
+        self._through("transact", lambda: self.inner.transact(actions, token))
+
+    def _through(self, call: str, send: Send) -> Any:
+        with self._chance_lock:
+            toss = self._chance.random() if self.blowing else 1.0
+        if toss < 0.1:
+            self.injected["throttled"] += 1
+            throttle(send)
+        self.calls[call] += 1
+        return send()
+
+
+@pytest.mark.req("RO-11", "RO-3")
+@pytest.mark.parametrize("engine", ["dynamodb"])
+def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
+    engine: str, berth: Berth, address: Address
+) -> None:
+    squadron = Squadron(berth.open())
+    hosts = launch(squadron, HOSTS)
+    table, _, options = address.where.removeprefix("dynamodb://").partition("?")
+    endpoint = options.partition("endpoint=")[2]
+    squalls = [
+        Squall(BotoTransport(table, region="local", endpoint=endpoint), seed)
+        for seed in range(RACERS)
+    ]
+    with ExitStack() as handles:
+        stores = [
+            handles.enter_context(closing(DynamoStore(table, SCHEMA, transport=squall)))
+            for squall in squalls
+        ]
+        for squall in squalls:
+            squall.blowing = True
+        with ThreadPoolExecutor(RACERS) as servers:
+            parts = servers.map(live, stores, [hosts[n::RACERS] for n in range(RACERS)])
+            told = [word for part in parts for word in part]
+
+    assert Counter(told) == Counter(taken=HOSTS * LIFE)
+    injected = sum((squall.injected for squall in squalls), Counter[str]())
+    assert min(injected["conflict"], injected["throttled"]) > 0
+    assert sum(squall.calls["transact"] for squall in squalls) + injected.total() < SENT_MAX
+    demand_all_through(squadron, hosts)
+
+
+# ── several servers ───────────────────────────────────────────────────────────────────────────────
+
+
+def at_once(*runs: Callable[[], Any]) -> list[Any]:
+    """What each of them came to; they start together."""
+    start = Barrier(len(runs))
+
+    def run(work: Callable[[], Any]) -> Any:
+        start.wait()
+        return work()
+
+    with ThreadPoolExecutor(len(runs)) as threads:
+        return list(threads.map(run, runs))
+
+
+class Stalled(Sights):
+    """A dispatcher's eyes: between its look at the fleet and its orders something else happens."""
+
+    def __init__(self, squadron: Squadron, meanwhile: Callable[[], object]) -> None:
+        super().__init__(squadron.store, squadron.blobs)
+        self._meanwhile = meanwhile
+
+    def state(self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False) -> FleetState:
+        seen = super().state(rollout_ids, now, late=late)
+        self._meanwhile()
+        return seen
+
+
+def pause(squadron: Squadron, rollout_id: str, *, resume: bool = False) -> None:
+    said: dict[str, Any] = {"rollout_id": rollout_id, "operator": "user_1", "reason": "lunch"}
+    if resume:
+        squadron.execute(resume_rollout, ResumeRollout(**said))
+    else:
+        squadron.execute(pause_rollout, PauseRollout(**said))
+
+
+def demand_budget(squadron: Squadron, most: int) -> None:
+    """At no position of the log more slots were taken than the budget has."""
+    taken = 0
+    for event in squadron.log():
+        match SCHEMA.vocabulary.value(event):
+            case DispatchReserved(budgets=budgets):
+                taken += len(budgets)
+            case HostStateChanged(budgets=budgets):
+                taken -= len(budgets)
+        assert 0 <= taken <= most, event.position
+
+
+@pytest.mark.req("RO-12")
+def test_never_exceeds_a_budget_with_two_dispatchers_at_once(berth: Berth) -> None:
+    """Of two rollouts each dispatcher saw the one that the other did not; then both see both."""
+    blobs = Bodies()
+    one, other = Squadron(berth.open(), blobs), Squadron(berth.open(), blobs)
+    for channel in ("edge", "core"):
+        one.create(channel)
+        one.enroll(*(f"{channel}{number}" for number in range(3)), channel=channel)
+    one.bound("*", 2)
+    one.offer("web.1")
+    edge, core = one.promote("edge", "web.1"), one.promote("core", "web.1")
+    pause(one, edge)
+
+    def meanwhile() -> None:
+        pause(one, edge, resume=True)
+        pause(one, core)
+        assert one.dispatch().ordered == 2
+        pause(one, core, resume=True)
+
+    plant = other.plant
+    stalled = Dispatcher(plant.lanes, Stalled(other, meanwhile), plant.clock).run_pass()
+    assert (stalled.ordered, stalled.lost) == (0, 2)
+
+    for _ in range(6):
+        under_way = [host for id in (edge, core) for host in one.hosts(id) if host.busy]
+        assert len(under_way) <= 2
+        for host in under_way:
+            one.plant.restart()
+            one.reach(host.rollout_id, host.host_id)
+        at_once(one.dispatch, other.dispatch, one.dispatch, other.dispatch)
+    demand_budget(one, 2)
+    assert {one.state(edge), one.state(core)} == {RolloutState.TERMINAL}
+    assert differences(one.store, FOLDS) == []
+
+
+@pytest.mark.req("RO-4")
+def test_lets_one_of_racing_promotions_win(berth: Berth) -> None:
+    blobs = Bodies()
+    squadrons = [Squadron(berth.open(), blobs, f"s{number}") for number in range(RACERS)]
+    first = squadrons[0]
+    first.create("edge")
+    first.enroll("h1", channel="edge")
+    releases = [f"web.{number}" for number in range(1, RACERS + 2)]
+    first.offer(*releases)
+    first.promote("edge", "web.1")
+    before = first.types()
+
+    def promote(squadron: Squadron, release_id: str) -> str:
+        try:
+            return squadron.promote("edge", release_id, expected_version=0)
+        except Conflict as error:
+            return error.code
+
+    found = at_once(
+        *(partial(promote, *pair) for pair in zip(squadrons, releases[1:], strict=True))
+    )
+
+    (won,) = [answer for answer in found if "@" in answer]
+    assert Counter(found) == Counter({won: 1, "version_conflict": RACERS - 1})
+    assert first.types()[len(before) :] == [
+        *("ReleaseTransitioned", "SuccessorOpened", "RolloutTransitioned", "RolloutOpened")
+    ]
+    assert first.channel("edge").active_rollout_id == won
+    assert first.rollout(ROLLOUT).superseded_by == won
+    assert differences(first.store, FOLDS) == []
+
+
+# ── deaths ────────────────────────────────────────────────────────────────────────────────────────
+
+DEAD = 7
+POINTS_MAX = 400
+WAVES = 16
+CALLS = {  # of our sessions and of our transport: something leaves for the server, or is awaited
+    "postgres": {"round_trip", "_flush", "_wait"},
+    "dynamodb": {"get", "query", "increment", "put_absent", "transact"},
+}
+
+
+class Death:
+    """Ends the process right before its nth call of the database, from now on."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        if self._is_step(frame, event, arg):
+            self._left -= 1
+            if self._left == 0:
+                os._exit(DEAD)
+
+    @staticmethod
+    def _is_step(frame: FrameType, event: str, arg: Any) -> bool:
+        if event == "c_call":
+            return type(getattr(arg, "__self__", None)).__module__ == "apsw"
+        if event != "call":
+            return False
+        room = Path(frame.f_code.co_filename).parent.name
+        return frame.f_code.co_name in CALLS.get(room, ())
+
+
+def converge_next(address: Address, nth: int) -> None:
+    """The host of the wave that is due goes through; its last word meets a death."""
+    with closing(address.open(SCHEMA)) as store:
+        squadron = Squadron(store)
+        wave = squadron.tally(ROLLOUT).current_wave
+        host_id = f"w{wave}"
+        order = ReserveDispatch(
+            rollout_id=ROLLOUT,
+            host_id=host_id,
+            target_closure=TARGET,
+            wave=wave,
+            policy=HostPolicy(),
+        )
+        squadron.plant.lanes.record(ROLLOUT, reserve_dispatch, order).result()
+        *early, last = life(host_id)
+        squadron.plant.report(*early)
+        sys.setprofile(Death(nth))
+        squadron.plant.report(last)
+        sys.setprofile(None)
+
+
+def die_everywhere(address: Address) -> list[int]:
+    """One child per point, each dead a little later than the one before; the last one lives.
+
+    This process opens nothing itself, so its children share nothing but the log.
+    """
+    codes = []
+    for nth in range(1, POINTS_MAX):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                converge_next(address, nth)
+                code = 0
+            finally:
+                os._exit(code)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if codes[-1] != DEAD:
+            break
+    return codes
+
+
+@pytest.mark.req("RO-11")
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
+def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
+    engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
+) -> None:
+    squadron = Squadron(berth.open())
+    voyage = Voyage("edge", store=squadron.store)
+    assert voyage.promote("web.1", *([1] * WAVES), channel="edge") == ROLLOUT
+
+    codes = processes.submit(die_everywhere, address).result()
+
+    assert codes == [DEAD] * (len(codes) - 1) + [0]
+    through = squadron.tally(ROLLOUT).current_wave
+    assert 1 <= through < len(codes), "most died before their commit"
+    words = Counter(
+        (value.host_id, value.seq)
+        for event in squadron.log()
+        if event.kind == "agent_event"
+        for value in [cast(Any, SCHEMA.vocabulary.value(event))]
+    )
+    assert words == Counter(
+        {(f"w{wave}", seq): 1 for wave in range(through) for seq in range(1, LIFE + 1)}
+    )
+    whole = [
+        *("Converged", "HostStateChanged", "RolloutTransitioned", "WaveAdvanced"),
+        "RolloutTransitioned",
+    ]
+    events = squadron.log()
+    for number, event in enumerate(events):
+        if event.type == "Converged":
+            assert [one.type for one in events[number : number + len(whole)]] == whole
+    assert squadron.rollout(ROLLOUT).current_wave == through
+    assert differences(squadron.store, FOLDS) == []

@@ -1,0 +1,437 @@
+"""The tables of the fleet on every engine: their classes, their stamps, and what the log proves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace as altered
+
+import apsw
+import boto3
+import msgspec
+import psycopg
+import pytest
+
+from tests.contract.conftest import address_of
+from tests.contract.fleet import (
+    AGAIN,
+    CORE_NEXT,
+    FIRST,
+    ROWS_MAX,
+    Berth,
+    Squadron,
+    rows,
+    sail,
+)
+from tidegate.control.archive.segments import feed
+from tidegate.control.archive.shield import Shield
+from tidegate.domain.folds import COLLECTIONS, FACTS, FOLDS, SCHEMA, SLICES
+from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
+from tidegate.domain.rollouts.history import histories, printed
+from tidegate.domain.rollouts.rows import QUARANTINE, ROLLOUTS, TALLIES, Rollout, rollout_key
+from tidegate.domain.rollouts.states import OPEN, RolloutState
+from tidegate.domain.views import VIEWS, classes, rebuild_lost, undeclared
+from tidegate.engines.postgres.layout import OWN_TABLES
+from tidegate.engines.sqlite.layout import ENGINE_TABLES
+from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Fold
+from tidegate.kernel.model import ABSENT, Commit, Key, Put, Record
+from tidegate.kernel.policy import Collection, Nature, Writers, entry
+from tidegate.kernel.records import REPAIRS, Records
+from tidegate.kernel.replay import differences, rebuild
+from tidegate.kernel.store import Schema
+
+SQL = ("sqlite", "postgres")
+REFUSED = (apsw.Error, psycopg.Error)
+
+
+@pytest.fixture(scope="module")
+def berth(
+    request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Berth]:
+    with closing(Berth(address_of(request, engine, tmp_path_factory.mktemp("views")))) as berth:
+        yield berth
+
+
+@pytest.fixture(scope="module")
+def sailed(berth: Berth) -> Squadron:
+    """A fleet after its journey; every test leaves its rows as they were.
+
+    It sails with a program that shows no stamps; one that does opens its database at the end.
+    """
+    older = tuple(altered(collection, stamps={}) for collection in COLLECTIONS)
+    squadron = sail(Squadron(berth.open(Schema(SCHEMA.vocabulary, older))))
+    berth.open()
+    return squadron
+
+
+# ── classes ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def tables_of(berth: Berth, engine: str) -> set[str]:
+    """What lies in the database, by its own word, without what the engine keeps for itself."""
+    match engine:
+        case "sqlite":
+            found = berth.sql("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            return {name for (name,) in found} - (ENGINE_TABLES - {"event_log"})
+        case "postgres":
+            assert berth.address is not None
+            found = berth.sql(
+                "SELECT tablename FROM pg_tables WHERE schemaname = ?", berth.address.namespace
+            )
+            return {name for (name,) in found} - (OWN_TABLES - {"event_log"})
+        case "dynamodb":
+            return {"event_log"} | collections_of(berth)
+        case _:
+            return {"event_log", *SCHEMA.collections}
+
+
+def collections_of(berth: Berth) -> set[str]:
+    """The collections that have items in the table, known to us or not."""
+    assert berth.address is not None
+    table, _, options = berth.address.where.removeprefix("dynamodb://").partition("?")
+    client = boto3.client(
+        "dynamodb",
+        region_name="local",
+        endpoint_url=options.partition("endpoint=")[2],
+        aws_access_key_id="none",
+        aws_secret_access_key="none",
+    )
+    with closing(client):
+        pages = client.get_paginator("scan").paginate(TableName=table, ProjectionExpression="pk")
+        keys = {item["pk"]["S"] for page in pages for item in page["Items"]}
+    return {key.removeprefix("record#") for key in keys if key.startswith("record#")}
+
+
+@pytest.mark.req("RO-8")
+def test_declares_the_class_of_every_table(sailed: Squadron, berth: Berth, engine: str) -> None:
+    declared = classes(SCHEMA)
+    assert {name: declared.get(name) for name in VIEWS} == VIEWS
+    for name, collection in SCHEMA.collections.items():
+        folded = collection.writers is Writers.FOLDED
+        assert folded or collection.nature not in (Nature.DERIVED, Nature.CACHE), name
+        assert not folded or collection.nature is not Nature.KEPT, f"{name} declares no class"
+
+    tables = tables_of(berth, engine)
+    assert undeclared(SCHEMA, tables) == ()
+    assert {*VIEWS} - {"token_replay", "cert_revocations"} <= tables
+    assert undeclared(SCHEMA, {*tables, "notes"}) == ("notes",)
+    if engine in SQL:
+        berth.sql("CREATE TABLE notes (id INTEGER)")
+        assert undeclared(SCHEMA, tables_of(berth, engine)) == ("notes",)
+        berth.sql("DROP TABLE notes")
+    stray = Commit(sailed.clock(), writes=(Put(Key("notes", "1"), b"{}", ABSENT),))
+    (answer,) = sailed.store.commit(stray)
+    assert isinstance(answer, InvalidInput)
+
+
+# ── stamps ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RO-7")
+def test_lets_folds_alone_write_and_stamps_every_row_with_its_fact(
+    sailed: Squadron, berth: Berth, engine: str
+) -> None:
+    events = {event.position: event for event in sailed.log()}
+    records = Records(sailed.store, sailed.clock)
+    for name in ("rollouts", "quarantined_closures", "probe_failures", "host_rollout_records"):
+        fold = next(fold for fold in FOLDS.folds if fold.collection.name == name)
+        read = {struct.__name__ for struct in fold.reads}
+        found = sailed.store.range(name, limit=ROWS_MAX)
+        assert found
+        for record in found:
+            assert events[record.version].type in read
+            assert events[record.born].type in read
+            said = msgspec.json.decode(events[record.version].body)
+            assert said["rollout_id"] == msgspec.json.decode(record.data)["rollout_id"]
+        value = codec.decode(found[0].data, fold.collection.model)
+        for write in (
+            lambda: records.put(name, found[0].key.id, value),  # noqa: B023
+            lambda: records.delete(name, found[0].key.id),  # noqa: B023
+        ):
+            with pytest.raises(ImmutableRecord):
+                write()
+        (alone,) = sailed.store.commit(
+            Commit(sailed.clock(), writes=(Put(found[0].key, found[0].data, found[0].version),))
+        )
+        assert isinstance(alone, InvalidInput), "no fact, no row"
+        if engine in SQL:
+            for stamp in ("version", "born"):
+                for wrong in ("NULL", "999999"):
+                    _demand_refused(berth, f"UPDATE {name} SET {stamp} = {wrong}")
+    assert differences(sailed.store, FOLDS) == []
+
+
+def _demand_refused(berth: Berth, statement: str) -> None:
+    prelude = "PRAGMA foreign_keys = ON; " if _is_sqlite(berth) else ""
+    with pytest.raises(REFUSED):
+        berth.sql(prelude + statement)
+
+
+def _is_sqlite(berth: Berth) -> bool:
+    return berth.address is not None and berth.address.engine == "sqlite"
+
+
+@pytest.mark.req("RO-15", "RO-16")
+def test_shows_the_seeds_columns_with_the_positions_of_their_events(
+    sailed: Squadron, berth: Berth, engine: str
+) -> None:
+    transitions: dict[str, int] = {}
+    openings: dict[str, int] = {}
+    for event in sailed.log():
+        said = msgspec.json.decode(event.body)
+        if event.type == "RolloutOpened":
+            openings[said["rollout_id"]] = transitions[said["rollout_id"]] = event.position
+        if event.type == "RolloutTransitioned":
+            transitions[said["rollout_id"]] = event.position
+    triggers = [event.position for event in sailed.log() if event.type == "RollbackComplete"]
+
+    def shown(collection: Collection) -> dict[str, dict[str, int]]:
+        found = sailed.store.range(collection.name, limit=ROWS_MAX)
+        return {
+            record.key.id: {name: getattr(record, of) for name, of in collection.stamps.items()}
+            for record in found
+        }
+
+    assert shown(ROLLOUTS) == {
+        id: {"opened_event_log_seq": at, "last_transition_event_log_seq": transitions[id]}
+        for id, at in openings.items()
+    }
+    assert [*shown(QUARANTINE).values()] == [{"triggering_event_log_seq": triggers[-1]}]
+    if engine in SQL:
+        _demand_columns(sailed, berth, openings, transitions, triggers[-1])
+
+
+def _demand_columns(
+    sailed: Squadron,
+    berth: Berth,
+    openings: dict[str, int],
+    transitions: dict[str, int],
+    trigger: int,
+) -> None:
+    columns = (
+        *("rollout_id", "channel", "target_ref", "state", "current_wave", "opened_event_log_seq"),
+        *("last_transition_event_log_seq", "opened_at", "terminal_at", "superseded_at"),
+    )
+    found = berth.sql(f"SELECT {', '.join(columns)} FROM rollouts ORDER BY rollout_id")
+    wanted = []
+    for record in sailed.store.range(ROLLOUTS.name, limit=ROWS_MAX):
+        said = msgspec.json.decode(record.data)
+        said["opened_event_log_seq"] = openings[record.key.id]
+        said["last_transition_event_log_seq"] = transitions[record.key.id]
+        wanted.append(tuple(said.get(name) for name in columns))
+    assert sorted(found) == sorted(wanted)
+    assert berth.sql("SELECT triggering_event_log_seq FROM quarantined_closures") == [(trigger,)]
+    _demand_refused(berth, "UPDATE rollouts SET opened_event_log_seq = 1")
+    changed = "replace(CAST(data AS text), 'Pruned', 'Gone')"
+    as_row = changed if _is_sqlite(berth) else f"CAST({changed} AS json)"
+    _demand_refused(berth, f"UPDATE rollouts SET data = {as_row} WHERE state = 'Pruned'")
+
+
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        {"opened_seq": "data"},
+        {"state": "born"},
+        {"Version": "born"},
+        {"id": "born"},
+        {"a b": "born"},
+    ],
+    ids=str,
+)
+def test_refuses_a_stamp_that_is_none_or_whose_name_is_taken(stamps: dict[str, str]) -> None:
+    with pytest.raises(InvalidDefinition, match="stamp"):
+        altered(ROLLOUTS, stamps=stamps)
+
+
+@pytest.mark.req("RO-15", "RO-16")
+def test_finds_rollouts_by_channel_and_state_and_by_being_in_flight(
+    sailed: Squadron, berth: Berth, engine: str
+) -> None:
+    def found(index: str, *parts: str) -> list[str]:
+        prefix = entry(*parts)
+        records = sailed.store.range(ROLLOUTS.name, index=index, prefix=prefix, limit=ROWS_MAX)
+        return [record.key.id for record in records]
+
+    assert found("channel_state", "edge", "Active") == [AGAIN]
+    assert found("channel_state", "edge", "Pruned") == ["edge@web.1", "edge@web.2"]
+    assert found("channel_state", "core", "Pruned") == ["core@web.1"]
+    in_flight = [id for state in sorted(OPEN) for id in found("by_in_flight", state)]
+    assert in_flight == [CORE_NEXT, AGAIN]
+    if engine == "sqlite":
+        for where, index in (
+            ("channel = 'edge' AND state = 'Active'", "rollouts.channel_state"),
+            ("in_flight = 'Active'", "rollouts.by_in_flight"),
+        ):
+            (plan,) = berth.sql(f"EXPLAIN QUERY PLAN SELECT id FROM rollouts WHERE {where}")
+            assert index in plan[3]
+    if engine == "postgres":
+        indexed = {sql for (sql,) in berth.sql("SELECT indexdef FROM pg_indexes")}
+        for columns in ("(channel, state, id)", "(in_flight, id)"):
+            assert any("rollouts" in sql and columns in sql for sql in indexed)
+    wrong = msgspec.json.decode(sailed.record_of(rollout_key(FIRST)).data) | {"state": "Gone"}
+    with pytest.raises(InvalidInput, match="allowed are"):
+        ROLLOUTS.check_row(FIRST, msgspec.json.encode(wrong))
+    assert ROLLOUTS.allowed["state"] == {state.value for state in RolloutState}
+
+
+# ── the log ───────────────────────────────────────────────────────────────────────────────────────
+
+SEED_KINDS = {"agent_event", "plan_action", "effect", "gate_decision", "rollout_event"}
+
+
+@pytest.mark.req("RO-17")
+def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
+    sailed: Squadron, berth: Berth, engine: str
+) -> None:
+    before = sailed.log()
+    if engine in SQL:
+        for statement in (
+            "UPDATE event_log SET kind = 'x'",
+            "UPDATE event_log SET body = '{}' WHERE seq = 1",
+            "DELETE FROM event_log",
+            "DELETE FROM event_log WHERE seq = 1",
+            "INSERT INTO event_log SELECT * FROM event_log WHERE seq = 1",
+        ):
+            _demand_refused(berth, statement)
+        again = "SELECT seq, at, 'x', type, schema, tags, meta, body FROM event_log WHERE seq = 1"
+        _demand_refused(
+            berth,
+            f"REPLACE INTO event_log {again}"
+            if _is_sqlite(berth)
+            else f"INSERT INTO event_log {again} ON CONFLICT (seq) DO UPDATE SET kind = 'x'",
+        )
+    assert sailed.log() == before
+
+    declared = {kind.struct.__name__: kind.kind for kind in FACTS}
+    assert {event.kind for event in before} <= {*declared.values()}
+    assert {event.kind: declared[event.type] for event in before} == {
+        kind: kind for kind in {event.kind for event in before}
+    }
+    assert {*declared.values()} >= SEED_KINDS
+    assert {"agent_event", "plan_action", "gate_decision", "rollout_event"} <= {
+        event.kind for event in before
+    }
+    decided = {struct.__name__ for item in SLICES for struct in item.writes}
+    written = decided | {kind.struct.__name__ for kind in REPAIRS}  # these by raw access
+    kinds = {declared[name] for name in written}
+    assert kinds == {*declared.values()}, "each declared kind has a writer"
+
+
+# ── what the log proves ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.req("RO-14", "RO-7")
+def test_rebuilds_any_view_from_the_log_also_from_an_empty_table(sailed: Squadron) -> None:
+    before = rows(sailed.store)
+    touched = [fold for fold in FOLDS.folds if rows(sailed.store, fold.collection.name)]
+    assert {*VIEWS} & {fold.collection.name for fold in touched} == {
+        *("host_rollout_records", "probe_failures", "rollouts", "quarantined_closures")
+    }
+    for fold in touched:
+        sailed.store.restore(fold.collection.name, ())
+        assert rows(sailed.store, fold.collection.name) == {}
+
+    missing = differences(sailed.store, FOLDS)
+    assert {found.what for found in missing} == {"missing row"}
+    assert len(missing) == sum(len(rows_of(before, fold)) for fold in touched)
+
+    for fold in touched:
+        rebuild(sailed.store, FOLDS, fold)
+        assert rows(sailed.store, fold.collection.name) == rows_of(before, fold)
+    assert differences(sailed.store, FOLDS) == []
+
+
+def rows_of(found: dict[Key, Record], fold: Fold) -> dict[Key, Record]:
+    return {key: row for key, row in found.items() if key.collection == fold.collection.name}
+
+
+@pytest.mark.req("RO-14")
+def test_finds_a_row_that_was_changed_added_or_removed_by_hand(sailed: Squadron) -> None:
+    honest = sailed.store.range(ROLLOUTS.name, limit=ROWS_MAX)
+    record = sailed.record_of(rollout_key(AGAIN))
+    row = codec.decode(record.data, Rollout)
+    forged = codec.encode(msgspec.structs.replace(row, state=RolloutState.TERMINAL))
+    others = [one for one in honest if one.key != record.key]
+
+    def seen(*records: Record) -> list[tuple[str, str]]:
+        sailed.store.restore(ROLLOUTS.name, [*others, *records])
+        return [(found.key, found.what) for found in differences(sailed.store, FOLDS)]
+
+    key = str(record.key)
+    assert seen(Record(record.key, record.version, record.born, forged)) == [(key, "data")]
+    assert seen(Record(record.key, record.version, record.born - 1, record.data)) == [
+        (key, "stamp")
+    ]
+    assert seen() == [(key, "missing row")]
+    stray = Record(rollout_key("edge@web.9"), record.version, record.born, record.data)
+    assert seen(record, stray) == [(str(stray.key), "extra row")]
+    assert seen(record) == []
+
+
+@pytest.mark.req("RO-20")
+def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
+    sailed: Squadron, berth: Berth
+) -> None:
+    before = rows(sailed.store)
+    queued = {key: row for key, row in before.items() if key.collection == DISPATCH_QUEUE.name}
+    assert [key.id for key in queued] == [f"c1/{CORE_NEXT}/1"]
+    assert DISPATCH_QUEUE.nature is Nature.QUEUE
+    assert rebuild_lost(sailed.store, FOLDS) == (), "nothing is lost"
+
+    for name in (HOST_RECORDS.name, TALLIES.name):
+        sailed.store.restore(name, ())
+        sailed.store.restore(DISPATCH_QUEUE.name, ())
+        store = berth.open()  # a start
+        assert HOST_RECORDS.name in rebuild_lost(store, FOLDS)
+        sailed.plant.restart()
+        assert sailed.plant.deliveries.refill() == 1
+        assert sailed.plant.deliveries.refill() == 0
+
+        after = rows(store)
+        refilled = after.pop(Key(DISPATCH_QUEUE.name, f"c1/{CORE_NEXT}/1"))
+        assert refilled.data == queued[refilled.key].data
+        assert after == {key: row for key, row in before.items() if key not in queued}
+    assert differences(sailed.store, FOLDS) == []
+    order = sailed.plant.deliveries.poll("c1")
+    assert order is not None
+    assert order.rollout_id == CORE_NEXT
+
+
+@pytest.mark.req("RO-24")
+def test_tells_every_rollouts_history_from_an_export_of_the_log_alone(sailed: Squadron) -> None:
+    shield = Shield(SCHEMA.vocabulary)
+    export = [shield.line(event) for event in feed(sailed.store, 0)]
+
+    found = histories(export)
+
+    live = sailed.store.range(ROLLOUTS.name, limit=ROWS_MAX)
+    assert {*found} == {record.key.id for record in live}
+    for record in live:
+        row, told = codec.decode(record.data, Rollout), found[record.key.id]
+        assert (told.channel, told.target_ref) == (row.channel, row.target_ref)
+        assert (told.opened.position, told.opened.at) == (record.born, row.opened_at)
+        assert (told.last.position, told.last.state) == (record.version, row.state)
+        assert told.last.current_wave == row.current_wave
+        entered = {change.state: change.at for change in told.changes}
+        assert (row.terminal_at, row.superseded_at, row.pruned_at) == (
+            entered.get(RolloutState.TERMINAL),
+            entered.get(RolloutState.SUPERSEDED),
+            entered.get(RolloutState.PRUNED),
+        )
+    lines = [line.split("  ") for line in printed(found) if line.startswith(f"{FIRST}  ")]
+    assert [line[3] for line in lines] == [
+        "Opening",
+        "Opening → Active",
+        "Active → Converging",
+        "Converging → Active",
+        "Active → Converging",
+        "Converging → Terminal",
+        "Terminal → Superseded",
+        "Superseded → Pruned",
+    ]
+    with pytest.raises(InvalidInput, match="not whole"):
+        histories(line for line in export if b'"RolloutOpened"' not in line)
+    with pytest.raises(InvalidInput, match="line 2"):
+        histories([export[0], b"not an event\n"])

@@ -1,0 +1,38 @@
+"""A server that starts on a database whose reducer caches were emptied by hand."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.contract.fleet import CORE_NEXT, Squadron, rows, sail
+from tidegate.config import Settings
+from tidegate.control.deliveries import Deliveries
+from tidegate.domain.folds import SCHEMA
+from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
+from tidegate.engines.sqlite import SqliteStore
+from tidegate.kernel.replay import differences
+from tidegate.main import open_installation
+
+pure = {"engines": None, "reason": "how a server starts; the rebuild itself is proved on engines"}
+
+
+@pytest.mark.req("RO-20", **pure)
+def test_makes_the_records_of_hosts_again_before_it_serves(tmp_path: Path) -> None:
+    with closing(SqliteStore(str(tmp_path / "tidegate.db"), SCHEMA)) as store:
+        squadron = sail(Squadron(store))
+        before = rows(store, HOST_RECORDS.name)
+        assert len(before) > 0
+        store.restore(HOST_RECORDS.name, ())
+        store.restore(DISPATCH_QUEUE.name, ())
+
+    with closing(open_installation(Settings(data=str(tmp_path)))) as server:
+        assert rows(server.store, HOST_RECORDS.name) == before
+        assert differences(server.store, server.folds) == []
+        deliveries = Deliveries(server.store, server.submit, squadron.clock)
+        assert deliveries.refill() == 1
+        order = deliveries.poll("c1")
+        assert order is not None
+        assert order.rollout_id == CORE_NEXT
