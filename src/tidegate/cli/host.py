@@ -101,7 +101,7 @@ def enroll(desk: Desk, host: str, labels: tuple[str, ...]) -> None:
     body = {"host_id": host, "labels": labels_of(labels)}
     made = desk.client.write("POST", at("hosts", "enroll"), body).json()
     if desk.is_for_people:
-        note(f"shown this once; on {host}: tidegate agent --url {desk.profile.url} --enroll TOKEN")
+        note(f"shown this once; on {host}: tidegate agent --config FILE --token-file FILE")
         say(made["token"])
     else:
         desk.done(made, "")

@@ -1,0 +1,1 @@
+"""Every command that the pages show is run as it stands there."""

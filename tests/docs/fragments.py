@@ -1,0 +1,177 @@
+"""The Python of the pages: a page's blocks in order, in the names that its text takes for granted.
+
+A page's names are made when its blocks first ask for them, so that they may stand on what an
+earlier block defined. Everything is real: a log on SQLite, bodies in files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any, Final
+
+from msgspec import Struct
+
+from tests.docs.blocks import Block
+from tidegate.clock import system_clock
+from tidegate.commands.opening import FOLDS
+from tidegate.control.archive import Archive
+from tidegate.control.archive.files import FilePlace
+from tidegate.control.blobs.collect import collect
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.generations import referenced
+from tidegate.control.publisher import Policy, Publisher
+from tidegate.control.runtime import Control
+from tidegate.domain.provenance import Rules, Triple
+from tidegate.domain.releases import registry_under
+from tidegate.engines.group import Grouped
+from tidegate.engines.sqlite import SqliteStore
+from tidegate.kernel.actions import DeleteRow, PutRow
+from tidegate.kernel.attributes import Role
+from tidegate.kernel.changes import Add, Append, IfAbsent, Remove
+from tidegate.kernel.conditions import NOW, AllOf, Where
+from tidegate.kernel.leases import LEASES, Leases, spend
+from tidegate.kernel.model import ABSENT, Commit, Key, Put
+from tidegate.kernel.policy import Collection, Mode, WritePolicy
+from tidegate.kernel.records import Records
+from tidegate.kernel.store import Schema
+from tidegate.kernel.vocabulary import Vocabulary
+
+LOG: Final = "log_0000000000000000"
+
+
+class Names(dict[str, Any]):
+    """What a page's blocks see: plain values, and those that are made when they are asked for."""
+
+    def __init__(self, directory: Path, closing: ExitStack, plain: Mapping[str, Any]) -> None:
+        super().__init__(plain)
+        self.directory = directory
+        self.closing = closing
+        self.makers: dict[str, Callable[[Names], Any]] = {}
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self.makers:
+            raise KeyError(name)
+        self[name] = made = self.makers[name](self)
+        return made
+
+
+class Occurrence(Struct, frozen=True):
+    what: str
+
+
+class Job(Struct, frozen=True, omit_defaults=True):
+    attempts: int = 0
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+    seen_at: datetime | None = None
+
+
+class Metadata(Struct, frozen=True):
+    s3_key: str
+    generated_at: datetime
+    etag: str
+
+
+def _installed(names: Names) -> SqliteStore:
+    """A log with everything that Tidegate keeps in it."""
+    return _opened(names, FOLDS.schema)
+
+
+def _opened(names: Names, schema: Schema) -> SqliteStore:
+    store = SqliteStore(str(names.directory / "log.db"), schema)
+    names.closing.callback(store.close)
+    return store
+
+
+def _control(names: Names) -> Control:
+    writer = Grouped(names["store"])
+    names.closing.callback(writer.close)
+    return Control(names["store"], FOLDS, writer.submit, clock=system_clock)
+
+
+def _stopped(_: Names) -> Event:
+    stop = Event()
+    stop.set()
+    return stop
+
+
+def _rows(names: Names) -> SqliteStore:
+    """A log with the collections of the page, and the row that it changes."""
+    kept = (Collection("jobs", Job), Collection("pages", Metadata), LEASES)
+    store = _opened(names, Schema(Vocabulary(()), (names["ACTUAL"], names["HISTORY"], *kept)))
+    Records(store, system_clock).create("jobs", "j1", Job(error="timeout"))
+    return store
+
+
+def _token(names: Names) -> str:
+    """Whose lease on the page it is."""
+    token = "holder-1"
+    Leases(names["store"]).acquire(names["key"], token, now=system_clock(), seconds=30)
+    return token
+
+
+def _called(*values: Any) -> dict[str, Any]:
+    """Each under its own name."""
+    return {value.__name__: value for value in values}
+
+
+COMMON: Final[Mapping[str, Callable[[Names], Any]]] = {
+    "directory": lambda names: names.directory,
+    "store": _installed,
+    "now": lambda _: system_clock(),
+}
+PAGES: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, Callable[[Names], Any]]]]] = {
+    "docs/archive.md": (
+        {**_called(Archive, FilePlace, system_clock), "log_id": LOG},
+        {"stop": _stopped, "watch": lambda _: lambda lag: None},
+    ),
+    "docs/blobs.md": (
+        _called(collect, referenced),
+        {"blobs": lambda names: FileBlobs(names.directory / "blobs", LOG)},
+    ),
+    "docs/outbox.md": ({}, {}),
+    "docs/publication.md": (
+        {**_called(Publisher), "body": b"<h1>tide</h1>", "policy": Policy()},
+        {
+            "blobs": lambda names: FileBlobs(names.directory / "blobs", LOG),
+            "control": _control,
+            "at": lambda _: system_clock(),
+        },
+    ),
+    "docs/releases.md": (_called(Rules, Triple, registry_under), {}),
+    "docs/records.md": (
+        {
+            **_called(Struct, Role, Collection, WritePolicy, Mode, Occurrence, Records, datetime),
+            **_called(Add, Append, Remove, IfAbsent, PutRow, DeleteRow, AllOf, Where),
+            **_called(Metadata, Leases, Commit, spend),
+            "Annotated": Annotated,
+            "NOW": NOW,
+            "clock": system_clock,
+            "key": "/index.html",
+            "s3_key": "bodies/1",
+            "etag": "e1",
+            "generated_at": datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=12),
+        },
+        {
+            "store": _rows,
+            "token": _token,
+            "row": lambda _: Put(Key("pages", "page-1"), b"{}", ABSENT),
+            "record": lambda names: names["store"].get(names["held"].key)[0],
+        },
+    ),
+}
+
+
+def run(page: str, blocks: list[Block], directory: Path) -> None:
+    """Run them. Raises: whatever a block raises; its traceback names the line of the page."""
+    plain, makers = PAGES[page]
+    with ExitStack() as closing:
+        names = Names(directory, closing, plain)
+        names.makers = {**COMMON, **makers}
+        for block in blocks:
+            padded = "\n" * block.line + block.text
+            exec(compile(padded, block.page, "exec", dont_inherit=True), names, names)

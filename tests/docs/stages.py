@@ -1,0 +1,30 @@
+"""What a page takes for granted before its first block: commands that its reader gave before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+PASSWORD: Final = "correct horse battery"
+SERVER: Final = f"""
+tidegate serve --data data >> goes-on.log 2>&1 &
+listening
+echo '{PASSWORD}' | tidegate setup --login ada --name Ada --password-stdin \\
+    --alone --code "$(cat data/setup-code)"
+"""
+STAGES: Final[Mapping[str, str]] = {
+    # a team with an approver, a published package, a channel without hosts yet, a build's output
+    "docs/recipes/from-ci.md": f"""{SERVER}
+mkdir dist
+echo one > dist/index.html
+tidegate rev init web --workspace v1 --from dist
+tidegate rev propose web.v1
+tidegate rev approve web.v1
+tidegate channel create stable --package web --hosts env=prod
+tidegate channel promote stable web.1
+tidegate repo edit default --approvals 1
+echo '{PASSWORD}' | tee bob.password > ci.password
+tidegate user add bob --name Bob --password-stdin --role viewer --role approver < bob.password
+echo two > dist/index.html
+""",
+}

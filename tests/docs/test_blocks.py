@@ -1,0 +1,114 @@
+"""The commands of README and docs: run in order, page by page, or marked with the reason why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs import fragments
+from tests.docs.blocks import (
+    COMMAND,
+    PAGES,
+    ROOT,
+    RUNNABLE,
+    SHELLS,
+    Block,
+    blocks_of,
+    commands_of,
+    indented_of,
+)
+from tests.docs.session import run_page, script_of
+
+BLOCKS = {str(page.relative_to(ROOT)): list(blocks_of(page)) for page in PAGES}
+
+
+def runnable(languages: frozenset[str]) -> dict[str, list[Block]]:
+    """The blocks of each page that can run here."""
+    found = {
+        page: [block for block in blocks if block.language in languages and not block.reason]
+        for page, blocks in BLOCKS.items()
+    }
+    return {page: blocks for page, blocks in found.items() if blocks}
+
+
+@pytest.mark.parametrize("page", runnable(SHELLS))
+def test_runs_every_command_of_the_page(page: str, tmp_path: Path) -> None:
+    told = run_page(runnable(SHELLS)[page], tmp_path)
+
+    assert told.endswith("the page is done\n")
+
+
+@pytest.mark.parametrize("page", runnable(frozenset({"python"})))
+def test_runs_the_python_of_the_page(page: str, tmp_path: Path) -> None:
+    fragments.run(page, runnable(frozenset({"python"}))[page], tmp_path)
+
+
+def test_hides_no_command_in_a_block_that_nobody_runs() -> None:
+    fenced = [
+        block.place
+        for blocks in BLOCKS.values()
+        for block in blocks
+        if block.language not in RUNNABLE and not block.reason and block.page != "docs/cli.md"
+        for line in block.text.splitlines()
+        if COMMAND.match(line)
+    ]
+    indented = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in PAGES
+        for number, line in indented_of(page)
+        if COMMAND.match(line)
+    ]
+
+    assert sorted(set(fenced)) == [], "fence them as sh, or mark them"
+    assert indented == [], "fence them as sh, or mark them"
+
+
+def test_lists_and_counts_what_is_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    marked = [block for blocks in BLOCKS.values() for block in blocks if block.reason]
+    run = sum(len(blocks) for blocks in runnable(RUNNABLE).values())
+    lines = [f"blocks of the pages: {run} run, {len(marked)} not run"]
+    lines += [f"  not run  {block.place}: {block.reason}" for block in marked]
+    with capsys.disabled():  # on standard error, which workers share with whoever started them
+        print("", *lines, sep="\n", file=sys.stderr)
+
+    assert [block.place for block in marked if block.language not in RUNNABLE] == []
+    assert run > len(marked)
+
+
+def test_finds_blocks_with_their_marks(tmp_path: Path) -> None:
+    page = ROOT / "README.md"
+    blocks = list(blocks_of(page))
+
+    assert blocks, "README has no block"
+    assert {block.language for block in blocks} <= RUNNABLE | {"text", "toml", "json"}
+    assert any("script/test" in block.text and block.reason for block in blocks)
+
+
+def test_stops_at_the_block_that_fails_and_says_which(tmp_path: Path) -> None:
+    blocks = [Block("a.md", 1, "sh", "echo one\n"), Block("a.md", 5, "sh", "false\necho two\n")]
+
+    with pytest.raises(AssertionError, match=r"(?s)one\n.*in the block at a\.md:5"):
+        run_page(blocks, tmp_path)
+
+
+def test_waits_for_what_runs_beside_and_fails_with_it(tmp_path: Path) -> None:
+    beside = Block("a.md", 1, "sh", "sleep 0.2\nexit 3\n", beside=True)
+
+    with pytest.raises(AssertionError, match="exit code 1"):
+        run_page([beside, Block("a.md", 9, "sh", "echo after\n")], tmp_path)
+
+
+def test_takes_of_a_console_what_is_typed() -> None:
+    block = Block("a.md", 1, "console", "$ echo a \\\n> b\na b\n$ true\n")
+
+    assert commands_of(block) == "echo a \\\nb\ntrue\n"
+
+
+def test_starts_a_server_beside_the_rest() -> None:
+    script = script_of(
+        [Block("a.md", 1, "sh", "tidegate serve --data d   # first\ntidegate whoami\n")]
+    )
+
+    assert "tidegate serve --data d >> goes-on.log 2>&1 &\nlistening\ntidegate whoami\n" in script

@@ -1,0 +1,84 @@
+"""The site of the pages: it builds without a warning, asks nobody else, and names every error."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.docs.blocks import PAGES, ROOT
+from tests.test_tidy import own_errors
+
+ASKED = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"?(https?:[^\"> ]+)")
+SHEETS = re.compile(
+    r"<link[^>]+rel=\"?(?:stylesheet|preconnect|preload)\"?[^>]*href=\"?(https?:[^\"> ]+)"
+)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
+
+
+def test_builds_without_a_warning_and_asks_no_other_site(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    pages = list((tmp_path / "site").rglob("*.html"))
+    asked = {
+        address
+        for page in pages
+        for pattern in (ASKED, SHEETS)
+        for address in pattern.findall(page.read_text())
+    }
+
+    assert built.returncode == 0, built.stderr
+    assert len(pages) >= len(PAGES) - 1  # README is not of the site
+    assert asked == set()
+
+
+def test_links_of_all_pages_lead_somewhere() -> None:
+    lost = [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in PAGES
+        for link in LINK.findall(re.sub(r"(?s)```.*?```|`[^`]*`", "", page.read_text()))
+        if not (page.parent / link).exists()
+    ]
+
+    assert lost == []
+
+
+def test_names_every_error_on_the_page_of_problems() -> None:
+    page = (ROOT / "docs" / "problems" / "README.md").read_text()
+    codes = {error.code for error in own_errors()}
+
+    assert sorted(code for code in codes if f"`{code}`" not in page) == []
+
+
+def test_points_from_the_page_of_problems_to_pages_that_tell_of_the_code() -> None:
+    page = (ROOT / "docs" / "problems" / "README.md").read_text()
+    rows = re.findall(r"^\| \[[^]]+\]\(\.\./([\w/]+\.md)\) \| (.+) \|$", page, re.MULTILINE)
+    lost = [
+        f"{target}: {code}"
+        for target, codes in rows
+        for code in re.findall(r"`(\w+)`", codes)
+        if f"`{code}`" not in (ROOT / "docs" / target).read_text()
+    ]
+
+    assert rows, "the page points nowhere"
+    assert lost == []
+
+
+def test_draws_pictures_that_are_sound_and_ask_nobody() -> None:
+    for picture in (ROOT / "docs" / "pictures").iterdir():
+        root = ElementTree.fromstring(picture.read_text())
+        text = picture.read_text()
+
+        assert root.tag.endswith("svg"), picture.name
+        assert "prefers-color-scheme: dark" in text, picture.name
+        assert re.findall(r"(?:href|src)=\"https?:|url\(http", text) == [], picture.name
