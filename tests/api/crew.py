@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.api.serving import ADMIN, Served, serving
 from tests.api.test_packages import People
 from tests.api.test_releases import Town
+from tidegate.api.routes import ROUTES
+from tidegate.api.routing import Route
 from tidegate.clock import ManualClock
 from tidegate.control.dispatch import Dispatcher, Pass
 from tidegate.control.due import Due, Tick
@@ -59,11 +61,11 @@ def _prepared() -> tuple[Path, dict[str, Ed25519PrivateKey]]:
 
 
 @contextmanager
-def sailing(data: Path) -> Iterator[Crew]:
+def sailing(data: Path, routes: Sequence[Route] = ROUTES) -> Iterator[Crew]:
     """A server of its own with releases, hosts and their agents."""
     prepared, keys = _prepared()
     copytree(prepared, data)
-    with serving(data, is_set_up=False, clock=ManualClock(T0)) as served:
+    with serving(data, routes=routes, is_set_up=False, clock=ManualClock(T0)) as served:
         served.skip_names()
         crew = Crew(served)
         for name, key in keys.items():

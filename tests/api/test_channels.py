@@ -168,6 +168,36 @@ def test_rolls_a_channel_back_to_what_was_there_before(crew: Crew) -> None:
     assert (pin["pinnedReleaseId"], pin["previousReleaseId"]) == ("web.1", "web.2")
 
 
+def test_keeps_why_somebody_promoted_and_rolled_back(crew: Crew) -> None:
+    crew.create()
+    said = {"release_id": "web.1", "reason": " the checkout was slow "}
+    once = {"idempotency-key": "why"}
+
+    first = crew.manager.post(f"{URL}/promote", json=said, headers=once)
+    other = crew.manager.post(f"{URL}/promote", json={**said, "reason": "x"}, headers=once)
+    crew.wait(1)
+    crew.promote("web.2")
+    crew.wait(1)
+    back = crew.manager.post(f"{URL}/rollback", json={"reason": "it was slower"})
+    long = crew.manager.post(f"{URL}/promote", json={"release_id": "web.2", "reason": "ü" * 1_000})
+
+    assert (first.status_code, back.status_code) == (200, 200), back.text
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    assert (long.status_code, long.json()["code"]) == (413, "limit_exceeded")
+    told = []
+    for answer in (first, back):
+        shown = crew.viewer.get(f"/v1/rollouts/{answer.json()['rollout_id']}").json()
+        told.append(shown["opened_reason"])
+        assert shown["opened_by"].startswith("user_")
+    assert told == ["the checkout was slow", "it was slower"]
+    events = crew.viewer.get(f"/v1/releases/{CHANNEL}/events").json()["items"]
+    reasons = ["the checkout was slow", None, "it was slower"]
+    assert [item.get("reason") for item in events] == reasons
+    history = crew.viewer.get(f"{URL}/history").json()["items"]
+    assert [item["value"].get("reason") for item in history] == reasons
+    assert crew.installation.differences() == []
+
+
 def test_holds_a_channel_and_lets_it_go(crew: Crew) -> None:
     crew.create()
 

@@ -13,6 +13,7 @@ from tidegate.domain.rollouts.rows import Rollout, rollout_key
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
 URL = f"/v1/rollouts/{ROLLOUT}"
+ONCE = {"idempotency-key": "abort-1"}
 
 
 @pytest.fixture
@@ -216,12 +217,58 @@ def test_goes_on_without_a_host_that_is_waived(crew: Crew) -> None:
     assert cleared.json()["waves"][0]["left"] == 1
 
 
-def test_refuses_to_clear_what_did_not_stop(crew: Crew) -> None:
+def test_aborts_a_rollout_that_goes_and_takes_its_orders_back(crew: Crew) -> None:
+    crew.sail()
+    order = crew.agents["web-01"].order()
+    assert order is not None
+    said: dict[str, Any] = {"json": {"reason": "not this one"}, "headers": ONCE}
+
+    aborted = crew.operator.post(f"{URL}/abort", **said)
+    again = crew.operator.post(f"{URL}/abort", **said)
+    late = crew.agents["web-01"].acknowledge(order)
+    swept = crew.dispatch(thorough=True)
+    channel = crew.viewer.get(f"/v1/channels/{CHANNEL}").json()
+
+    assert (aborted.status_code, aborted.json()["state"]) == (200, "Superseded"), aborted.text
+    assert aborted.json()["reason"] == "aborted: not this one"
+    assert "superseded_by" not in aborted.json()
+    assert (again.status_code, again.headers["tidegate-position"]) == (
+        200,
+        aborted.headers["tidegate-position"],
+    )
+    assert (late.status_code, late.json()["code"]) == (410, "rollout_superseded")
+    assert swept.cancelled == 1
+    assert "active_rollout_id" not in channel
+    assert channel["newest_state"] == "Superseded"
+    assert crew.promote("web.2").status_code == 200
+    assert crew.installation.differences() == []
+
+
+def test_promotes_again_what_was_aborted(crew: Crew) -> None:
+    crew.sail()
+    crew.operator.post(f"{URL}/abort", json={"reason": "not now"})
+
+    again = crew.promote("web.1")
+
+    assert (again.status_code, again.json()["rollout_id"]) == (200, f"{ROLLOUT}~2"), again.text
+
+
+def test_answers_a_repeated_abort_of_what_stopped_as_the_first(crew: Crew) -> None:
+    crew.sail()
+    crew.fail("web-01")
+    said: dict[str, Any] = {"json": {"reason": "another way"}, "headers": ONCE}
+
+    answers = [crew.operator.post(f"{URL}/abort", **said) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [answer.json()["reason"] for answer in answers] == ["abandon: another way"] * 2
+
+
+def test_refuses_to_retry_what_did_not_stop(crew: Crew) -> None:
     crew.sail()
 
-    for verb in ("retry", "abort"):
-        answer = crew.operator.post(f"{URL}/{verb}", json={"reason": "x"})
-        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_transition"), verb
+    answer = crew.operator.post(f"{URL}/retry", json={"reason": "x"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_transition")
     missing = crew.operator.post("/v1/rollouts/web-stable@web.9/retry", json={"reason": "x"})
     assert (missing.status_code, missing.json()["code"]) == (404, "rollout_unknown")
 

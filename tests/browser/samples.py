@@ -365,6 +365,7 @@ def rollout_page() -> RolloutPage:
         also=(),
         opened_at=before(minutes=18),
         opened_by="The approver",
+        opened_reason="the checkout was slow",
         on_failure="rollback-and-halt",
         hosts=300,
         settled=33,

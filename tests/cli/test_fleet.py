@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.cli.scripted import Asked, Says, scripted
 from tests.cli.shell import Shell
+from tidegate.config import checked
 
 WHY = ("--reason", "I looked")
 REASON = {"reason": "I looked"}
@@ -80,12 +82,6 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         "PUT",
         "/v1/budgets/db",
         {"selector": "role=db", "max_in_flight": None, "max_in_flight_pct": 10},
-    ),
-    (
-        ("target", "add", "chat", "--kind", "webhook", "--to", "https://example.com/hook"),
-        "POST",
-        "/v1/targets",
-        {"name": "chat", "kind": "webhook", "to": "https://example.com/hook"},
     ),
     (
         ("outbox", "redrive", "RELEASE#stable/OUTBOX#x#web.3#c1", *WHY),
@@ -189,6 +185,55 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
     assert "canary, wave-1" in shown.out
     assert "operator_command" in shown.out
     assert "beta (blocks: beta@web.3 is Active)" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (
+            ("--kind", "webhook", "--to", 'https://example.com/"hook"', "--secret-file", "s"),
+            {"kind": "webhook", "url": 'https://example.com/"hook"', "secret_file": "s"},
+        ),
+        (
+            ("--kind", "command", "--to", "deploy", "--to", "C:\\ü"),
+            {"kind": "command", "program": ["deploy", "C:\\ü"]},
+        ),
+        (("--kind", "file", "--to", "effects"), {"kind": "file", "directory": "effects"}),
+    ],
+)
+def test_writes_the_section_of_the_settings_that_adds_a_target(
+    tmp_path: Path, words: tuple[str, ...], wanted: dict[str, Any]
+) -> None:
+    shell = Shell(tmp_path / "home", "http://127.0.0.1:9", "t")  # nobody is asked
+    printed = shell.run("target", "add", "chat", *words)
+    document = shell.run("target", "add", "chat", *words, "-o", "json")
+
+    assert printed.code == 0, printed.err
+    assert tomllib.loads(printed.out) == {"targets": {"chat": wanted}}
+    assert json.loads(document.out) == {"targets": {"chat": wanted}}
+    settings = checked({"data": "d", **tomllib.loads(printed.out)})
+    assert settings.targets["chat"].kind == wanted["kind"]
+    assert "serve --config" in printed.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("Chat", "--kind", "file", "--to", "x"),
+        ("chat", "--kind", "webhook", "--to", "https://example.com"),
+        ("chat", "--kind", "file", "--to", "x", "--secret-file", "s"),
+        ("chat", "--kind", "file", "--to", "x", "--to", "y"),
+        ("chat", "--kind", "file", "--to", "x\ny = 1"),
+        ("chat", "--kind", "file", "--to", ""),
+    ],
+)
+def test_writes_no_section_that_a_server_would_not_take(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    refused = Shell(tmp_path / "home", "http://127.0.0.1:9", "t").run("target", "add", *words)
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "tidegate target add --help" in refused.err
 
 
 def test_says_which_target_did_not_answer(tmp_path: Path) -> None:

@@ -173,6 +173,31 @@ def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
     assert document == found
 
 
+def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:
+    opened: dict[str, Any] = {"opened_at": "2026-05-01T06:00:00Z", "opened_by": "user_1"}
+    found = rollout("Active", opened_reason="the checkout was slow", **opened)
+    with scripted(lambda asked: Says(200, found)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "get", ROLLOUT)
+
+    line = shown.out.splitlines()[1]
+    assert line.startswith("  opened ")
+    assert line.endswith(" by user_1: the checkout was slow")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({"superseded_by": "web-stable@web.4"}, "superseded by web-stable@web.4"), ({}, "given up")],
+)
+def test_tells_a_rollout_that_was_given_up_from_one_that_another_followed(
+    tmp_path: Path, more: dict[str, Any], words: str
+) -> None:
+    with scripted(lambda asked: Says(200, rollout("Superseded", **more))) as server:
+        watched = Shell(tmp_path / "home", server.url, "t").run("rollout", "watch", ROLLOUT)
+
+    assert watched.code == 3
+    assert f"{ROLLOUT} was {words}" in watched.err
+
+
 @pytest.mark.parametrize(
     ("words", "path", "body"),
     [

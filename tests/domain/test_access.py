@@ -178,7 +178,7 @@ def test_adds_users_for_administrators_alone(house: Gatehouse) -> None:
     with pytest.raises(UserExists):
         house.add(OTHER)
     with pytest.raises(InvalidAccess):
-        house.add("Ada Lovelace")
+        house.add("The author")
 
 
 @pytest.mark.parametrize("command", [GrantRole, RevokeRole])

@@ -109,6 +109,24 @@ def test_times_have_one_width(at: datetime, text: str) -> None:
     assert codec.time_value(codec.time_text(at.astimezone(UTC))) == at
 
 
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_writes_every_time_as_its_text(at: datetime) -> None:
+    assert codec.encode(Moment(at)) == f'{{"at":"{codec.time_text(at)}"}}'.encode()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_reads_many_texts_as_it_reads_each(count: int) -> None:
+    values = [Outer("Ada", inner=Inner(NOON, number)) for number in range(count)]
+
+    assert codec.decode_all([codec.encode(value) for value in values], Outer) == values
+
+
+@pytest.mark.parametrize("text", [b'{"count":"one"}', b"{", b'{"count":1},{"count":2}', b""])
+def test_says_what_is_wrong_with_one_of_many_texts(text: bytes) -> None:
+    with pytest.raises(InvalidInput, match="not a Number"):
+        codec.decode_all([b'{"count":1}', text], Number)
+
+
 @given(st.datetimes(timezones=st.just(UTC)), st.datetimes(timezones=st.just(UTC)))
 def test_order_as_text_is_order_in_time(one: datetime, other: datetime) -> None:
     assert (codec.time_text(one) < codec.time_text(other)) == (one < other)

@@ -128,7 +128,7 @@ def open_to(*standings: Standing, budget: Budget | None = None) -> FleetState:
 
 def with_channel(state: FleetState, **changes: Any) -> FleetState:
     known = state.channels["stable"]
-    changed = known._replace(row=replace(known.row, **changes))
+    changed = replace(known, row=replace(known.row, **changes))
     return altered(state, channels={**state.channels, "stable": changed})
 
 
@@ -139,7 +139,7 @@ def with_base(state: FleetState, newest: RolloutState | None) -> FleetState:
 def with_host(state: FleetState, **changes: Any) -> FleetState:
     known = state.hosts[WHO]
     return altered(
-        state, hosts={**state.hosts, WHO: known._replace(row=replace(known.row, **changes))}
+        state, hosts={**state.hosts, WHO: replace(known, row=replace(known.row, **changes))}
     )
 
 

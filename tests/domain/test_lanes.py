@@ -41,7 +41,13 @@ from tests.domain.orchard import (
     tree_key,
 )
 from tidegate.control import lanes as lanes_module
-from tidegate.control.lanes import DEADLINE_SECONDS, LANES_IDLE_MAX, PACK_MAX, Lanes
+from tidegate.control.lanes import (
+    DEADLINE_SECONDS,
+    GATHER_SECONDS,
+    LANES_IDLE_MAX,
+    PACK_MAX,
+    Lanes,
+)
 from tidegate.control.runtime import Control, Outcome
 from tidegate.engines.group import Grouped
 from tidegate.engines.memory import MemoryStore
@@ -144,6 +150,20 @@ def test_commits_what_waits_as_one_pack_in_order(orchard: Orchard, lanes: Lanes)
         assert {by_position[position].type for position in rest} <= {"BasketFilled", "CartSent"}
         following = outcome.receipt.last + 1
     assert orchard.row(tree_key("elm")) == Tree("elm", "north", 280, 40, T0)
+
+
+def test_gives_the_callers_of_the_last_pack_a_moment_to_return_and_no_more(
+    orchard: Orchard, lanes: Lanes
+) -> None:
+    with held(lanes):
+        several = [report(lanes, seq) for seq in (1, 2, 3)]
+    landed(several)
+    assert orchard.waits == [], "nobody was there before"
+    for seq in (4, 5):
+        with held(lanes):
+            alone = report(lanes, seq)
+        landed([alone])
+        assert orchard.waits == [GATHER_SECONDS], "once it is alone, it is alone"
 
 
 def test_puts_no_more_than_so_many_reports_into_a_pack(orchard: Orchard, lanes: Lanes) -> None:

@@ -347,8 +347,9 @@ def test_d20_keeps_to_the_frozen_plan_whatever_is_edited_meanwhile() -> None:
     edited = altered(
         opened,
         channels={
-            "stable": opened.channels["stable"]._replace(
-                row=channel(selector="zone=nowhere", on_failure=OnFailure.HALT)
+            "stable": replace(
+                opened.channels["stable"],
+                row=channel(selector="zone=nowhere", on_failure=OnFailure.HALT),
             )
         },
     )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 import tidegate
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
 from tidegate.domain.hosts.machine import WAIVED
+from tidegate.domain.hosts.refusals import RolloutIsPruned
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.rollouts import TABLE, RolloutEvent, rollout_id, step
 from tidegate.domain.rollouts.effects import (
@@ -29,6 +30,7 @@ from tidegate.domain.rollouts.facts import (
     OpenedWave,
     OperatorClearance,
     RetentionExpired,
+    RolloutAborted,
     RolloutHalted,
     RolloutOpened,
     RolloutPaused,
@@ -40,6 +42,7 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
+from tidegate.domain.rollouts.history import histories, printed
 from tidegate.domain.rollouts.identity import channel_of, check_rollout_id, ref_of
 from tidegate.domain.rollouts.machine import TOLERATED
 from tidegate.domain.rollouts.refusals import RollbackRunning, RolloutInvariant
@@ -52,17 +55,19 @@ from tidegate.domain.rollouts.rows import (
     RolloutTally,
 )
 from tidegate.domain.rollouts.slices import (
+    AbortRollout,
     ChangeGates,
     ExpireRetention,
     GateFinding,
     PauseRollout,
     ResumeRollout,
+    abort_rollout,
     change_gates,
     expire_retention,
     pause_rollout,
     resume_rollout,
 )
-from tidegate.domain.rollouts.states import OPEN, Clearance, RolloutState
+from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, OPEN, Clearance, RolloutState
 from tidegate.errors import (
     IllegalTransition,
     InvalidInput,
@@ -72,6 +77,7 @@ from tidegate.errors import (
 )
 from tidegate.kernel import codec
 from tidegate.kernel.policy import Nature, Writers
+from tidegate.kernel.slices import Slice
 
 pure = {"engines": None, "reason": "a pure function, before any engine"}
 
@@ -162,6 +168,7 @@ SUCCESSOR = SuccessorOpened(
 )
 PAUSED = RolloutPaused(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="lunch")
 RESUMED = RolloutResumed(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="lunch is over")
+ABORTED = RolloutAborted(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="not this one")
 HALTED = RolloutHalted(rollout_id=ROLLOUT, at=T0, host_id="a", reason="the host failed")
 TERMINAL = RolloutTerminal(rollout_id=ROLLOUT, at=T0)
 EXPIRED = RetentionExpired(rollout_id=ROLLOUT, at=T0)
@@ -226,6 +233,7 @@ SITUATIONS: list[RolloutTally] = [
     after(opened(1), SUCCESSOR),
     after(opened(1), *through(), SUCCESSOR),
     after(opened(1), *STARTS, SUCCESSOR),
+    after(opened(2), *STARTS, ABORTED),
     runs(EXPIRED, after(opened(1), *through()), T0 + timedelta(days=1)),
 ]
 # What no journey brings about, but the machine would know what to do: a host of a wave that was
@@ -252,6 +260,7 @@ EVENTS: list[RolloutEvent] = [
     HALTED,
     PAUSED,
     RESUMED,
+    ABORTED,
     SUCCESSOR,
     EXPIRED,
     clears(Clearance.RESUME),
@@ -511,6 +520,8 @@ def test_clears_for_nobody_and_for_no_reason_never(said: dict[str, str]) -> None
         for mode in Clearance:
             with pytest.raises(InvalidInput):
                 step(tally, clears(mode, WaivedHost("a", 0, REVERTED), **said), T0)
+    with pytest.raises(InvalidInput):
+        step(after(opened(1)), replace(ABORTED, **said), T0)
 
 
 @pytest.mark.req("RO-18", **pure)
@@ -658,6 +669,24 @@ def test_shows_a_row_that_hears_of_openings_and_transitions_only() -> None:
             step_rollout(None, fact, T0)
 
 
+def test_keeps_who_opened_it_and_why_in_its_row_and_its_history() -> None:
+    opening = opened(1, operator="user_1", reason="the checkout was slow")
+    row = step_rollout(None, opening, T0)
+    row = step_rollout(
+        row,
+        RolloutTransitioned(
+            rollout_id=ROLLOUT, at=T0, from_=row.state, to=RolloutState.ACTIVE, current_wave=0
+        ),
+        T0,
+    )
+    assert (row.opened_by, row.opened_reason) == ("user_1", "the checkout was slow")
+
+    body = codec.encode(opening).decode()
+    line = f'{{"position": 1, "type": "RolloutOpened", "body": {body}}}'
+    (told,) = printed(histories([line.encode()]))
+    assert told.endswith("  Opening  the checkout was slow")
+
+
 @pytest.mark.req("RO-15", "RO-16", **pure)
 def test_declares_its_tables_with_their_columns_class_and_indexes() -> None:
     assert {*ROLLOUTS.columns} >= {
@@ -735,12 +764,38 @@ def test_pauses_what_goes_and_resumes_what_is_paused() -> None:
 
 
 @pytest.mark.parametrize("said", [{"operator": " "}, {"reason": ""}, {"rollout_id": "nonsense"}])
-@pytest.mark.parametrize("kind", [PauseRollout, ResumeRollout])
-def test_asks_who_and_why_before_it_reads_anything(kind: type, said: dict[str, str]) -> None:
-    item = pause_rollout if kind is PauseRollout else resume_rollout
+@pytest.mark.parametrize("item", [pause_rollout, resume_rollout, abort_rollout])
+def test_asks_who_and_why_before_it_reads_anything(item: Slice, said: dict[str, str]) -> None:
     assert item.rows is not None
     with pytest.raises(InvalidInput):
-        item.rows(operator(kind, **said))
+        item.rows(operator(item.command, **said))
+
+
+def test_aborts_what_goes_gives_up_what_stopped_and_refuses_what_is_over() -> None:
+    command = operator(AbortRollout, reason="not this one")
+    given_up = clears(Clearance.ABANDON, reason="not this one")
+    for tally in SITUATIONS:
+        if tally.state in DISPATCHABLE:
+            assert abort_rollout.decide((tally, None), command, T0) == (ABORTED,)
+        elif tally.state in CLEARABLE:
+            assert abort_rollout.decide((tally, None), command, T0) == (given_up,)
+        else:
+            with pytest.raises(TidegateError) as refused:
+                abort_rollout.decide((tally, None), command, T0)
+            assert isinstance(refused.value, IllegalTransition | RolloutIsPruned)
+
+
+def test_says_why_it_was_aborted_and_forgets_its_pause() -> None:
+    paused = after(opened(2), *STARTS, PAUSED)
+    tally, (moved,) = step_tally(paused, ABORTED, T0)
+
+    assert isinstance(moved, RolloutTransitioned)
+    assert (moved.to, moved.reason) == (RolloutState.SUPERSEDED, "aborted: not this one")
+    assert moved.successor_rollout_id is None
+    assert (tally.paused_at, tally.paused_by) == (None, None)
+    assert tally.due_at == T0 + timedelta(seconds=DAY)
+    # The host that is on its way is still heard.
+    assert runs(moves(ACTIVATING, SOAKING), tally, T0).waves[0].states == {SOAKING: 1}
 
 
 def test_loses_the_race_for_a_retention_that_moved_on() -> None:

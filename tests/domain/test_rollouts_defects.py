@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tests.domain.registry import digest_of
 from tests.domain.voyage import CHANNEL, HALT, Voyage
+from tidegate.control.dispatch import has_stopped
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.refusals import SupersessionExpected
 from tidegate.domain.channels.slices import EditChannel, edit_channel
@@ -46,7 +47,12 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
 from tidegate.domain.rollouts.rows import QUARANTINE, quarantine_key
-from tidegate.domain.rollouts.slices import ExpireRetention, expire_retention
+from tidegate.domain.rollouts.slices import (
+    AbortRollout,
+    ExpireRetention,
+    abort_rollout,
+    expire_retention,
+)
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import Gone, IllegalTransition
 from tidegate.kernel.replay import differences, rebuild
@@ -494,6 +500,35 @@ def test_abandons_without_a_successor_and_frees_the_channel(voyage: Voyage) -> N
     assert (channel.active_rollout_id, channel.newest_state) == (None, "Superseded")
     assert voyage.promote("web.2", 1) == "web-stable@web.2"
     assert voyage.events(SuccessorOpened) == []
+
+
+@pytest.mark.req("RO-5", **pure)
+def test_aborts_a_rollout_that_goes_and_lets_delivered_orders_finish(voyage: Voyage) -> None:
+    rollout_id = voyage.promote("web.1", 3)
+    voyage.start(rollout_id, "w0-0")
+    voyage.order(rollout_id, "w0-1")
+    command = AbortRollout(rollout_id=rollout_id, operator="user_1", reason="not this one")
+    voyage.execute(abort_rollout, command)
+
+    row, channel = voyage.rollout(rollout_id), voyage.channel()
+    assert (row.state, row.superseded_by) == (RolloutState.SUPERSEDED, None)
+    assert row.reason == "aborted: not this one"
+    assert (channel.active_rollout_id, channel.newest_state) == (None, "Superseded")
+    assert has_stopped(voyage.tally(rollout_id)), "the dispatcher takes its orders back"
+    with pytest.raises(RolloutIsSuperseded):
+        voyage.ack(rollout_id, "w0-1")
+    with pytest.raises(RolloutIsSuperseded):
+        voyage.order(rollout_id, "w0-2")
+    voyage.cancel(rollout_id, "w0-1")
+
+    voyage.activate(rollout_id, "w0-0")
+    voyage.declare(rollout_id, "w0-0")
+    voyage.converge(rollout_id, "w0-0")
+    assert voyage.counts(rollout_id)[HostState.CONVERGED] == 1
+    assert voyage.state(rollout_id) is RolloutState.SUPERSEDED
+    assert voyage.promote("web.2", 1) == "web-stable@web.2"
+    assert voyage.events(SuccessorOpened) == []
+    assert differences(voyage.store, FOLDS) == []
 
 
 def test_lets_only_one_of_two_operators_clear(voyage: Voyage) -> None:

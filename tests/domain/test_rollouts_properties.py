@@ -31,9 +31,11 @@ from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally
 from tidegate.domain.rollouts.slices import (
+    AbortRollout,
     ExpireRetention,
     PauseRollout,
     ResumeRollout,
+    abort_rollout,
     expire_retention,
     pause_rollout,
     resume_rollout,
@@ -61,7 +63,7 @@ EVERY_WORD = tuple(sorted({word for words in WORDS.values() for word in words}))
 # Whose turn it is, as often as it stands here.
 DEEDS = (
     *("promote", "promote", "clear", "clear", "pause", "resume", "resume", "order", "order"),
-    *("order", "order_anybody", "cancel", "skip", "silence", "prune", "say_anything"),
+    *("order", "order_anybody", "cancel", "skip", "silence", "prune", "say_anything", "abort"),
     *("say", "say", "say", "say", "say", "go_on", "go_on", "go_on"),
 )
 Deed = tuple[str, int, int]
@@ -157,6 +159,13 @@ class Fleet:
     def resume(self, rollout_id: str, a: int, b: int) -> None:
         command = ResumeRollout(rollout_id=rollout_id, operator="user_1", reason="lunch")
         self.voyage.execute(resume_rollout, command)
+
+    def abort(self, rollout_id: str, a: int, b: int) -> None:
+        """Now and then: most rollouts are to go on."""
+        if a == 0:
+            command = AbortRollout(rollout_id=rollout_id, operator="user_1", reason="not this one")
+            self.voyage.execute(abort_rollout, command)
+            MET["abort"] += 1
 
     # ── the dispatcher and the timers ──
 

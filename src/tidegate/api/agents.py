@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.api.agent_auth import check_protocol, host_of
+from tidegate.api.landings import Landings, landings_of
 from tidegate.api.problems import MEDIA, InvalidRequest, UnsupportedProtocol
 from tidegate.api.routing import AGENT, PUBLIC, Answer, Request, Route
 from tidegate.api.wakes import wakes_of
 from tidegate.control.blobs import BlobDamaged, BlobMissing
-from tidegate.control.deliveries import Deliveries
 from tidegate.control.enrollment import BadProof, ClockSkewed, Enrollment, manifest_key
 from tidegate.control.ingest import Heartbeat, Report, beat, reported, take_reports
 from tidegate.control.installation import Installation
@@ -45,7 +45,7 @@ from tidegate.domain.hosts.protocol import (
     ReportsAnswer,
 )
 from tidegate.domain.hosts.refusals import RolloutIsSuperseded
-from tidegate.domain.hosts.rows import QueuedDispatch
+from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
 from tidegate.domain.packages.content import DIGEST_PREFIX
 from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision
@@ -151,9 +151,14 @@ async def dispatch(
 ) -> Answer:
     """The host's order; none: 204, at once or after the wait."""
     host_id = host_of(request)
+    deliveries = installation.deliveries
+    if not request.query.wait:
+        if await _read(installation, partial(_is_free, installation, host_id)):
+            return Answer(None)
+        handed = await _in_thread(partial(deliveries.poll, host_id))
+        return Answer(None if handed is None else _order(handed))
     tail = request.server.tail
     wakes = wakes_of(tail)
-    deliveries = Deliveries(installation.store, installation.control.submit, installation.clock)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while True:
@@ -171,6 +176,11 @@ async def dispatch(
             await asyncio.wait((woken,), timeout=left if look is None else min(left, look))
         finally:
             wakes.forget(host_id, woken)
+
+
+def _is_free(installation: Installation, host_id: str) -> bool:
+    """Whether no order stands for the host: then none is queued that counts."""
+    return installation.find(order_key(host_id), HostOrder) is None
 
 
 def _order(queued: QueuedDispatch) -> Order:
@@ -202,21 +212,19 @@ async def report(request: Request[Nothing, Nothing, Reports], installation: Inst
     contents = several if one is None else (one,)
     assert contents is not None
     reports = take_reports(installation, host_of(request), contents, request.meta)
-    answers = await _answers(reports)
-    if any(answer.status == 200 for answer in answers):
-        installation.nudge()
+    answers = await _answers(reports, landings_of(request.server.tail))
     if one is None or answers[0].status == 200:
         return Answer(ReportsAnswer(tuple(answers)))
     return _refusal(answers[0], request.id)
 
 
-async def _answers(reports: Sequence[Report]) -> list[Reported]:
+async def _answers(reports: Sequence[Report], landings: Landings) -> list[Reported]:
     answers: list[Reported] = []
     for item in reports:
         error: BaseException | None = None
         if isinstance(item.taken, Future):
             try:
-                await asyncio.wrap_future(item.taken)
+                await landings.of(item.taken)
             except TidegateError as refused:
                 error = refused
         else:

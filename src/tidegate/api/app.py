@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -71,6 +72,8 @@ Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_LIFE: Final = secrets.token_hex(4)  # of this process; with a number behind it, of a request
+_numbers = count(1)
 
 CSP: Final = (
     b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
@@ -84,6 +87,8 @@ SECURITY: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+# No browser reads what agents are answered, and they ask far more often than anybody else.
+FOR_AGENTS: Final = (b"x-content-type-options", b"nosniff")
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _ASK_AGAIN: Final = (b"cache-control", b"private, no-cache")
 
@@ -150,12 +155,14 @@ class Application:
 
     # ── the way of a request ──
 
-    def find(self, method: str, segments: list[str]) -> tuple[Route, list[str]]:
-        """Raises: NoSuchPath, MethodNotAllowed."""
-        found = self._router.find(segments)
-        if found is None:
-            raise NoSuchPath("nothing is served under this path")
-        methods, values = found
+    def find(self, method: str, raw_path: bytes) -> tuple[Route, list[str]]:
+        """Raises: NoSuchPath, MethodNotAllowed, InvalidRequest."""
+        methods, values = self._router.plain.get(raw_path), list[str]()
+        if methods is None:
+            found = self._router.find(decoding.segments_of(raw_path))
+            if found is None:
+                raise NoSuchPath("nothing is served under this path")
+            methods, values = found
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = ", ".join(sorted(methods))
@@ -213,13 +220,15 @@ class _Exchange:
         self._send = send
         self._started = time.perf_counter()
         self._headers: dict[bytes, bytes] = {}
+        self._head_bytes = 0
         for name, value in scope["headers"]:
+            self._head_bytes += len(name) + len(value)
             # RFC 9110 §5.3: a field that comes twice is one list.
             known = self._headers.get(name)
             self._headers[name] = value if known is None else known + b", " + value
-        given = self._headers.get(b"x-request-id", b"")
-        fits = _REQUEST_ID.fullmatch(given)
-        self.id = given.decode() if fits else secrets.token_hex(8)
+        given = self._headers.get(b"x-request-id")
+        fits = given is not None and _REQUEST_ID.fullmatch(given)
+        self.id = given.decode() if given and fits else f"{_LIFE}{next(_numbers):08x}"
         self._route: Route | None = None
         self._principal = NOBODY
         self._status = 0
@@ -241,26 +250,18 @@ class _Exchange:
 
     async def _answered(self) -> tuple[Answer, Route]:
         app, scope, headers = self._app, self._scope, self._headers
-        size = sum(len(name) + len(value) for name, value in headers.items())
-        if size > HEAD_BYTES_MAX:
-            raise HeadersTooLarge(f"{size} bytes, at most {HEAD_BYTES_MAX}", allowed=HEAD_BYTES_MAX)
-        segments = decoding.segments_of(scope["raw_path"])
-        self._route, values = app.find(scope["method"], segments)
+        if self._head_bytes > HEAD_BYTES_MAX:
+            raise HeadersTooLarge(
+                f"{self._head_bytes} bytes, at most {HEAD_BYTES_MAX}", allowed=HEAD_BYTES_MAX
+            )
+        self._route, values = app.find(scope["method"], scope["raw_path"])
         route = self._route
-        client = scope.get("client")
-        arrived = Arrived(
-            scope["method"],
-            scope["raw_path"],
-            scope["query_string"],
-            headers,
-            client[0] if client else "",
-        )
         if route.permission is AGENT:  # its proof is over the body, too
-            arrived = await self._with_body(route, arrived)
+            arrived = self._arrived(await self._body(route))
             self._principal = await app.principal(route, arrived)
         else:
-            self._principal = await app.principal(route, arrived)
-            arrived = await self._with_body(route, arrived)
+            self._principal = await app.principal(route, self._arrived(b""))
+            arrived = self._arrived(await self._body(route))
         check_csrf(route, arrived, self._principal)
         authorize_anywhere(route, self._principal)
         accept = headers.get(b"accept")
@@ -293,15 +294,25 @@ class _Exchange:
 
     # ── the body ──
 
-    async def _with_body(self, route: Route, arrived: Arrived) -> Arrived:
+    def _arrived(self, body: bytes) -> Arrived:
+        scope = self._scope
+        client = scope.get("client")
+        return Arrived(
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            self._headers,
+            client[0] if client else "",
+            body,
+        )
+
+    async def _body(self, route: Route) -> bytes:
         if route.content is Consumes.NOTHING:
-            return arrived
-        body = await self._body(route.body_bytes_max)
+            return b""
+        body = await self._received(route.body_bytes_max)
         if body:
             self._check_media(route)
-        return Arrived(
-            arrived.method, arrived.path, arrived.query, arrived.headers, arrived.address, body
-        )
+        return body
 
     def _check_media(self, route: Route) -> None:
         """Raises: UnsupportedMedia."""
@@ -318,7 +329,7 @@ class _Exchange:
                 f"this route takes {wanted}, not compressed; found {media[:80]!r}", allowed=wanted
             )
 
-    async def _body(self, bytes_max: int) -> bytes:
+    async def _received(self, bytes_max: int) -> bytes:
         """Raises: LimitExceeded."""
         announced = self._headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > bytes_max:
@@ -354,9 +365,14 @@ class _Exchange:
     # ── the answer ──
 
     async def _send_answer(self, answer: Answer, route: Route) -> None:
-        headers: Headers = [*SECURITY, (b"x-request-id", self.id.encode())]
-        headers += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()]
-        headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.cookies]
+        headers: Headers = [(b"x-request-id", self.id.encode())]
+        headers += (FOR_AGENTS,) if route.permission is AGENT else SECURITY
+        if answer.headers:
+            headers += [
+                (k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()
+            ]
+        if answer.cookies:
+            headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.cookies]
         if answer.position:
             headers.append((b"tidegate-position", b"%d" % answer.position))
         etag = answer.etag

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.api.routing import PUBLIC, Answer, Request, Route, may
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.wire import Alive, Check, Nothing, Readiness, Version
 
 Plain = Request[Nothing, Nothing, Nothing]
@@ -26,7 +27,9 @@ def readyz(request: Plain, installation: Installation) -> Answer:
 
 def version(request: Plain, installation: Installation) -> Answer:
     """What runs here."""
-    return Answer(Version("tidegate", installation.version, "v1"))
+    restored = installation.find(epoch_key(), Epoch)
+    epoch = FIRST if restored is None else restored.row.epoch
+    return Answer(Version("tidegate", installation.version, "v1", epoch))
 
 
 def metrics(request: Plain, installation: Installation) -> Answer:

@@ -60,7 +60,14 @@ def promote(
 ) -> Answer:
     """Make a release authoritative on the channel and roll it out: one commit."""
     body = request.body
-    return promoted(request, installation, request.path.channel, body.release_id, body.display_name)
+    return promoted(
+        request,
+        installation,
+        request.path.channel,
+        body.release_id,
+        reason=body.reason,
+        display_name=body.display_name,
+    )
 
 
 def promoted(
@@ -68,6 +75,8 @@ def promoted(
     installation: Installation,
     channel: str,
     release_id: str,
+    *,
+    reason: str,
     display_name: str = "",
 ) -> Answer:
     """Raises: StaleVersion, and what ``promote_release`` raises."""
@@ -78,6 +87,7 @@ def promoted(
         by=request.by,
         expected_version=_pin_seen(request, installation, channel),
         display_name=display_name,
+        reason=reason.strip(),
     )
     outcome = installation.control.earlier(
         promote_release, asked, meta=request.meta, key=request.once
@@ -152,7 +162,8 @@ def roll_back(
 ) -> Answer:
     """Promote again what was authoritative on the channel before."""
     channel = request.path.channel
-    return promoted(request, installation, channel, _before(request, installation, channel))
+    before = _before(request, installation, channel)
+    return promoted(request, installation, channel, before, reason=request.body.reason)
 
 
 def _before(request: Request[Any, Any, Any], installation: Installation, channel: str) -> str:

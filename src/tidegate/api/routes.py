@@ -26,7 +26,9 @@ from tidegate.api import (
     revisions,
     rollouts,
     sessions,
+    simulations,
     steering,
+    targets,
     tokens,
     views,
 )
@@ -46,6 +48,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *content.ROUTES,
     *events.ROUTES,
     *outbox.ROUTES,
+    *targets.ROUTES,
     *publications.ROUTES,
     *releases.ROUTES,
     *budgets.ROUTES,
@@ -56,5 +59,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *rollouts.ROUTES,
     *promotions.ROUTES,
     *steering.ROUTES,
+    *simulations.ROUTES,
     *agents.ROUTES,
 )

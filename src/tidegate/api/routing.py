@@ -18,6 +18,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
 from msgspec.structs import fields
 
 from tidegate.api.limits import Bucket
@@ -42,8 +43,7 @@ B = TypeVar("B")
 # ── who asks ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """Who asks, and what they may: an owner's grants, narrowed by those of the token used."""
 
     id: str  # user_…, host_… or empty
@@ -111,8 +111,7 @@ def somewhere(verb: Verb) -> May:
 # ── what a handler gets and gives ─────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """A request as it came over the wire."""
 
     method: str
@@ -338,6 +337,7 @@ class Router:
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._root: dict[str, Any] = {}
+        self.plain: dict[bytes, dict[str, Route]] = {}  # paths without parameters, as they are sent
         names: set[str] = set()
         for route in routes:
             if route.operation in names:
@@ -347,14 +347,18 @@ class Router:
 
     def _add(self, route: Route) -> None:
         node = self._root
+        plain = True
         for segment in filter(None, route.path[1:].split("/")):  # the root has none
             found = _PARAMETER.fullmatch(segment)
+            plain = plain and found is None
             step = segment if found is None else ("{...}" if found[2] else "{}")
             node = node.setdefault(step, {})
         methods = node.setdefault("", {})
         if route.method in methods:
             raise InvalidDefinition(f"{route.name} is declared twice")
         methods[route.method] = route
+        if plain:
+            self.plain[route.path.encode()] = methods
 
     def find(self, segments: list[str]) -> tuple[dict[str, Route], list[str]] | None:
         """The routes of a path by method, and the values of its parameters; None: no such path."""

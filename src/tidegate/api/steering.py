@@ -1,7 +1,6 @@
 """Rollouts are steered: opened, paused, resumed, cleared, given up or tried again.
 
-Each verb runs in the rollout's own lane, before the reports that wait there. ``abort`` gives up a
-rollout that stopped; one that goes on ends when another release is promoted.
+Each verb runs in the rollout's own lane, before the reports that wait there.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ from tidegate.domain.releases.known import KnownRelease, known_key
 from tidegate.domain.releases.offers import release_id_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
 from tidegate.domain.rollouts.slices import (
+    AbortRollout,
     PauseRollout,
     ResumeRollout,
+    abort_rollout,
     pause_rollout,
     resume_rollout,
 )
@@ -70,7 +71,14 @@ Steered = Request[RolloutPath, Nothing, Any]
 def open_one(request: Request[Nothing, Nothing, Opening], installation: Installation) -> Answer:
     """Open a rollout: the same as promoting the release on the channel."""
     body = request.body
-    return promoted(request, installation, body.channel, body.release_id, body.display_name)
+    return promoted(
+        request,
+        installation,
+        body.channel,
+        body.release_id,
+        reason=body.reason,
+        display_name=body.display_name,
+    )
 
 
 def dry_plan(request: Request[Nothing, Nothing, Planning], installation: Installation) -> Answer:
@@ -130,8 +138,18 @@ def clear(request: Request[RolloutPath, Nothing, Clearing], installation: Instal
 
 
 def abort(request: Request[RolloutPath, Nothing, Why], installation: Installation) -> Answer:
-    """Give up a rollout that stopped; nothing follows it."""
-    return _cleared(request, installation, Clearance.ABANDON, request.body.reason)
+    """End a rollout where it stands: nothing more is dispatched, nothing follows it."""
+    command = AbortRollout(
+        rollout_id=request.path.rollout_id,
+        operator=request.by,
+        reason=request.body.reason,
+        expected_version=request.version,
+    )
+    return _steered(
+        request,
+        installation,
+        lambda: installation.execute(abort_rollout, command, meta=request.meta, key=request.once),
+    )
 
 
 def retry(request: Request[RolloutPath, Nothing, Why], installation: Installation) -> Answer:
@@ -212,6 +230,6 @@ ROUTES = (
     _verb("pause", pause, *_STEERED, urgent=True),
     _verb("resume", resume, *_STEERED, urgent=False),
     _verb("clearance", clear, *_CLEARED, urgent=False),
-    _verb("abort", abort, *_CLEARED, urgent=True),
+    _verb("abort", abort, *_STEERED, urgent=True),
     _verb("retry", retry, *_CLEARED, urgent=False),
 )

@@ -88,6 +88,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     # the world
     "newer_intent": ("outbox list",),
     "destination_refused": ("target add --help",),
+    "target_unknown": ("target list", "target add --help"),
 }
 SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release")  # of verbs, as named
 

@@ -207,7 +207,7 @@ def watch(desk: Desk, rollout: str, timeout: int | None) -> None:
         output=desk.output,
         until=lambda found: found["state"] in ENDS,
     )
-    ended(rollout_id, str(found["state"]))
+    ended(rollout_id, found)
 
 
 def _steered(desk: Desk, rollout: str, verb: str, body: dict[str, Any], line: str) -> None:
@@ -239,8 +239,10 @@ def resume(desk: Desk, rollout: str, reason: str) -> None:
 @reason(required=True)
 @at_desk
 def abort(desk: Desk, rollout: str, reason: str) -> None:
-    """End it where it stands: nothing more is dispatched."""
-    _steered(desk, rollout, "abort", {"reason": reason}, "is aborted")
+    """End it where it stands: nothing more is dispatched, the channel keeps its pin."""
+    channel = rollout.partition("@")[0]
+    line = f"is aborted; next: tidegate channel promote {channel} RELEASE"
+    _steered(desk, rollout, "abort", {"reason": reason}, line)
 
 
 @rollout.command("retry")

@@ -73,6 +73,10 @@ def rollout_frame(found: Any) -> list[Line]:
         lines[0].append((f"  ✘ halted by {clean(found.get('halted_by'))}", "red"))
     if found.get("degraded"):
         lines[0].append(("  ! degraded", "yellow"))
+    if found.get("opened_by"):
+        why = f": {clean(found['opened_reason'])}" if found.get("opened_reason") else ""
+        opened = f"  opened {when(found.get('opened_at'))} by {clean(found['opened_by'])}{why}"
+        lines.append([(opened, "default")])
     width = max((len(clean(dig(wave, "name") or "")) for wave in waves), default=0)
     lines += [wave_line(number, wave, current, width) for number, wave in enumerate(waves)]
     for gate in found.get("gates") or []:
@@ -105,19 +109,21 @@ def awaited(desk: Desk, rollout_id: str, wait: Waiting) -> None:
             f"tidegate rollout explain {rollout_id}",
             f"tidegate rollout watch {rollout_id}",
         ) from None
-    ended(rollout_id, str(found["state"]))
+    ended(rollout_id, found)
 
 
-def ended(rollout_id: str, state: str) -> None:
+def ended(rollout_id: str, found: Any) -> None:
     """Raises: Stop: the rollout ended in another state than Terminal."""
+    state = str(found["state"])
     code = ENDS[state]
     if code is Exit.DONE:
         note(f"{rollout_id}: every host converged")
         return
+    after = found.get("superseded_by")
     words = {
         "Reverted": "was rolled back",
         "Failed": "failed",
-        "Superseded": "was superseded by a newer rollout",
+        "Superseded": f"was superseded by {clean(after)}" if after else "was given up",
         "Pruned": "is past its retention",
     }
     raise Stop(

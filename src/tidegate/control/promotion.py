@@ -52,6 +52,7 @@ class Promote(Struct, frozen=True, kw_only=True):
     authority: dict[str, Any] | None = None
     expected_version: int | None = None  # of the registry's row, as the caller saw it
     display_name: str = ""
+    reason: str = ""
 
 
 class Planned(Struct, frozen=True):
@@ -119,6 +120,7 @@ class Promotions:
         command_id: str,
         by: str,
         expected_version: int | None = None,
+        reason: str = "",
         meta: Meta = NO_META,
         key: str | None = None,
     ) -> Outcome:
@@ -137,6 +139,7 @@ class Promotions:
             command_id=command_id,
             by=by,
             expected_version=expected_version,
+            reason=reason,
         )
         return self.promote(asked, meta=meta, key=key)
 
@@ -164,6 +167,7 @@ class Promotions:
             supersedes=planned.supersedes,
             fleet_version=planned.fleet_version,
             display_name=asked.display_name,
+            reason=asked.reason,
         )
 
     def _own_authority(self, asked: Promote) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from tidegate.api.dashboard.parts import Chip, Fault, Option, Place, Verb
 from tidegate.api.dashboard.rendering import absolute, short
 from tidegate.api.dashboard.views import GateLine, HostPage, HostRow, Hosts, Passage, ProbeLine
 from tidegate.api.routing import Answer, Principal, Request, may
+from tidegate.control.enrollment import Enrollment
 from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.fleet.refusals import HostNotFound
@@ -41,7 +42,7 @@ from tidegate.domain.fleet.rows import (
     liveness_key,
 )
 from tidegate.domain.fleet.selectors import Selector, parse
-from tidegate.domain.fleet.slices import RetireHost, RevokeHost, retire_host, revoke_host
+from tidegate.domain.fleet.slices import RetireHost, RevokeHost
 from tidegate.domain.gates import judge
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, Probe, order_key
 from tidegate.domain.hosts.states import HostState, ProbeStatus
@@ -290,7 +291,7 @@ def revoke(request: Request[HostPath, PageQuery, Why], installation: Installatio
     return attempt(
         request,
         installation,
-        lambda: installation.execute(revoke_host, command, meta=request.meta).position,
+        lambda: Enrollment(installation).revoke(command, request.meta, None).position,
         f"/hosts/{host_id}",
         "revoked",
         lambda: page_of(request, installation, host_id),
@@ -304,7 +305,7 @@ def retire(request: Request[HostPath, PageQuery, Why], installation: Installatio
     return attempt(
         request,
         installation,
-        lambda: installation.execute(retire_host, command, meta=request.meta).position,
+        lambda: Enrollment(installation).retire(command, request.meta, None).position,
         f"/hosts/{host_id}",
         "retired",
         lambda: page_of(request, installation, host_id),

@@ -38,7 +38,8 @@ NEWS_WINDOWS = (2_000, 50_000)  # positions that are looked back for news
 NEWS = frozenset(
     {
         *("RolloutOpened", "RolloutTransitioned", "RolloutHalted", "WaveAdvanced"),
-        *("RolloutPaused", "RolloutResumed", "OperatorClearance", "SuccessorOpened"),
+        *("RolloutPaused", "RolloutResumed", "RolloutAborted"),
+        *("OperatorClearance", "SuccessorOpened"),
         *("RevisionProposed", "RevisionPublished", "ProposalRejected"),
         *("ReleaseRegistered", "ReleaseTransitioned", "ChannelHeld", "ChannelUnheld"),
         *("QuarantineLifted", "FreezeStarted", "FreezeEnded", "IntentDied"),

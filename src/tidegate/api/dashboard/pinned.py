@@ -33,6 +33,7 @@ class Promoting(Input, frozen=True, kw_only=True):
     version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
     command_id: Annotated[str, Meta(min_length=8, max_length=64)]
     display_name: Annotated[str, Meta(max_length=60)] = ""
+    reason: Reason = ""
 
 
 class Lifting(Why, frozen=True, kw_only=True):
@@ -53,6 +54,7 @@ def promote(
             by=request.by,
             expected_version=body.version,
             display_name=body.display_name,
+            reason=body.reason.strip(),
         )
         outcome = installation.promotions.promote(asked, meta=request.meta)
         installation.nudge()

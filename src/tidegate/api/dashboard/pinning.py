@@ -99,6 +99,7 @@ def _promote(
     fields: tuple[Field, ...] = (
         Field(name="release", label="Release", kind="select", options=offered),
         Field(name="display_name", label="Call it", placeholder="Optional: a name for people"),
+        Field(name="reason", label="Reason", kind="long", placeholder="Optional: why, for the log"),
         # The form carries the id of its command: sent twice, it is decided once.
         Field(name="command_id", kind="hidden", value=request.mint("promote")),
     )

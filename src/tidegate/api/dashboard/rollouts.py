@@ -40,7 +40,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, RolloutState
-from tidegate.kernel.model import Clause, Event, Match, Query
+from tidegate.kernel.model import Clause, Match, Query
 from tidegate.wire import Nothing
 
 EXPLAINED_HOSTS_MAX = 2_000  # past it the gates that the dispatcher last saw are shown
@@ -52,7 +52,7 @@ TIMELINE = frozenset(
     {
         *("RolloutOpened", "WaveAdvanced", "RolloutTerminal", "RetentionExpired"),
         *("OperatorClearance", "RolloutTransitioned", "RolloutHalted", "RolloutPaused"),
-        *("RolloutResumed", "GateChanged", "SuccessorOpened"),
+        *("RolloutResumed", "RolloutAborted", "GateChanged", "SuccessorOpened"),
     }
 )
 
@@ -115,7 +115,8 @@ def page_of(request: Request[Any, Any, Any], installation: Installation, rollout
         state=words.ROLLOUTS[row.state],
         also=marks(row),
         opened_at=row.opened_at,
-        opened_by=_opened_by(installation, events, people),
+        opened_by=people(rollout.row.opened_by) if rollout.row.opened_by else "",
+        opened_reason=rollout.row.opened_reason,
         on_failure=str(row.on_failure),
         hosts=hosts,
         settled=sum(map(settled, row.waves)),
@@ -142,13 +143,6 @@ def page_of(request: Request[Any, Any, Any], installation: Installation, rollout
         verbs=verbs,
         about=f"rollout_id:{rollout_id}",
     )
-
-
-def _opened_by(installation: Installation, events: tuple[Event, ...], people: People) -> str:
-    for event in events:
-        if event.type == "RolloutOpened":
-            return people(getattr(installation.value(event), "operator", ""))
-    return ""
 
 
 # ── waves ─────────────────────────────────────────────────────────────────────────────────────────

@@ -16,8 +16,10 @@ from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.slices import (
+    AbortRollout,
     PauseRollout,
     ResumeRollout,
+    abort_rollout,
     pause_rollout,
     resume_rollout,
 )
@@ -94,6 +96,18 @@ def resume(request: Steered, installation: Installation) -> Answer:
     return _steer(request, installation, run, "resumed")
 
 
+def abort(request: Steered, installation: Installation) -> Answer:
+    """End it where it stands."""
+    command = AbortRollout(
+        rollout_id=request.path.rollout_id,
+        operator=request.by,
+        reason=request.body.reason,
+        expected_version=request.body.version,
+    )
+    run = lambda: installation.execute(abort_rollout, command, meta=request.meta)  # noqa: E731
+    return _steer(request, installation, run, "aborted")
+
+
 def clear(request: Request[RolloutPath, PageQuery, Clearing], installation: Installation) -> Answer:
     """Take a halted rollout on: try again, go on without hosts, or give it up."""
     body = request.body
@@ -119,5 +133,6 @@ _OPERATES = may(Verb.OPERATE, rollout_scope)
 ROUTES = (
     does("/rollouts/{rollout_id}/pause", pause, _OPERATES, urgent=True),
     does("/rollouts/{rollout_id}/resume", resume, _OPERATES),
+    does("/rollouts/{rollout_id}/abort", abort, _OPERATES, urgent=True),
     does("/rollouts/{rollout_id}/clear", clear, _OPERATES),
 )

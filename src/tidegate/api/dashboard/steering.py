@@ -74,14 +74,13 @@ def verbs_of(
             id="abort",
             label="Abort",
             icon="stop",
-            action=f"{path}/clear",
+            action=f"{path}/abort",
             title=f"Give {name} up?",
-            text="It ends without a successor. Hosts keep what they run; the channel keeps its "
-            "pin until you promote another release.",
-            fields=(version, Field(name="mode", kind="hidden", value="abandon"), REASON),
+            text="It ends without a successor. Hosts that run on their way finish, the others "
+            "keep what they run; the channel keeps its pin until you promote another release.",
+            fields=(version, REASON),
             danger=True,
-            why=forbidden
-            or ("" if clearable else f"{state} Pause it, or promote another release."),
+            why=forbidden or ("" if running or clearable else state),
         ),
     )
 

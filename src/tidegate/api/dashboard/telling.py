@@ -113,6 +113,7 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             who = f" by {people(fact.operator)}" if fact.operator else ""
             waves = f"{len(fact.waves)} wave{'' if len(fact.waves) == 1 else 's'}"
             text = f"{waves}, {hosts:,} host{'' if hosts == 1 else 's'}, to {fact.target_ref}"
+            text += f": {fact.reason}" if fact.reason else ""
             return "rollouts", "info", f"{fact.rollout_id} was opened{who}", text
         case "RolloutTransitioned":
             chip = ROLLOUTS[fact.to]
@@ -132,6 +133,8 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             return "pause", "warn", f"Paused by {people(fact.operator)}", fact.reason
         case "RolloutResumed":
             return "play", "info", f"Resumed by {people(fact.operator)}", fact.reason
+        case "RolloutAborted":
+            return "stop", "gone", f"Aborted by {people(fact.operator)}", fact.reason
         case "OperatorClearance":
             hosts = f" for {len(fact.hosts)} hosts" if fact.hosts else ""
             title = f"Cleared by {people(fact.operator)}: {fact.mode}{hosts}"
@@ -182,7 +185,8 @@ def _channel(fact: Any, type: str, people: Names) -> Line | None:
             return "ban", "good", title, fact.reason
         case "ReleaseRegistered" | "ReleaseTransitioned":
             title = f"{fact.scope} is pinned to {fact.release_id}"
-            return "releases", "info", title, f"by {people(fact.by)}"
+            why = f": {fact.reason}" if fact.reason else ""
+            return "releases", "info", title, f"by {people(fact.by)}{why}"
     return None
 
 

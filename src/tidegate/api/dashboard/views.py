@@ -141,6 +141,7 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     also: tuple[Chip, ...]
     opened_at: datetime
     opened_by: str
+    opened_reason: str
     on_failure: str
     hosts: int
     settled: int

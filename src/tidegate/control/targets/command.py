@@ -8,6 +8,7 @@ it; any other that it may work later. It sees no variable of ours but those that
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -76,6 +77,14 @@ class CommandTarget:
             return Done()
         words = ended.errors.decode(errors="replace")
         return Failed(f"exit status {ended.status}: {words}", ended.status not in HOPELESS)
+
+    def try_out(self) -> Done | Failed:
+        """Look for the programs where they would be started from; none of them is run."""
+        places = os.pathsep.join(os.get_exec_path(self._environment))
+        for argv in (self._argv, self._observing or self._argv):
+            if shutil.which(argv[0], path=places) is None:
+                return Failed(f"there is no program {argv[0]!r} that we may run")
+        return Done("the program is there; it was not run")
 
     def observe(self, scope: str, operation: str) -> Observation | None:
         if self._observing is None:

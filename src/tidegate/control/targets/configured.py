@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tidegate.clock import Clock
 from tidegate.config import InvalidSetting, Settings, TargetSetting
-from tidegate.control.targets import Target
+from tidegate.control.targets import Done, Failed, Target
+from tidegate.control.targets.addresses import DestinationRefused, destination
 from tidegate.control.targets.command import CommandTarget
 from tidegate.control.targets.file import FileTarget
 from tidegate.control.targets.webhook import WebhookTarget
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, NotFound
+
+Configured = WebhookTarget | CommandTarget | FileTarget
+
+
+class TargetUnknown(NotFound):
+    """The settings name no target for this operation."""
+
+    code = "target_unknown"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the settings have no [targets.{name}]", target=name)
+
+
+class Described(Struct, frozen=True, kw_only=True):
+    """A target as anybody may see it: where it leads, and nothing that opens a door there."""
+
+    name: str  # the operation
+    kind: str
+    to: str
+    observable: bool
 
 
 def configured(settings: Settings, clock: Clock) -> dict[str, Target]:
@@ -29,7 +53,50 @@ def configured(settings: Settings, clock: Clock) -> dict[str, Target]:
     return found
 
 
-def _target(setting: TargetSetting, clock: Clock) -> Target:
+def described(settings: Settings) -> tuple[Described, ...]:
+    """Every target that the settings name, by name."""
+    return tuple(
+        Described(
+            name=name,
+            kind=setting.kind,
+            to=_place(setting),
+            observable=setting.observable or bool(setting.observing) or setting.kind == "file",
+        )
+        for name, setting in sorted(settings.targets.items())
+    )
+
+
+def _place(setting: TargetSetting) -> str:
+    """Of a URL no path and no query, of a program no argument: they may hold a secret."""
+    match setting.kind:
+        case "webhook":
+            try:
+                found = destination(setting.url, setting.allowed)
+            except DestinationRefused:
+                return ""
+            return replace(found, target="").url
+        case "command":
+            return setting.program[0] if setting.program else ""
+        case "file":
+            return setting.directory
+
+
+def tried(settings: Settings, name: str, clock: Clock) -> Done | Failed:
+    """Whether the target would take work, as far as can be told without giving it any.
+
+    Raises:
+        TargetUnknown.
+    """
+    setting = settings.targets.get(name)
+    if setting is None:
+        raise TargetUnknown(name)
+    try:
+        return _target(setting, clock).try_out()
+    except Invalid as error:
+        return Failed(error.detail, retryable=False)
+
+
+def _target(setting: TargetSetting, clock: Clock) -> Configured:
     match setting.kind:
         case "webhook":
             return WebhookTarget(

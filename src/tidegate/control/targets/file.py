@@ -7,6 +7,7 @@ sequence, so a repeat writes nothing and an effect that comes late does not undo
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -52,6 +53,17 @@ class FileTarget:
                 return _replace(place, key, effect)
         except OSError as error:
             return Failed(error.strerror or type(error).__name__)
+
+    def try_out(self) -> Done | Failed:
+        """Write a file without a name: nothing of it stays."""
+        try:
+            with tempfile.TemporaryFile(dir=self._directory) as file:
+                file.write(b"test")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return Failed(error.strerror or type(error).__name__)
+        return Done("the directory can be written")
 
     def observe(self, scope: str, operation: str) -> Observation | None:
         check_name("scope", scope)

@@ -49,6 +49,7 @@ SECRET_BYTES_MIN = 16
 SKEW_SECONDS_MAX = 300
 SOURCE = "/tidegate"
 TYPE = "dev.tidegate.effect.requested.v1"
+TEST_TYPE = "dev.tidegate.target.tested.v1"  # asks for nothing
 
 KEY_HEADER = "idempotency-key"
 TIME_HEADER = "tidegate-timestamp"
@@ -96,7 +97,16 @@ class WebhookTarget:
         self._trust = trust
 
     def perform(self, key: str, effect: Effect) -> Done | Failed:
-        body = cloud_event(key, effect)
+        return self._send(key, cloud_event(key, effect))
+
+    def try_out(self) -> Done | Failed:
+        """Send an event that asks for nothing; its type tells the receiver so."""
+        at = codec.time_text(self._clock())
+        key = f"test:{at}"
+        event = {"specversion": "1.0", "id": key, "source": SOURCE, "type": TEST_TYPE, "time": at}
+        return self._send(key, msgspec.json.encode(event))
+
+    def _send(self, key: str, body: bytes) -> Done | Failed:
         headers = {
             "content-type": "application/cloudevents+json",
             KEY_HEADER: key,

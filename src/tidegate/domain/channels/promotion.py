@@ -46,6 +46,7 @@ from tidegate.domain.releases.registry import (
 from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
 from tidegate.domain.rollouts.identity import check_rollout_id, rollout_id
 from tidegate.domain.rollouts.rows import RolloutTally, quarantine_key, tally_key
+from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Position, at_most, check_text
@@ -70,6 +71,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
     display_name: str = ""
+    reason: str = ""  # for the history; nothing follows from it
 
 
 class Promoted(Struct, frozen=True, omit_defaults=True):
@@ -85,6 +87,8 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
     check_text("plan_digest", command.plan_digest, PLAN_DIGEST_BYTES_MAX)
     if command.display_name:
         check_text("display_name", command.display_name, DISPLAY_NAME_BYTES_MAX)
+    if command.reason:
+        check_text("reason", command.reason, REASON_BYTES_MAX)
     at_most("waves of a plan", len(command.waves), WAVES_MAX)
     if any(wave.hosts < 1 for wave in command.waves):
         raise InvalidInput("a wave of a plan has hosts; empty ones are dropped", field="waves")
@@ -152,7 +156,7 @@ def decide_promotion(
     version = change.version if isinstance(change, ReleaseTransitioned) else 0
     opened = _opened(channel, command, incarnation, rows[0], now)
     return (
-        change,
+        replace(change, reason=command.reason),
         *owed_by(change, version, channel.policy.operations),
         *_ended(command, opened.rollout_id, now),
         opened,
@@ -221,6 +225,7 @@ def _opened(
         previous_ref=None if actual is None else actual.pinned_release_id,
         display_name=command.display_name,
         operator=command.by,
+        reason=command.reason,
     )
 
 

@@ -157,12 +157,13 @@ def paused(look: Look, host_id: str) -> Block | None:
 
 
 def frozen(look: Look, host_id: str) -> Block | None:
-    for freeze, version in look.state.freezes:
+    for seen in look.state.freezes:
+        freeze = seen.row
         if _covers(freeze, look):
             until = "" if freeze.until is None else f" until {freeze.until.isoformat()}"
             return Block(
                 f"freeze {freeze.freeze_id}{until}: {freeze.reason}",
-                Evidence(FREEZES.name, freeze.freeze_id, version),
+                Evidence(FREEZES.name, freeze.freeze_id, seen.version),
             )
     return None
 

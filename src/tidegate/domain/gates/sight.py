@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ from tidegate.kernel.model import Position
 T = TypeVar("T")
 
 
-class Seen(NamedTuple, Generic[T]):
+class Seen(Struct, Generic[T], frozen=True, gc=False):
     """A row, and its version: the position of the event that last wrote it."""
 
     row: T

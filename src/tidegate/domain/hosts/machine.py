@@ -119,8 +119,7 @@ def step(
         )
     if isinstance(event, AgentFact):
         _demand_next(record, event)
-        latest = now + timedelta(seconds=SKEW_SECONDS_MAX)
-        if event.at > latest:
+        if event.at > now and event.at > (latest := now + timedelta(seconds=SKEW_SECONDS_MAX)):
             raise ClockSkew(record.state, event.at, latest)
     targets = TABLE[record.state].get(type(event))
     if targets is None:

@@ -26,6 +26,8 @@ SESSION_SECONDS = 900
 WAIT_SECONDS_MAX = 60
 REPORTS_MAX = 100  # in one request
 
+_NO_BODY: Final = sha256(b"").hexdigest().encode()
+
 
 # ── what is proved ────────────────────────────────────────────────────────────────────────────────
 
@@ -43,9 +45,15 @@ def session_message(host_id: str, time: int) -> bytes:
 def request_mac(
     key: bytes, method: str, path: bytes, query: bytes, body: bytes, time: bytes
 ) -> bytes:
-    """The MAC of a request, in hexadecimal digits: of its parts as they go over the wire."""
-    parts = (method.encode(), path, query, sha256(body).hexdigest().encode(), time)
-    return hmac.digest(key, b"\n".join(parts), "sha256").hex().encode()
+    """The MAC of a request, in hexadecimal digits."""
+    message = request_message(method, path, query, body, time)
+    return hmac.digest(key, message, "sha256").hex().encode()
+
+
+def request_message(method: str, path: bytes, query: bytes, body: bytes, time: bytes) -> bytes:
+    """What the MAC of a request is of: its parts as they go over the wire."""
+    digest = sha256(body).hexdigest().encode() if body else _NO_BODY
+    return b"\n".join((method.encode(), path, query, digest, time))
 
 
 def authorization(

@@ -80,7 +80,7 @@ class ProbeFailure(Struct, frozen=True, omit_defaults=True, kw_only=True):
     framework: str | None = None
 
 
-class HostOrder(Struct, frozen=True, omit_defaults=True):
+class HostOrder(Struct, frozen=True, omit_defaults=True, gc=False):
     """The one order that a host is busy with. No row: it is free for the next."""
 
     host_id: str

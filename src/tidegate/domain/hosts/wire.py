@@ -24,6 +24,8 @@ from tidegate.kernel.model import at_most
 KINDS: Final[Mapping[str, type[AgentEvent]]] = {
     event.__name__: event for event in get_args(AgentEvent)
 }
+_REPORTED: Final = frozenset(KINDS.values())
+
 CLOSURE_BYTES_MAX = 256
 REASON_BYTES_MAX = 512
 STDERR_BYTES_MAX = 4_096
@@ -60,7 +62,7 @@ def check_event(event: AgentEvent) -> None:
     Raises:
         InvalidInput, LimitExceeded.
     """
-    if type(event) not in KINDS.values():
+    if type(event) not in _REPORTED:
         raise InvalidInput(
             f"agents do not report {type(event).__name__}; allowed are {', '.join(KINDS)}",
             field="kind",

@@ -31,6 +31,7 @@ class ReleaseRegistered(RegistryFact, frozen=True, kw_only=True):
     status: Status
     provenance: Provenance
     confidence: Confidence
+    reason: str = ""  # why somebody promoted it, where somebody did
 
 
 class ReleaseTransitioned(RegistryFact, frozen=True, kw_only=True):
@@ -43,6 +44,7 @@ class ReleaseTransitioned(RegistryFact, frozen=True, kw_only=True):
     provenance: Provenance
     confidence: Confidence
     moved_from: Annotated[str | None, Untagged()] = None  # None: the pin stayed
+    reason: str = ""
 
 
 class ReleaseRetired(RegistryFact, frozen=True, kw_only=True):

@@ -127,6 +127,7 @@ def step_event(event: ReleaseEvent | None, fact: Change, now: datetime) -> Relea
         digest=fact.digest,
         provenance=fact.provenance,
         confidence=fact.confidence,
+        reason=fact.reason or None,
     )
 
 

@@ -1,0 +1,80 @@
+"""What forms of the dashboard do to the installation: the same as the verbs of the API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tidegate.api.dashboard.routes import PAGES
+from tidegate.api.routes import ROUTES
+from tidegate.domain.fleet.credentials import Revocation, revocation_key
+
+PAGE = f"/rollouts/{ROLLOUT}"
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data", (*ROUTES, *PAGES)) as crew:
+        yield crew
+
+
+def sent(client: httpx2.Client, path: str, **form: str) -> httpx2.Response:
+    """A form, as a browser would send it."""
+    return client.post(path, data=form, headers={"accept": "text/html"})
+
+
+def page(client: httpx2.Client, path: str) -> str:
+    shown = client.get(path, headers={"accept": "text/html"})
+    assert shown.status_code == 200, shown.text
+    return shown.text
+
+
+@pytest.mark.parametrize("verb", ["revoke", "retire"])
+def test_shuts_the_door_to_a_host_that_is_revoked_or_retired(crew: Crew, verb: str) -> None:
+    agent = crew.agents["web-01"]
+
+    done = sent(crew.operator, f"/hosts/web-01/{verb}", reason="it was stolen")
+    asked = agent.poll()
+
+    assert (done.status_code, "done=" in done.headers["location"]) == (303, True), done.text
+    kept = crew.installation.find(revocation_key(agent.public_key), Revocation)
+    assert kept is not None
+    assert (kept.row.host_id, kept.row.reason) == ("web-01", "it was stolen")
+    assert (asked.status_code, asked.json()["code"]) == (401, "key_refused")
+    assert crew.installation.differences() == []
+
+
+def test_aborts_a_rollout_that_goes(crew: Crew) -> None:
+    crew.sail()
+    before = page(crew.operator, PAGE)
+    version = str(crew.viewer.get(f"/v1{PAGE}").json()["version"])
+
+    stale = sent(crew.operator, f"{PAGE}/abort", version="1", reason="not this one")
+    done = sent(crew.operator, f"{PAGE}/abort", version=version, reason="not this one")
+    again = sent(crew.operator, f"{PAGE}/abort", version=version, reason="not this one")
+    after = page(crew.operator, PAGE)
+
+    assert f'action="{PAGE}/abort"' in before
+    assert "version_conflict" in stale.text
+    assert done.status_code == 303, done.text
+    assert again.status_code in (409, 422)
+    assert crew.viewer.get(f"/v1{PAGE}").json()["reason"] == "aborted: not this one"
+    assert re.search(r"Aborted by [^<]+", after)
+    assert f'action="{PAGE}/abort"' not in after
+
+
+def test_keeps_why_somebody_promoted_and_shows_it_beside_who(crew: Crew) -> None:
+    crew.create()
+
+    form = {"release": "web.1", "command_id": "command-1", "reason": "the checkout was slow"}
+    done = sent(crew.manager, f"/channels/{CHANNEL}/promote", **form)
+
+    assert done.status_code == 303, done.text
+    assert "the checkout was slow" in page(crew.operator, PAGE)
+    shown = crew.viewer.get(f"/v1{PAGE}").json()
+    assert shown["opened_reason"] == "the checkout was slow"
