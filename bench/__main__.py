@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from bench import simulate
+from bench.fleet import command as fleet
 from bench.registry import command as registry
 from bench.speed import command as speed
 
 SUBJECTS: dict[str, Callable[[Sequence[str]], int]] = {
+    "fleet": fleet.main,
     "registry": registry.main,
+    "simulate": simulate.main,
     "speed": speed.main,
 }
 

@@ -100,6 +100,7 @@ class Version(Struct, frozen=True):
     name: str
     version: str
     api: str
+    epoch: int = 1  # grows when a backup is restored: what came after it is gone
 
 
 class Check(Struct, frozen=True):

@@ -23,10 +23,11 @@ from tidegate.control.lanes import PACK_MAX, Lanes
 from tidegate.control.runtime import Control, Outcome
 from tidegate.domain.channels.rows import FREEZES, Freeze
 from tidegate.domain.channels.slices import EndFreeze, end_freeze
-from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
+from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
 from tidegate.domain.fleet.slices import NoteHeard, NoteSilence, note_heard, note_silence
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
 from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
+from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.domain.rollouts.slices import ExpireRetention, expire_retention
 from tidegate.kernel import codec
@@ -89,6 +90,8 @@ class Due:
         for record in self._until(HOST_RECORDS, "by_due", now):
             row = codec.decode(record.data, HostRecord)
             assert row.due_at is not None, "the index holds what has a time"
+            if row.state is HostState.PENDING:
+                self._note_unheard(row.host_id)
             command = ExpireDeadline(
                 rollout_id=row.rollout_id, host_id=row.host_id, due_at=row.due_at
             )
@@ -136,6 +139,18 @@ class Due:
                 command = NoteSilence(host_id=seen.host_id, last_seen_at=seen.last_seen_at)
                 count += self._said(note_silence, command)
         return count
+
+    def _note_unheard(self, host_id: str) -> None:
+        """Whoever let an order lie and was never heard is silent since it enrolled: there is no
+        row of liveness that would tell.
+        """
+        host, heard = self._store.get(host_key(host_id), liveness_key(host_id))
+        if host is None or heard is not None:
+            return
+        known = codec.decode(host.data, Host)
+        if known.silent_since is None:
+            command = NoteSilence(host_id=host_id, last_seen_at=known.enrolled_at)
+            self._said(note_silence, command)
 
     def heard(self, host_id: str) -> bool:
         """Say that a silent host is back; whether there was anything to say."""

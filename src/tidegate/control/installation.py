@@ -26,6 +26,7 @@ from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.control.blobs import Blobs
 from tidegate.control.deliveries import Deliveries
+from tidegate.control.forecasts import Forecaster, no_forecast
 from tidegate.control.lanes import Lanes
 from tidegate.control.manifests import Manifests
 from tidegate.control.promotion import Promotions
@@ -133,6 +134,7 @@ class Installation:
     clock: Clock
     closing: ExitStack
     version: str = ""  # of the program
+    forecast: Forecaster = no_forecast  # plays a plan with simulated hosts
     is_local: bool = False  # point reads take microseconds: they may run on an event loop
     listeners: list[Callable[[], None]] = field(default_factory=list)  # called after own commits
     _closing: Lock = field(default_factory=Lock)

@@ -48,6 +48,7 @@ DEADLINE_SECONDS = 10.0
 BACK_OFF_SECONDS = 0.002  # after a conflict with another process, full jitter, doubled
 BACK_OFF_SECONDS_MAX = 0.1
 DOUBLINGS_MAX = 10
+GATHER_SECONDS = 0.000_3  # that a pack waits for callers of the last one who are not back yet
 ROWS_KNOWN_MAX = 4_096  # per lane, handed from pack to pack
 LANES_IDLE_MAX = 64  # lanes without work whose rows are still known
 
@@ -80,6 +81,7 @@ class _Lane:
     reports: deque[_Report] = field(default_factory=deque)
     commands: deque[_Command] = field(default_factory=deque)
     draining: bool = False
+    callers: int = 1  # that the last pack served, or that came meanwhile
     known: Rows = field(default_factory=dict)
 
 
@@ -216,6 +218,7 @@ class Lanes:
 
     def _turn(self, lane: _Lane) -> bool:
         """Run a command or else a pack of reports; whether there was any."""
+        self._gather(lane)
         with self._lock:
             command = lane.commands.popleft() if lane.commands else None
             pack = [] if command else self._next_pack(lane)
@@ -229,7 +232,16 @@ class Lanes:
         else:
             pack = [item for item in pack if item.future.set_running_or_notify_cancel()]
             self._run_pack(lane, pack)
+            lane.callers = len(pack) + len(lane.reports)
         return True
+
+    def _gather(self, lane: _Lane) -> None:
+        """Give the callers of the last pack time to return: a larger pack is cheaper for all, and
+        a lone client waits for nobody.
+        """
+        if 0 < len(lane.reports) < lane.callers and not lane.commands:
+            lane.callers = len(lane.reports)
+            self._sleep(GATHER_SECONDS)
 
     def _rest(self, lane: _Lane) -> None:
         """Keep what the lane knows, but not of ever more lanes."""

@@ -41,7 +41,7 @@ from tidegate.domain.rollouts.rows import (
     quarantine_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import CLEARABLE, OPEN
+from tidegate.domain.rollouts.states import CLEARABLE
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Record
 from tidegate.kernel.policy import Collection, entry
@@ -71,16 +71,17 @@ class Sights:
 
     def rows(self, collection: Collection, model: type[Row], prefix: str = "") -> list[Seen[Row]]:
         """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
-        return [
-            Seen(codec.decode(record.data, model), record.version)
-            for record in self._records(collection, prefix)
-        ]
+        found: list[Seen[Row]] = []
+        for page in self._pages(collection, prefix):
+            values = codec.decode_all([record.data for record in page], model)
+            found += map(Seen, values, [record.version for record in page])
+        return found
 
-    def _records(self, collection: Collection, prefix: str) -> Iterator[Record]:
+    def _pages(self, collection: Collection, prefix: str) -> Iterator[tuple[Record, ...]]:
         after = ""
         while True:
             page = self._store.range(collection.name, prefix=prefix, after=after, limit=PAGE)
-            yield from page
+            yield page
             if len(page) < PAGE:
                 return
             after = page[-1].key.id
@@ -88,20 +89,13 @@ class Sights:
     def open_rollouts(self) -> list[Rollout]:
         """Every rollout that is not over, by state, then by id."""
         found: list[Rollout] = []
-        for state in sorted(OPEN):
-            after = ""
-            while len(found) < ROLLOUTS_MAX:
-                page = self._store.range(
-                    ROLLOUTS.name,
-                    index="by_in_flight",
-                    prefix=entry(state),
-                    after=after,
-                    limit=PAGE,
-                )
-                found += [codec.decode(record.data, Rollout) for record in page]
-                if len(page) < PAGE:
-                    break
-                after = entry(state, page[-1].key.id)
+        after = ""
+        while len(found) < ROLLOUTS_MAX:  # the index holds those alone
+            page = self._store.range(ROLLOUTS.name, index="by_in_flight", after=after, limit=PAGE)
+            found += [codec.decode(record.data, Rollout) for record in page]
+            if len(page) < PAGE:
+                break
+            after = entry(found[-1].state, found[-1].rollout_id)
         return found
 
     def tally(self, rollout_id: str) -> Seen[RolloutTally]:

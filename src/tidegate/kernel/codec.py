@@ -6,7 +6,8 @@ width, no lone surrogates. What breaks a rule is refused before anything is writ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cache
@@ -26,6 +27,7 @@ from typing import (
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel.model import NO_META, Event, Meta, check_time
@@ -59,6 +61,16 @@ def decode(data: bytes, struct: type[T]) -> T:
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"not a {struct.__name__}: {error}") from None
     return value
+
+
+def decode_all(texts: Sequence[bytes], struct: type[T]) -> list[T]:
+    """The values of many texts, by one call. Raises: InvalidInput."""
+    values: list[T] = []
+    with suppress(msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
+        values = _decoder(cast(Any, list)[struct]).decode(b"[" + b",".join(texts) + b"]")
+    if len(values) != len(texts):  # one of them is wrong: to be told which way
+        return [decode(text, struct) for text in texts]
+    return values
 
 
 def convert(content: Any, struct: type[T]) -> T:
@@ -171,17 +183,24 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
         tag_field=config.tag_field,
         tag=config.tag,
     )
-    members = [(item.name, renders[item.name], item.default) for item in items]
+    # Most members are written as they are: only the others are looked at.
+    looked_at = [
+        (place, item.name, renders[item.name], item.default)
+        for place, item in enumerate(items)
+        if renders[item.name] is not None or _has_equals(item.default)
+    ]
 
     def write(value: Any, where: str) -> Any:
-        written = []
-        for name, render, default in members:
-            member = getattr(value, name)
-            if member is default or (type(member) is type(default) and member == default):
-                written.append(default)
-            else:
-                written.append(member if render is None else render(member, name))
-        return shadow(*written)
+        members = list(astuple(value))
+        for place, name, render, default in looked_at:
+            member = members[place]
+            if member is default:
+                continue
+            if type(member) is type(default) and member == default:
+                members[place] = default
+            elif render is not None:
+                members[place] = render(member, name)
+        return shadow(*members)
 
     return write
 
@@ -208,10 +227,13 @@ def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
 def _leaves_out(struct: type[Struct]) -> bool:
     """Whether it leaves out defaults of which there can be several equal objects."""
     return struct.__struct_config__.omit_defaults and any(
-        not (item.required or item.default in (None, True, False, msgspec.NODEFAULT))
-        and not isinstance(item.default, Enum)
-        for item in msgspec.structs.fields(struct)
+        not item.required and _has_equals(item.default) for item in msgspec.structs.fields(struct)
     )
+
+
+def _has_equals(default: Any) -> bool:
+    """Whether there can be another object that equals this default."""
+    return default not in (None, True, False, msgspec.NODEFAULT) and not isinstance(default, Enum)
 
 
 def _field_renderer(hint: Any, where: str) -> Render | None:
@@ -235,9 +257,18 @@ def _field_renderer(hint: Any, where: str) -> Render | None:
     if hint is Any or hint is object or hint is dict or hint is list:
         return _anything
     arms = [_field_renderer(arm, where) for arm in get_args(hint) if arm is not ...]
+    if origin in (Union, UnionType) and len(arms) == 2 and NoneType in get_args(hint):
+        return _unless_none(arms[0] or arms[1])
     if origin in (Union, UnionType, tuple, list, frozenset, set, dict):
         return None if not any(arms) else _anything
     raise InvalidDefinition(f"{where} has a type without a portable form: {hint}")
+
+
+def _unless_none(render: Render | None) -> Render | None:
+    """How a member is rendered that may be None."""
+    if render is None:
+        return None
+    return lambda value, where: None if value is None else render(value, where)
 
 
 def _integer(value: Any, where: str) -> Any:
@@ -249,6 +280,8 @@ def _integer(value: Any, where: str) -> Any:
 
 
 def _time(value: Any, where: str) -> Any:
+    if type(value) is datetime and value.tzinfo is UTC and value.microsecond:
+        return value  # with all its digits msgspec writes it in the same width
     if not isinstance(value, datetime):
         raise InvalidInput(f"{where} must be a datetime, found {value!r}", field=where)
     if value.tzinfo is None:
@@ -261,11 +294,15 @@ def _nested(value: Any, where: str) -> Any:
     return value if render is None else render(value, where)
 
 
+_AS_IT_IS = (str, bool, bytes, Enum)
+_SEQUENCES = (set, frozenset, tuple, list)
+
+
 def _anything(value: Any, where: str, depth: int = 0) -> Any:
     """Walk a value whose type says too little, and render what it holds."""
     if depth > DEPTH_MAX:
         raise InvalidInput(f"{where} is nested deeper than {DEPTH_MAX}", field=where)
-    if value is None or isinstance(value, str | bool | bytes | Enum):
+    if value is None or isinstance(value, _AS_IT_IS):
         return value
     if isinstance(value, int):
         return _integer(value, where)
@@ -277,6 +314,6 @@ def _anything(value: Any, where: str, depth: int = 0) -> Any:
         return _nested(value, where)
     if isinstance(value, dict):
         return {key: _anything(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
-    if isinstance(value, set | frozenset | tuple | list):
+    if isinstance(value, _SEQUENCES):
         return type(value)(_anything(item, where, depth + 1) for item in value)
     raise InvalidInput(f"{where} holds a {type(value).__name__}: it has no JSON form", field=where)

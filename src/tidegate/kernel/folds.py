@@ -67,6 +67,10 @@ class Folds:
         self.schema = schema
         self.vocabulary: Vocabulary = schema.vocabulary
         self.folds = tuple(folds)
+        # What a row costs at most when it is written: itself, and its entries before and after.
+        self.row_costs = {
+            name: 1 + 2 * len(item.indexes) for name, item in schema.collections.items()
+        }
         self._by_type: dict[str, tuple[Fold, ...]] = {}
         written: set[str] = set()
         for fold in self.folds:
@@ -93,13 +97,17 @@ class Folds:
         """The folds that read facts of this type, in their order."""
         return self._by_type.get(fact_type, ())
 
+    def steps(self, value: Struct) -> list[tuple[Fold, Key]]:
+        """The folds that this fact goes through, each with a row that it steps, in their order."""
+        return [
+            (fold, Key(fold.collection.name, id))
+            for fold in self._by_type.get(type(value).__name__, ())
+            for id in fold.ids(value)
+        ]
+
     def keys(self, value: Struct) -> tuple[Key, ...]:
         """The rows that this fact steps, apart from those of its follow-ups."""
-        return tuple(
-            Key(fold.collection.name, id)
-            for fold in self.of(type(value).__name__)
-            for id in fold.ids(value)
-        )
+        return tuple([key for _, key in self.steps(value)])
 
 
 def stepped(fold: Fold, id: str, row: Any, value: Any, at: datetime) -> tuple[Any, Sequence[Any]]:

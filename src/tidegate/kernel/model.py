@@ -250,10 +250,8 @@ def set_name(tags: Iterable[str]) -> str:
 
 def fact_bytes(fact: Fact) -> int:
     """Bytes of its body, its tags and the meta that is its own, as they are stored."""
-    size = len(fact.body)
-    for text in fact.tags if fact.meta is None else (*fact.tags, *astuple(fact.meta)):
-        size += len(text) if text.isascii() else len(text.encode())
-    return size
+    text = "".join(fact.tags if fact.meta is None else (*fact.tags, *astuple(fact.meta)))
+    return len(fact.body) + (len(text) if text.isascii() else len(text.encode()))
 
 
 def slot_bytes(fact: Fact) -> int:

@@ -102,7 +102,7 @@ class Replay:
                 Difference(str(key), "refused fact in the log", "", f"{event.position} {error}")
             )
             return []
-        if new != old:
+        if new is not old and new != old:
             self._store(key, new, event.position)
         return [effect for effect in effects if not isinstance(effect, Intent)]
 

@@ -79,9 +79,9 @@ class TagField:
         return () if content is None else (self._tag(content),)
 
     def _tag(self, content: object) -> str:
-        tag = f"{self.key}:{content}"
         if content == "":
             raise InvalidInput(f"{self.name} is empty; as a tag it needs a value", field=self.name)
+        tag = f"{self.key}:{content}"
         check_tag(tag)
         return tag
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -74,8 +73,12 @@ class _Row:
 
 @dataclass(slots=True)
 class _Call:
-    """One call on an unfolding: where it began, to return there, and what it touched."""
+    """One call on an unfolding: where it began, to return there, and what it touched.
 
+    As a block: all that is added inside stays, or, if an error leaves the block, none of it.
+    """
+
+    unfolding: Unfolding
     facts: int
     loaded: int
     indexes: int
@@ -85,6 +88,19 @@ class _Call:
     filed: set[str]  # the indexes that its facts are written under
     meta: Meta | None  # of its facts; None: the commit's
     intended_cost: int = 0
+
+    def __enter__(self) -> _Call:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            self.unfolding.undo(self)
+            return
+        try:
+            self.unfolding.demand_room(self)
+        except BaseException:
+            self.unfolding.undo(self)
+            raise
 
 
 @dataclass(slots=True)
@@ -114,10 +130,12 @@ class Unfolding:
 
     def fetch(self, keys: Iterable[Key]) -> None:
         """Read the rows that are not known yet, in one go."""
-        unread = [k for k in dict.fromkeys(keys) if k not in self._rows and k not in self.known]
+        rows, known = self._rows, self.known
+        unread = [key for key in keys if key not in known and key not in rows]
         if unread:
+            unread = list(dict.fromkeys(unread))
             for key, record in zip(unread, self.get(*unread), strict=True):
-                self.known[key] = self._decoded(key, record)
+                known[key] = self._decoded(key, record)
             self._fetched.update(unread)
 
     def row(self, key: Key) -> Any:
@@ -126,7 +144,8 @@ class Unfolding:
         """
         row = self._rows.get(key)
         if row is None:
-            self.fetch((key,))
+            if key not in self.known:
+                self.fetch((key,))
             row = _Row(*self.known[key])
             self._load(key, row)
         self.looked[key] = row.version
@@ -150,7 +169,7 @@ class Unfolding:
     def _load(self, key: Key, row: _Row) -> None:
         self._rows[key] = row
         self._loaded.append(key)
-        self._row_cost += self._cost_of(key)
+        self._row_cost += self.folds.row_costs[key.collection]
 
     def _decoded(self, key: Key, record: Record | None) -> tuple[Position, Any]:
         if record is None:
@@ -173,13 +192,13 @@ class Unfolding:
         """
         assert item.rows is not None
         with self._whole(meta) as call:
-            rows = tuple(self.row(key) for key in item.rows(command))
+            rows = tuple([self.row(key) for key in item.rows(command)])
             values = tuple(item.decide(rows, command, at))
             for value in values:
                 self._unfold(value, at, call)
             answer = item.answer(values)
             if not values:
-                self._undo(call)
+                self.undo(call)
         return values, answer
 
     def add(self, values: Sequence[Struct], at: datetime) -> None:
@@ -202,11 +221,11 @@ class Unfolding:
                 if self.row(key) is not None:
                     self._change(key, None, call)
 
-    @contextmanager
-    def _whole(self, meta: Meta | None = None) -> Iterator[_Call]:
-        """All that is added inside stays, or, if an error leaves the block, none of it."""
+    def _whole(self, meta: Meta | None = None) -> _Call:
+        """A block that is kept as a whole or not at all."""
         self.looked = {}
-        call = _Call(
+        return _Call(
+            self,
             len(self.facts),
             len(self._loaded),
             len(self._indexes),
@@ -216,16 +235,14 @@ class Unfolding:
             set(),
             meta,
         )
-        try:
-            yield call
-            if self.pack_cost_max is not None:
-                self._demand_room(call, self.pack_cost_max)
-        except BaseException:
-            self._undo(call)
-            raise
 
-    def _demand_room(self, call: _Call, pack_cost_max: int) -> None:
-        rows = sum(map(self._cost_of, self.looked))
+    def demand_room(self, call: _Call) -> None:
+        """Raises: LimitExceeded: the call alone is too large. PackFull: with those before it."""
+        pack_cost_max = self.pack_cost_max
+        if pack_cost_max is None:
+            return
+        costs = self.folds.row_costs
+        rows = sum([costs[key.collection] for key in self.looked])
         slots_alone = slots(self._slot_bytes - call.slot_bytes)
         alone = slots_alone + 2 * len(call.filed) + rows + call.intended_cost
         at_most("storage items of a report", alone, COST_MAX)
@@ -235,7 +252,8 @@ class Unfolding:
         if call.facts and len(self.facts) > facts_max(pack_cost_max):
             raise PackFull("facts of a pack", len(self.facts), facts_max(pack_cost_max))
 
-    def _undo(self, call: _Call) -> None:
+    def undo(self, call: _Call) -> None:
+        """Return to where the call began."""
         del self.facts[call.facts :]
         self._rows.update(call.rows)
         for key in self._loaded[call.loaded :]:
@@ -251,30 +269,37 @@ class Unfolding:
         follow_ups = 0
         while waiting:
             value = waiting.popleft()
-            fact = self.folds.vocabulary.fact(value)
-            if call.meta is not None:
-                fact = replace(fact, meta=call.meta)
-            self.facts.append(fact)
-            self._slot_bytes += slot_bytes(fact)
-            indexes = self.folds.vocabulary.indexes(fact)
-            self._indexes.update(dict.fromkeys(indexes))
-            call.filed.update(indexes)
-            self.fetch(self.folds.keys(value))
+            self._append(value, call)
+            steps = self.folds.steps(value)
+            self.fetch([key for _, key in steps])
             caused: list[Struct] = []
-            for fold in self.folds.of(fact.type):
-                for id in fold.ids(value):
-                    caused += self._step(fold, id, value, at, call)
+            for fold, key in steps:
+                caused += self._step(fold, key, value, at, call)
             follow_ups += len(caused)
             if follow_ups > FOLLOW_UPS_MAX:
                 raise LimitExceeded("follow-ups of a fact", follow_ups, FOLLOW_UPS_MAX)
             waiting.extendleft(reversed(caused))
 
-    def _step(self, fold: Fold, id: str, value: Struct, at: datetime, call: _Call) -> list[Struct]:
-        key = Key(fold.collection.name, id)
+    def _append(self, value: Struct, call: _Call) -> None:
+        vocabulary = self.folds.vocabulary
+        fact = vocabulary.fact(value)
+        if call.meta is not None:
+            fact = replace(fact, meta=call.meta)
+        self.facts.append(fact)
+        self._slot_bytes += slot_bytes(fact)
+        for index in vocabulary.indexes(fact):
+            self._indexes.setdefault(index)
+            call.filed.add(index)
+
+    def _step(
+        self, fold: Fold, key: Key, value: Struct, at: datetime, call: _Call
+    ) -> Sequence[Struct]:
         old = self.row(key)
-        new, effects = stepped(fold, id, old, value, at)
-        if new != old:
+        new, effects = stepped(fold, key.id, old, value, at)
+        if new is not old and new != old:
             self._change(key, new, call)
+        if not effects:
+            return ()
         caused = []
         for effect in effects:
             if isinstance(effect, Intent):
@@ -298,7 +323,7 @@ class Unfolding:
             self._load(key, _Row(ABSENT, None))
         if self._rows[key].value is not None:
             raise ConditionFailed(f"{key} stands already", collection=key.collection, id=key.id)
-        call.intended_cost += self._cost_of(key)
+        call.intended_cost += self.folds.row_costs[key.collection]
         self._change(key, intent.row, call)
         self._rows[key].intended = True
 
@@ -332,9 +357,6 @@ class Unfolding:
     def cost(self) -> int:
         """At most this many storage items (``Schema.cost``), known at once at any moment."""
         return slots(self._slot_bytes) + 2 * len(self._indexes) + self._row_cost
-
-    def _cost_of(self, key: Key) -> int:
-        return 1 + 2 * len(self.folds.schema.collection(key.collection).indexes)
 
     def commit(self, basis: Commit, once: Once | None = None) -> Commit:
         """The facts and rows as one commit on the basis of what was read to decide them."""

@@ -33,6 +33,7 @@ from tidegate.kernel.slices import Slice
 from tidegate.kernel.tags import ALL_INDEX, Scope, Tag, TagField, annotations_of, tag_fields
 
 SHAPES_MAX = 4_096  # remembered forms of clauses
+FILED_MAX = 4_096  # remembered index names of facts
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -98,6 +99,7 @@ class Vocabulary:
             name: {tag.key: tag.scope for tag in found} for name, found in self._fields.items()
         }
         self._shapes: dict[tuple[Any, ...], _Served] = {}
+        self._filed: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         self._check_facts()
         self.slices = tuple(slices)
         # Exact tag sets that some slice reads: their keys, and the types that are filed under them.
@@ -117,7 +119,8 @@ class Vocabulary:
         known = self.types.get(name)
         if known is None or known.struct is not type(value):
             raise InvalidInput(f"fact type {name} is not declared")
-        tags = sorted({tag for found in self._fields[name] for tag in found.tags(value)})
+        tags = [tag for found in self._fields[name] for tag in found.tags(value)]
+        tags.sort()  # distinct they are: no two fields have one key
         at_most("tags of a fact", len(tags), TAGS_MAX)
         body = codec.encode(value)
         codec.decode(body, known.struct)  # what cannot be read again is never written
@@ -144,6 +147,17 @@ class Vocabulary:
 
     def indexes(self, fact: Fact | Event) -> tuple[str, ...]:
         """The index names under which this fact is filed. Raises: InvalidInput."""
+        # Asked when a fact is made, when it is committed, and often again for its neighbours.
+        asked = (fact.type, fact.tags)
+        filed = self._filed.get(asked)
+        if filed is None:
+            filed = self._file(fact)
+            if len(self._filed) >= FILED_MAX:
+                self._filed.clear()
+            self._filed[asked] = filed
+        return filed
+
+    def _file(self, fact: Fact | Event) -> tuple[str, ...]:
         scopes = self._scopes.get(fact.type)
         if scopes is None:
             raise InvalidInput(f"fact type {fact.type} is not declared")

@@ -1,0 +1,195 @@
+"""A fleet at work: hosts that are enrolled, channels that claim them, rollouts that reach them.
+
+All of it is made through the verbs that operators and agents use. A host's passage is four reports
+(acknowledged, activated, no probes, converged), which are seven facts: three of them move the host
+in the rollout's tally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.clock import system_clock
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.dispatch import Dispatcher
+from tidegate.control.lanes import PACK_MAX, Lanes
+from tidegate.control.promotion import Promote, Promotions
+from tidegate.control.runtime import Control
+from tidegate.control.sights import Sights
+from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.channels.slices import CreateChannel, create_channel
+from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.fleet.slices import EnrollHost, enroll_host
+from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.hosts.facts import (
+    ActivationCompleted,
+    AgentEvent,
+    Converged,
+    DispatchAck,
+    ProbeTopologyDeclared,
+)
+from tidegate.domain.hosts.wire import agent_event, wire_object
+from tidegate.domain.releases.known import ReleaseOffered
+from tidegate.domain.rollouts.reports import ReportEvent, report_event
+from tidegate.engines import connect
+from tidegate.engines.group import Grouped
+from tidegate.kernel.model import Commit, Meta
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Store
+from tidegate.kernel.unfolding import Unfolding
+
+FILE = "fleet.db"
+BLOBS = "blobs"
+LOG_ID = "bench"
+OPERATOR = "user_operator"
+PACKAGE = "web"
+RELEASE = "web.1"
+TARGET = "sha256:" + "a" * 64
+BEFORE = "sha256:" + "b" * 64
+BATCH = 100
+PASSAGE = 4  # reports of a host
+PASSES_MAX = 1_000
+
+Wire = dict[str, Any]  # a report as its agent sent it, decoded from JSON
+Line = tuple[Slice, Struct, Meta]  # one report for a lane
+
+
+class Here(Executor):
+    """Runs what is submitted at once, in the caller's thread: then CPU time is easy to tell."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class FleetAtWork:
+    """Every part of the control plane that a rollout needs, over one store."""
+
+    def __init__(self, store: Store, home: Path, writer: Grouped, threads: Executor | None) -> None:
+        self.store = store
+        self.writer = writer
+        self.control = Control(store, FOLDS, writer.submit)
+        self.lanes = Lanes(store, FOLDS, writer.submit, threads=threads)
+        blobs = FileBlobs(home / BLOBS, LOG_ID)
+        self.sights = Sights(store, blobs)
+        self.promotions = Promotions(self.control, self.sights, blobs)
+        self.dispatcher = Dispatcher(self.lanes, self.sights, system_clock)
+
+    def record(self, lane: str, lines: Sequence[Line]) -> None:
+        """Through a lane, in packs; the first error is raised."""
+        for start in range(0, len(lines), PACK_MAX):
+            for future in self.lanes.record_all(lane, lines[start : start + PACK_MAX]):
+                future.result()
+
+    # ── as operators do ──
+
+    def offer(self) -> None:
+        """A release to promote; how it came to be published is no matter here."""
+        unfolding = Unfolding(FOLDS, self.store.get)
+        offered = ReleaseOffered(RELEASE, TARGET, "Published", "default/web/v1")
+        unfolding.add((offered,), system_clock())
+        self.writer.submit(unfolding.commit(Commit(system_clock()))).result()
+
+    def enroll(self, channel: str, hosts: Sequence[str]) -> None:
+        """Hosts of the channel, and the channel."""
+        meta = Meta(actor=OPERATOR)
+        lines: list[Line] = [
+            (
+                enroll_host,
+                EnrollHost(
+                    host_id=host_id,
+                    public_key=f"{number:064x}",
+                    labels={"channel": channel},
+                    operator=OPERATOR,
+                ),
+                meta,
+            )
+            for number, host_id in enumerate(hosts)
+        ]
+        self.record("fleet", lines)
+        fleet = self.sights.row(fleet_key(), Fleet)
+        assert fleet is not None
+        command = CreateChannel(
+            channel=channel,
+            package=PACKAGE,
+            selector=f"channel={channel}",
+            operator=OPERATOR,
+            policy=ChannelPolicy(),
+            fleet_version=fleet.version,
+        )
+        self.control.execute(create_channel, command)
+
+    def open(self, channel: str) -> int:
+        """Open a rollout on the channel; how many facts that took."""
+        asked = Promote(channel=channel, release_id=RELEASE, command_id=channel, by=OPERATOR)
+        receipt = self.promotions.promote(asked).receipt
+        assert receipt is not None
+        return receipt.last - receipt.first + 1
+
+    def order(self) -> None:
+        """Let the dispatcher hand out orders until none is left to give."""
+        for _ in range(PASSES_MAX):
+            if not self.dispatcher.run_pass().ordered:
+                return
+        raise AssertionError("the dispatcher finds ever more to order")
+
+
+@contextmanager
+def at_work(url: str, home: Path, threads: Executor | None = None) -> Iterator[FleetAtWork]:
+    """The fleet whose log is at this URL and whose blobs are below ``home``."""
+    with ExitStack() as stack:
+        store = connect(url, SCHEMA)
+        stack.callback(store.close)
+        writer = stack.enter_context(closing(Grouped(store)))
+        fleet = FleetAtWork(store, home, writer, threads)
+        stack.callback(fleet.lanes.close)
+        yield fleet
+
+
+def sqlite_url(home: Path) -> str:
+    return f"sqlite:///{home / FILE}"
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def channel_name(number: int) -> str:
+    return f"channel-{number:03}"
+
+
+def host_names(channel: str, hosts: int) -> list[str]:
+    return [f"{channel}-{number:06}" for number in range(hosts)]
+
+
+def rollout_of(channel: str) -> str:
+    return f"{channel}@{RELEASE}"
+
+
+# ── what agents say ───────────────────────────────────────────────────────────────────────────────
+
+
+def passage(rollout_id: str, host_id: str, at: datetime) -> tuple[Wire, ...]:
+    """The reports of a host that does as it is told, as they come over the wire."""
+    said: dict[str, Any] = {"rollout_id": rollout_id, "host_id": host_id, "at": at}
+    events: tuple[AgentEvent, ...] = (
+        DispatchAck(**said, seq=1, target_closure=TARGET, current_closure_at_dispatch=BEFORE),
+        ActivationCompleted(**said, seq=2, observed_current_closure=TARGET),
+        ProbeTopologyDeclared(**said, seq=3, probes=()),
+        Converged(**said, seq=4, current_closure=TARGET),
+    )
+    return tuple(map(wire_object, events))
+
+
+def line(report: Wire) -> Line:
+    """A report as it is queued in its rollout's lane."""
+    event = agent_event(report)
+    command = ReportEvent(rollout_id=event.rollout_id, host_id=event.host_id, event=event)
+    return report_event, command, Meta(actor=f"host:{event.host_id}")
