@@ -42,6 +42,7 @@ PROBES = (
     ProbeDeclared("disk", "exec", ProbeMode.OBSERVE),
 )
 TICK_SECONDS = 5.0
+TICK_SECONDS_MAX = 60.0
 FLAP_SECONDS = 30.0
 CHATTY = 0.2  # of hosts that also say when a probe first spoke, and first failed
 DRIFT_SECONDS = 60.0
@@ -90,6 +91,7 @@ class Agent:
     random: Random
     world: Surroundings
     base: str = ""  # what runs before anything of ours; empty: nothing
+    doomed: bool = False  # its probes fail, whatever it is given
     running: dict[str, str] = field(default_factory=dict)  # channel → closure
     twins: dict[str, HostRecord] = field(default_factory=dict)
     journal: deque[Entry] = field(default_factory=deque)
@@ -120,6 +122,7 @@ class Agent:
         self._unstage(order)
         self.twins[order.rollout_id] = twin
         self.luck[order.rollout_id] = luck = Luck.drawn(self.rates, self.random)
+        luck.probe_fails |= self.doomed
         if luck.rejects:
             self._say(order.rollout_id, DispatchReject, reason="the signature does not verify")
             return
@@ -307,8 +310,17 @@ class Agent:
         if said is not None:
             self._record(twin, *said)
             self._drift(rollout_id)
-        if self.twins[rollout_id].state is HostState.SOAKING:
-            self._after(TICK_SECONDS, lambda: self._tick(rollout_id))
+        after = self.twins[rollout_id]
+        if after.state is HostState.SOAKING:
+            self._after(self._next_tick(after), lambda: self._tick(rollout_id))
+
+    def _next_tick(self, twin: HostRecord) -> float:
+        """Seldom, while only the soak is waited for."""
+        failing = any(probe.failing_since is not None for probe in twin.probes.values())
+        if failing or twin.soak_due_at is None:
+            return TICK_SECONDS
+        left = (twin.soak_due_at - self.world.now()).total_seconds()
+        return min(max(left, TICK_SECONDS), TICK_SECONDS_MAX)
 
     def _drift(self, rollout_id: str) -> None:
         """Somebody works on the host by hand, after it converged."""

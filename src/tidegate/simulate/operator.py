@@ -37,8 +37,10 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.releases.known import ReleaseOffered
 from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined, Rollout
 from tidegate.domain.rollouts.slices import (
+    AbortRollout,
     PauseRollout,
     ResumeRollout,
+    abort_rollout,
     pause_rollout,
     resume_rollout,
 )
@@ -72,8 +74,11 @@ class Operator:
 
     def set_up(self) -> None:
         """Hosts, budgets, channels, and the first release."""
-        for number in range(self._world.scenario.hosts):
-            self.enroll(number)
+        for host_id, labels in self._world.scenario.fleet.items():
+            self._enroll(host_id, labels, len(self._world.agents))
+        if not self._world.scenario.fleet:
+            for number in range(self._world.scenario.hosts):
+                self.enroll(number)
         for number, (selector, most) in enumerate(self._world.scenario.budgets.items()):
             budget = SetBudget(
                 budget_id=f"b{number}", selector=selector, operator=NAME, max_in_flight=most
@@ -83,8 +88,10 @@ class Operator:
             self._create(lane)
 
     def enroll(self, number: int) -> None:
-        host_id = f"web-{number:03}"
-        labels = {"zone": "ab"[number % 2]}
+        """One more host, by the number that it has in the fleet."""
+        self._enroll(f"web-{number:03}", {"zone": "ab"[number % 2]}, number)
+
+    def _enroll(self, host_id: str, labels: dict[str, str], number: int) -> None:
         key = f"{number:064x}"
         self._tell(
             enroll_host,
@@ -120,7 +127,7 @@ class Operator:
         )
         unfolding = Unfolding(world.folds, world.store.get)
         unfolding.add((offered,), world.now())
-        world.plant.submit(unfolding.commit(Commit(world.now()))).result()
+        world.plant.commit(unfolding.commit(Commit(world.now()))).result()
         for lane in world.scenario.channels:
             asked = Promote(
                 channel=lane.channel,
@@ -129,9 +136,13 @@ class Operator:
                 by=NAME,
             )
             with suppress(Refused):  # it is held
-                world.plant.promotions.promote(asked)
+                world.insist(partial(self._promote, asked))
         if self.releases < world.scenario.releases:
             world.after(self._random.uniform(300.0, 1_500.0), self.promote)
+
+    def _promote(self, asked: Promote) -> None:
+        key = f"{asked.command_id} {asked.channel}"
+        self._world.plant.promotions.promote(asked, key=key)
 
     def tidy_up(self) -> None:
         """Undo every hold and freeze, so that a last release can go everywhere."""
@@ -149,7 +160,15 @@ class Operator:
                 self._pause(row.rollout_id)
         if restless and self._random.random() < MEDDLES:
             self._random.choice(
-                [self._freeze, self._hold, self._roll_back, self._lift, self._grow, self._shrink]
+                [
+                    self._freeze,
+                    self._hold,
+                    self._roll_back,
+                    self._lift,
+                    self._grow,
+                    self._shrink,
+                    self._abort,
+                ]
             )()
 
     def _pause(self, rollout_id: str) -> None:
@@ -157,6 +176,11 @@ class Operator:
         resume = ResumeRollout(rollout_id=rollout_id, operator=NAME, reason="back")
         self._tell(pause_rollout, pause)
         self._world.after(LUNCH_SECONDS, partial(self._tell, resume_rollout, resume))
+
+    def _abort(self) -> None:
+        for row in self._world.plant.sights.open_rollouts()[:1]:
+            command = AbortRollout(rollout_id=row.rollout_id, operator=NAME, reason="enough")
+            self._tell(abort_rollout, command)
 
     def _clear(self, row: Rollout) -> None:
         mode = self._random.choice(list(Clearance))
@@ -197,8 +221,9 @@ class Operator:
     def _roll_back(self) -> None:
         channel = self._random.choice(self._world.scenario.channels).channel
         self.deeds += 1
+        command_id = f"r{self.deeds}"
         with suppress(NothingBefore, Refused, Conflict):
-            self._world.plant.promotions.rollback(channel, command_id=f"r{self.deeds}", by=NAME)
+            self._world.plant.promotions.rollback(channel, command_id=command_id, by=NAME)
 
     def _lift(self) -> None:
         for seen in self._world.plant.sights.rows(QUARANTINE, Quarantined):
@@ -214,11 +239,14 @@ class Operator:
         self.enroll(len(self._world.agents))
 
     def _shrink(self) -> None:
-        host_id = self._random.choice(sorted(self._world.agents))
+        # A host that an edge names stays: without it no plan can be made until the edge goes, too.
+        edges = (edge for lane in self._world.scenario.channels for edge in lane.policy.host_edges)
+        named = {host_id for edge in edges for host_id in (edge.before, edge.after)}
+        host_id = self._random.choice(sorted(self._world.agents.keys() - named))
         self._tell(retire_host, RetireHost(host_id=host_id, operator=NAME, reason="sold"))
         self._world.leave(host_id)
 
     def _tell(self, item: Slice, command: Struct) -> None:
         # Who comes too late is refused, like any operator.
         with suppress(Refused, Conflict, NotFound, Gone):
-            self._world.plant.control.execute(item, command)
+            self._world.insist(lambda: self._world.plant.control.execute(item, command))

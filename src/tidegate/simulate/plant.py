@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from datetime import timedelta
+from enum import Enum
 from hashlib import sha256
 from typing import Any
 
@@ -26,18 +27,39 @@ from tidegate.kernel.model import Commit, Meta, Receipt
 from tidegate.kernel.records import Records
 from tidegate.kernel.store import Store
 
-HEARTBEAT_KEPT = timedelta(seconds=60)  # how exactly it is known when a host was heard
+HEARTBEAT_KEPT = timedelta(seconds=180)  # how exactly it is known when a host was heard
 SILENCE_SECONDS = 600  # simulated hosts poll rarely when nothing happens
 
 Observer = Callable[[Commit], None]
 
 
+class Fate(Enum):
+    """What becomes of a server around one commit."""
+
+    LIVES = "it lives"
+    DIES_BEFORE = "it dies before the commit: nothing of it is there"
+    DIES_AFTER = "it dies between the commit and the answer: it is there, and nobody is told"
+
+
+class Crash(BaseException):
+    """The server is dead. No error: nothing in the server may catch it and go on."""
+
+
 class Inline(Executor):
     """Runs what it is given at once, in the thread that gives it."""
 
+    def __init__(self) -> None:
+        self.answers_first = False  # whoever waits looks at the answers given before a crash
+        self.crashed = False
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Crash:
+            if not self.answers_first:
+                raise
+            self.crashed = True
         return future
 
 
@@ -71,6 +93,8 @@ class Plant:
         blobs: Blobs,
         observe: Observer,
         wake: Callable[[Sequence[str]], None],
+        fate: Callable[[], Fate] = lambda: Fate.LIVES,
+        silence_seconds: int = SILENCE_SECONDS,
     ) -> None:
         self.store = store
         self.folds = folds
@@ -78,10 +102,13 @@ class Plant:
         self.blobs = blobs
         self._observe = observe
         self._wake = wake
+        self._fate = fate
+        self._silence_seconds = silence_seconds
         self.restart()
 
     def restart(self) -> None:
         """As after a crash: caches, lanes and leases in memory are gone, rows are not."""
+        self._inline = Inline()
         self.control = Control(
             self.store,
             self.folds,
@@ -98,17 +125,28 @@ class Plant:
             monotonic=lambda: 0.0,
             sleep=lambda seconds: None,
             jitter=lambda: 0.0,
-            threads=Inline(),
+            threads=self._inline,
         )
         self.sights = Sights(self.store, self.blobs)
         self.promotions = Promotions(self.control, self.sights, self.blobs)
         self.dispatcher = Dispatcher(self.lanes, self.sights, self.clock, self._wake)
         self.deliveries = Deliveries(self.store, self.submit, self.clock)
         self.due = Due(
-            self.store, self.control, self.lanes, self.clock, silence_seconds=SILENCE_SECONDS
+            self.store, self.control, self.lanes, self.clock, silence_seconds=self._silence_seconds
         )
 
     def submit(self, commit: Commit) -> Future[Receipt]:
+        """Commit, as its fate has it. Raises: Crash."""
+        fate = self._fate()
+        if fate is Fate.DIES_BEFORE:
+            raise Crash
+        future = self.commit(commit)
+        if fate is Fate.DIES_AFTER:
+            raise Crash
+        return future
+
+    def commit(self, commit: Commit) -> Future[Receipt]:
+        """Commit, and let the observer see it."""
         future: Future[Receipt] = Future()
         (outcome,) = self.store.commit(commit)
         if isinstance(outcome, TidegateError):
@@ -120,8 +158,10 @@ class Plant:
 
     # ── what agents ask ──
 
-    def report(self, *events: AgentEvent) -> list[Outcome | TidegateError]:
-        """Each report's own answer, in their order. All are of one rollout."""
+    def report(self, *events: AgentEvent) -> list[Outcome | TidegateError | None]:
+        """Each report's own answer, in their order; None: the server died before it gave one.
+        All are of one rollout.
+        """
         rollout_id = events[0].rollout_id
         reports = [
             (
@@ -131,7 +171,15 @@ class Plant:
             )
             for event in events
         ]
-        return [_answer(future) for future in self.lanes.record_all(rollout_id, reports)]
+        self._inline.answers_first = True
+        futures = self.lanes.record_all(rollout_id, reports)
+        self._inline.answers_first = False
+        return [_answer(future) if future.done() else None for future in futures]
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it died while it took reports; then it must be restarted."""
+        return self._inline.crashed
 
     def observed(self, rollout_id: str, host_id: str, closure: str) -> None:
         """A heartbeat says what runs."""

@@ -29,6 +29,7 @@ class Rates(Struct, frozen=True, kw_only=True):
     rollback_fails: float = 0.0
     dies: float = 0.0  # goes silent in the middle of an order, for good
     drifts: float = 0.0  # runs something else after it converged
+    bare: float = 0.0  # runs nothing at the beginning: there is no way back
 
     # of messages
     lost: float = 0.0
@@ -39,12 +40,14 @@ class Rates(Struct, frozen=True, kw_only=True):
     # of the processes
     agent_crashes: float = 0.0  # per poll
     server_crashes: float = 0.0  # per pass
-    offline: float = 0.0  # of hosts, at the beginning and now and then
+    torn: float = 0.0  # of commits: the server dies just before it, or before it can answer
+    off: float = 0.0  # of hosts: from the beginning, until somebody sees to it
+    offline: float = 0.0  # of hosts, now and then
 
     poll: Span = Span(20.0, 40.0)  # while there is something to say
     idle: Span = Span(240.0, 360.0)  # an order wakes the host at once
     activation: Span = Span(5.0, 60.0)
-    rollback: Span = Span(5.0, 30.0)
+    rollback: Span = Span(5.0, 90.0)
     probe: Span = Span(5.0, 15.0)
     reboot: Span = Span(30.0, 300.0)
     absence: Span = Span(60.0, 900.0)
@@ -60,11 +63,14 @@ ROUGH = Rates(
     rollback_fails=0.25,
     dies=0.01,
     drifts=0.02,
+    bare=0.33,
     lost=0.05,
     unanswered=0.05,
     duplicated=0.05,
     reordered=0.05,
     agent_crashes=0.02,
     server_crashes=0.05,
+    torn=0.01,
+    off=0.05,
     offline=0.05,
 )

@@ -32,6 +32,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
     seed: int
     hosts: int = 20
+    fleet: dict[str, dict[str, str]] = {}  # hosts by name, with labels; none: so many, numbered
+    doomed: frozenset[str] = frozenset()  # hosts whose probes fail, whatever the rates say
     channels: tuple[Lane, ...] = (
         Lane(channel="web-stable", selector="*", policy=ChannelPolicy(waves=WAVES)),
     )
@@ -39,6 +41,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     releases: int = 2
     rates: Rates = ROUGH
     hours: float = 0.6  # with faults; then they end, and everything settles
+    attended: bool = True  # an operator looks at what is halted
     restless: bool = True  # the operator freezes, holds, pauses, enrolls and retires
 
 
@@ -49,7 +52,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     events: int
     host_events: int
     states: dict[str, str]  # rollout → state
-    trace: str  # digest of every position, type and body
+    trace: str  # digest of every fact, in order: its time, type and body
     seconds: float  # virtual
     types: frozenset[str]  # of facts that occurred
     entered: frozenset[str]  # states that some rollout entered

@@ -10,7 +10,7 @@ with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -18,6 +18,8 @@ from msgspec import Struct
 from tidegate.domain.channels.facts import QuarantineLifted
 from tidegate.domain.fleet.rows import BUDGETS, Budget
 from tidegate.domain.hosts.facts import (
+    AgentEvent,
+    AgentFact,
     DeadlineExpired,
     DispatchReserved,
     HostJoined,
@@ -41,6 +43,7 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Commit, Event, Key
@@ -111,6 +114,8 @@ class Watch:
         self._shadow = Replay(folds)
         self.rollouts: dict[str, RolloutModel] = {}
         self.quarantined: set[tuple[str, str]] = set()
+        self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
+        self._taken: Counter[str] = Counter()  # slots of budgets
         self.events = 0
         self.host_events = 0
         self.types: set[str] = set()
@@ -121,19 +126,34 @@ class Watch:
         if not commit.facts:
             return
         touched: dict[Key, None] = {}
-        page = self._store.feed(after=self._shadow.position, limit=PAGE).events
-        for event in page:
+        rollouts: dict[str, None] = {}
+        for event in self._store.feed(after=self._shadow.position, limit=PAGE).events:
             value = self._folds.vocabulary.value(event)
             touched.update(dict.fromkeys(self._folds.keys(value)))
+            rollouts[getattr(value, "rollout_id", "")] = None
             self._shadow.step(event)
             self._learn(value, event)
         self._compare_rows(touched)
-        for rollout_id in {
-            getattr(self._folds.vocabulary.value(e), "rollout_id", "") for e in page
-        }:
+        for rollout_id in rollouts:
             if rollout_id in self.rollouts:
                 self._hold(rollout_id)
         self._hold_budgets(touched)
+
+    def answered(self, events: Sequence[AgentEvent], answers: Sequence[object]) -> None:
+        """An agent forgets what was accepted: so it must be there, and stay. Raises: Violation."""
+        for event, answer in zip(events, answers, strict=True):
+            if answer is None or isinstance(answer, TidegateError):
+                continue
+            record = self._record(event.rollout_id, event.host_id)
+            if record is None or record.last_event_seq < event.seq:
+                raise Violation(f"RO-11: {event} was accepted, and is not in the record")
+
+    def repeated(self, first: Sequence[object], second: Sequence[object]) -> None:
+        """What was accepted once is accepted when it is sent again. Raises: Violation."""
+        for answer, again in zip(first, second, strict=True):
+            accepted = answer is not None and not isinstance(answer, TidegateError)
+            if accepted and isinstance(again, TidegateError):
+                raise Violation(f"H4: a repeat is refused: {again}")
 
     def _compare_rows(self, touched: dict[Key, None]) -> None:
         _demand(not self._shadow.differences, lambda: str(self._shadow.differences[:3]))
@@ -149,6 +169,8 @@ class Watch:
         self.events += 1
         self.types.add(event.type)
         self.host_events += event.kind in ("agent_event", "host_event")
+        if isinstance(value, AgentFact):
+            self._learn_number(value)
         match value:
             case RolloutOpened():
                 active = [m for m in self.rollouts.values() if m.channel == value.channel]
@@ -178,11 +200,22 @@ class Watch:
             case _:
                 self._learn_rollout(value)
 
+    def _learn_number(self, value: AgentFact) -> None:
+        host = (value.rollout_id, value.host_id)
+        expected = self._numbers.get(host, 0) + 1
+        _demand(value.seq == expected, lambda: f"H4: report {value.seq}, not {expected}")
+        self._numbers[host] = value.seq
+
     def _only_expired(self, value: Struct) -> bool:
         return isinstance(value, DeadlineExpired) and value.deadline != "rollback"
 
     def _learn_order(self, value: DispatchReserved) -> None:
         model = self.rollouts[value.rollout_id]
+        for slot in value.budgets:
+            self._taken[slot.budget_id] += 1
+            taken = self._taken[slot.budget_id]
+            if taken > slot.slots:
+                raise Violation(f"budget {slot.budget_id}: {taken} in flight")
         pair = (value.channel, value.target_closure)
         _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
         _demand(not model.halted or value.late, lambda: "R9: an order while halted")
@@ -195,6 +228,7 @@ class Watch:
 
     def _learn_move(self, value: HostStateChanged) -> None:
         model = self.rollouts[value.rollout_id]
+        self._taken.subtract(value.budgets)
         host = model.hosts[value.host_id]
         _demand(host.state is value.from_, lambda: f"H8: it was {host.state}, not {value.from_}")
         absorbed = value.from_ in ENDED and value.to is not HostState.PENDING
@@ -311,8 +345,9 @@ class Watch:
             if key.collection == BUDGETS.name:
                 (row,) = self._store.get(key)
                 budget = None if row is None else codec.decode(row.data, Budget)
-                if budget is not None and budget.in_flight > (budget.max_in_flight or 10**9):
-                    raise Violation(f"budget {budget.budget_id}: {budget.in_flight} in flight")
+                if budget is not None and budget.in_flight != self._taken[budget.budget_id]:
+                    taken = self._taken[budget.budget_id]
+                    raise Violation(f"budget {key.id}: {budget.in_flight} counted, {taken} taken")
 
 
 def _demand(holds: bool, what: Callable[[], str]) -> None:

@@ -20,31 +20,43 @@ from tidegate.domain.hosts.refusals import SequenceGap
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
 from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import Commit
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 from tidegate.simulate.agents import Agent, Entry
 from tidegate.simulate.operator import LUNCH_SECONDS, PACKAGE, Operator
-from tidegate.simulate.plant import Bodies, Plant
+from tidegate.simulate.plant import SILENCE_SECONDS, Bodies, Crash, Fate, Plant
 from tidegate.simulate.rates import CALM
 from tidegate.simulate.scenario import Ended, Scenario
 from tidegate.simulate.watch import Watch
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
-PASS_SECONDS = 10.0
-IDLE_SECONDS = 60.0  # to the next pass, when the last one did nothing
+PASS_SECONDS = 15.0
+PASS = timedelta(seconds=PASS_SECONDS)
+IDLE_SECONDS = 120.0  # to the next pass, when the last one did nothing
 THOROUGH_EVERY = 3  # passes
 OPERATE_EVERY = 10  # passes
 SETTLE_HOURS = 12
 STEPS_MAX = 200_000
 BASE = f"sha256:{'f' * 64}"
 BATCH_MAX = 10  # reports of one message
+DEEDS_MAX = 20  # how often something is tried while the server dies over it
 
 
 class World:
-    """A simulation. ``run`` it once."""
+    """A simulation. ``run`` it once, or ``play`` it to some end.
+
+    ``watching`` every commit finds faults and costs half as much again.
+    """
 
     def __init__(
-        self, scenario: Scenario, store: Store | None = None, folds: Folds = FOLDS
+        self,
+        scenario: Scenario,
+        store: Store | None = None,
+        folds: Folds = FOLDS,
+        *,
+        watching: bool = True,
+        silence_seconds: int = SILENCE_SECONDS,
     ) -> None:
         self.scenario = scenario
         self.rates = scenario.rates
@@ -53,11 +65,24 @@ class World:
         self.store = store or MemoryStore(folds.schema)
         self.folds = folds
         self.watch = Watch(self.store, folds)
-        self.plant = Plant(self.store, folds, self.clock, Bodies(), self.watch.see, self._ordered)
+        self._watching = watching
+        self.commits = 0
+        self._due: tuple[datetime, int] = (T0, 0)  # when the next pass is, and which one counts
+        self.plant = Plant(
+            self.store,
+            folds,
+            self.clock,
+            Bodies(),
+            self._seen,
+            self._ordered,
+            self._fate,
+            silence_seconds,
+        )
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._count = 0
         self._passes = 0
-        self._faults = True
+        self._settled = False
+        self._faults = False  # until everything is set up
         self.agents: dict[str, Agent] = {}
         self.gone: set[str] = set()
         self.operator = Operator(self)
@@ -81,11 +106,16 @@ class World:
         self._set_up()
         self._until(T0 + timedelta(hours=self.scenario.hours))
         self._heal()
-        self._until(self.now() + timedelta(hours=SETTLE_HOURS), self._is_settled)
+        self._until(self.now() + timedelta(hours=SETTLE_HOURS), lambda: self._settled)
         self._settle()
         found = differences(self.store, self.folds)
         assert found == [], found[:3]
         return self._ended()
+
+    def play(self, over: Callable[[], bool]) -> None:
+        """Live through it, with all that goes wrong, until it is over or its hours are."""
+        self._set_up()
+        self._until(T0 + timedelta(hours=self.scenario.hours), over)
 
     def _until(self, end: datetime, done: Callable[[], bool] = lambda: False) -> None:
         for _ in range(STEPS_MAX):
@@ -95,7 +125,10 @@ class World:
                 return
             when, _, action = heapq.heappop(self._heap)
             self.clock.now = max(when, self.now())
-            action()
+            try:
+                action()
+            except Crash:
+                self._restart()
         else:
             raise AssertionError(f"seed {self.scenario.seed}: more than {STEPS_MAX} steps")
         self.clock.now = max(end, self.now())
@@ -104,14 +137,16 @@ class World:
 
     def _set_up(self) -> None:
         self.operator.set_up()
+        self._faults = True
         self.after(1.0, self.operator.promote)
-        self.after(PASS_SECONDS, self._pass)
+        self._pass_in(PASS_SECONDS)
 
     def join(self, host_id: str) -> None:
         """A host appears, with an agent on it."""
-        agent = Agent(host_id, self.rates if self._faults else CALM, self.random, self)
-        agent.base = self.random.choice(["", BASE, BASE])
-        agent.online = not self._faulty(self.rates.offline)
+        agent = Agent(host_id, self.rates, self.random, self)
+        agent.base = "" if self.random.random() < self.rates.bare else BASE
+        agent.doomed = host_id in self.scenario.doomed
+        agent.online = self.random.random() >= self.rates.off
         self.agents[host_id] = agent
         self.after(self.random.uniform(0.0, 30.0), partial(self._poll, agent))
 
@@ -122,17 +157,62 @@ class World:
 
     # ── the control plane ──
 
-    def _pass(self) -> None:
+    def _seen(self, commit: Commit) -> None:
+        self.commits += 1
+        if self._watching:
+            self.watch.see(commit)
+        if commit.facts and self._due[0] - self.now() > PASS:
+            self._pass_in(PASS_SECONDS)  # something moved: it is looked at soon
+
+    def _pass_in(self, seconds: float) -> None:
+        self._due = (self.now() + timedelta(seconds=seconds), self._due[1] + 1)
+        self.after(seconds, partial(self._pass, self._due[1]))
+
+    def _pass(self, number: int) -> None:
+        if number != self._due[1]:
+            return  # another one was put before it
         self._passes += 1
-        if self._faults and self.random.random() < self.rates.server_crashes:
-            self.plant.restart()
-            self.plant.deliveries.refill()
+        if self._faulty(self.rates.server_crashes):
+            self._restart()
+        idle = False
+        try:
+            idle = self._work()
+        except Crash:
+            self._restart()
+        if self._passes % OPERATE_EVERY == 0 and self.scenario.attended:
+            self.after(0.0, self._look)
+        self._settled = not (self._faults or self._unsettled())
+        self._pass_in(IDLE_SECONDS if idle else PASS_SECONDS)
+
+    def _look(self) -> None:
+        self.operator.look(restless=self._faults and self.scenario.restless)
+
+    def _work(self) -> bool:
+        """Timers and orders; whether there was nothing to do."""
         tick = self.plant.due.tick()
         done = self.plant.dispatcher.run_pass(thorough=self._passes % THOROUGH_EVERY == 0)
-        if self._passes % OPERATE_EVERY == 0:
-            self.operator.look(restless=self._faults and self.scenario.restless)
-        idle = tick == Tick() and not (done.ordered or done.skipped or done.cancelled)
-        self.after(IDLE_SECONDS if idle else PASS_SECONDS, self._pass)
+        return tick == Tick() and not (done.ordered or done.skipped or done.cancelled)
+
+    def _fate(self) -> Fate:
+        if not self._faulty(self.rates.torn):
+            return Fate.LIVES
+        return self.random.choice((Fate.DIES_BEFORE, Fate.DIES_AFTER))
+
+    def _restart(self) -> None:
+        """Start the server again, however often that takes."""
+        self.plant.restart()
+        self.insist(lambda: self.plant.deliveries.refill())
+
+    def insist(self, deed: Callable[[], object]) -> None:
+        """Do it; if the server dies over it, whether or not it was done, do it again."""
+        for _ in range(DEEDS_MAX):
+            try:
+                deed()
+            except Crash:
+                self.plant.restart()
+            else:
+                return
+        raise AssertionError(f"the server died {DEEDS_MAX} times over one deed")
 
     # ── the network ──
 
@@ -148,7 +228,7 @@ class World:
             return
         span = self.rates.poll if agent.journal else self.rates.idle
         self.after(span.draw(self.random), partial(self._poll, agent))
-        if self._faulty(self.rates.offline):
+        if agent.online and self._faulty(self.rates.offline):
             agent.online = False
             self.after(self.rates.absence.draw(self.random), partial(self._back, agent))
         if self._faulty(self.rates.agent_crashes):
@@ -185,13 +265,22 @@ class World:
             batch = self._batch(agent)
             if self._faulty(self.rates.reordered):
                 self.random.shuffle(batch)
-            answers = self.plant.report(*(entry.event for entry in batch))
+            answers = self._report(batch)
             if self._faulty(self.rates.duplicated):
-                self.plant.report(*(entry.event for entry in batch))
+                self.watch.repeated(answers, self._report(batch))
             if self._faulty(self.rates.unanswered):
                 return
             if not all(map(self._answered, [agent] * len(batch), batch, answers)):
                 return
+
+    def _report(self, batch: Sequence[Entry]) -> list[object]:
+        events = [entry.event for entry in batch]
+        answers = self.plant.report(*events)
+        if self.plant.crashed:
+            self._restart()
+        if self._watching:
+            self.watch.answered(events, answers)
+        return list(answers)
 
     def _batch(self, agent: Agent) -> list[Entry]:
         rollout_id = agent.journal[0].event.rollout_id
@@ -204,6 +293,8 @@ class World:
 
     def _answered(self, agent: Agent, entry: Entry, answer: object) -> bool:
         """What the agent makes of an answer; whether it may go on to the next one."""
+        if answer is None:
+            return False
         if not isinstance(answer, TidegateError):
             if entry in agent.journal:
                 agent.journal.remove(entry)
@@ -231,9 +322,6 @@ class World:
         self.after(LUNCH_SECONDS, self.operator.tidy_up)
         self.after(2 * LUNCH_SECONDS, self.operator.promote)
 
-    def _is_settled(self) -> bool:
-        return not self._unsettled()
-
     def _unsettled(self) -> list[str]:
         """What is not as the last release wants it."""
         wanted = f"{PACKAGE}.{self.operator.releases}"
@@ -258,7 +346,7 @@ class World:
         after = 0
         while page := self.store.feed(after=after, limit=1_000).events:
             for event in page:
-                trace.update(f"{event.position} {event.type} ".encode() + event.body)
+                trace.update(f"{event.at} {event.type} ".encode() + event.body)
             after = page[-1].position
         return Ended(
             seed=self.scenario.seed,

@@ -1,0 +1,370 @@
+"""How a rollout would go: a real plan, played with simulated hosts, once for each seed.
+
+    plan ──▶ a fleet with the same waves, budgets and edges ──▶ World, seed by seed ──▶ Forecast
+
+Only the hosts are invented: planner, gates, machines and timers are those of production. A plan of
+many hosts is played by fewer, each of which stands for several. Channels that come first, freezes
+and holds are taken as out of the way: they are seen without a simulation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from statistics import median_low
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.control.forecasts import (
+    RUNS_MAX,
+    Forecast,
+    Moment,
+    Odds,
+    Spread,
+    Stopped,
+    WaveForecast,
+)
+from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.hosts.facts import HostSkipped, HostStateChanged
+from tidegate.domain.hosts.rows import HostRecord, record_key
+from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.planner import Plan
+from tidegate.domain.rollouts.facts import (
+    GateChanged,
+    RolloutHalted,
+    RolloutOpened,
+    RolloutTerminal,
+    RolloutTransitioned,
+    WaveAdvanced,
+)
+from tidegate.domain.rollouts.identity import rollout_id
+from tidegate.domain.rollouts.states import RolloutState
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import at_most
+from tidegate.simulate.operator import PACKAGE
+from tidegate.simulate.rates import Rates, Span
+from tidegate.simulate.scenario import Lane, Scenario
+from tidegate.simulate.world import World
+
+SIMULATED_MAX = 200  # hosts of one run; more are stood for
+HOURS_AT_LEAST = 6.0  # beside the soaks
+TIMELINE_MAX = 500
+IDLE = Span(1_500.0, 1_800.0)  # nothing hangs on how often a host polls that is woken by its order
+SILENCE_SECONDS = 4_000
+PAGE = 1_000
+WAITS_FOR_WAVE = "wave-promotion"
+OVER = frozenset({RolloutState.TERMINAL, RolloutState.REVERTED, RolloutState.FAILED})
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """How one seed went."""
+
+    state: RolloutState
+    seconds: int
+    timeline: tuple[Moment, ...]
+    wave_ends: dict[int, int]  # wave → seconds
+    failed: dict[int, int]  # wave → hosts
+    stop: str | None
+
+
+def forecast(
+    channel: Channel,
+    plan: Plan,
+    odds: Odds,
+    seeds: Sequence[int],
+    progress: Callable[[int], None] = lambda runs: None,
+) -> Forecast:
+    """Play the plan once for each seed. ``progress`` hears how many runs are done.
+
+    Raises:
+        InvalidInput: no seeds, odds that are none, failing hosts that the plan does not have.
+        LimitExceeded.
+    """
+    at_most("runs of a forecast", len(seeds), RUNS_MAX)
+    if not seeds:
+        raise InvalidInput("a forecast needs a seed", field="seeds")
+    _check(plan, odds)
+    stands_for = -(-plan.hosts // SIMULATED_MAX) or 1
+    scenario = _scenario(channel, plan, odds, stands_for)
+    runs: list[Run] = []
+    for seed in seeds:
+        runs.append(_played(replace(scenario, seed=seed)))
+        progress(len(runs))
+    first = runs[0]
+    return Forecast(
+        channel=plan.channel,
+        hosts=plan.hosts,
+        runs=len(runs),
+        seed=seeds[0],
+        stands_for=stands_for,
+        state=first.state.value,
+        seconds=first.seconds,
+        timeline=first.timeline,
+        waves=tuple(_wave(plan, number, runs, stands_for) for number in range(len(plan.waves))),
+        failed=_spread([sum(run.failed.values()) * stands_for for run in runs]),
+        ends=dict(Counter(str(run.state) for run in runs).most_common()),
+        stops=_stops(runs),
+    )
+
+
+def _check(plan: Plan, odds: Odds) -> None:
+    for name in odds.__struct_fields__:
+        share = getattr(odds, name)
+        if name != "failing" and not 0.0 <= share <= 1.0:
+            raise InvalidInput(f"{name} is a share between 0 and 1, found {share}", field=name)
+    known = {host for wave in plan.waves for host in wave.hosts}
+    unknown = sorted({*odds.failing} - known)
+    if unknown:
+        raise InvalidInput(
+            f"{unknown[0]} is in no wave of the plan, so it cannot fail", field="failing"
+        )
+
+
+# ── the world of a plan ───────────────────────────────────────────────────────────────────────────
+
+
+def _scenario(channel: Channel, plan: Plan, odds: Odds, stands_for: int) -> Scenario:
+    taken = [_sample(wave.hosts, odds.failing, stands_for) for wave in plan.waves]
+    fleet = {host: {"wave": str(number)} for number, hosts in enumerate(taken) for host in hosts}
+    budgets: dict[str, int] = {}
+    for number, budget in enumerate(plan.budgets):
+        for host in fleet if budget.hosts is None else budget.hosts:
+            if host in fleet:
+                fleet[host][f"budget{number}"] = "yes"
+        budgets[f"budget{number}=yes"] = max(1, budget.slots // stands_for)
+    soaks = sum(wave.soak_seconds for wave in plan.waves) / 3_600
+    return Scenario(
+        seed=0,
+        fleet=fleet,
+        doomed=frozenset(odds.failing),
+        channels=(
+            Lane(channel=channel.channel, selector="*", policy=_policy(plan, fleet, stands_for)),
+        ),
+        budgets=budgets,
+        releases=1,
+        rates=_rates(odds),
+        hours=HOURS_AT_LEAST + 1.5 * soaks,
+        attended=False,
+        restless=False,
+    )
+
+
+def _sample(hosts: Sequence[str], failing: Sequence[str], stands_for: int) -> list[str]:
+    """Every so many-th host, and those that are meant by name."""
+    named = {*failing}
+    return [id for number, id in enumerate(hosts) if number % stands_for == 0 or id in named]
+
+
+def _policy(plan: Plan, fleet: dict[str, dict[str, str]], stands_for: int) -> ChannelPolicy:
+    waves = tuple(
+        WaveSpec(
+            name=f"{number} {wave.name}"[:63],
+            selector=f"wave={number}",
+            soak_seconds=wave.soak_seconds,
+            failures_max=wave.failures_max // stands_for,
+        )
+        for number, wave in enumerate(plan.waves)
+    )
+    edges = tuple(
+        HostEdge(edge.before, edge.after)
+        for edge in plan.policy.host_edges
+        if edge.before in fleet and edge.after in fleet
+    )
+    return replace(
+        plan.policy, waves=waves, host_edges=edges, edges=(), operations=(), freshness_seconds=None
+    )
+
+
+def _rates(odds: Odds) -> Rates:
+    return Rates(
+        activation_fails=odds.activation_fails,
+        probe_fails=odds.probe_fails,
+        probe_flaps=odds.probe_flaps,
+        rollback_fails=odds.rollback_fails,
+        dies=odds.dies,
+        off=odds.offline,
+        lost=odds.lost,
+        idle=IDLE,
+    )
+
+
+# ── one run ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _played(scenario: Scenario) -> Run:
+    (lane,) = scenario.channels
+    opened = rollout_id(lane.channel, f"{PACKAGE}.1")
+    world = World(scenario, watching=False, silence_seconds=SILENCE_SECONDS)
+    if not scenario.fleet:
+        moment = Moment(0, "no host is in a wave: nothing to do")
+        return Run(
+            state=RolloutState.TERMINAL,
+            seconds=0,
+            timeline=(moment,),
+            wave_ends={},
+            failed={},
+            stop=None,
+        )
+    ended = Ending(world, opened)
+    world.play(ended)
+    return _told(world, opened)
+
+
+class Ending:
+    """Whether a rollout is over. Asked at every step, so it looks at commits, not at rows."""
+
+    def __init__(self, world: World, opened: str) -> None:
+        self._world = world
+        self._opened = opened
+        self._seen = 0
+
+    def __call__(self) -> bool:
+        if self._world.commits == self._seen:
+            return False
+        self._seen = self._world.commits
+        rows = self._world.plant.sights.open_rollouts()
+        found = [row for row in rows if row.rollout_id == self._opened]
+        return bool(self._world.operator.releases) and (not found or found[0].state in OVER)
+
+
+def _told(world: World, opened: str) -> Run:
+    """The story of the rollout, from the log of its world."""
+    story = Story(opened)
+    after = 0
+    while page := world.store.feed(after=after, limit=PAGE).events:
+        for event in page:
+            story.tell(world.folds.vocabulary.value(event), event.at)
+        after = page[-1].position
+    stop = story.stop
+    if stop is None and story.state not in OVER:
+        stop = _waiting(world, opened, story)
+    elif stop is not None and story.halted_by:
+        record = world.plant.sights.row(record_key(opened, story.halted_by), HostRecord)
+        why = "unknown" if record is None else record.row.failure or "unknown"
+        stop = f"a host failed: {why}"
+    end = story.at or world.now()
+    return Run(
+        state=story.state,
+        seconds=story.since(end),
+        timeline=tuple(story.moments[:TIMELINE_MAX]),
+        wave_ends=story.wave_ends,
+        failed=dict(story.failed),
+        stop=stop,
+    )
+
+
+def _waiting(world: World, opened: str, story: Story) -> str:
+    """For whom a rollout waits that did not end."""
+    state = world.plant.sights.state([opened], world.now())
+    sight = state.sight(opened)
+    for wave in sight.chart.plan.waves[: sight.tally.row.current_wave + 1]:
+        for host_id in wave.hosts:
+            found = sight.standings.get(host_id)
+            if found is None or not (found.row.left or found.row.state in SETTLED):
+                where = "without an order" if found is None else found.row.state
+                return f"wave {wave.name} waits for a host that is {where}{story.held()}"
+    return f"it waits{story.held()}"
+
+
+class Story:
+    """What the log says of one rollout, as moments since its opening."""
+
+    def __init__(self, rollout_id: str) -> None:
+        self._rollout_id = rollout_id
+        self._opened_at: datetime | None = None
+        self._gates: dict[str, str] = {}
+        self._wave = 0
+        self.state = RolloutState.OPENING
+        self.at: datetime | None = None  # of its end
+        self.moments: list[Moment] = []
+        self.wave_ends: dict[int, int] = {}
+        self.failed: Counter[int] = Counter()
+        self.stop: str | None = None
+        self.halted_by: str | None = None
+
+    def since(self, at: datetime) -> int:
+        return 0 if self._opened_at is None else int((at - self._opened_at).total_seconds())
+
+    def held(self) -> str:
+        """The gates that are shut at the end, but for that which only says that waves wait."""
+        return "".join(f"; {gate}" for gate in self._gates if gate != WAITS_FOR_WAVE)
+
+    def tell(self, fact: Struct, at: datetime) -> None:
+        if getattr(fact, "rollout_id", None) != self._rollout_id:
+            return
+        match fact:
+            case RolloutOpened():
+                self._opened_at = at
+                self._say(at, f"opened, {sum(wave.hosts for wave in fact.waves)} hosts simulated")
+            case HostStateChanged(to=HostState.FAILED, from_=before) if before != HostState.FAILED:
+                self.failed[fact.wave] += 1
+                self._say(at, f"{fact.host_id} failed")
+            case HostStateChanged(to=HostState.REVERTED):
+                self._say(at, f"{fact.host_id} went back")
+            case HostSkipped():
+                self._say(at, f"{fact.host_id} left: {fact.reason}")
+            case RolloutHalted():
+                self._halt(fact.host_id, at)
+            case WaveAdvanced(to_wave=wave):
+                self._end_wave(at)
+                self._wave = wave
+            case RolloutTerminal():
+                self._end_wave(at)
+            case GateChanged():
+                self._gate(fact)
+            case RolloutTransitioned():
+                self._enter(fact, at)
+            case _:
+                pass
+
+    def _end_wave(self, at: datetime) -> None:
+        self.wave_ends[self._wave] = self.since(at)
+        self._say(at, f"wave {self._wave} is through")
+
+    def _halt(self, host_id: str, at: datetime) -> None:
+        self.halted_by = host_id
+        self.stop = "halted"
+        self._say(at, f"halted: {host_id} failed")
+
+    def _gate(self, fact: GateChanged) -> None:
+        if fact.blocked:
+            self._gates[fact.gate] = fact.reason
+        else:
+            self._gates.pop(fact.gate, None)
+
+    def _enter(self, fact: RolloutTransitioned, at: datetime) -> None:
+        self.state = fact.to
+        if fact.to in OVER:
+            self.at = at
+            self._say(at, f"the rollout is {fact.to}")
+            if fact.to is not RolloutState.TERMINAL and self.stop is None:
+                self.stop = f"the rollout is {fact.to}"
+
+    def _say(self, at: datetime, what: str) -> None:
+        self.moments.append(Moment(self.since(at), what))
+
+
+# ── all runs ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wave(plan: Plan, number: int, runs: Sequence[Run], stands_for: int) -> WaveForecast:
+    ends = [run.wave_ends[number] for run in runs if number in run.wave_ends]
+    return WaveForecast(
+        name=plan.waves[number].name,
+        hosts=len(plan.waves[number].hosts),
+        ended=len(ends),
+        seconds=_spread(ends) if ends else None,
+        failed=_spread([run.failed.get(number, 0) * stands_for for run in runs]),
+    )
+
+
+def _spread(values: Sequence[int]) -> Spread:
+    return Spread(median_low(values), max(values))
+
+
+def _stops(runs: Sequence[Run]) -> tuple[Stopped, ...]:
+    found = Counter(run.stop for run in runs if run.stop is not None)
+    return tuple(Stopped(what, count) for what, count in found.most_common())

@@ -1,0 +1,268 @@
+"""Everything as processes: ``tidegate serve``, twenty agents on directories of their own, people.
+
+Agents are forked from one process that has imported the agent already, because twenty starts of an
+interpreter take longer than the story; one that comes back after a kill is ``tidegate agent``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from tests.cli.shell import Ran, Shell
+from tests.servers.process import free_port
+
+CHANNEL: Final = "web-stable"
+HOSTS: Final = tuple(f"web-{number:02d}" for number in range(1, 21))
+CANARY, EARLY = HOSTS[:1], HOSTS[1:6]
+RINGS: Final = {**dict.fromkeys(CANARY, "canary"), **dict.fromkeys(EARLY, "early")}
+PASSWORD: Final = "correct horse battery\n"
+SECONDS_MAX: Final = 60.0
+PROGRAM: Final = (sys.executable, "-m", "tidegate")
+LIMITS: Final = ("reads-per-second", "writes-per-second", "sign-ins-per-minute")
+SERVE: Final = tuple(word for name in LIMITS for word in (f"--{name}", "100000"))
+
+POLICY: Final = {
+    "waves": [
+        {"name": "canary", "selector": "ring=canary", "soak_seconds": 1},
+        {"name": "early", "selector": "ring=early", "soak_seconds": 2},
+        {"name": "rest", "soak_seconds": 1},
+    ],
+    "sustained_failure_seconds": 1,
+}
+SETTINGS: Final = """\
+server = "{url}"
+state = "{place}/state"
+poll_seconds = 5
+tick_seconds = 0.5
+heartbeat_seconds = 5
+back_off_seconds_max = 0.5
+
+[channels.{channel}]
+driver = "symlink"
+root = "{place}/site"
+probes = "{place}/probes.toml"
+"""
+PROBES: Final = """\
+[[probes]]
+name = "good"
+kind = "exec"
+command = ["/bin/grep", "-q", "good", "{place}/site/current/app.txt"]
+interval_seconds = 1
+"""
+
+# What no transcript holds, and what differs between two runs.
+_SECRETS: Final = (
+    (re.compile(r"\bt[eg]_[\w-]+"), "<token>"),
+    (re.compile(r"\b[0-9a-f]{4}(-[0-9a-f]{4}){3}\b"), "<code>"),
+)
+_VARYING: Final = (
+    (re.compile(r"http://127\.0\.0\.1:\d+"), "<url>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+]00:00)?"), "<time>"),
+    (re.compile(r"user_[a-z0-9]+"), "<user>"),
+    (re.compile(r" at \d+\]"), " at <position>]"),
+    (re.compile(r"up to \d+"), "up to <position>"),
+    (re.compile(r"[ \t]{2,}"), "  "),  # columns are as wide as what stands in them
+)
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait for it; a failure says what did not come."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: did not come"
+        time.sleep(0.05)
+
+
+class Harbourmaster:
+    """``tidegate serve`` on one log; it may be killed, and comes back on the same port."""
+
+    def __init__(self, tmp: Path, store: str) -> None:
+        self.data = tmp / "data"
+        self.store = store
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._said = tmp / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return ("--data", str(self.data), "--store", self.store)
+
+    def start(self) -> None:
+        with self._said.open("ab") as said:
+            self._process = subprocess.Popen(
+                [*PROGRAM, "serve", *self.where, "--port", str(self.port), *SERVE],
+                stdout=said,
+                stderr=said,
+            )
+        until(self._answers, "the server")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._said.read_text()
+        try:
+            return httpx2.get(f"{self.url}/livez").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """In good order; the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(SECONDS_MAX)
+
+    def end(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+
+def _work(place: str) -> None:
+    """An agent, in a process that was forked for it."""
+    said = os.open(f"{place}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    from tidegate.agent.command import run
+
+    run(f"{place}/agent.toml", f"{place}/token")
+
+
+class Vessel:
+    """One host: its directories, its settings and its agent."""
+
+    def __init__(self, tmp: Path, host_id: str, url: str, token: str) -> None:
+        self.host_id = host_id
+        self._place = tmp / "hosts" / host_id
+        (self._place / "site").mkdir(parents=True)
+        (self._place / "token").write_text(token)
+        for name, text in (("agent.toml", SETTINGS), ("probes.toml", PROBES)):
+            filled = text.format(url=url, place=self._place, channel=CHANNEL)
+            (self._place / name).write_text(filled)
+        self._forked: ForkServerProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Fork it from the process that has imported the agent."""
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["tidegate.agent.command"])
+        self._forked = context.Process(target=_work, args=(str(self._place),), daemon=True)
+        self._forked.start()
+
+    def come_back(self) -> None:
+        """As a supervisor starts it: by its command."""
+        words = [*PROGRAM, "agent", "--config", str(self._place / "agent.toml")]
+        with (self._place / "log").open("ab") as log:
+            self._process = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """As the power would."""
+        if self._forked is not None:
+            self._forked.kill()
+            self._forked.join()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def text(self) -> str:
+        """What the content that runs says."""
+        try:
+            return (self._place / "site" / "current" / "app.txt").read_text().strip()
+        except FileNotFoundError:
+            return ""
+
+    @property
+    def log(self) -> str:
+        return (self._place / "log").read_text()
+
+
+class Transcript:
+    """What was typed and said, for people to read; without ids and times for comparing."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = str(place)
+        self._lines: list[str] = []
+
+    def ran(self, who: str, words: tuple[str, ...], ran: Ran) -> None:
+        said = (ran.out + ran.err).splitlines()
+        self.tell(f"{who} $ tidegate {' '.join(words)}", *said, f"exit {ran.code}")
+
+    def tell(self, *lines: str) -> None:
+        self._lines += [*(line.rstrip() for line in lines), ""]
+
+    @property
+    def text(self) -> str:
+        return _without("\n".join(self._lines).replace(self._place, "<tmp>"), _SECRETS)
+
+    @property
+    def compared(self) -> str:
+        return _without(self.text, _VARYING)
+
+
+def _without(text: str, masks: tuple[tuple[re.Pattern[str], str], ...]) -> str:
+    for pattern, mask in masks:
+        text = pattern.sub(mask, text)
+    return text
+
+
+class Person:
+    """Somebody with a shell; what they do stands in the transcript."""
+
+    def __init__(self, tmp: Path, name: str, url: str, transcript: Transcript) -> None:
+        self.name = name
+        self._shell = Shell(tmp / name, url)
+        self._transcript = transcript
+        self._url = url
+
+    def does(self, *words: str, stdin: str = "", code: int = 0) -> Ran:
+        """Run a command; anything but the exit code that is expected is a failure."""
+        ran = self._shell.run(*words, stdin=stdin)
+        assert ran.code == code, (words, ran)
+        self._transcript.ran(self.name, words, ran)
+        return ran
+
+    def waits(self, *words: str, code: int = 0) -> None:
+        """Run a command that draws what it sees until the end; only how it ends is the same."""
+        ran = self._shell.run(*words)
+        assert ran.code == code, (words, ran)
+        self._transcript.ran(self.name, words, Ran(ran.code, "…\n", ran.err))
+
+    def sign_in(self) -> None:
+        words = ("login", "--login", self.name, "--password-stdin", "--no-keep")
+        self._shell.environ["TIDEGATE_TOKEN"] = self.does(*words, stdin=PASSWORD).out.strip()
+
+    def client(self) -> httpx2.Client:
+        """The same person at the API."""
+        headers = {"authorization": f"Bearer {self._shell.environ['TIDEGATE_TOKEN']}"}
+        return httpx2.Client(base_url=self._url, headers=headers, timeout=SECONDS_MAX)
+
+
+def policy_file(tmp: Path) -> str:
+    path = tmp / "policy.json"
+    path.write_text(json.dumps(POLICY))
+    return str(path)
+
+
+def site(tmp: Path, text: str) -> str:
+    """A directory to push."""
+    place = tmp / "site"
+    place.mkdir(exist_ok=True)
+    (place / "app.txt").write_text(f"{text}\n")
+    return str(place)

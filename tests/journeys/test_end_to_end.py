@@ -1,0 +1,226 @@
+"""The product's story from end to end, through real processes, with kills in the middle of it.
+
+Every engine must come to the same end by the same steps: what people typed, what they were told and
+what the API shows afterwards is one transcript, whatever holds the log. It is kept for each engine
+in `.tools/transcripts`; whichever run ends later is compared with those that ended before it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.journeys.roadstead import (
+    CANARY,
+    CHANNEL,
+    EARLY,
+    HOSTS,
+    PASSWORD,
+    PROGRAM,
+    RINGS,
+    Harbourmaster,
+    Person,
+    Transcript,
+    Vessel,
+    policy_file,
+    site,
+    until,
+)
+from tests.servers.npm import TOOLS
+from tests.servers.shared import RUN_VARIABLE
+
+ARTEFACTS = TOOLS / "transcripts"
+GOOD, BAD = f"{CHANNEL}@web.1", f"{CHANNEL}@web.2"
+
+
+class Roadstead:
+    """The server, the fleet and the people of one story."""
+
+    def __init__(self, tmp: Path, store: str, stack: ExitStack) -> None:
+        self.tmp = tmp
+        self.transcript = Transcript(tmp)
+        self.master = Harbourmaster(tmp, store)
+        stack.callback(self.master.end)
+        self._stack = stack
+        names = ("ada", "ben", "cleo", "rita")
+        people = [Person(tmp, name, self.master.url, self.transcript) for name in names]
+        self.ada, self.ben, self.cleo, self.rita = people
+        self.vessels: dict[str, Vessel] = {}
+
+    # ── the story ──
+
+    def open(self) -> None:
+        """The first start, and everybody who works here."""
+        self.master.start()
+        code = (self.master.data / "setup-code").read_text().strip()
+        herself = ("--login", "ada", "--name", "Ada", "--password-stdin", "--team")
+        self.ada.does("setup", "--code", code, *herself, stdin=PASSWORD)
+        for person, roles in (
+            (self.ben, ("author",)),
+            (self.cleo, ("approver",)),
+            (self.rita, ("release-manager", "fleet-operator", "auditor")),
+        ):
+            granted = tuple(word for role in roles for word in ("--role", role))
+            named = ("--name", person.name.title(), "--password-stdin", *granted)
+            self.ada.does("user", "add", person.name, *named, stdin=PASSWORD)
+            person.sign_in()
+        self.http = self._stack.enter_context(self.rita.client())
+
+    def publish(self, workspace: str, text: str, *start: str) -> None:
+        """Drafted, pushed and proposed by one, read and approved by another."""
+        name = f"web.{workspace}"
+        self.ben.does("rev", *start, "--workspace", workspace)
+        self.ben.does("rev", "push", name, site(self.tmp, text))
+        self.ben.does("rev", "propose", name)
+        self.cleo.does("rev", "diff", name)
+        self.cleo.does("rev", "approve", name)
+
+    def moor(self) -> None:
+        """Twenty hosts: the first invited at the shell, the others as a script would do it."""
+        first = HOSTS[0]
+        labels = ("--label", "app=web", "--label", f"ring={RINGS[first]}")
+        tokens = {first: self.rita.does("host", "enroll", first, *labels).out.strip()}
+        for host_id in HOSTS[1:]:
+            wanted = {"app": "web", "ring": RINGS.get(host_id, "rest")}
+            answer = self.http.post("/v1/hosts/enroll", json={"host_id": host_id, "labels": wanted})
+            assert answer.status_code == 201, answer.text
+            tokens[host_id] = answer.json()["token"]
+        for host_id, token in tokens.items():
+            vessel = Vessel(self.tmp, host_id, self.master.url, token)
+            self._stack.callback(vessel.kill)
+            self.vessels[host_id] = vessel
+            vessel.start()
+        until(lambda: len(self._heard()) == len(HOSTS), "a sign of life of every host")
+
+    def _heard(self) -> list[str]:
+        items = self.get("/v1/hosts?limit=500")["items"]
+        return [item["host_id"] for item in items if item.get("last_seen_at")]
+
+    # ── what stands ──
+
+    def get(self, path: str) -> Any:
+        answer = self.http.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def states(self, rollout_id: str) -> dict[str, str]:
+        items = self.get(f"/v1/rollouts/{rollout_id}/hosts?limit=500")["items"]
+        return {item["host_id"]: item["state"] for item in items}
+
+    def texts(self) -> dict[str, str]:
+        """What runs on each host's disk."""
+        return {host_id: vessel.text for host_id, vessel in self.vessels.items()}
+
+    def history(self, rollout_id: str) -> list[str]:
+        """What happened to a rollout, host by host: hosts do not wait for each other, and what
+        gates said in between depends on who looked when.
+        """
+        by_host: dict[str, list[str]] = defaultdict(list)
+        for item in self.get(f"/v1/rollouts/{rollout_id}/events?limit=500")["items"]:
+            kind = item["type"].removeprefix("tidegate.")
+            if kind != "GateChanged":
+                by_host[item["data"].get("host_id", "")].append(kind)
+        return [f"  {host or 'all'}: {', '.join(kinds)}" for host, kinds in sorted(by_host.items())]
+
+    def end(self) -> None:
+        """Tell how everything stands, as the API shows it."""
+        for rollout_id in (GOOD, BAD):
+            found = self.get(f"/v1/rollouts/{rollout_id}")
+            self.transcript.tell(
+                f"rollout {rollout_id}: {found['state']}",
+                *(f"  {host}: {state}" for host, state in self.states(rollout_id).items()),
+                "happened:",
+                *self.history(rollout_id),
+            )
+        pin = self.get(f"/v1/channels/{CHANNEL}")["pin"]
+        self.transcript.tell(
+            f"pinned: {pin['pinnedReleaseId']}, before: {pin['previousReleaseId']}",
+            *(
+                f"quarantined: {item['channel']} {item['closure_hash']}"
+                for item in self.get("/v1/quarantine")["items"]
+            ),
+            *(f"on the disk of {host}: {text}" for host, text in self.texts().items()),
+        )
+
+
+@pytest.fixture(params=["sqlite", "postgres", "dynamodb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a fresh log on each engine that survives its process."""
+    name = f"journey_{uuid4().hex[:16]}"
+    match request.param:
+        case "postgres":
+            url: str = request.getfixturevalue("postgres_url")
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name}")
+            return urlsplit(url)._replace(path=f"/{name}").geturl()
+        case "dynamodb":
+            endpoint = request.getfixturevalue("dynamodb_url")
+            return f"dynamodb://{name}?region=local&endpoint={endpoint}"
+    return f"sqlite:///{tmp_path / 'log.db'}"
+
+
+@pytest.fixture
+def roadstead(store: str, tmp_path: Path) -> Iterator[Roadstead]:
+    with ExitStack() as stack:
+        yield Roadstead(tmp_path, store, stack)
+
+
+def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
+    roadstead: Roadstead, request: pytest.FixtureRequest
+) -> None:
+    here = roadstead
+    here.open()
+    here.publish("v1", "good one", "init", "web")
+    carried = ("--package", "default/web", "--hosts", "app=web")
+    here.rita.does("channel", "create", CHANNEL, *carried, "--policy", policy_file(here.tmp))
+    here.moor()
+
+    here.rita.does("channel", "promote", CHANNEL, "web.1")
+    struck = EARLY[0]
+    until(lambda: here.states(GOOD).get(struck) == "Soaking", "the soak of the second wave")
+    here.transcript.tell(f"# kill -9 of the agent on {struck} and of the server; both come back")
+    here.vessels[struck].kill()
+    here.master.kill()
+    here.master.start()
+    here.vessels[struck].come_back()
+    here.rita.waits("rollout", "watch", GOOD, "--timeout", "60")
+    assert here.states(GOOD) == dict.fromkeys(HOSTS, "Converged")
+    assert here.texts() == dict.fromkeys(HOSTS, "good one")
+
+    here.publish("v2", "bad two", "copy", "web.v1")
+    here.rita.waits("channel", "promote", CHANNEL, "web.2", "--wait", "--timeout", "60", code=7)
+    here.rita.does("rollout", "get", BAD)
+    here.rita.does("rollout", "explain", BAD)
+    here.rita.does("quarantine", "list")
+    here.rita.does("log", "verify")
+    assert here.states(BAD) == dict.fromkeys(CANARY, "Reverted")
+    assert here.texts() == dict.fromkeys(HOSTS, "good one")
+
+    here.end()
+    assert here.master.stop() == 0
+    words = [*PROGRAM, "views", "verify", *here.master.where]
+    verified = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stderr) == (0, ""), verified.stdout
+    here.transcript.tell(verified.stdout)
+    keep(request.node.callspec.id, here.transcript)
+
+
+def keep(engine: str, transcript: Transcript) -> None:
+    """Keep it for people; in this run's directory, compare it with those of other engines."""
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    (ARTEFACTS / f"{engine}.txt").write_text(transcript.text)
+    told = Path(os.environ[RUN_VARIABLE]) / "transcripts"
+    told.mkdir(exist_ok=True)
+    (told / engine).write_text(transcript.compared)
+    for other in told.iterdir():
+        assert transcript.compared == other.read_text(), f"{engine} and {other.name} differ"

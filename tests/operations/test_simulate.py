@@ -1,0 +1,41 @@
+"""``tidegate simulate`` on the data of an installation: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.api.crew import CHANNEL, HOSTS, sailing
+from tests.operations.processes import run
+
+
+def test_says_when_waves_would_end_and_what_would_stop_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with sailing(data) as crew:
+        crew.create()
+    calm = ("--activation-fails", "0", "--probe-fails", "0", "--runs", "3")
+
+    found = run("simulate", CHANNEL, "--data", str(data), *calm)
+    failing = run("simulate", CHANNEL, "--data", str(data), *calm, "--fail", HOSTS[0], "--json")
+
+    assert found.returncode == 0, found.stderr
+    assert f"{CHANNEL}: 2 hosts, 3 runs from seed 1" in found.stdout
+    assert "0 canary" in found.stdout
+    assert "Terminal: 3 of 3 runs" in found.stdout
+    told = json.loads(failing.stdout)
+    assert told["ends"] == {"Reverted": 3}
+    assert told["stops"] == [{"what": "a host failed: probes", "runs": 3}]
+
+
+def test_names_a_channel_that_is_not_there(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with sailing(data):
+        pass
+
+    lost = run("simulate", "nowhere", "--data", str(data))
+    empty = run("simulate", CHANNEL, "--data", str(tmp_path / "void"))
+
+    assert lost.returncode != 0
+    assert "nowhere" in lost.stderr
+    assert empty.returncode != 0
+    assert "there is no log" in empty.stderr

@@ -1,0 +1,211 @@
+"""Bugs to plant in the control plane, so that the simulation can show that it finds them.
+
+``TIDEGATE_PLANTED_BUG`` names one; it is planted for the length of a ``with planted()``. Each is a
+fault that somebody made in earnest, whole: with every check that would have caught it by the way
+taken out as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace as with_members
+from datetime import datetime
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from tidegate.control import dispatch, lanes, sights
+from tidegate.control.runtime import Outcome
+from tidegate.domain.fleet import folds as fleet
+from tidegate.domain.fleet.rows import Budget
+from tidegate.domain.gates import checks, passes
+from tidegate.domain.hosts import activation
+from tidegate.domain.hosts import machine as hosts
+from tidegate.domain.hosts.facts import DispatchReserved
+from tidegate.domain.hosts.moves import due_in
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts import machine as rollouts
+from tidegate.domain.rollouts import reports
+from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
+from tidegate.kernel.model import Commit, Receipt
+from tidegate.simulate import plant
+
+SWITCH = "TIDEGATE_PLANTED_BUG"
+
+Patches = Sequence[tuple[object, str, Any]]
+
+
+@contextmanager
+def planted() -> Iterator[None]:
+    """With the bug that the environment asks for; without, as it is.
+
+    Raises:
+        KeyError: there is no such bug.
+    """
+    name = os.environ.get(SWITCH)
+    patches = BUGS[name]() if name else ()
+    applied = [patch.object(owner, attribute, value) for owner, attribute, value in patches]
+    for item in applied:
+        item.start()
+    try:
+        yield
+    finally:
+        for item in reversed(applied):
+            item.stop()
+
+
+def view_in_a_second_transaction() -> Patches:
+    """Facts and records first; what operators look at follows when it follows."""
+
+    def land(self: lanes.Lanes, pack: Any) -> Receipt | None:
+        pack.unfolding.demand_current(pack.doubtful)
+        if not pack.unfolding.facts:
+            return None
+        whole = pack.unfolding.commit(Commit(pack.at, pack.meta))
+        late = tuple(item for item in whole.writes if item.key.collection == ROLLOUTS.name)
+        first = tuple(item for item in whole.writes if item not in late)
+        receipt: Receipt = self._submit(replace(whole, writes=first)).result()
+        if late:
+            unstamped = tuple(replace(item, fact=None, born=None) for item in late)
+            self._submit(Commit(pack.at, pack.meta, writes=unstamped)).result()
+        return receipt
+
+    return [(lanes.Lanes, "_land", land)]
+
+
+def acknowledge_before_commit() -> Patches:
+    """The agent hears that its report was taken, then it is written."""
+    land = lanes.Lanes._land
+
+    def answered_first(self: lanes.Lanes, pack: Any) -> Receipt | None:
+        for report in pack.reports:
+            if report.error is None:
+                report.future.set_result(Outcome(report.facts, None, report.answer))
+        return land(self, pack)
+
+    def said_already(self: lanes.Lanes, lane: Any, pack: Any, receipt: Receipt | None) -> None:
+        lane.known.clear()
+        for report in pack.reports:
+            if report.error is not None:
+                report.future.set_exception(report.error)
+
+    return [(lanes.Lanes, "_land", answered_first), (lanes.Lanes, "_answer", said_already)]
+
+
+def duplicate_check_removed() -> Patches:
+    """A report that was taken is taken again when it is sent again."""
+    return [*repeat_refused(), (hosts, "_demand_next", lambda record, event: None)]
+
+
+def repeat_refused() -> Patches:
+    """A report that was taken is refused when it is sent again: its agent never gets on."""
+
+    def decide(rows: Any, command: reports.ReportEvent, now: datetime) -> Sequence[Any]:
+        tally, record, *others = rows
+        forgetful = None if record is None else replace(record, last_event_seq=0)
+        return reports.decide_report((tally, forgetful, *others), command, now)
+
+    forgetful = with_members(reports.report_event, decide=decide)
+    return [(plant, "report_event", forgetful)]
+
+
+def cursor_moved_by_joins() -> Patches:
+    """When all hosts of a wave have their order, the next wave has come."""
+    joined = rollouts._joined
+
+    def moving(tally: RolloutTally, event: Any, now: datetime) -> Any:
+        after, effects = joined(tally, event, now)
+        wave = after.waves[after.current_wave]
+        last = len(after.waves) - 1
+        if not event.late and wave.joined + wave.left >= wave.hosts:
+            after = replace(after, current_wave=min(after.current_wave + 1, last))
+        return after, effects
+
+    return [(rollouts, "_joined", moving)]
+
+
+def soak_from_open() -> Patches:
+    """The soak is measured from the order, not from the moment in which the target runs."""
+    activated = activation._activated
+
+    def early(record: HostRecord, at: datetime, now: datetime, *, assumed: bool) -> Any:
+        after, effects = activated(record, at, now, assumed=assumed)
+        due_at = due_in(record.dispatched_at, record.policy.soak_seconds)
+        return replace(after, soak_due_at=due_at), effects
+
+    return [(activation, "_activated", early)]
+
+
+def quarantine_not_loaded() -> Patches:
+    """Rows of quarantine are written and never looked at."""
+    sight = sights.Sights._sight
+
+    def blind(self: sights.Sights, rollout_id: str) -> Any:
+        return with_members(sight(self, rollout_id), quarantined=None)
+
+    return [
+        (sights.Sights, "_sight", blind),
+        (reports, "_demand_unquarantined", lambda row: None),
+    ]
+
+
+def halted_still_dispatching() -> Patches:
+    """A host failed, and orders go out as if nothing had happened."""
+    under_way = reports._demand_under_way
+
+    def unhalted(tally: RolloutTally, wave: int, *, late: bool) -> None:
+        under_way(replace(tally, halted_at=None), wave, late=late)
+
+    def wanting(tally: RolloutTally) -> bool:
+        return wants_orders(replace(tally, halted_at=None))
+
+    wants_orders = dispatch.wants_orders
+    open_gates = tuple(gate for gate in checks.GATES if gate.name != "halted")
+    return [
+        (passes, "GATES", open_gates),
+        (dispatch, "wants_orders", wanting),
+        (reports, "_demand_under_way", unhalted),
+        (rollouts, "_demand_unhalted", lambda tally, event: None),
+    ]
+
+
+def budget_without_reservations() -> Patches:
+    """A slot counts as taken when its order is acknowledged; until then others may have it too."""
+
+    def reserved(budget: Budget, fact: DispatchReserved) -> Budget:
+        return replace(budget, in_flight=budget.in_flight + 1)
+
+    def counting(look: checks.Look, host_id: str) -> checks.Block | None:
+        standings = (seen.row for seen in look.sight.standings.values())
+        reserved = sum(row.busy and row.state is HostState.PENDING for row in standings)
+        for slot in look.slots_of(host_id):
+            taken = look.state.budgets[slot.budget_id].row.in_flight - reserved
+            if taken >= slot.slots:
+                return checks.Block(f"budget {slot.budget_id}: {taken} in flight")
+        return None
+
+    gates = tuple(
+        with_members(gate, blocks=counting) if gate.name == "disruption-budget" else gate
+        for gate in checks.GATES
+    )
+    return [(fleet, "_reserved", reserved), (passes, "GATES", gates)]
+
+
+BUGS: Mapping[str, Callable[[], Patches]] = {
+    bug.__name__: bug
+    for bug in (
+        view_in_a_second_transaction,
+        acknowledge_before_commit,
+        duplicate_check_removed,
+        repeat_refused,
+        cursor_moved_by_joins,
+        soak_from_open,
+        quarantine_not_loaded,
+        halted_still_dispatching,
+        budget_without_reservations,
+    )
+}

@@ -1,0 +1,156 @@
+"""A forecast plays the real plan: its waves, soaks, budgets, edges and tolerances decide."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tidegate.control.forecasts import Odds
+from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.fleet.rows import Budget, Host
+from tidegate.domain.hosts.states import OnFailure
+from tidegate.domain.planner import Plan, plan
+from tidegate.errors import InvalidInput, LimitExceeded
+from tidegate.simulate.forecast import SIMULATED_MAX, forecast
+from tidegate.simulate.rates import Rates
+from tidegate.simulate.scenario import Lane, Scenario
+from tidegate.simulate.world import World
+
+T0 = datetime(2026, 3, 1, tzinfo=UTC)
+WAVES = (WaveSpec(name="canary", count=2, soak_seconds=600), WaveSpec(name="rest"))
+
+
+def planned(hosts: int, *budgets: Budget, **policy: object) -> tuple[Channel, Plan]:
+    rules = ChannelPolicy(**{"waves": WAVES, **policy})  # type: ignore[arg-type]
+    channel = Channel(
+        channel="web-stable", package="web", selector="*", policy=rules, created_at=T0
+    )
+    fleet = [
+        Host(host_id=f"web-{number:04}", enrolled_at=T0, public_key="ab" * 32)
+        for number in range(hosts)
+    ]
+    return channel, plan(channel, fleet, budgets)
+
+
+def test_a_calm_fleet_ends_wave_by_wave_and_the_soak_is_waited_for() -> None:
+    found = forecast(*planned(8), Odds(), [1, 2, 3])
+
+    assert found.ends == {"Terminal": 3}
+    assert found.stops == ()
+    canary, rest = found.waves
+    assert (canary.hosts, rest.hosts) == (2, 6)
+    assert canary.seconds is not None
+    assert rest.seconds is not None
+    assert 600 < canary.seconds.median <= canary.seconds.worst < rest.seconds.median
+    assert (found.failed.median, found.failed.worst) == (0, 0)
+    assert found.timeline[-1].what == "the rollout is Terminal"
+    assert found.timeline[-1].seconds == found.seconds
+
+
+def test_the_same_seeds_give_the_same_forecast() -> None:
+    odds = Odds(probe_fails=0.1, lost=0.1, offline=0.05)
+
+    assert forecast(*planned(12), odds, [5, 6]) == forecast(*planned(12), odds, [5, 6])
+    assert forecast(*planned(12), odds, [5]) != forecast(*planned(12), odds, [7])
+
+
+def test_a_host_that_fails_stops_it_and_later_waves_never_come() -> None:
+    found = forecast(*planned(8), Odds(failing=("web-0001",)), [1, 2])
+
+    assert found.ends == {"Reverted": 2}
+    assert [wave.ended for wave in found.waves] == [0, 0]
+    assert found.waves[1].seconds is None
+    assert [(stop.what, stop.runs) for stop in found.stops] == [("a host failed: probes", 2)]
+    assert [moment.what for moment in found.timeline] == [
+        "opened, 8 hosts simulated",
+        "web-0001 failed",
+        "halted: web-0001 failed",
+        "web-0001 went back",
+        "the rollout is Reverted",
+    ]
+
+
+def test_what_the_policy_says_of_failures_decides() -> None:
+    tolerant = (WAVES[0], WaveSpec(name="rest", failures_max=1))
+    failing = Odds(failing=("web-0005",))
+
+    assert forecast(*planned(8, waves=tolerant), failing, [1]).state == "Terminal"
+    assert forecast(*planned(8, on_failure=OnFailure.HALT), failing, [1]).state == "Failed"
+
+
+def test_budgets_and_edges_of_the_plan_make_it_slower() -> None:
+    free = forecast(*planned(12), Odds(), [1])
+    narrow = forecast(
+        *planned(12, Budget(budget_id="all", selector="*", max_in_flight=2)), Odds(), [1]
+    )
+    chained = forecast(
+        *planned(12, host_edges=tuple(HostEdge("web-0002", f"web-{n:04}") for n in range(3, 12))),
+        Odds(),
+        [1],
+    )
+
+    assert narrow.seconds > free.seconds
+    assert chained.seconds > free.seconds
+
+
+def test_a_host_that_is_off_is_waited_for_unless_the_policy_gives_it_up() -> None:
+    off = Odds(offline=1.0)
+
+    waiting = forecast(*planned(4), off, [1])
+    given_up = forecast(*planned(4, offline_grace_seconds=300), off, [1])
+
+    assert waiting.state not in ("Terminal", "Reverted", "Failed")
+    assert "waits for a host" in waiting.stops[0].what
+    assert given_up.state == "Terminal"
+
+
+def test_a_host_that_was_never_heard_is_silent_since_it_enrolled() -> None:
+    policy = ChannelPolicy(offline_grace_seconds=300, ack_seconds=60)
+    lane = Lane(channel="web-stable", selector="*", policy=policy)
+    scenario = Scenario(seed=1, hosts=1, channels=(lane,), rates=Rates(off=1.0), restless=False)
+    world = World(scenario)
+
+    world.play(lambda: False)
+
+    (host,) = world.plant.sights.hosts()
+    assert host.silent_since == host.enrolled_at
+    assert {"HostSilent", "HostSkipped", "RolloutTerminal"} <= world.watch.types
+
+
+def test_many_hosts_are_stood_for_by_few() -> None:
+    found = forecast(*planned(5 * SIMULATED_MAX), Odds(), [1])
+
+    assert found.hosts == 5 * SIMULATED_MAX
+    assert found.stands_for == 5
+    # One of the two canaries, and every fifth of the others.
+    assert found.timeline[0].what == "opened, 201 hosts simulated"
+    assert found.state == "Terminal"
+
+
+def test_an_empty_plan_is_over_at_once() -> None:
+    found = forecast(*planned(0), Odds(), [1])
+
+    assert (found.state, found.seconds, found.waves) == ("Terminal", 0, ())
+
+
+@pytest.mark.parametrize(
+    ("odds", "says"),
+    [
+        (Odds(lost=1.5), "lost is a share between 0 and 1, found 1.5"),
+        (Odds(dies=-0.1), "dies is a share"),
+        (Odds(probe_fails=float("nan")), "probe_fails is a share"),
+        (Odds(failing=("db-1",)), "db-1 is in no wave of the plan"),
+    ],
+)
+def test_refuses_odds_that_are_none(odds: Odds, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        forecast(*planned(4), odds, [1])
+
+
+def test_refuses_no_seeds_and_too_many() -> None:
+    with pytest.raises(InvalidInput):
+        forecast(*planned(4), Odds(), [])
+    with pytest.raises(LimitExceeded):
+        forecast(*planned(4), Odds(), range(51))

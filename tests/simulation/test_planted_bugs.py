@@ -1,0 +1,54 @@
+"""The simulation finds each bug that is planted, and finds nothing where none is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import BUGS, SWITCH, planted
+from tidegate.simulate.scenario import drawn
+from tidegate.simulate.world import World
+
+SEEDS_MAX = 40  # within which each bug is found
+
+# What must give it away, so that a bug is not found by an accident of how it was planted.
+SIGNS = {
+    "view_in_a_second_transaction": "rollouts/",
+    "acknowledge_before_commit": "RO-11",
+    "duplicate_check_removed": "H4",
+    "repeat_refused": "H4",
+    "cursor_moved_by_joins": "the cursor is not in the log",
+    "soak_from_open": "H9",
+    "quarantine_not_loaded": "RO-10",
+    "halted_still_dispatching": "R9",
+    "budget_without_reservations": "budget",
+}
+
+
+def found() -> tuple[int, str] | None:
+    """The first seed that breaks, and what it says."""
+    with planted():
+        for seed in range(SEEDS_MAX):
+            try:
+                World(drawn(seed)).run()
+            except AssertionError as violation:
+                return seed, str(violation)
+    return None
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_finds_the_planted_bug_and_nothing_without_it(
+    bug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, bug)
+    broken = found()
+
+    assert broken is not None, f"{bug}: not found in {SEEDS_MAX} seeds"
+    seed, what = broken
+    assert SIGNS[bug] in what
+    monkeypatch.delenv(SWITCH)
+    with planted():
+        World(drawn(seed)).run()
+
+
+def test_every_bug_has_its_sign() -> None:
+    assert SIGNS.keys() == BUGS.keys()
