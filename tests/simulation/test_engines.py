@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import cache
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -14,16 +16,29 @@ from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.store import Store
 from tidegate.simulate.rates import ROUGH
-from tidegate.simulate.scenario import Scenario, drawn
+from tidegate.simulate.scenario import Ended, Scenario, drawn
 from tidegate.simulate.world import World
 
-SEEDS = (19, 30)
+SEEDS = 2
+SEEDS_MAX = 100  # that are looked at to find them
+EVENTS_MAX = 190  # of one: some engines take a while for each
 HOSTS = 6
 SICKLY = replace(ROUGH, probe_fails=0.2)
+STATES = {RolloutState.REVERTED, RolloutState.SUPERSEDED, RolloutState.TERMINAL}
+TYPES = {"RollbackComplete", "OperatorClearance", "WaveAdvanced"}
 
 
 def small(seed: int) -> Scenario:
     return replace(drawn(seed), hosts=HOSTS, releases=1, hours=0.2, rates=SICKLY)
+
+
+@cache
+def telling() -> list[Ended]:
+    """The first seeds in which enough happens, as they go on memory."""
+    ended = (World(small(seed)).run() for seed in islice(count(), SEEDS_MAX))
+    brief = (item for item in ended if item.events <= EVENTS_MAX)
+    rich = (item for item in brief if item.entered >= STATES and item.types >= TYPES)
+    return list(islice(rich, SEEDS))
 
 
 def opened(request: pytest.FixtureRequest, engine: str, home: Path) -> Store:
@@ -32,17 +47,13 @@ def opened(request: pytest.FixtureRequest, engine: str, home: Path) -> Store:
 
 
 @pytest.mark.req("RO-3", "RO-7", "RO-10", "RO-11", "RO-12", "RO-14")
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_fleet_settles_on_the_engine_as_it_does_in_memory(
-    request: pytest.FixtureRequest, engine: str, tmp_path: Path, seed: int
+@pytest.mark.parametrize("nth", range(SEEDS))
+def test_a_fleet_settles_on_the_engine_fact_for_fact_as_in_memory(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path, nth: int
 ) -> None:
-    scenario = small(seed)
+    wanted = telling()[nth]
 
     with closing(opened(request, engine, tmp_path)) as store:
-        ended = World(scenario, store).run()
+        ended = World(small(wanted.seed), store).run()
 
-    wanted = World(scenario).run()
-    assert ended.states == wanted.states
-    assert ended.trace == wanted.trace
-    assert ended.entered >= {RolloutState.REVERTED, RolloutState.TERMINAL}
-    assert ended.types >= {"RollbackComplete", "OperatorClearance", "WaveAdvanced"}
+    assert ended == wanted

@@ -162,7 +162,7 @@ class Agent:
     def crash(self) -> None:
         """Lose what is in memory, and start again from disk."""
         self.lives += 1
-        self.world.after(self.random.uniform(1.0, 30.0), self.resume)
+        self.world.after(self.random.uniform(1.0, 60.0), self.resume)
 
     def recover(self, rates: Rates) -> None:
         """From now on everything goes well."""

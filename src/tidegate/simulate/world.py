@@ -17,6 +17,7 @@ from tidegate.control.due import Tick
 from tidegate.domain.folds import FOLDS
 from tidegate.domain.hosts import pilot
 from tidegate.domain.hosts.refusals import SequenceGap
+from tidegate.domain.rollouts.reports import RECOVERABLE
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
 from tidegate.kernel.folds import Folds
@@ -39,6 +40,7 @@ OPERATE_EVERY = 10  # passes
 SETTLE_HOURS = 12
 STEPS_MAX = 200_000
 BASE = f"sha256:{'f' * 64}"
+HEARTBEATS = 0.2  # of polls that tell what runs, beside those in the middle of a switch
 BATCH_MAX = 10  # reports of one message
 DEEDS_MAX = 20  # how often something is tried while the server dies over it
 
@@ -254,7 +256,8 @@ class World:
     def _heartbeat(self, agent: Agent) -> None:
         for rollout_id, twin in agent.twins.items():
             running = agent.running.get(twin.channel)
-            if running and not agent.journal and self.random.random() < 0.2:
+            share = 1.0 if twin.state in RECOVERABLE else HEARTBEATS
+            if running and not agent.journal and self.random.random() < share:
                 self.plant.observed(rollout_id, agent.host_id, running)
 
     def flush(self, agent: Agent) -> None:
