@@ -55,6 +55,15 @@ class Promote(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class RollBack(Struct, frozen=True, kw_only=True):
+    """What is asked for where the release is found by looking: the one before."""
+
+    channel: str
+    command_id: str
+    by: str
+    reason: str = ""
+
+
 class Planned(Struct, frozen=True):
     """A plan, and what it was made of."""
 
@@ -96,14 +105,16 @@ class Promotions:
             NotFound, Refused, Conflict: as ``promote_release`` says.
         """
         earlier = self._control.earlier(promote_release, asked, meta=meta, key=key)
-        if earlier is not None:
-            return earlier
+        return self._promote(asked, asked, meta, key) if earlier is None else earlier
+
+    def _promote(self, asked: Promote, said: Struct, meta: Meta, key: str | None) -> Outcome:
+        """``said`` is the request as it came, by which a repeat is known."""
         moved: Conflict = Conflict("no plan was made")
         for _ in range(PLANS_MAX):
             command = self._command(asked)
             try:
                 return self._control.execute(
-                    promote_release, command, meta=meta, key=key, asked=asked
+                    promote_release, command, meta=meta, key=key, asked=said
                 )
             except PlanOutdated as outdated:
                 moved = outdated
@@ -129,6 +140,10 @@ class Promotions:
         Raises:
             NothingBefore: it was never pinned to anything else. Those of ``promote``.
         """
+        said = RollBack(channel=channel, command_id=command_id, by=by, reason=reason)
+        earlier = self._control.earlier(promote_release, said, meta=meta, key=key)
+        if earlier is not None:
+            return earlier
         actual = self._sights.row(actual_key(channel), Actual)
         before = None if actual is None else actual.row.previous_release_id
         if before is None:
@@ -141,7 +156,7 @@ class Promotions:
             expected_version=expected_version,
             reason=reason,
         )
-        return self.promote(asked, meta=meta, key=key)
+        return self._promote(asked, said, meta, key)
 
     def _command(self, asked: Promote) -> PromoteRelease:
         known = self._sights.row(known_key(asked.release_id), KnownRelease)
