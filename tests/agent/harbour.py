@@ -27,7 +27,7 @@ from tidegate.kernel.model import Meta
 
 CHANNEL = "web-stable"
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0  # an order that a dying agent took is handed out again after 30
 PROBE = """
 [[probes]]
 name = "good"

@@ -63,11 +63,8 @@ class OpenVocabulary(Vocabulary):
     def indexes(self, fact: Fact | Event) -> tuple[str, ...]:
         return (*fact.tags, ALL_INDEX)
 
-    def index(self, clause: Clause) -> str:
-        return min(clause.tags, default=ALL_INDEX)
-
-    def fenced(self, clause: Clause) -> frozenset[str] | None:
-        return clause.types
+    def served(self, clause: Clause) -> tuple[str | None, frozenset[str] | None]:
+        return min(clause.tags, default=ALL_INDEX), clause.types
 
 
 def schema(*types: str) -> Schema:
