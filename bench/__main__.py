@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 from bench import simulate
 from bench.fleet import command as fleet
+from bench.http import command as http
 from bench.registry import command as registry
 from bench.speed import command as speed
 
 SUBJECTS: dict[str, Callable[[Sequence[str]], int]] = {
     "fleet": fleet.main,
+    "http": http.main,
     "registry": registry.main,
     "simulate": simulate.main,
     "speed": speed.main,

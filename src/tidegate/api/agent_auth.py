@@ -4,7 +4,8 @@
     Authorization: Tidegate <session> <unix time> <MAC in hex>
 
 A replayed report is a repeat by its number, a replayed poll is a read: so there is no table of
-requests. A key that was revoked is found out here, with every request.
+requests. A key that was revoked is found out here, with every request; that it stands is remembered
+only until the next commit of this process, and only where no other server has the log.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ class _Session:
     one-shot HMAC lets go of it each time, and under load waits long to get it back.
     """
 
-    __slots__ = ("_inner", "_outer", "named", "principal")
+    __slots__ = ("_inner", "_outer", "named", "principal", "standing")
 
     def __init__(self, named: Session, key: bytes) -> None:
         self.named = named
         self.principal = Principal(PREFIX + named.host_id, "agent")
+        self.standing: object = None  # of the door, when the host's key was last found valid
         padded = key.ljust(_BLOCK, b"\0")
         self._inner = sha256(padded.translate(_INNER))
         self._outer = sha256(padded.translate(_OUTER))
@@ -87,6 +89,10 @@ class AgentDoor:
     def __init__(self, installation: Installation) -> None:
         self._clock = installation.clock
         self._enrollment = Enrollment(installation)
+        # One server has a local log to itself: keys change by its own commits, or not at all.
+        self._is_local = installation.is_local
+        self._standing = object()
+        installation.listeners.append(self._changed)
         self._sessions: dict[bytes, _Session] = {}  # what their names say; not whether they count
 
     def __call__(self, _route: Route, arrived: Arrived) -> Principal:
@@ -112,12 +118,25 @@ class AgentDoor:
         self._sessions[name] = known
         try:
             check_skew(int(time), now)
-            self._enrollment.demand_valid(session.host_id, session.public_key)
+            self._demand_valid(known)
         except ClockSkewed as skewed:
             raise SkewRefused(skewed.detail, **skewed.facts) from None
         except (HostNotFound, HostGone, KeyRevoked) as refused:
             raise KeyRefused(refused.detail, host_id=session.host_id) from None
         return known.principal
+
+    def _demand_valid(self, known: _Session) -> None:
+        """Raises: HostNotFound, HostGone, KeyRevoked."""
+        standing = self._standing  # before the look: a change behind it is not missed
+        if known.standing is standing:
+            return
+        self._enrollment.demand_valid(known.named.host_id, known.named.public_key)
+        if self._is_local:
+            known.standing = standing
+
+    def _changed(self) -> None:
+        """Something was committed here, in whatever thread: all keys are looked up again."""
+        self._standing = object()
 
     def _session(self, name: bytes) -> _Session:
         """Raises: Unauthenticated."""

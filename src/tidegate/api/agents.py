@@ -152,13 +152,14 @@ async def dispatch(
     """The host's order; none: 204, at once or after the wait."""
     host_id = host_of(request)
     deliveries = installation.deliveries
+    tail = request.server.tail
+    wakes = wakes_of(tail, installation)
     if not request.query.wait:
-        if await _read(installation, partial(_is_free, installation, host_id)):
+        is_free = partial(_is_free, installation, host_id)
+        if installation.is_local and wakes.is_free(host_id, is_free):
             return Answer(None)
         handed = await _in_thread(partial(deliveries.poll, host_id))
         return Answer(None if handed is None else _order(handed))
-    tail = request.server.tail
-    wakes = wakes_of(tail)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while True:

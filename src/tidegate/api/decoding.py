@@ -64,10 +64,14 @@ def query_of(route: Route, query_string: bytes) -> Input:
     if len(query_string) > QUERY_BYTES_MAX:
         raise InvalidRequest((FieldFault("query", f"has more than {QUERY_BYTES_MAX} bytes"),))
     if not query_string:
-        if struct is Nothing:
-            return NOTHING
-        return _from_texts(struct, {}, "query")
+        return _nothing_said(struct)
     return _from_texts(struct, _pairs(query_string, "query"), "query")
+
+
+@cache
+def _nothing_said(struct: type[Input]) -> Input:
+    """What an empty query means. Raises: InvalidRequest: something must be said."""
+    return NOTHING if struct is Nothing else _from_texts(struct, {}, "query")
 
 
 def _pairs(text: bytes, where: str) -> dict[str, list[str]]:

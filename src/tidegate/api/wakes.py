@@ -1,18 +1,22 @@
-"""Polls that wait for an order: each host's is woken by its own order, and by nothing else."""
+"""Polls for orders: who waits is woken by the host's own order, and by nothing else; who was told
+that there is none is told so again, without a look, while nothing was ordered.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 
 from tidegate.api.tail import Entry, Tail
+from tidegate.control.installation import Installation
 
 ORDERED = "DispatchReserved"
 WAITING_MAX = 100_000  # polls at once; past it, they are answered without a wait
+FREE_MAX = 20_000  # hosts that are known to have no order; past it, all are looked up again
 
 
 class _Ordered(Struct, frozen=True):
@@ -25,14 +29,32 @@ _decoder = msgspec.json.Decoder(_Ordered)
 class Wakes:
     """Who waits, on one event loop: told by the tail of every order, from whatever process."""
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: Tail, installation: Installation) -> None:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._count = 0
+        self._free: set[str] = set()
         tail.watchers.append(self._heard)
+        installation.listeners.append(self.stir)
 
     @property
     def is_full(self) -> bool:
         return self._count >= WAITING_MAX
+
+    def is_free(self, host_id: str, look: Callable[[], bool]) -> bool:
+        """Whether the host has no order; ``look`` tells, if that is not known."""
+        free = self._free  # before the look: an order that comes behind it is not missed
+        if host_id in free:
+            return True
+        found = look()
+        if found and len(free) < FREE_MAX:
+            free.add(host_id)
+        elif found:
+            self.stir()
+        return found
+
+    def stir(self) -> None:
+        """Something was committed here, in whatever thread: it may be orders."""
+        self._free = set()
 
     def expect(self, host_id: str) -> asyncio.Future[None]:
         """What is resolved with the host's next order. Whoever asks gives it back by ``forget``."""
@@ -56,7 +78,9 @@ class Wakes:
             return
         for entry in entries:
             if entry.event.type == ORDERED:
-                self._wake(_decoder.decode(entry.event.body).host_id)
+                host_id = _decoder.decode(entry.event.body).host_id
+                self._free.discard(host_id)
+                self._wake(host_id)
 
     def _wake(self, host_id: str) -> None:
         for future in self._waiting.get(host_id, ()):
@@ -67,9 +91,9 @@ class Wakes:
 _known: WeakKeyDictionary[Tail, Wakes] = WeakKeyDictionary()
 
 
-def wakes_of(tail: Tail) -> Wakes:
+def wakes_of(tail: Tail, installation: Installation) -> Wakes:
     """The polls that follow this tail."""
     found = _known.get(tail)
     if found is None:
-        found = _known[tail] = Wakes(tail)
+        found = _known[tail] = Wakes(tail, installation)
     return found

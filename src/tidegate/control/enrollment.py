@@ -229,6 +229,7 @@ class Enrollment:
             found.row.public_key, host_id, self._installation.clock(), operator, reason
         )
         self._installation.records(meta).save(CERT_REVOCATIONS.name, row.public_key, row)
+        self._installation.nudge()  # the door looks again, whatever becomes of the command
 
     def prune(self) -> int:
         """Drop what nobody could profit from any more; how many rows there were."""

@@ -1,0 +1,85 @@
+"""`python -m bench http`: fill, measure, print, keep the results, write them into the docs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.http import measure, report
+from bench.http.harbour import fill
+from bench.http.results import Results
+from bench.speed.machine import described
+from bench.speed.shelf import Shelf
+
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How thorough a run is."""
+
+    reporting: int  # hosts that report
+    rounds: int  # of the hot routes; the best is kept
+    polls: int  # in a round
+    agents: int
+    every: float  # seconds between two polls of an agent
+    seconds: float  # of the rollout
+    subscribers: int
+    followed: int  # reports that subscribers hear of
+    pause: float  # seconds between them
+    writes_page: bool
+
+
+MODES = {
+    "tiny": Mode(48, 1, 50, 12, 0.5, 2.0, 3, 4, 0.02, False),  # for its own test
+    "ci": Mode(240, 2, 1_000, 100, 1.0, 5.0, 20, 20, 0.02, False),
+    "long": Mode(8_000, 3, 20_000, 10_000, 60.0, 125.0, 1_000, 100, 0.1, True),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = _asked(arguments)
+    mode = MODES[asked.mode]
+    shelf = Shelf(asked.state)
+    at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    machine = {**described(shelf.home), "load while it ran": f"{os.getloadavg()[0]:.1f} before it"}
+    with shelf.copy() as home:
+        _say(f"{mode.reporting:,} hosts that report, {mode.agents:,} that poll")
+        harbour = fill(home / "data", mode.reporting, mode.agents)
+        reported, polled = measure.hot_routes(harbour, mode.rounds, mode.polls, _say)
+        _say("frames")
+        frames = measure.frames(harbour, home / "frames.json")
+        _say(f"{mode.subscribers:,} subscribers")
+        following = measure.following(harbour, mode.subscribers, mode.followed, mode.pause)
+        _say(f"{mode.agents:,} agents at their own pace, {mode.seconds:g} s")
+        running = measure.running(harbour, mode.every, mode.seconds)
+    machine["load while it ran"] += f", {os.getloadavg()[0]:.1f} behind it"
+    results = Results(at, machine, reported, polled, frames, running, following)
+    print(report.text(results))
+    results.save(asked.state / "http.json")
+    if asked.page is not None:
+        report.write(asked.page, results)
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _asked(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench http", description=__doc__)
+    add = parser.add_argument
+    add("--mode", choices=MODES, default="ci", help="how thorough")
+    add("--state", type=Path, default=STATE, help="where results are kept")
+    add("--page", type=Path, help="to write the tables into; a long run: docs/performance.md")
+    asked = parser.parse_args(arguments)
+    if asked.page is None and MODES[asked.mode].writes_page:
+        asked.page = PAGE
+    return asked

@@ -1,0 +1,63 @@
+"""`tidegate serve` as a process that is measured: CPU, memory, an end in good order."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.servers.process import free_port, speaks_http
+
+SECONDS_MAX = 60.0
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PLAIN = ("-m", "tidegate")
+METERED = ("-m", "bench.http.metered")
+FAR = ("--reads-per-second", "1000000", "--writes-per-second", "1000000")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answers on a port of loopback."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its threads so far."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / TICKS
+
+    def resident_bytes(self) -> int:
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * PAGE_BYTES
+
+
+@contextmanager
+def serving(
+    data: Path, *flags: str, program: Sequence[str] = PLAIN, log: Path | None = None
+) -> Iterator[Server]:
+    """Serve this data directory while the block runs."""
+    port = free_port()
+    words = ["serve", "--data", str(data), "--port", str(port), *FAR, *flags]
+    with (log or data.parent / "server.log").open("ab") as said:
+        process = subprocess.Popen([sys.executable, *program, *words], stdout=said, stderr=said)
+    try:
+        deadline = time.monotonic() + SECONDS_MAX
+        while not speaks_http(port):
+            assert process.poll() is None, "the server ended"
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.02)
+        yield Server(port, process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

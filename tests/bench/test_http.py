@@ -1,0 +1,69 @@
+"""The harness of bench/http runs whole, on a server that answers everything as it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.http import report
+from bench.http.measure import REST
+from bench.http.metered import FRAMES
+from bench.http.results import Cost, Floor, Results, at_share
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_measures_a_server_whole_and_writes_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(f"Before.\n{report.BEGIN}\nstale words\n{report.END}\nAfter.\n")
+    places = ["--state", str(tmp_path / "state"), "--page", str(page)]
+
+    run = subprocess.run(
+        [sys.executable, "-m", "bench", "http", "--mode", "tiny", *places],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    found = (tmp_path / "state" / "http.json").read_bytes()
+    results = msgspec.json.decode(found, type=Results)
+    assert results.report.requests > 0
+    assert results.poll.requests > 0
+    assert tuple(results.frames) == (*FRAMES, REST)
+    assert results.running.ordered == results.running.agents
+    assert results.following.events >= 4
+    written = page.read_text()
+    assert written.startswith("Before.\n")
+    assert written.endswith("After.\n")
+    assert "stale words" not in written
+    assert report.text(results) in written
+    assert report.text(results) in run.stdout
+
+
+def test_has_its_place_in_the_docs() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
+
+    assert page.count(report.BEGIN) == page.count(report.END) == 1
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.5, 3.0), (0.99, 4.0), (0.0, 1.0)])
+def test_takes_the_time_that_a_share_of_the_answers_does_not_exceed(
+    share: float, found: float
+) -> None:
+    assert at_share([4.0, 1.0, 3.0, 2.0], share) == found
+
+
+def test_shares_the_cpu_among_the_requests() -> None:
+    cost = Cost.of(0.5, 2.0, [0.001] * 1_000)
+
+    assert (cost.cpu_microseconds, cost.per_second, cost.requests) == (500.0, 500.0, 1_000)
+
+
+@pytest.mark.parametrize(("at_least", "reached"), [(True, True), (False, False)])
+def test_holds_what_was_found_against_what_was_promised(at_least: bool, reached: bool) -> None:
+    assert Floor("of something", 1.0, 2.0, at_least).reached is reached
