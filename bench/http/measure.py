@@ -18,7 +18,7 @@ from bench.http.results import Cost, Following, Running
 from bench.http.server import METERED, Server, serving
 from bench.http.signing import Signer
 
-CONNECTIONS = 32
+CONNECTIONS = 64
 REST = "rest"  # the event loop, sockets, and handing over between threads
 QUIET_SECONDS_MAX = 30.0
 ALONE = ("--worker", "false")  # what is measured is the API

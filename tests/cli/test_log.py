@@ -34,9 +34,11 @@ def test_shows_the_last_events_and_one_whole(seat: Seat) -> None:
 
 def test_follows_the_log_while_others_write(seat: Seat) -> None:
     author = seat(Role.AUTHOR)
-    with author.start("log", "tail", "-n", "0", "-f", "-o", "jsonl") as following:
+    drafts(author, "behind")
+    with author.start("log", "tail", "-n", "1", "-f", "-o", "jsonl") as following:
         assert following.stdout is not None
         try:
+            following.stdout.readline()  # the end of the log has been read: what comes is new
             drafts(author, "followed")
             line = json.loads(following.stdout.readline())
         finally:

@@ -115,6 +115,7 @@ class BlobPath(Input, frozen=True):
     sha256: Hex64
 
 
+_NO_ORDER: Final = Answer(None)
 _TITLES: Final = {
     404: "There is nothing to report to",
     409: "The state of the host or its rollout refuses the report; it takes no number",
@@ -157,7 +158,7 @@ async def dispatch(
     if not request.query.wait:
         is_free = partial(_is_free, installation, host_id)
         if installation.is_local and wakes.is_free(host_id, is_free):
-            return Answer(None)
+            return _NO_ORDER
         handed = await _in_thread(partial(deliveries.poll, host_id))
         return Answer(None if handed is None else _order(handed))
     loop = asyncio.get_running_loop()

@@ -262,8 +262,8 @@ class _Exchange:
         else:
             self._principal = await app.principal(route, self._arrived(b""))
             arrived = self._arrived(await self._body(route))
-        check_csrf(route, arrived, self._principal)
-        authorize_anywhere(route, self._principal)
+            check_csrf(route, arrived, self._principal)
+            authorize_anywhere(route, self._principal)
         accept = headers.get(b"accept")
         streams = route.streams and decoding.accepts(accept, EVENT_STREAM)
         if not streams and not decoding.accepts(accept, route.produces):
@@ -455,7 +455,7 @@ class _Exchange:
     def _log(self) -> None:
         seconds = time.perf_counter() - self._started
         operation = "none" if self._route is None else self._route.operation
-        self._app.server.metrics.count(operation, self._status, seconds)
+        self._app.server.metrics.requests.count(operation, self._status, seconds)
         lines = self._app.lines
         if lines is None:
             return
@@ -468,7 +468,7 @@ class _Exchange:
                 self._scope["method"],
                 "" if self._route is None else self._route.path,
                 self._status,
-                round(seconds * 1000, 3),
+                int(seconds * 1e6) / 1000,
                 self._code,
             )
         )

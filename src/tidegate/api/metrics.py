@@ -2,11 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+_BOUNDS = (*(str(bound) for bound in SECONDS), "+Inf")
+
+
+class Requests(Collector):
+    """How often and how fast requests were answered.
+
+    Plain numbers, added to on the event loop alone: the library's own counters take a lock for each
+    of the three, which is a good part of what an unchanged poll costs.
+    """
+
+    def __init__(self) -> None:
+        self._answered: dict[tuple[str, int], int] = {}
+        self._buckets: dict[str, list[int]] = {}
+        self._seconds: dict[str, float] = {}
+
+    def count(self, operation: str, status: int, seconds: float) -> None:
+        key = (operation, status)
+        self._answered[key] = self._answered.get(key, 0) + 1
+        buckets = self._buckets.get(operation)
+        if buckets is None:
+            buckets = self._buckets[operation] = [0] * len(_BOUNDS)
+            self._seconds[operation] = 0.0
+        buckets[bisect_left(SECONDS, seconds)] += 1
+        self._seconds[operation] += seconds
+
+    def collect(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:
+        answered = CounterMetricFamily(
+            "tidegate_http_requests",
+            "Requests answered, by operation and status",
+            labels=("operation", "status"),
+        )
+        for (operation, status), number in sorted(self._answered.items()):
+            answered.add_metric((operation, str(status)), number)
+        yield answered
+        took = HistogramMetricFamily(
+            "tidegate_http_request_seconds",
+            "Time from the first byte of a request to the last of its answer",
+            labels=("operation",),
+        )
+        for operation, buckets in sorted(self._buckets.items()):
+            counts = zip(_BOUNDS, accumulate(buckets), strict=True)
+            took.add_metric((operation,), list(counts), self._seconds[operation])
+        yield took
 
 
 class Metrics:
@@ -14,19 +63,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "tidegate_http_requests",
-            "Requests answered, by operation and status",
-            ("operation", "status"),
-            registry=self.registry,
-        )
-        self._seconds = Histogram(
-            "tidegate_http_request_seconds",
-            "Time from the first byte of a request to the last of its answer",
-            ("operation",),
-            buckets=SECONDS,
-            registry=self.registry,
-        )
+        self.requests = Requests()
+        self.registry.register(self.requests)
         self.subscribers = Gauge(
             "tidegate_feed_subscribers",
             "Clients that follow the log at this moment",
@@ -40,17 +78,6 @@ class Metrics:
             "Age of the oldest outbox intent that is due",
             registry=self.registry,
         )
-        self._children: dict[tuple[str, int], Any] = {}
-        self._timers: dict[str, Any] = {}
-
-    def count(self, operation: str, status: int, seconds: float) -> None:
-        child = self._children.get((operation, status))
-        if child is None:
-            child = self._requests.labels(operation, str(status))
-            self._children[operation, status] = child
-            self._timers[operation] = self._seconds.labels(operation)
-        child.inc()
-        self._timers[operation].observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

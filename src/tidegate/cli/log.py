@@ -116,6 +116,7 @@ def tail(
                 shown(desk, event)
     if not follow:
         return
+    sys.stdout.flush()
     for items, _ in pages(desk, reached or 0, types, tags, wait=WAIT_SECONDS):
         for event in items:
             shown(desk, event)
