@@ -315,7 +315,7 @@ class Lanes:
             own = None if report.meta == pack.meta else report.meta
             try:
                 report.facts, report.answer = unfolding.decide(
-                    report.slice, report.report, pack.at, own
+                    report.slice, report.report, pack.at, own, report.keys
                 )
             except PackFull:
                 break

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -44,6 +45,7 @@ COST_MAX = 100  # storage items of one command or report, on every engine
 SLOT_BYTES = 340_000  # of facts in one storage item; DynamoDB takes 409,600 with all around them
 SLOT_FACT_BYTES = 512  # what a fact takes there beside body, tags and own meta, at most
 ONCE_KEPT: Final = timedelta(days=30)
+REMEMBERED_MAX = 8_192  # tag sets, and metas, that were found to be right
 
 
 class Match(StrEnum):
@@ -250,8 +252,8 @@ def set_name(tags: Iterable[str]) -> str:
 
 def fact_bytes(fact: Fact) -> int:
     """Bytes of its body, its tags and the meta that is its own, as they are stored."""
-    text = "".join(fact.tags if fact.meta is None else (*fact.tags, *astuple(fact.meta)))
-    return len(fact.body) + (len(text) if text.isascii() else len(text.encode()))
+    own = 0 if fact.meta is None else meta_bytes(fact.meta)
+    return len(fact.body) + tags_bytes(fact.tags) + own
 
 
 def slot_bytes(fact: Fact) -> int:
@@ -321,6 +323,35 @@ def check_tag(tag: object) -> None:
         raise InvalidInput(f"a tag is key:value with both not empty, found {tag!r}")
 
 
+@lru_cache(REMEMBERED_MAX)
+def tags_bytes(tags: tuple[str, ...]) -> int:
+    """Bytes of a fact's tags. Those of one host or revision come again and again.
+
+    Raises:
+        InvalidInput: not sorted and distinct, or no tags. LimitExceeded.
+    """
+    at_most("tags of a fact", len(tags), TAGS_MAX)
+    before = ""
+    for tag in tags:
+        check_tag(tag)
+        if tag <= before:
+            raise InvalidInput(f"the tags of a fact must be sorted and distinct: {tags!r}")
+        before = tag
+    return sum(len(tag.encode()) for tag in tags)
+
+
+@lru_cache(REMEMBERED_MAX)
+def meta_bytes(meta: Meta) -> int:
+    """Bytes of its members. Raises: InvalidInput, LimitExceeded."""
+    size = 0
+    for text in astuple(meta):
+        if not isinstance(text, str):
+            raise InvalidInput(f"a member of meta must be str, found {type(text).__name__}")
+        at_most("bytes of a member of meta", _utf8("meta", text), META_BYTES_MAX)
+        size += len(text.encode())
+    return size
+
+
 def check_time(what: str, at: object) -> None:
     """Raises: InvalidInput."""
     if type(at) is datetime and at.tzinfo is UTC:
@@ -335,104 +366,6 @@ def check_version(what: str, version: object) -> None:
     """Raises: InvalidInput."""
     if type(version) is not int or not 0 <= version <= POSITION_MAX:
         raise InvalidInput(f"{what} must be an integer 0 … 2**53-1, found {version!r}")
-
-
-def check_commit(commit: Commit, cost_max: int = COST_MAX) -> int:
-    """Form and limits of a commit, equal on every engine; how many bytes it has.
-
-    Raises:
-        InvalidInput, LimitExceeded.
-    """
-    check_time("the time of a commit", commit.at)
-    if commit.meta is not NO_META:
-        _check_meta(commit.meta)
-    _demand("the facts of a commit", commit.facts, tuple)
-    _demand("the boundaries of a commit", commit.boundaries, tuple)
-    _demand("the writes of a commit", commit.writes, tuple)
-    at_most("facts of a commit", len(commit.facts), facts_max(cost_max))
-    at_most("writes of a commit", len(commit.writes), WRITES_MAX)
-    for boundary in commit.boundaries:
-        _demand("a boundary", boundary, Boundary)
-    size = sum(map(_check_fact, commit.facts))
-    seen: set[Key] = set()
-    for write in commit.writes:
-        size += _check_write(write, commit.span)
-        if write.key in seen:
-            raise InvalidInput(f"a commit names the row {write.key} twice")
-        seen.add(write.key)
-    if commit.once is not None:
-        size += _check_once(commit.once)
-    at_most("bytes of a commit", size, COMMIT_BYTES_MAX)
-    return size
-
-
-def _demand(what: str, value: object, kind: type) -> None:
-    """Callers need not run a type checker. Raises: InvalidInput."""
-    if not isinstance(value, kind):
-        raise InvalidInput(f"{what} must be {kind.__name__}, found {type(value).__name__}")
-
-
-def _check_meta(meta: Meta) -> None:
-    _demand("meta", meta, Meta)
-    for text in astuple(meta):
-        if type(text) is str and text.isascii() and len(text) <= META_BYTES_MAX:
-            continue
-        _demand("a member of meta", text, str)
-        at_most("bytes of a member of meta", _utf8("meta", text), META_BYTES_MAX)
-
-
-def _check_once(once: Once) -> int:
-    _demand("once", once, Once)
-    check_text("an idempotency key", once.key, ONCE_KEY_BYTES_MAX)
-    _demand("the digest of a commit", once.digest, bytes)
-    _demand("the answer of a commit", once.answer, bytes)
-    at_most("bytes of an answer", len(once.answer), ANSWER_BYTES_MAX)
-    return len(once.answer)
-
-
-def _check_fact(fact: Fact) -> int:
-    _demand("a fact", fact, Fact)
-    check_text("a fact's type", fact.type, TYPE_BYTES_MAX)
-    check_text("a fact's kind", fact.kind, TYPE_BYTES_MAX)
-    if type(fact.schema) is not int or fact.schema < 1:
-        raise InvalidInput(f"the schema of {fact.type} counts from 1 on, found {fact.schema!r}")
-    _demand("the body of a fact", fact.body, bytes)
-    _demand("the tags of a fact", fact.tags, tuple)
-    at_most("tags of a fact", len(fact.tags), TAGS_MAX)
-    before = ""
-    for tag in fact.tags:
-        check_tag(tag)
-        if tag <= before:
-            raise InvalidInput(f"the tags of a fact must be sorted and distinct: {fact.tags!r}")
-        before = tag
-    at_most("bytes of a fact", len(fact.body), BODY_BYTES_MAX)
-    if fact.meta is not None:
-        _check_meta(fact.meta)
-    return fact_bytes(fact)
-
-
-def _check_write(write: Write, span: int) -> int:
-    if not isinstance(write, Put | Delete | Check):
-        raise InvalidInput(f"a write must be Put, Delete or Check, found {type(write).__name__}")
-    _demand("the key of a write", write.key, Key)
-    check_text("a collection", write.key.collection, TYPE_BYTES_MAX)
-    check_text("a row id", write.key.id, ID_BYTES_MAX)
-    check_version("an expected version", write.expect)
-    if isinstance(write, Check):
-        return 0
-    if type(write.fact) is not int or not 0 <= write.fact < span:
-        raise InvalidInput(f"{write.key} names fact {write.fact} of {span} as its cause")
-    if isinstance(write, Delete):
-        if write.expect == ABSENT:
-            raise InvalidInput(f"{write.key} cannot be deleted where it must be absent")
-        return 0
-    if write.born is not None and (
-        type(write.born) is not int or not 0 <= write.born <= write.fact
-    ):
-        raise InvalidInput(f"{write.key} is born by fact {write.born}, after {write.fact}")
-    _demand("the data of a row", write.data, bytes)
-    at_most("bytes of a row", len(write.data), ROW_BYTES_MAX)
-    return len(write.data)
 
 
 ALL: Final = Query((Clause(ANY),))

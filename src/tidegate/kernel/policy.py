@@ -33,6 +33,7 @@ STAMPS = frozenset({"version", "born"})  # positions that every row carries
 LOG_TABLES = re.compile(r"(event|log|sqlite|pg)_.*|idempotency_keys")
 ENTRY_BYTES_MAX = 500  # with the id behind it, it is a key on DynamoDB
 
+UTF8_BYTES_MAX = 4  # of one character
 SEPARATOR = "\x1f"  # between the parts of an index entry; no key text holds a control character
 
 
@@ -349,12 +350,16 @@ class Collection:
         for index in self.indexes:
             parts = [part for name in index.columns if isinstance(part := getattr(row, name), str)]
             if len(parts) == len(index.columns):
-                if any(map(_CONTROL.search, parts)):
-                    raise InvalidInput(f"{self.name}.{index.name} holds a control character")
                 entries[index.name] = SEPARATOR.join(parts)
-                size = len(entries[index.name].encode())
-                at_most(f"bytes of an entry in {self.name}.{index.name}", size, ENTRY_BYTES_MAX)
+                self._check_entry(index, parts, entries[index.name])
         return entries
+
+    def _check_entry(self, index: Index, parts: list[str], text: str) -> None:
+        if any(not part.isprintable() and _CONTROL.search(part) for part in parts):
+            raise InvalidInput(f"{self.name}.{index.name} holds a control character")
+        if len(text) * UTF8_BYTES_MAX > ENTRY_BYTES_MAX:
+            size = len(text.encode())
+            at_most(f"bytes of an entry in {self.name}.{index.name}", size, ENTRY_BYTES_MAX)
 
     def index(self, name: str) -> Index:
         """Raises: InvalidInput."""

@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput, TidegateError, UnfencedQuery
+from tidegate.kernel.checking import check_commit
 from tidegate.kernel.model import (
     SLOT_FACT_BYTES,
     Boundary,
@@ -23,7 +24,6 @@ from tidegate.kernel.model import (
     Record,
     Write,
     at_most,
-    check_commit,
     check_version,
     slot_bytes,
     slots,

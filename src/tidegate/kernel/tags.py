@@ -13,9 +13,11 @@ name in the singular, so a list element and a scalar field name the same tag.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -23,11 +25,10 @@ from msgspec import Struct
 from msgspec.structs import fields as struct_fields
 
 from tidegate.errors import InvalidDefinition, InvalidInput
-from tidegate.kernel.model import (
-    check_tag,
-)
+from tidegate.kernel.model import TAGS_MAX, at_most, check_tag
 
 ALL_INDEX = "all:*"
+TAGGED_MAX = 8_192  # remembered tags of facts, for types that are tagged alike
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # so that no tag reads like the name of a set
 
 
@@ -70,6 +71,7 @@ class TagField:
     scope: Scope
     many: bool
     optional: bool
+    is_text: bool = False  # one plain text: equal members give equal tags
 
     def tags(self, value: Struct) -> tuple[str, ...]:
         """The field's tags of this value, distinct, in order. Raises: InvalidInput."""
@@ -106,13 +108,44 @@ def tag_fields(struct: type[Struct]) -> tuple[TagField, ...]:
         raise InvalidDefinition(f"{struct.__name__} has two fields for one tag key: {keys}")
     if len(found) == 1 and found[0].scope is Scope.PLAIN and not found[0].many:
         # A type with a single tag is partitioned by it.
-        found = [TagField(found[0].name, keys[0], Scope.PARTITION, False, found[0].optional)]
+        found = [replace(found[0], scope=Scope.PARTITION)]
     partitions = [tag for tag in found if tag.scope is Scope.PARTITION]
     if len(partitions) > 1:
         raise InvalidDefinition(f"{struct.__name__} has more than one partition tag")
     if any(tag.many or tag.optional for tag in partitions):
         raise InvalidDefinition(f"the partition tag of {struct.__name__} must be one plain value")
     return tuple(found)
+
+
+@cache
+def tagging(fields: tuple[TagField, ...]) -> Callable[[Struct], tuple[str, ...]]:
+    """How facts with these fields are tagged. Those of one host or revision come again and again:
+    their tags are remembered by the members that they are made of.
+    """
+    made: dict[Any, tuple[str, ...]] = {}
+
+    def tags_of(value: Struct) -> tuple[str, ...]:
+        tags = [tag for found in fields for tag in found.tags(value)]
+        at_most("tags of a fact", len(tags), TAGS_MAX)
+        return tuple(sorted(tags))  # distinct they are: no two fields have one key
+
+    if not fields or not all(found.is_text for found in fields):
+        return tags_of
+    members = attrgetter(*[found.name for found in fields])
+
+    def remembered(value: Struct) -> tuple[str, ...]:
+        key = members(value)
+        try:
+            return made[key]
+        except KeyError:
+            if len(made) >= TAGGED_MAX:
+                made.clear()
+            made[key] = tags = tags_of(value)
+        except TypeError:  # no text, whatever the type says
+            tags = tags_of(value)
+        return tags
+
+    return remembered
 
 
 def _tag_field(
@@ -138,7 +171,7 @@ def _tag_field(
         raise InvalidDefinition(f"the tag key {key!r} of {struct.__name__}.{name} holds a colon")
     if not _KEY.fullmatch(key) or key == ALL_INDEX.partition(":")[0]:
         raise InvalidDefinition(f"{struct.__name__}.{name} cannot have the tag key {key!r}")
-    return TagField(name, key, scope, many, optional)
+    return TagField(name, key, scope, many, optional, is_text=element is str and not many)
 
 
 def annotations_of(hint: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tidegate.errors import (
     ConditionFailed,
@@ -131,7 +129,7 @@ class Unfolding:
     def fetch(self, keys: Iterable[Key]) -> None:
         """Read the rows that are not known yet, in one go."""
         rows, known = self._rows, self.known
-        unread = [key for key in keys if key not in known and key not in rows]
+        unread = [key for key in keys if key not in rows and key not in known]
         if unread:
             unread = list(dict.fromkeys(unread))
             for key, record in zip(unread, self.get(*unread), strict=True):
@@ -180,11 +178,17 @@ class Unfolding:
     # ── facts in ──
 
     def decide(
-        self, item: Slice, command: Struct, at: datetime, meta: Meta | None = None
+        self,
+        item: Slice,
+        command: Struct,
+        at: datetime,
+        meta: Meta | None = None,
+        keys: tuple[Key, ...] | None = None,
     ) -> tuple[tuple[Struct, ...], bytes]:
         """Let a slice that starts from rows decide on them, and add its facts; they and its answer.
 
-        ``meta`` is told where somebody else than the commit's caused them.
+        ``meta`` is told where somebody else than the commit's caused them, ``keys`` where it is
+        known already on which rows the slice decides.
 
         Raises:
             Refused: by the slice or by a fold; then nothing of this call is kept.
@@ -192,7 +196,7 @@ class Unfolding:
         """
         assert item.rows is not None
         with self._whole(meta) as call:
-            rows = tuple([self.row(key) for key in item.rows(command)])
+            rows = tuple([self.row(key) for key in keys or item.rows(command)])
             values = tuple(item.decide(rows, command, at))
             for value in values:
                 self._unfold(value, at, call)
@@ -247,9 +251,11 @@ class Unfolding:
         alone = slots_alone + 2 * len(call.filed) + rows + call.intended_cost
         at_most("storage items of a report", alone, COST_MAX)
         at_most("facts of a report", len(self.facts) - call.facts, FACTS_MAX)
-        if call.facts and self.cost() > pack_cost_max:
-            raise PackFull("storage items of a pack", self.cost(), pack_cost_max)
-        if call.facts and len(self.facts) > facts_max(pack_cost_max):
+        if not call.facts:
+            return
+        if (cost := self.cost()) > pack_cost_max:
+            raise PackFull("storage items of a pack", cost, pack_cost_max)
+        if len(self.facts) > facts_max(pack_cost_max):
             raise PackFull("facts of a pack", len(self.facts), facts_max(pack_cost_max))
 
     def undo(self, call: _Call) -> None:
@@ -265,26 +271,26 @@ class Unfolding:
         self._slot_bytes = call.slot_bytes
 
     def _unfold(self, value: Struct, at: datetime, call: _Call) -> None:
-        waiting = deque((value,))
+        waiting = [value]  # the next one stands last
         follow_ups = 0
         while waiting:
-            value = waiting.popleft()
+            value = waiting.pop()
             self._append(value, call)
             steps = self.folds.steps(value)
             self.fetch([key for _, key in steps])
             caused: list[Struct] = []
             for fold, key in steps:
                 caused += self._step(fold, key, value, at, call)
+            if not caused:
+                continue
             follow_ups += len(caused)
             if follow_ups > FOLLOW_UPS_MAX:
                 raise LimitExceeded("follow-ups of a fact", follow_ups, FOLLOW_UPS_MAX)
-            waiting.extendleft(reversed(caused))
+            waiting += reversed(caused)
 
     def _append(self, value: Struct, call: _Call) -> None:
         vocabulary = self.folds.vocabulary
-        fact = vocabulary.fact(value)
-        if call.meta is not None:
-            fact = replace(fact, meta=call.meta)
+        fact = vocabulary.fact(value, call.meta)
         self.facts.append(fact)
         self._slot_bytes += slot_bytes(fact)
         for index in vocabulary.indexes(fact):

@@ -20,20 +20,28 @@ from tidegate.kernel.model import (
     ANY,
     CLAUSES_MAX,
     COMPOSITE_TAGS_MAX,
-    TAGS_MAX,
     Clause,
     Event,
     Fact,
     Match,
+    Meta,
     Query,
     at_most,
     set_name,
 )
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import ALL_INDEX, Scope, Tag, TagField, annotations_of, tag_fields
+from tidegate.kernel.tags import (
+    ALL_INDEX,
+    Scope,
+    Tag,
+    TagField,
+    annotations_of,
+    tag_fields,
+    tagging,
+)
 
 SHAPES_MAX = 4_096  # remembered forms of clauses
-FILED_MAX = 4_096  # remembered index names of facts
+FILED_MAX = 8_192  # remembered index names of facts, for types that are filed alike
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -95,11 +103,12 @@ class Vocabulary:
             self.types[fact_type.name] = fact_type
             codec.check_type(fact_type.struct)
         self._fields = {name: tag_fields(known.struct) for name, known in self.types.items()}
+        self._tagged = {name: tagging(found) for name, found in self._fields.items()}
         self._scopes = {
             name: {tag.key: tag.scope for tag in found} for name, found in self._fields.items()
         }
         self._shapes: dict[tuple[Any, ...], _Served] = {}
-        self._filed: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        self._filed: dict[tuple[int | None, tuple[str, ...]], tuple[str, ...]] = {}
         self._check_facts()
         self.slices = tuple(slices)
         # Exact tag sets that some slice reads: their keys, and the types that are filed under them.
@@ -107,24 +116,27 @@ class Vocabulary:
         for item in self.slices:
             self._file_composite(item)
         self._filings = {name: self._filing(name) for name in self.types}
+        self._alike = self._alike_filed()
         self._plans = {item.name: self._plan(item) for item in self.slices}
         if len(self._plans) != len(self.slices):
             raise InvalidDefinition("two slices have one name")
 
     # ── facts in, facts out ──
 
-    def fact(self, value: Struct) -> Fact:
-        """The fact as it will be stored. Raises: InvalidInput, LimitExceeded."""
+    def fact(self, value: Struct, meta: Meta | None = None) -> Fact:
+        """The fact as it will be stored; ``meta``, where it is not the commit's.
+
+        Raises:
+            InvalidInput, LimitExceeded.
+        """
         name = type(value).__name__
         known = self.types.get(name)
         if known is None or known.struct is not type(value):
             raise InvalidInput(f"fact type {name} is not declared")
-        tags = [tag for found in self._fields[name] for tag in found.tags(value)]
-        tags.sort()  # distinct they are: no two fields have one key
-        at_most("tags of a fact", len(tags), TAGS_MAX)
+        tags = self._tagged[name](value)
         body = codec.encode(value)
         codec.decode(body, known.struct)  # what cannot be read again is never written
-        return Fact(known.kind, name, known.schema, tuple(tags), body)
+        return Fact(known.kind, name, known.schema, tags, body, meta)
 
     def value(self, event: Event | Fact, struct: type[Struct] | None = None) -> Struct:
         """The typed fact of an event, brought to its newest schema, or a view of it.
@@ -148,7 +160,7 @@ class Vocabulary:
     def indexes(self, fact: Fact | Event) -> tuple[str, ...]:
         """The index names under which this fact is filed. Raises: InvalidInput."""
         # Asked when a fact is made, when it is committed, and often again for its neighbours.
-        asked = (fact.type, fact.tags)
+        asked = (self._alike.get(fact.type), fact.tags)
         filed = self._filed.get(asked)
         if filed is None:
             filed = self._file(fact)
@@ -316,6 +328,14 @@ class Vocabulary:
         indexed = (tag.key for tag in self._fields[name] if tag.scope is not Scope.PLAIN)
         sets = (tuple(sorted(keys)) for keys, types in self.composites.items() if name in types)
         return Filing(tuple(sorted(indexed)), tuple(sorted(sets)), self.types[name].global_order)
+
+    def _alike_filed(self) -> dict[str, int]:
+        """A number for each type: facts of types with one number are filed alike."""
+        rules: dict[tuple[Filing, frozenset[str]], int] = {}
+        found = {}
+        for name, filing in self._filings.items():
+            found[name] = rules.setdefault((filing, frozenset(self._scopes[name])), len(rules))
+        return found
 
     def _files(self, keys: frozenset[str], types: frozenset[str] | None) -> bool:
         """Whether every event that can have exactly these keys is filed under its exact set."""

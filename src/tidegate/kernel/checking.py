@@ -1,0 +1,153 @@
+"""Form and limits of a commit, equal on every engine, checked before any I/O.
+
+Callers need not run a type checker: what they hand over is looked at member by member. Nearly all
+of it is right, and much of it was seen before, so what is right is told fast.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from tidegate.errors import InvalidInput, LimitExceeded
+from tidegate.kernel.model import (
+    ABSENT,
+    ANSWER_BYTES_MAX,
+    BODY_BYTES_MAX,
+    COMMIT_BYTES_MAX,
+    COST_MAX,
+    ID_BYTES_MAX,
+    NO_META,
+    ONCE_KEY_BYTES_MAX,
+    REMEMBERED_MAX,
+    ROW_BYTES_MAX,
+    TYPE_BYTES_MAX,
+    WRITES_MAX,
+    Boundary,
+    Check,
+    Commit,
+    Delete,
+    Fact,
+    Key,
+    Meta,
+    Once,
+    Put,
+    Write,
+    at_most,
+    check_text,
+    check_time,
+    check_version,
+    facts_max,
+    meta_bytes,
+    tags_bytes,
+)
+
+_WRITES = (Put, Delete, Check)
+
+
+def check_commit(commit: Commit, cost_max: int = COST_MAX) -> int:
+    """How many bytes the commit has.
+
+    Raises:
+        InvalidInput, LimitExceeded.
+    """
+    check_time("the time of a commit", commit.at)
+    if commit.meta is not NO_META:
+        _check_meta(commit.meta)
+    _demand("the facts of a commit", commit.facts, tuple)
+    _demand("the boundaries of a commit", commit.boundaries, tuple)
+    _demand("the writes of a commit", commit.writes, tuple)
+    at_most("facts of a commit", len(commit.facts), facts_max(cost_max))
+    at_most("writes of a commit", len(commit.writes), WRITES_MAX)
+    for boundary in commit.boundaries:
+        _demand("a boundary", boundary, Boundary)
+    size = sum(map(_check_fact, commit.facts))
+    span = commit.span
+    seen: set[Key] = set()
+    for write in commit.writes:
+        size += _check_write(write, span)
+        if write.key in seen:
+            raise InvalidInput(f"a commit names the row {write.key} twice")
+        seen.add(write.key)
+    if commit.once is not None:
+        size += _check_once(commit.once)
+    at_most("bytes of a commit", size, COMMIT_BYTES_MAX)
+    return size
+
+
+def _demand(what: str, value: object, kind: type) -> None:
+    """Raises: InvalidInput."""
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{what} must be {kind.__name__}, found {type(value).__name__}")
+
+
+def _remembered(sized: Any, *values: object) -> int:
+    """Their size, if they were right before or are right now.
+
+    Raises:
+        InvalidInput, LimitExceeded.
+    """
+    try:
+        found: int = sized(*values)
+    except TypeError:  # something has no hash, so it is wrong: to be told how
+        found = sized.__wrapped__(*values)
+    return found
+
+
+def _check_meta(meta: Meta) -> int:
+    _demand("meta", meta, Meta)
+    return _remembered(meta_bytes, meta)
+
+
+def _check_once(once: Once) -> int:
+    _demand("once", once, Once)
+    check_text("an idempotency key", once.key, ONCE_KEY_BYTES_MAX)
+    _demand("the digest of a commit", once.digest, bytes)
+    _demand("the answer of a commit", once.answer, bytes)
+    at_most("bytes of an answer", len(once.answer), ANSWER_BYTES_MAX)
+    return len(once.answer)
+
+
+def _check_fact(fact: Fact) -> int:
+    _demand("a fact", fact, Fact)
+    body = fact.body
+    _remembered(_check_form, fact.kind, fact.type, fact.schema)
+    _demand("the tags of a fact", fact.tags, tuple)
+    tags = _remembered(tags_bytes, fact.tags)
+    _demand("the body of a fact", body, bytes)
+    if len(body) > BODY_BYTES_MAX:
+        raise LimitExceeded("bytes of a fact", len(body), BODY_BYTES_MAX)
+    return len(body) + tags + (0 if fact.meta is None else _check_meta(fact.meta))
+
+
+@lru_cache(REMEMBERED_MAX, typed=True)
+def _check_form(kind: object, type_: object, schema: object) -> int:
+    check_text("a fact's type", type_, TYPE_BYTES_MAX)
+    check_text("a fact's kind", kind, TYPE_BYTES_MAX)
+    if type(schema) is not int or schema < 1:
+        raise InvalidInput(f"the schema of {type_} counts from 1 on, found {schema!r}")
+    return 0
+
+
+def _check_write(write: Write, span: int) -> int:
+    if not isinstance(write, _WRITES):
+        raise InvalidInput(f"a write must be Put, Delete or Check, found {type(write).__name__}")
+    _demand("the key of a write", write.key, Key)
+    check_text("a collection", write.key.collection, TYPE_BYTES_MAX)
+    check_text("a row id", write.key.id, ID_BYTES_MAX)
+    check_version("an expected version", write.expect)
+    if isinstance(write, Check):
+        return 0
+    if type(write.fact) is not int or not 0 <= write.fact < span:
+        raise InvalidInput(f"{write.key} names fact {write.fact} of {span} as its cause")
+    if isinstance(write, Delete):
+        if write.expect == ABSENT:
+            raise InvalidInput(f"{write.key} cannot be deleted where it must be absent")
+        return 0
+    if write.born is not None and (
+        type(write.born) is not int or not 0 <= write.born <= write.fact
+    ):
+        raise InvalidInput(f"{write.key} is born by fact {write.born}, after {write.fact}")
+    _demand("the data of a row", write.data, bytes)
+    at_most("bytes of a row", len(write.data), ROW_BYTES_MAX)
+    return len(write.data)

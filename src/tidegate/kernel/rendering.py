@@ -1,0 +1,356 @@
+"""What msgspec leaves open when it writes JSON: integers, times, floats, equal defaults.
+
+plain? ── yes ─▶ msgspec writes the value as we would
+       ── no ──▶ rendered member by member: checked, its times in fixed width
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from functools import cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from tidegate.errors import InvalidDefinition, InvalidInput
+from tidegate.kernel.model import check_time
+
+INTEGER_MAX = 2**53 - 1
+DEPTH_MAX = 32
+SINGLE_MAX = 256  # integers of which Python keeps one object each
+
+Render = Callable[[Any, str], Any]
+IsPlain = Callable[[Any], bool]
+Members = Callable[[Any], Sequence[Any]]
+
+
+def time_text(at: datetime) -> str:
+    """The time in fixed width, so that order as text is order in time. Raises: InvalidInput."""
+    check_time("a time", at)
+    text = at.isoformat(timespec="microseconds")
+    return text[:-6] + "Z"
+
+
+def check_type(struct: type[Struct]) -> None:
+    """Raises: InvalidDefinition: the type holds something that has no portable form."""
+    renderer(struct)
+
+
+@cache
+def renderer(struct: Any) -> Render | None:
+    """A function that checks a value and gives what to encode, or None where nothing can be wrong.
+
+    Only the fields that hold integers, times or nested values are looked at.
+    """
+    _compiling.append(struct)
+    try:
+        return _compiled(struct)
+    finally:
+        _compiling.remove(struct)
+
+
+_compiling: list[Any] = []  # types that may hold themselves are looked up again at run time
+
+
+def _compiled(struct: Any) -> Render | None:
+    hints = get_type_hints(struct, include_extras=True)
+    names = [(item.name, item.encode_name) for item in msgspec.structs.fields(struct)]
+    renders = {name: _field_renderer(hints[name], f"{struct.__name__}.{name}") for name, _ in names}
+    needed = [(name, render) for name, render in renders.items() if render is not None]
+    if not _is_rewritten(struct):
+        return _checking(needed) if needed else None
+    return _writing(struct, renders)
+
+
+def _checking(needed: list[tuple[str, Render]]) -> Render:
+    def check(value: Any, where: str) -> Any:
+        for name, render in needed:
+            render(getattr(value, name), name)
+        return value
+
+    return check
+
+
+def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
+    """Writes a struct through a shadow of the same members, because msgspec would write it
+    otherwise: times not in fixed width, and a value that equals its default without being that
+    very object not left out.
+    """
+    items = msgspec.structs.fields(struct)
+    config = struct.__struct_config__
+    shadow = msgspec.defstruct(
+        f"{struct.__name__}Shadow",
+        [(item.name, Any, _same_default(item)) for item in items],
+        rename={item.name: item.encode_name for item in items},
+        omit_defaults=config.omit_defaults,
+        tag_field=config.tag_field,
+        tag=config.tag,
+    )
+    # Most members are written as they are: only the others are looked at.
+    looked_at = [
+        (place, item.name, renders[item.name], item.default)
+        for place, item in enumerate(items)
+        if renders[item.name] is not None or _has_equals(item.default)
+    ]
+
+    def write(value: Any, where: str) -> Any:
+        members = list(astuple(value))
+        for place, name, render, default in looked_at:
+            member = members[place]
+            if member is default:
+                continue
+            if type(member) is type(default) and member == default:
+                members[place] = default
+            elif render is not None:
+                members[place] = render(member, name)
+        return shadow(*members)
+
+    return write
+
+
+def _same_default(item: msgspec.structs.FieldInfo) -> Any:
+    if item.default_factory is not msgspec.NODEFAULT:
+        return msgspec.field(default_factory=item.default_factory)
+    # Without a default, one that no value equals: so it is never left out.
+    return msgspec.field(default=object() if item.required else item.default)
+
+
+def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
+    """Whether a value of this type may be written otherwise than msgspec would write it."""
+    if hint is datetime or hint is Any or hint is object:
+        return True
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        if hint in within:
+            return False
+        members = get_type_hints(hint, include_extras=True).values()
+        return _leaves_out(hint) or any(_is_rewritten(arm, (*within, hint)) for arm in members)
+    return any(_is_rewritten(arm, within) for arm in get_args(hint) if arm is not ...)
+
+
+def _leaves_out(struct: type[Struct]) -> bool:
+    """Whether it leaves out defaults of which there can be several equal objects."""
+    return struct.__struct_config__.omit_defaults and any(
+        not item.required and _has_equals(item.default) for item in msgspec.structs.fields(struct)
+    )
+
+
+def _has_equals(default: Any) -> bool:
+    """Whether there can be another object that equals this default. Of nothing, of what is empty,
+    and of small integers Python has one.
+    """
+    if isinstance(default, Enum) or default in (None, msgspec.NODEFAULT, "", b"", ()):
+        return False
+    return not (isinstance(default, int) and 0 <= default <= SINGLE_MAX)
+
+
+def _field_renderer(hint: Any, where: str) -> Render | None:
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _field_renderer(get_args(hint)[0], where)
+    if hasattr(hint, "__supertype__"):
+        return _field_renderer(hint.__supertype__, where)
+    if hint in (str, bool, bytes, NoneType) or origin is Literal:
+        return None
+    if hint is int:
+        return _integer
+    if hint is float:
+        raise InvalidDefinition(f"{where} is a float; floats have no portable form")
+    if hint is datetime:
+        return _time
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return None
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _nested if hint in _compiling else renderer(hint)
+    if hint is Any or hint is object or hint is dict or hint is list:
+        return _anything
+    arms = [_field_renderer(arm, where) for arm in get_args(hint) if arm is not ...]
+    if origin in (Union, UnionType) and len(arms) == 2 and NoneType in get_args(hint):
+        return _unless_none(arms[0] or arms[1])
+    if origin in (Union, UnionType, tuple, list, frozenset, set, dict):
+        return None if not any(arms) else _anything
+    raise InvalidDefinition(f"{where} has a type without a portable form: {hint}")
+
+
+def _unless_none(render: Render | None) -> Render | None:
+    """How a member is rendered that may be None."""
+    if render is None:
+        return None
+    return lambda value, where: None if value is None else render(value, where)
+
+
+def _integer(value: Any, where: str) -> Any:
+    if type(value) is not int:
+        raise InvalidInput(f"{where} must be an integer, found {value!r}", field=where)
+    if not -INTEGER_MAX <= value <= INTEGER_MAX:
+        raise InvalidInput(f"{where} is beyond 2**53: {value}", field=where)
+    return value
+
+
+def _time(value: Any, where: str) -> Any:
+    if type(value) is datetime and value.tzinfo is UTC and value.microsecond:
+        return value
+    if not isinstance(value, datetime):
+        raise InvalidInput(f"{where} must be a datetime, found {value!r}", field=where)
+    if value.tzinfo is None:
+        raise InvalidInput(f"{where} is a naive datetime: {value!r}", field=where)
+    return time_text(value.astimezone(UTC))
+
+
+def _nested(value: Any, where: str) -> Any:
+    render = renderer(cast(Any, type(value)))
+    return value if render is None else render(value, where)
+
+
+_AS_IT_IS = (str, bool, bytes, Enum)
+_SEQUENCES = (set, frozenset, tuple, list)
+
+
+def _anything(value: Any, where: str, depth: int = 0) -> Any:
+    """Walk a value whose type says too little, and render what it holds."""
+    if depth > DEPTH_MAX:
+        raise InvalidInput(f"{where} is nested deeper than {DEPTH_MAX}", field=where)
+    if value is None or isinstance(value, _AS_IT_IS):
+        return value
+    if isinstance(value, int):
+        return _integer(value, where)
+    if isinstance(value, float):
+        raise InvalidInput(f"{where} holds the float {value!r}; send an integer", field=where)
+    if isinstance(value, datetime):
+        return _time(value, where)
+    if isinstance(value, Struct):
+        return _nested(value, where)
+    if isinstance(value, dict):
+        return {key: _anything(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, _SEQUENCES):
+        return type(value)(_anything(item, where, depth + 1) for item in value)
+    raise InvalidInput(f"{where} holds a {type(value).__name__}: it has no JSON form", field=where)
+
+
+# ── the fast way: values that msgspec writes as we would ──────────────────────────────────────────
+
+
+@cache
+def plain(struct: Any) -> IsPlain | None:
+    """A function that says of nearly every value of the type that nothing is wrong with it and that
+    msgspec writes it as we would; None: only the slow way tells.
+    """
+    _compiling.append(struct)
+    try:
+        return _plain_members(struct)
+    finally:
+        _compiling.remove(struct)
+
+
+def _plain_members(struct: Any) -> IsPlain | None:
+    hints = get_type_hints(struct, include_extras=True)
+    times, integers, others = [], [], []
+    defaults: dict[str, Any] = {}
+    for item in msgspec.structs.fields(struct):
+        if struct.__struct_config__.omit_defaults and _has_equals(item.default):
+            defaults[item.name] = item.default
+        if _field_renderer(hints[item.name], item.name) is None:
+            continue
+        arms = _arms(hints[item.name])
+        if arms == {datetime}:
+            times.append(item.name)
+        elif arms == {int}:
+            integers.append(item.name)
+        elif (is_plain := _plain_value(arms)) is not None:
+            others.append((item.name, is_plain))
+        else:
+            return None
+    return _are_plain(_members(times), _members(integers), others, defaults)
+
+
+def _arms(hint: Any) -> set[Any]:
+    """The types that a value may have, if it is not None."""
+    if get_origin(hint) is Annotated:
+        return _arms(get_args(hint)[0])
+    if hasattr(hint, "__supertype__"):
+        return _arms(hint.__supertype__)
+    if get_origin(hint) in (Union, UnionType):
+        return {arm for union in get_args(hint) for arm in _arms(union)}
+    return {hint} - {NoneType}
+
+
+def _plain_value(arms: set[Any]) -> IsPlain | None:
+    """The same for a value of one of these types, that is not None."""
+    hint, *more = arms
+    origin, parts = get_origin(hint), [part for part in get_args(hint) if part is not ...]
+    if more or hint in _compiling or len(parts) > (2 if origin is dict else 1):
+        return None
+    if hint is datetime:
+        return _is_wide
+    if hint is int:
+        return _is_portable
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return plain(hint)
+    if origin in (tuple, list, dict) and (each := _plain_part(parts[-1])) is not None:
+        return _all_plain(each, is_dict=origin is dict)
+    return None
+
+
+def _plain_part(hint: Any) -> IsPlain | None:
+    if NoneType in get_args(hint) or _field_renderer(hint, "") is None:
+        return None
+    return _plain_value(_arms(hint))
+
+
+def _all_plain(each: IsPlain, *, is_dict: bool) -> IsPlain:
+    if is_dict:
+        return lambda value: all(map(each, value.values()))
+    return lambda value: all(map(each, value))
+
+
+def _is_wide(at: Any) -> bool:
+    """With all its digits msgspec writes a time in our width."""
+    return type(at) is datetime and at.tzinfo is UTC and bool(at.microsecond)
+
+
+def _is_portable(number: Any) -> bool:
+    return type(number) is int and -INTEGER_MAX <= number <= INTEGER_MAX
+
+
+def _members(names: list[str]) -> Members:
+    """Several members by one call."""
+    if not names:
+        return lambda value: ()
+    if len(names) == 1:
+        (name,) = names
+        return lambda value: (getattr(value, name),)
+    return attrgetter(*names)
+
+
+def _are_plain(
+    times: Members,
+    integers: Members,
+    others: list[tuple[str, IsPlain]],
+    defaults: dict[str, Any],
+) -> IsPlain:
+    defaulted, their_defaults = _members([*defaults]), tuple(defaults.values())
+
+    def is_plain(value: Any) -> bool:
+        for at in times(value):
+            if at is None or (type(at) is datetime and at.tzinfo is UTC and at.microsecond):
+                continue
+            return False
+        for number in integers(value):
+            if number is None or (type(number) is int and -INTEGER_MAX <= number <= INTEGER_MAX):
+                continue
+            return False
+        for name, is_plain_member in others:
+            member = getattr(value, name)
+            if member is not None and not is_plain_member(member):
+                return False
+        for member, default in zip(defaulted(value), their_defaults, strict=True):
+            if member is not default and member == default:
+                return False  # msgspec would not leave it out
+        return True
+
+    return is_plain
