@@ -39,6 +39,9 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+INTERRUPT = "\x03"  # what Ctrl-C types
+
+
 class Shell:
     """A shell of one person: a home of its own, and the server that it talks to."""
 
@@ -114,11 +117,13 @@ def _own_terminal() -> None:
 
 
 def _read_all(terminal: int, typed: list[tuple[str, str]]) -> bytes:
-    seen = b""
+    seen, last = b"", ""
     deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline:
-        ready, _, _ = select.select([terminal], [], [], 0.1)
+        ready, _, _ = select.select([terminal], [], [], 1.0)
         if not ready:
+            if last == INTERRUPT:  # Python may begin to read just behind it, and not notice
+                os.write(terminal, last.encode())
             continue
         try:
             part = os.read(terminal, 65_536)
@@ -128,5 +133,6 @@ def _read_all(terminal: int, typed: list[tuple[str, str]]) -> bytes:
             return seen
         seen += part
         if typed and seen.endswith(typed[0][0].encode()):
-            os.write(terminal, typed.pop(0)[1].encode())
+            last = typed.pop(0)[1]
+            os.write(terminal, last.encode())
     raise AssertionError(f"the command did not end: {seen!r}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.api.serving import Served
 from tests.cli.conftest import Seat
-from tests.cli.shell import Shell
+from tests.cli.shell import INTERRUPT, Shell
 from tidegate.control.accounts import Called
 from tidegate.domain.access.roles import Role
 from tidegate.kernel.model import Meta
@@ -68,6 +68,6 @@ def test_shows_a_bar_while_it_pushes_much(seat: Seat, tmp_path: Path) -> None:
 def test_ends_with_its_own_code_when_it_is_interrupted(tmp_path: Path, served: Served) -> None:
     shell = Shell(tmp_path / "home", served.url)
 
-    interrupted = shell.on_terminal("login", typed=[("name: ", "\x03")])
+    interrupted = shell.on_terminal("login", typed=[("name: ", INTERRUPT)])
 
     assert interrupted.code == 130
