@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -14,6 +15,7 @@ from contextlib import ExitStack, closing
 from datetime import timedelta
 from errno import ENOLCK
 from fcntl import LOCK_EX, LOCK_UN, flock
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -104,6 +106,75 @@ def raw(path: str, store: SqliteStore) -> Iterator[apsw.Connection]:
 
 def answers(store: SqliteStore, *commits: Commit) -> list[type]:
     return [type(answer) for answer in store.commit(*commits)]
+
+
+# ── room in the WAL ──────────────────────────────────────────────────────────────────────────────
+
+
+def wal_size(path: str) -> int:
+    return os.stat(f"{path}-wal").st_size
+
+
+def test_the_wal_has_room_so_that_few_flushes_grow_it(path: str, open_store: Open) -> None:
+    handles = [open_store(), open_store()]  # neither takes the other's room for what SQLite wrote
+    for handle in handles:
+        append(handle, ProductAdded("p-1"))
+    sizes = []
+    for number in range(24):
+        append(handles[number % 2], PriceChanged("p-1", number))
+        sizes.append(wal_size(path))
+
+    assert len(set(sizes)) <= 6, "it grows by steps, not by every commit"
+    assert sizes[-1] >= connection.WAL_ROOM_MIN
+
+
+def test_room_is_made_up_to_where_the_wal_begins_anew(
+    path: str, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = wal_size(path)
+    monkeypatch.setattr(connection, "WAL_BYTES_MAX", before)
+
+    for number in range(3):
+        append(store, ProductAdded(f"p-{number}"))
+
+    assert before < wal_size(path) < before + connection.WAL_ROOM_MIN
+
+
+def test_no_room_is_made_where_one_flush_would_take_most_of_it(
+    path: str, store: SqliteStore
+) -> None:
+    sizes = [wal_size(path)]
+    for name in ("a", "b", "c", "d"):
+        land(store, big(name))
+        sizes.append(wal_size(path))
+
+    growths = [size - before for before, size in pairwise(sizes)]
+    assert max(growths) < 2 * min(growths), "each commit grew it by what it wrote"
+
+
+def test_nothing_is_lost_or_made_up_behind_the_room_when_all_processes_die(
+    path: str, store: SqliteStore, tmp_path: Path
+) -> None:
+    for number in range(5):
+        append(store, ProductAdded(f"p-{number}"))
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("log.db", "log.db-wal"):  # as a crash leaves them: the WAL's index is lost
+        shutil.copy(tmp_path / name, other / name)
+
+    with closing(SqliteStore(str(other / "log.db"), SCHEMA)) as survivor:
+        assert whole_feed(survivor) == whole_feed(store)
+        append(survivor, ProductAdded("p-5"))
+
+        assert positions(whole_feed(survivor)) == list(range(1, 7))
+
+
+def test_a_wal_without_room_is_no_obstacle(tmp_path: Path) -> None:
+    room = connection.WalRoom(str(tmp_path / "absent.db"))
+
+    room.make()
+
+    assert list(tmp_path.iterdir()) == []
 
 
 # ── how the file is opened ────────────────────────────────────────────────────────────────────────
@@ -350,11 +421,11 @@ PRODUCT = about(ProductAdded, PriceChanged, tags="product_id:p1")
 ANYTHING = Query((Clause(None, frozenset(("product_id:p1",))),))
 
 
-@pytest.mark.parametrize("pairs_max", [0, 3, 65_536])
+@pytest.mark.parametrize("names_max", [0, 3, 65_536])
 def test_two_handles_refuse_as_memory_does_however_little_they_remember(
-    open_store: Open, monkeypatch: pytest.MonkeyPatch, pairs_max: int
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, names_max: int
 ) -> None:
-    monkeypatch.setattr(recent, "PAIRS_MAX", pairs_max)
+    monkeypatch.setattr(recent, "NAMES_MAX", names_max)
     random = Random(7)
     handles, oracle = [open_store(), open_store()], MemoryStore(SCHEMA)
     seen: list[tuple[Query, int]] = []
@@ -544,6 +615,24 @@ def test_a_narrowed_column_widens_and_never_shrinks(path: str, open_store: Open)
         raw.execute('UPDATE small SET data = \'{"phase":"a"}\'')
         with pytest.raises(apsw.ConstraintError, match="allowed_phase"):
             raw.execute('UPDATE small SET data = \'{"phase":"c"}\'')
+
+
+def test_a_check_that_an_older_release_wrote_is_written_anew(path: str, open_store: Open) -> None:
+    narrow = rows_schema("phase", allowed=frozenset({"a", "it's"}))
+    open_store(narrow)
+    with closing(apsw.Connection(path)) as raw:
+        raw.execute("ALTER TABLE small DROP CONSTRAINT allowed_phase")
+        raw.execute(
+            "ALTER TABLE small ADD CONSTRAINT allowed_phase"
+            " CHECK (phase IS NULL OR phase IN ('a', 'it''s'))"
+        )
+
+        store = open_store(narrow)
+
+        assert "IN (" not in raw.execute("SELECT sql FROM sqlite_schema WHERE name = 'small'").get
+        land(store, Commit(T0, writes=(put(SMALL, b'{"phase":"it\'s"}'),)))
+        with pytest.raises(apsw.ConstraintError, match="allowed_phase"):
+            raw.execute('UPDATE small SET data = \'{"phase":"b"}\'')
 
 
 def test_refuses_rows_that_contradict_a_later_declaration(open_store: Open) -> None:

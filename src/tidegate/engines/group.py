@@ -14,8 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import CancelledError, Future
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -32,47 +31,60 @@ WAITING_MAX = 20_000  # commits in the queue; past it, callers are told to come 
 # each, and no longer than that without anybody.
 GATHER_SECONDS = 0.000_2
 GATHER_EACH_SECONDS = 0.000_05
-PATIENCE_SECONDS = 0.002  # how long the thread leaves it to somebody who waits
+PATIENCE_SECONDS = 0.01  # how long the thread leaves it to somebody who waits
 RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
 
 
 class Pending(Future[Receipt]):
-    """A commit that waits for its flush. Asking for its result may be what makes it happen."""
+    """A commit that waits for its flush. Asking for its result may be what makes it happen.
+
+    Nearly everybody asks for the result and nothing else. All that a standard future holds beside
+    it (``__getattr__``) is made for those who do more: look from outside, call back, set a limit.
+    """
 
     def __init__(self, group: Grouped, commit: Commit) -> None:
-        super().__init__()
         self.commit = commit
-        self.size = _size(commit)
+        self.answer: Receipt | BaseException | None = None
         self._group = group
-        self.attended = False  # whether somebody waits in ``Grouped.help``
-        self._turn = Lock()  # released to wake whoever waits: it is done, or it shall lead
+        self._watched = False  # whether the standard future is there
+        self._shown = False  # whether it was told the answer
+        self.seat = Lock()  # held by whoever waits in ``Grouped.help``
+        self._turn = Lock()  # released to wake him: it is done, or it shall lead
         self._turn.acquire()
 
     def result(self, timeout: float | None = None) -> Receipt:
-        self._prompt(timeout)
-        return super().result(timeout)
+        answer = self._awaited(timeout)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._prompt(timeout)
-        return super().exception(timeout)
+        answer = self._awaited(timeout)
+        if isinstance(answer, CancelledError):
+            raise answer
+        return answer if isinstance(answer, BaseException) else None
+
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def cancel(self) -> bool:
+        """Give up, which works as long as it waits."""
+        if self._group.withdraw(self):
+            super().cancel()
+            self.set_running_or_notify_cancel()
+            self.answer = CancelledError()
+            self.wake()
+        return isinstance(self.answer, CancelledError)
 
     def add_done_callback(self, fn: Callable[[Future[Receipt]], Any]) -> None:
         super().add_done_callback(fn)
         self._group.hurry()  # nobody waits in a thread of his own
 
-    def _prompt(self, timeout: float | None) -> None:
-        # A flush cannot be broken off, so whoever has a time limit does not lead one.
-        if timeout is None:
-            self._group.help(self)
-        else:
-            self._group.hurry()
-
     def resolve(self, answer: Receipt | BaseException) -> None:
         """Note what became of it; whoever waits in ``Grouped.help`` is still to be woken."""
-        if isinstance(answer, BaseException):
-            self.set_exception(answer)
-        else:
-            self.set_result(answer)
+        self.answer = answer
+        if self._watched:
+            self._show(answer)
 
     def wake(self) -> None:
         """Let whoever waits look again; nothing if he does already."""
@@ -81,6 +93,35 @@ class Pending(Future[Receipt]):
     def wait_turn(self) -> None:
         """Sleep until woken."""
         self._turn.acquire(timeout=RECHECK_SECONDS)
+
+    def _awaited(self, timeout: float | None) -> Receipt | BaseException:
+        # A flush cannot be broken off, so whoever has a time limit does not lead one.
+        if self.answer is None and not (timeout is None and self._group.help(self)):
+            self._group.hurry()
+            super().exception(timeout)
+        assert self.answer is not None
+        return self.answer
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the standard future, when one of its attributes is missed for the first time."""
+        with self._group.watching:
+            if not self._watched:
+                super().__init__()
+                self._watched = True
+        if self.answer is not None:
+            self._show(self.answer)
+        return object.__getattribute__(self, name)
+
+    def _show(self, answer: Receipt | BaseException) -> None:
+        """Tell the standard future the answer, once: its maker and the leader may meet here."""
+        with self._group.watching:
+            told, self._shown = self._shown, True
+        if told or isinstance(answer, CancelledError):
+            return
+        if isinstance(answer, BaseException):
+            self.set_exception(answer)
+        else:
+            self.set_result(answer)
 
 
 class Grouped:
@@ -95,8 +136,9 @@ class Grouped:
         self._awaited = 0  # how many the leader waits for
         self._complete = Lock()  # released when so many are there
         self._complete.acquire()
-        self._closing = Lock()
+        self._entrance = Lock()  # held by whoever changes what waits
         self._closed = False
+        self.watching = Lock()  # held by whoever makes a standard future
         self._armed = Event()
         self._hurry = Event()
         self._thread = Thread(target=self._run, name="tidegate-writer", daemon=True)
@@ -105,7 +147,7 @@ class Grouped:
     def submit(self, commit: Commit) -> Pending:
         """Raises: StoreUnavailable: the writer is closed, or too much waits for it already."""
         pending = Pending(self, commit)
-        with self._closing:  # nothing may come to stand behind the end of the queue
+        with self._entrance:  # nothing may come to stand behind the end of the queue
             if self._closed or len(self._queue) >= WAITING_MAX:
                 raise StoreUnavailable("the writer takes no more commits now; try again later")
             self._queue.append(pending)
@@ -118,7 +160,7 @@ class Grouped:
 
     def close(self) -> None:
         """Finish what waits, then stop. The store stays open."""
-        with self._closing:
+        with self._entrance:
             self._closed = True
         self._armed.set()
         self._hurry.set()
@@ -130,16 +172,31 @@ class Grouped:
         """Let the thread write what waits now."""
         self._hurry.set()
 
-    def help(self, pending: Pending) -> None:
-        """Wait until it is done, and lead whenever nobody else does."""
-        pending.attended = True
+    def withdraw(self, pending: Pending) -> bool:
+        """Take it out of the queue; False if it is on its way, or done."""
+        with self._entrance:
+            try:
+                self._queue.remove(pending)
+            except ValueError:
+                return False
+        return True
+
+    def help(self, pending: Pending) -> bool:
+        """Wait until it is done, and lead whenever nobody else does; False if another waits here
+        for the same commit.
+        """
+        if not pending.seat.acquire(blocking=False):
+            return False
         try:
-            while not pending.done():
+            while pending.answer is None:
                 if not self._led():
                     pending.wait_turn()
+                elif pending.answer is None:
+                    self._wake_next()
         finally:
-            pending.attended = False
+            pending.seat.release()
             self._wake_next()
+        return True
 
     def _wake_next(self) -> None:
         """Wake one whose commit is done. He does the same when he runs, and so does one who came
@@ -150,7 +207,7 @@ class Grouped:
                 pending = self._done.popleft()
             except IndexError:
                 return  # somebody else woke the last one
-            if pending.attended:
+            if pending.seat.locked():
                 pending.wake()
                 return
 
@@ -162,6 +219,7 @@ class Grouped:
             self._hurry.clear()
             if hurried or (oldest is not None and oldest is self._oldest()):
                 self._led()
+                self._wake_next()
             self._armed.clear()
             if self._queue:
                 self._armed.set()
@@ -173,7 +231,9 @@ class Grouped:
             return None
 
     def _led(self) -> bool:
-        """Write the next group; False if somebody writes already."""
+        """Write the next group; False if somebody writes already. Then somebody is to be woken:
+        whoever led does it as he leaves, so that two do not wake at once for one interpreter.
+        """
         if not self._lead.acquire(blocking=False):
             return False
         answers: list[tuple[Pending, Receipt | BaseException]] = []
@@ -189,7 +249,6 @@ class Grouped:
                 _resolve(answers)
             finally:
                 self._done.extend([pending for pending, _ in answers])
-                self._wake_next()
         return True
 
     def _gather(self) -> list[Pending]:
@@ -199,9 +258,10 @@ class Grouped:
             self._wait_for(wanted)
         group: list[Pending] = []
         size = 0
-        while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
-            group.append(self._queue.popleft())
-            size += group[-1].size
+        with self._entrance:  # from here on nobody can give up
+            while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
+                group.append(self._queue.popleft())
+                size += _size(group[-1].commit)
         return group
 
     def _wait_for(self, wanted: int) -> None:
@@ -217,14 +277,12 @@ class Grouped:
     def _write(
         self, group: list[Pending], answers: list[tuple[Pending, Receipt | BaseException]]
     ) -> None:
-        # Whoever gave up while waiting is dropped now; from here on nobody can.
-        group = [pending for pending in group if pending.set_running_or_notify_cancel()]
         if not group:
             return
         unknown = OutcomeUnknown("the writer was interrupted")
         results: Sequence[Receipt | BaseException] = [unknown] * len(group)
         try:
-            results = self.store.commit(*(pending.commit for pending in group))
+            results = self.store.commit(*[pending.commit for pending in group])
             assert len(results) == len(group), "a store answers every commit"
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             results = [error] * len(group)
@@ -246,10 +304,17 @@ def _resolve(answers: list[tuple[Pending, Receipt | BaseException]]) -> None:
 
 def _release(lock: Lock) -> None:
     """Release a lock that serves as a signal; two signals at once are one."""
-    with suppress(RuntimeError):
+    try:
         lock.release()
+    except RuntimeError:
+        return
 
 
 def _size(commit: Commit) -> int:
-    rows = sum(len(write.data) for write in commit.writes if isinstance(write, Put))
-    return sum(len(fact.body) for fact in commit.facts) + rows + 256
+    size = 256
+    for fact in commit.facts:
+        size += len(fact.body)
+    for write in commit.writes:
+        if isinstance(write, Put):
+            size += len(write.data)
+    return size

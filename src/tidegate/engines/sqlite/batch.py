@@ -66,8 +66,6 @@ _FORGET = (
     " (SELECT first FROM idempotency_keys ORDER BY first LIMIT ?)"
 )
 
-_ANY_TYPE = (None,)
-
 _Columns = tuple[str, str, str, int, str, str, str]  # of event_log, without seq
 
 
@@ -129,7 +127,8 @@ class Batch:
         self.ids: dict[str, int] = {}  # ids that this group found or made
         self.head: Position = 0
         self.accepted = 0
-        self._stamps: dict[Key, tuple[Position, Position]] = {}  # version, born
+        self._births: dict[Key, Position] = {}  # of the rows that stand in the tables
+        self._stamps: dict[Key, tuple[Position, Position]] = {}  # version, born, as decided so far
         self._receipts: dict[str, Receipt] = {}
         self._log: list[tuple[Position, *_Columns]] = []
         self._filed: list[tuple[str, str, Position]] = []
@@ -177,12 +176,12 @@ class Batch:
             PROBE, [(*key, least[pair]) for key, pair in pairs.items()]
         ).fetchall()
         for key in cast("list[tuple[int, int]]", moved):
-            self._recent.newest[pairs[key]] = next(self._cursor.execute(NEWEST, key))[0]
+            self._recent.note(*pairs[key], next(self._cursor.execute(NEWEST, key))[0])
 
     def _observe_any(self, name: str) -> None:
         if ids := self._ids((name,)):
             newest = next(self._cursor.execute(NEWEST_OF_ANY, (ids[name],)))[0]
-            self._recent.newest[name, None] = newest or 0
+            self._recent.note(name, None, newest or 0)
 
     def _ids(self, names: Iterable[str]) -> dict[str, int]:
         """The ids of those names under which something is filed."""
@@ -201,6 +200,7 @@ class Batch:
             statement = self._layout.tables[collection].stamps
             for id, version, born in self._cursor.executemany(statement, ((id,) for id in keys)):
                 self._stamps[keys[id]] = (version, born)
+                self._births[keys[id]] = born
 
     # ── decide ──
 
@@ -214,16 +214,10 @@ class Batch:
         return self._moved(draft) or self._outdated(draft) or self._accept(draft)
 
     def _moved(self, draft: Draft) -> TidegateError | None:
-        newest = self._recent.newest
+        moved = self._recent.moved
         for name, fenced, seen, clause in draft.probes:
-            if name is None:
-                continue
-            moved = 0
-            for type in _ANY_TYPE if fenced is None else fenced:
-                if (position := newest.get((name, type), 0)) > seen:
-                    moved = max(moved, position)
-            if moved:
-                return BoundaryMoved(str(clause), moved)
+            if name is not None and (newest := moved(name, fenced, seen)):
+                return BoundaryMoved(str(clause), newest)
         return None
 
     def _outdated(self, draft: Draft) -> TidegateError | None:
@@ -235,7 +229,7 @@ class Batch:
         return None
 
     def _accept(self, draft: Draft) -> Receipt:
-        commit, newest = draft.commit, self._recent.newest
+        commit, note = draft.commit, self._recent.note
         first = self.head + 1
         self.head += commit.span
         self.accepted += 1
@@ -244,7 +238,7 @@ class Batch:
             self._log.append((seq, *columns))
             for name in names:
                 self._filed.append((name, type, seq))
-                newest[name, type] = newest[name, None] = seq
+                note(name, type, seq)
         for write in commit.writes:
             if isinstance(write, Put):
                 version = first + write.fact
@@ -270,12 +264,7 @@ class Batch:
         cursor, types = self._cursor, self._layout.types
         if self._log:
             cursor.executemany(_APPEND, self._log)
-            names = {name for name, _, _ in self._filed}
-            ids = self._ids(names)
-            if len(ids) < len(names):
-                made = new_ids(cursor, sorted(names - ids.keys()))
-                self.ids |= made
-                ids |= made
+            ids = self._filing_ids()
             cursor.executemany(
                 _FILE, [(ids[name], types[type], seq) for name, type, seq in self._filed]
             )
@@ -285,15 +274,34 @@ class Batch:
             self._write_receipts()
         cursor.execute("UPDATE log_head SET head = ?", (self.head,))
 
+    def _filing_ids(self) -> dict[str, int]:
+        """The ids of all names that something is filed under; new names get theirs."""
+        names = {name for name, _, _ in self._filed}
+        if names <= self._known.keys():
+            return self._known
+        ids = self._ids(names)
+        if len(ids) < len(names):
+            made = new_ids(self._cursor, sorted(names - ids.keys()))
+            self.ids |= made
+            ids |= made
+        return ids
+
     def _write_rows(self) -> None:
-        puts: defaultdict[str, list[tuple[str, Position, Position, str]]] = defaultdict(list)
+        rows: defaultdict[str, list[tuple[str | Position, ...]]] = defaultdict(list)
         for key, text in self._texts.items():
+            table, before = self._layout.tables[key.collection], self._births.get(key)
             if text is None:
-                self._cursor.execute(self._layout.tables[key.collection].delete, (key.id,))
+                rows[table.delete].append((key.id,))  # nothing, if it was made by this group
+                continue
+            version, born = self._stamps[key]
+            if before is None:
+                rows[table.insert].append((key.id, version, born, text))
+            elif before == born:
+                rows[table.change].append((version, text, key.id))
             else:
-                puts[key.collection].append((key.id, *self._stamps[key], text))
-        for collection, rows in puts.items():
-            self._cursor.executemany(self._layout.tables[collection].put, rows)
+                rows[table.renew].append((version, born, text, key.id))
+        for statement, bindings in rows.items():
+            self._cursor.executemany(statement, bindings)
 
     def _write_receipts(self) -> None:
         self._cursor.executemany(

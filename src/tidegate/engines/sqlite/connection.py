@@ -26,6 +26,10 @@ CACHE_KIB = 96 * 1024
 MMAP_BYTES = 2**31 - 2**16  # as much as SQLite will map; it is the kernel's memory, not ours
 JOURNAL_BYTES_MAX = 128 * 1024 * 1024
 CHECKPOINT_PAGES = 16_000  # a page that many commits touch is then moved once
+WAL_ROOM_MIN = 128 * 1024
+WAL_ROOM_MAX = 1024 * 1024  # in one step, so that no single flush has to wait for long
+WAL_ROOM_USES_MIN = 4  # flushes that a step should serve
+WAL_BYTES_MAX = 64 * 1024 * 1024  # about where a checkpoint lets it begin anew
 STATEMENTS_MAX = 256  # prepared statements that a connection keeps
 
 # A WAL is shared memory between processes; these file systems share it between machines, badly.
@@ -90,8 +94,10 @@ def open_writer(path: str) -> apsw.Connection:
 
 
 def open_reader(path: str) -> apsw.Connection:
-    """A connection that never writes and never checkpoints."""
-    connection = _open(path)
+    """A connection that never writes and never checkpoints, for one thread at a time: every
+    column of every row would take and release SQLite's lock on it.
+    """
+    connection = _open(path, apsw.SQLITE_OPEN_NOMUTEX)
     connection.execute(f"PRAGMA mmap_size = {MMAP_BYTES}").fetchall()
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute("PRAGMA query_only = ON").fetchall()
@@ -99,8 +105,9 @@ def open_reader(path: str) -> apsw.Connection:
     return connection
 
 
-def _open(path: str) -> apsw.Connection:
-    connection = apsw.Connection(path, statementcachesize=STATEMENTS_MAX)
+def _open(path: str, threads: int = apsw.SQLITE_OPEN_FULLMUTEX) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | threads
+    connection = apsw.Connection(path, flags=flags, statementcachesize=STATEMENTS_MAX)
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
     # Else a statement is planned again whenever a value is bound, which takes longer than it runs.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -113,6 +120,42 @@ def _open(path: str) -> apsw.Connection:
     ):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     return connection
+
+
+class WalRoom:
+    """Room in the WAL ahead of its end.
+
+    To flush a file that grew, the system must also flush its own journal, which takes twice as
+    long. So room is made in steps, by zeros behind the end. SQLite writes over them as it writes
+    over what an earlier turn left in a WAL, and takes neither for a frame: checksums do not fit.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{path}-wal"
+        self._end = 0  # where the room ended when we looked last
+
+    def make(self) -> None:
+        """Make more if the WAL came to the end of it. Call it inside a write transaction alone:
+        nobody, of whatever program, touches the WAL then.
+        """
+        try:
+            size = os.stat(self._path).st_size
+            if size > self._end:
+                size += self._added(size, size - self._end)
+        except OSError:
+            return  # the WAL grows as it is written
+        self._end = size
+
+    def _added(self, size: int, grown: int) -> int:
+        step = min(max(size, WAL_ROOM_MIN), WAL_ROOM_MAX)
+        # What is left to write is much anyway, or would be made room for hardly more than once.
+        if size >= WAL_BYTES_MAX or grown * WAL_ROOM_USES_MIN > step:
+            return 0
+        with open(self._path, "r+b", buffering=0) as wal:
+            wal.seek(-min(size, WAL_ROOM_MIN // 2), os.SEEK_END)
+            if not wal.read().strip(b"\0"):
+                return 0  # another handle made it
+            return wal.write(bytes(step))
 
 
 class WriterLock:

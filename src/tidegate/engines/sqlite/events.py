@@ -35,6 +35,8 @@ FEED = f"{_BY_SCAN} ORDER BY e.seq LIMIT ?"
 
 HEAD = "SELECT head, epoch FROM log_head"
 
+# For a list of types SQLite makes a table each time; so many look-ups of the name cost less.
+SEPARATE_TYPES_MAX = 4
 # Beyond this many types a merge of one seek per type is dearer than a sort.
 MERGED_TYPES_MAX = 16
 METAS_KEPT_MAX = 256  # decoded; many events of a log share theirs
@@ -113,10 +115,16 @@ class Reading:
         self, plan: Plan, name: str, types: frozenset[str]
     ) -> tuple[list[Event], Position]:
         """The same for one indexed clause, in one statement: nearly every boundary is read so."""
-        bindings = [name, self._after, *[self._types[type] for type in types]]
+        bindings: list[str | int] = []
+        if len(types) <= SEPARATE_TYPES_MAX:
+            for type in types:
+                bindings += (name, self._after, self._types[type])
+        else:
+            bindings += (name, self._after, *[self._types[type] for type in types])
         rows: Iterator[Row] = self._cursor.execute(_boundary_read(len(types)), bindings)
-        seq, _, _, _, head, *_ = next(rows)
-        assert seq == 0, "the head comes first"
+        first = next(rows)
+        assert first[0] == 0, "the head comes first"
+        head = first[4]
         events = events_of(_carrying(plan.clause.tags, rows) if plan.filtered else rows)
         if len(types) > 1:  # one run per type, which Python merges faster than SQLite sorts
             events.sort(key=_position)
@@ -156,7 +164,9 @@ class Reading:
 
 @cache
 def _boundary_read(types: int) -> str:
-    return f"{_HEAD_FIRST}{_BY_INDEX} {_among(types)}"
+    if types > SEPARATE_TYPES_MAX:
+        return f"{_HEAD_FIRST}{_BY_INDEX} {_among(types)}"
+    return _HEAD_FIRST + " UNION ALL ".join([f"{_BY_INDEX} = ?"] * types)
 
 
 def _among(count: int) -> str:

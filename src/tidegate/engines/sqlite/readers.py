@@ -13,16 +13,21 @@ KEPT_MAX = 16  # idle connections; more readers at once open and close their own
 
 
 class Reader:
-    """A connection, its user's own inside ``with``. Raises: StoreUnavailable."""
+    """A connection, its user's own inside ``with``. Raises: StoreUnavailable.
 
-    __slots__ = ("_home", "connection")
+    No statement stays open behind its user: it would end in his thread while the next one reads.
+    """
+
+    __slots__ = ("_cursor", "_home", "connection")
 
     def __init__(self, home: Readers, connection: apsw.Connection) -> None:
         self._home = home
         self.connection = connection
+        self._cursor: apsw.Cursor | None = None
 
     def __enter__(self) -> apsw.Cursor:
-        return self.connection.cursor()
+        self._cursor = self.connection.cursor()
+        return self._cursor
 
     def __exit__(
         self,
@@ -30,7 +35,9 @@ class Reader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
+        cursor, self._cursor = self._cursor, None
+        if error is None and cursor is not None:
+            cursor.close()
             self._home.take_back(self)
         elif isinstance(error, apsw.Error):
             raise StoreUnavailable(f"cannot read: {error}") from error

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tidegate.kernel.model import Position
 
-PAIRS_MAX = 65_536  # remembered; past it, it begins anew
+NAMES_MAX = 32_768  # remembered; past it, it begins anew
 
 
 class Recent:
-    """The newest position of each index name and type, or any type (None), behind ``since``.
+    """The newest positions under each index name, by type or of any type (None), behind ``since``.
 
     It is whole as long as nobody else writes, which the head tells. So a boundary that was seen at
     ``since`` or later is settled here; an older one is looked up.
@@ -16,15 +16,34 @@ class Recent:
 
     def __init__(self) -> None:
         self.since: Position = 0
-        self.newest: dict[tuple[str, str | None], Position] = {}
+        self.newest: dict[str, dict[str | None, Position]] = {}
         self._left_at: Position | None = None  # None: what was noted then may not have landed
 
     def meet(self, head: Position) -> None:
         """Begin anew if the log is not where we left it, or if too much is remembered."""
-        if head != self._left_at or len(self.newest) > PAIRS_MAX:
+        if head != self._left_at or len(self.newest) > NAMES_MAX:
             self.since = head
             self.newest.clear()
         self._left_at = None
+
+    def note(self, name: str, type: str | None, position: Position) -> None:
+        """This is the newest one there."""
+        known = self.newest.get(name)
+        if known is None:
+            self.newest[name] = {type: position}
+        else:
+            known[type] = position
+
+    def moved(self, name: str, types: frozenset[str] | None, seen: Position) -> Position:
+        """The newest position of these types under the name, if it is behind ``seen``; else 0."""
+        known = self.newest.get(name)
+        if known is None:
+            return 0
+        newest = 0
+        for position in known.values() if types is None else map(known.get, types):
+            if position is not None and position > newest:
+                newest = position
+        return newest if newest > seen else 0
 
     def leave(self, head: Position) -> None:
         """All up to the head is noted, and durable."""

@@ -15,7 +15,7 @@ import apsw
 from msgspec.structs import replace
 
 from tidegate.engines.sqlite.batch import RECEIPT, Batch, Draft, receipt_of
-from tidegate.engines.sqlite.connection import WriterLock, check_platform, open_writer
+from tidegate.engines.sqlite.connection import WalRoom, WriterLock, check_platform, open_writer
 from tidegate.engines.sqlite.events import FEED, HEAD, Plan, Reading, events_of
 from tidegate.engines.sqlite.layout import Layout, lay_out
 from tidegate.engines.sqlite.readers import Reader, Readers
@@ -66,6 +66,7 @@ class SqliteStore:
         except OSError as error:
             raise StoreRefused(f"cannot open {path}: {error}") from error
         self._writer: apsw.Connection | None = None
+        self._room = WalRoom(self._path)
         self._doubtful = False  # a flush failed: what the WAL holds may not be on the disk
         try:
             with self._turn:
@@ -224,7 +225,7 @@ class SqliteStore:
             cursor = self._begin()
             try:
                 cursor.execute(table.clear)
-                cursor.executemany(table.put, rows)
+                cursor.executemany(table.insert, rows)
             except apsw.Error as error:
                 self._roll_back()
                 raise StoreUnavailable(f"nothing was restored: {error}") from error
@@ -265,6 +266,7 @@ class SqliteStore:
             cursor.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
             raise StoreUnavailable(f"cannot begin to write: {error}") from error
+        self._room.make()
         return cursor
 
     def _open_writer(self) -> apsw.Connection:
