@@ -402,24 +402,6 @@ def test_changes_the_etag_when_another_revision_becomes_the_latest(people: Peopl
     assert labelled.status_code == 200, "the revision itself did not change"
 
 
-def test_lists_by_repository_package_and_lifecycle(people: People) -> None:
-    people.draft()
-    people.publish()
-    people.draft("v2", tasks=[{"type": "edit", "source": NAME}])
-    people.draft(packageName="other")
-
-    def names(**params: Any) -> list[str]:
-        items = people.viewer.get("/v1/revisions", params=params).json()["items"]
-        return [item["metadata"]["name"] for item in items]
-
-    assert names() == ["default.other.v1", NAME, "default.web.v2"]
-    assert names(package="default/web") == [NAME, "default.web.v2"]
-    assert names(lifecycle="Published") == [NAME]
-    assert names(repository="default", lifecycle="Draft") == ["default.other.v1", "default.web.v2"]
-    assert names(repository="nothing") == []
-    assert people.viewer.get("/v1/revisions", params={"lifecycle": "X"}).status_code == 400
-
-
 def test_keeps_authors_to_their_repository(people: People) -> None:
     people.served.admin.post("/v1/repositories", json={"name": "other"})
     author = people.served.as_role(Grant(Role.AUTHOR, "repository:other"))
@@ -458,6 +440,31 @@ def test_deletes_a_whole_package_or_says_every_reason(people: People) -> None:
     assert people.viewer.get(f"/v1/revisions/{NAME}/history").status_code == 200
     steps = people.viewer.get("/v1/package-history/default/web").json()["items"]
     assert steps[-1]["action"] == "Empty-package"
+
+
+def test_answers_a_repeated_deletion_of_a_package_as_the_first_time(people: People) -> None:
+    admin = people.served.admin
+    people.draft()
+    url = "/v1/packages/default/web"
+    headers = {**_etag(people, url), "idempotency-key": "once"}
+
+    first = admin.delete(url, headers=headers)
+    again = admin.delete(url, headers=headers)
+    people.draft("v2")
+    later = admin.delete(url, headers=headers)
+    other = admin.delete(url, headers={**_etag(people, url), "idempotency-key": "once"})
+    without = admin.delete(url, headers={"if-match": headers["if-match"]})
+
+    assert (first.status_code, again.status_code, later.status_code) == (200, 200, 200)
+    assert again.json() == later.json() == first.json()
+    assert again.headers["tidegate-position"] == first.headers["tidegate-position"]
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    assert (without.status_code, without.json()["code"]) == (409, "version_conflict")
+    assert people.document("default.web.v2")["spec"]["lifecycle"] == "Draft", "it is still there"
+
+
+def _etag(people: People, url: str) -> dict[str, str]:
+    return {"if-match": people.viewer.get(url).headers["etag"]}
 
 
 def test_imports_what_was_published_elsewhere(people: People) -> None:

@@ -209,6 +209,26 @@ def test_redrives_an_intent_that_was_given_up(town: Town) -> None:
     assert town.viewer.get("/v1/outbox/nothing").status_code == 404
 
 
+def test_gives_an_intent_up_for_an_operator_with_a_reason(town: Town) -> None:
+    town.register(operations=["announce"])
+    (intent,) = town.viewer.get("/v1/outbox").json()["items"]
+    url = f"/v1/outbox/{quote(intent['id'], safe='')}/cancel"
+    key = {"idempotency-key": "give-up"}
+
+    refused = town.viewer.post(url, json={"reason": "over"})
+    silent = town.operator.post(url, json={})
+    first = town.operator.post(url, json={"reason": "over"}, headers=key)
+    again = town.operator.post(url, json={"reason": "over"}, headers=key)
+
+    assert (refused.status_code, silent.status_code) == (403, 400)
+    assert (first.status_code, first.json()["state"]) == (200, "cancelled")
+    assert again.json() == first.json()
+    assert again.headers["tidegate-position"] == first.headers["tidegate-position"]
+    assert town.viewer.get("/v1/outbox").json()["items"] == []
+    (cancelled,) = town.viewer.get("/v1/outbox", params={"state": "cancelled"}).json()["items"]
+    assert cancelled["id"] == intent["id"]
+
+
 def test_reads_the_outbox_page_by_page(town: Town) -> None:
     town.register(operations=["a", "b", "c"])
 
@@ -250,3 +270,36 @@ def test_serves_a_publication_and_rolls_it_back(town: Town) -> None:
     assert back.status_code == 200, back.text
     assert town.viewer.get(url).content == b"one"
     assert town.viewer.get("/v1/publications/nothing").status_code == 404
+
+
+@pytest.mark.req("PB-7", **HTTP)
+def test_collects_what_is_past_its_ttl_when_an_operator_asks(town: Town) -> None:
+    """PB-7: "ttl only lets rows be collected later"."""
+    installation = town.served.installation
+    policy = Policy(versioned=True, retention=timedelta(hours=1))
+    installation.publisher.serve("a page", lambda: b"one", policy)
+    assert isinstance(installation.clock, ManualClock)
+    url = "/v1/publication-collections"
+
+    early = town.operator.post(url)
+    installation.clock.advance(timedelta(hours=2))
+    before = town.viewer.get("/v1/publications/a%20page")
+    refused = town.viewer.post(url)
+    gone = town.operator.post(url)
+    again = town.operator.post(url)
+
+    none = {"publications": 0, "generations": 0, "requests": 0, "position": 0}
+    assert (early.status_code, early.json()) == (200, none)
+    assert before.content == b"one", "until it is collected everything is as before"
+    assert refused.status_code == 403
+    assert gone.json() == {
+        "publications": 1,
+        "generations": 1,
+        "requests": 0,
+        "position": installation.head(),
+    }
+    assert gone.headers["tidegate-position"] == str(installation.head())
+    assert again.json() == none
+    assert town.viewer.get("/v1/publications/a%20page").status_code == 404
+    (event,) = installation.feed(after=installation.head() - 1, limit=1)
+    assert event.meta.actor == town.operator.get("/v1/me").json()["user_id"]

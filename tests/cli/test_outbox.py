@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.api.serving import ADMIN, serving
 from tests.api.test_releases import SCOPE, T0, Town
 from tests.cli.shell import Shell
 from tidegate.clock import ManualClock
+from tidegate.control.publisher import Policy
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.outbox.attempts import RecordAttempt, record_attempt
 from tidegate.kernel.model import Meta
@@ -48,6 +50,49 @@ def test_tries_a_dead_intent_again(town: Town, tmp_path: Path) -> None:
     assert again.code == 0, again.err
     assert (unknown.code, "try: tidegate outbox list" in unknown.err) == (4, True)
     assert [item["state"] for item in after] == ["pending"]
+
+
+def test_gives_an_intent_up(town: Town, tmp_path: Path) -> None:
+    served = town.served
+    token = served.token(served.user(Grant(Role.FLEET_OPERATOR)))
+    operator = Shell(tmp_path / "home", served.url, token)
+    town.register(operations=["announce"])
+    (intent,) = operator.run("outbox", "list", "-o", "jsonl").lines()
+
+    silent = operator.run("outbox", "cancel", intent["id"])
+    given_up = operator.run("outbox", "cancel", intent["id"], "--reason", "nobody listens")
+    after = operator.run("outbox", "list", "--state", "cancelled", "-o", "json").json()
+
+    assert silent.code == 2
+    assert (given_up.code, "is given up" in given_up.out) == (0, True)
+    assert [item["id"] for item in after] == [intent["id"]]
+
+
+def test_steers_publications(town: Town, tmp_path: Path) -> None:
+    served = town.served
+    roles = (Grant(Role.FLEET_OPERATOR), Grant(Role.RELEASE_MANAGER))
+    shell = Shell(tmp_path / "home", served.url, served.token(served.user(*roles)))
+    publisher, clock = served.installation.publisher, served.installation.clock
+    assert isinstance(clock, ManualClock)
+    policy = Policy(versioned=True, retention=timedelta(hours=2))
+    publisher.serve("docs/index", lambda: b"one", policy)
+    clock.advance(timedelta(hours=1))
+    publisher.serve("docs/index", lambda: b"two", policy)
+
+    made = shell.run("publication", "generations", "docs/index", "-o", "json").json()
+    old = next(item["version_id"] for item in made if not item["current"])
+    back = shell.run("publication", "roll-back", "docs/index", old)
+    unknown = shell.run("publication", "generations", "nothing")
+    clock.advance(timedelta(hours=5))
+    collected = shell.run("publication", "collect")
+    again = shell.run("publication", "collect", "-o", "json").json()
+
+    assert len(made) == 2
+    assert back.code == 0, back.err
+    assert (unknown.code, "try: tidegate channel list" in unknown.err) == (4, True)
+    assert "1 publications, 2 generations, 0 requests are gone" in collected.out
+    assert again["publications"] == 0
+    assert publisher.read("docs/index") is None
 
 
 def test_tells_what_was_authoritative_and_who_decided_it(town: Town, tmp_path: Path) -> None:

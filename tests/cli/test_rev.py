@@ -229,3 +229,20 @@ def test_pushes_nothing_but_plain_files(
     refused = seat(Role.AUTHOR).run("rev", "push", "odd.v1", str(place))
 
     assert (refused.code, why in refused.err, "try: " in refused.err) == (2, True, True)
+
+
+def test_lists_what_one_drafted_and_reaps_what_an_owner_left(seat: Seat) -> None:
+    ann, bob, admin = seat(Role.AUTHOR), seat(Role.AUTHOR), seat(Role.SECURITY_ADMIN)
+    ann.run("rev", "init", "hers", "--workspace", "v1")
+    bob.run("rev", "init", "his", "--workspace", "v1")
+
+    hers = ann.run("rev", "get", "--author", "me", "-o", "jsonl").lines()
+    who = ann.run("whoami", "-o", "json").json()["user_id"]
+    seen = bob.run("rev", "get", "--author", who, "-o", "jsonl").lines()
+    none = admin.run("rev", "reap", "variant", "edge")
+    refused = ann.run("rev", "reap", "variant", "edge")
+
+    assert [item["metadata"]["name"] for item in hers] == ["default.hers.v1"]
+    assert seen == hers
+    assert (none.code, "0 revisions of variant edge are deleted" in none.out) == (0, True)
+    assert refused.code == 5

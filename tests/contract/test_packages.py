@@ -843,11 +843,14 @@ def test_tells_the_incarnations_of_a_name_apart(depot: Depot) -> None:
     assert [step.action for step in depot.timeline(name)] == ["Create", "Delete", "Create"]
 
 
-def test_lists_revisions_by_repository_package_and_lifecycle(depot: Depot) -> None:
+def test_lists_revisions_by_repository_package_lifecycle_and_author(depot: Depot) -> None:
     depot.repository("other")
     names = {state: depot.brought_to(state, f"w{n}") for n, state in enumerate(Lifecycle)}
     beside = depot.create("w9", "w0", repository="other")
     later = depot.create("v2", "w2", task=Edit(names[PUBLISHED]))
+    theirs = depot.create("v1", "theirs", by=REVIEWER)
+    depot.delete(depot.create("v2", "gone", by=REVIEWER))
+    depot.update(theirs, labels={"a": "b"})
 
     def listed(**where: str) -> list[str]:
         return [record.key.id for record in depot.store.range(REVISIONS.name, limit=10, **where)]
@@ -858,8 +861,10 @@ def test_lists_revisions_by_repository_package_and_lifecycle(depot: Depot) -> No
         names[PUBLISHED],
     ]
     assert listed(index="by_lifecycle", prefix=entry("Draft", "")) == [
+        theirs,
         names[DRAFT],
         later,
         beside,
     ]
     assert listed(index="by_lifecycle", prefix=entry("Published", "")) == [names[PUBLISHED]]
+    assert listed(index="by_author", prefix=entry(REVIEWER, "")) == [theirs]

@@ -20,10 +20,11 @@ from tidegate.domain import (
     publication,
     releases,
     rollouts,
+    views,
 )
 from tidegate.domain.releases import offers
 from tidegate.errors import InvalidDefinition
-from tidegate.kernel.policy import Collection, Writers
+from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.records import RecordRepaired
 from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber
 
@@ -60,6 +61,13 @@ def test_writes_every_folded_collection_by_one_fold() -> None:
         *("enrollment_tokens", "token_replay", "cert_revocations"),
         *("people", "logins", "credentials", "token_secrets", "sessions", "installation_ids"),
     }
+
+
+def test_calls_the_log_alone_canonical() -> None:
+    """RO-8: "event_log canonical": what is folded can be made again from it."""
+    natures = views.classes(folds.SCHEMA)
+
+    assert [name for name, nature in natures.items() if nature is Nature.CANONICAL] == [views.LOG]
 
 
 def test_reads_every_fact_that_a_slice_writes_into_some_row() -> None:

@@ -321,7 +321,9 @@ def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(depot: Depot) -
 
     reaped = reap(depot.control, gone, OPERATOR)
 
-    assert reaped == Reaped((names[Lifecycle.DRAFT], names[Lifecycle.PROPOSED]), (protected,))
+    assert reaped.deleted == (names[Lifecycle.DRAFT], names[Lifecycle.PROPOSED])
+    assert reaped.kept == (protected,)
+    assert reaped.position == depot.log()[-1].position
     assert {name for name in (*names.values(), others, protected) if depot.find(name)} == {
         names[Lifecycle.PUBLISHED],
         names[Lifecycle.DELETION_PROPOSED],

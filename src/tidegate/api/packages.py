@@ -12,6 +12,7 @@ from tidegate.api.resources import FileSent, received
 from tidegate.api.revisions import CONTENT_BODY_BYTES_MAX
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, Installation
+from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages import history
 from tidegate.domain.packages.facts import Numbered
@@ -122,17 +123,52 @@ def steps(request: Request[PackagePath, Paging, Nothing], installation: Installa
 # ── all of a package at once ──────────────────────────────────────────────────────────────────────
 
 
+class _DeletionAsked(Struct, frozen=True):
+    """What identifies a deletion: what was asked, not the plan that was made for it."""
+
+    package: str
+    version: int | None
+
+
 def delete(request: Request[PackagePath, Nothing, Nothing], installation: Installation) -> Answer:
     """Delete every revision of a package, or none: all reasons against it are told."""
-    found = _found(request.path, installation)
-    if request.version != found.version:
-        raise StaleVersion(request.version or 0, found.version)
-    package = found.row.package
-    command = DeletePackage(
-        package=package, by=request.by, revisions=plan_of(installation.store, package)
-    )
-    outcome = installation.execute(delete_package, command, meta=request.meta, key=request.once)
+    asked = _DeletionAsked(_package(request.path), request.version)
+    outcome = _deleted_before(request, installation, asked)
+    if outcome is None:
+        try:
+            outcome = _deleted(request, installation, asked)
+        except (StaleVersion, NotFound):
+            # What was found may be what this very request's first copy left.
+            outcome = _deleted_before(request, installation, asked)
+            if outcome is None:
+                raise
     return Answer(Written(outcome.position), position=outcome.position)
+
+
+def _deleted_before(
+    request: Request[PackagePath, Nothing, Nothing],
+    installation: Installation,
+    asked: _DeletionAsked,
+) -> Outcome | None:
+    return installation.control.earlier(delete_package, asked, meta=request.meta, key=request.once)
+
+
+def _deleted(
+    request: Request[PackagePath, Nothing, Nothing],
+    installation: Installation,
+    asked: _DeletionAsked,
+) -> Outcome:
+    """Raises: PackageNotFound, StaleVersion, and what ``delete_package`` says."""
+    found = _found(request.path, installation)
+    if asked.version != found.version:
+        raise StaleVersion(asked.version or 0, found.version)
+    plan = plan_of(installation.store, asked.package)
+    command = DeletePackage(package=asked.package, by=request.by, revisions=plan)
+    outcome = installation.control.execute(
+        delete_package, command, meta=request.meta, key=request.once, asked=asked
+    )
+    installation.nudge()
+    return outcome
 
 
 def bring(request: Request[PackagePath, Nothing, Import], installation: Installation) -> Answer:

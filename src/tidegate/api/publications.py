@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from tidegate.api.routing import Answer, Request, Route, may
 from tidegate.control.blobs import BlobDamaged
+from tidegate.control.generations import collect_past
 from tidegate.control.installation import Installation
 from tidegate.control.publisher import Publisher
 from tidegate.domain.access.roles import Verb
@@ -36,6 +37,15 @@ class GenerationShown(Struct, frozen=True):
 
 class Generations(Struct, frozen=True):
     items: tuple[GenerationShown, ...]  # at most the first five hundred
+
+
+class CollectedShown(Struct, frozen=True):
+    """How many rows of each kind are gone."""
+
+    publications: int
+    generations: int
+    requests: int
+    position: int  # the log's, once they were gone; 0: there were none
 
 
 def body(request: Request[CachePath, Reading, Nothing], installation: Installation) -> Answer:
@@ -84,6 +94,19 @@ def roll_back(request: Request[CachePath, Nothing, Back], installation: Installa
     return Answer(Written(position), position=position)
 
 
+def collect(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Answer:
+    """Remove what is past its ttl now, as the worker does once an hour.
+
+    At most 500 publications and 500 requests; a repeat takes the rest.
+    """
+    rows = collect_past(installation.control, request.meta)
+    if not any(rows):
+        return Answer(CollectedShown(*rows, position=0))
+    installation.nudge()
+    position = installation.head()
+    return Answer(CollectedShown(*rows, position=position), position=position)
+
+
 def _publisher(installation: Installation) -> Publisher:
     return Publisher(installation.control, installation.blobs, owner="api")
 
@@ -117,4 +140,5 @@ ROUTES = (
         Written,
         errors=(*_BODIES, LeaseHeld, LeaseLost),
     ),
+    Route("POST", "/v1/publication-collections", collect, may(Verb.OPERATE), CollectedShown),
 )

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from tidegate.api import paging
 from tidegate.api.asof import AsOf, position_of
 from tidegate.api.auth import demand
 from tidegate.api.repositories import Label, repository_scope
 from tidegate.api.resources import FileSent, merged, received
-from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
+from tidegate.api.routing import Answer, Guard, Request, Route, may
 from tidegate.control.installation import Found, HistoryTooLong, Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
@@ -40,7 +39,7 @@ from tidegate.domain.packages.refusals import (
     TransitionRefused,
 )
 from tidegate.domain.packages.revisions import package_key, revision_key
-from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision
+from tidegate.domain.packages.rows import PackageRow, Revision
 from tidegate.domain.packages.updates import (
     SetConditions,
     UpdateRevision,
@@ -48,7 +47,7 @@ from tidegate.domain.packages.updates import (
     update_revision,
 )
 from tidegate.kernel.model import Position
-from tidegate.wire import Input, Listed, Nothing, Paging, Reading
+from tidegate.wire import Input, Nothing, Reading
 
 CONTENT_BODY_BYTES_MAX = CONTENT_BYTES_MAX * 3 // 2  # base64, and some JSON around it
 
@@ -72,12 +71,6 @@ class RevisionPath(Input, frozen=True):
 
 class RevisionReading(Reading, frozen=True, kw_only=True):
     as_of: AsOf = ""
-
-
-class RevisionFilter(Paging, frozen=True, kw_only=True):
-    repository: Label | None = None
-    package: Annotated[str, Meta(max_length=160)] | None = None  # with its repository
-    lifecycle: Lifecycle | None = None
 
 
 class NewRevision(Input, frozen=True, kw_only=True, rename="camel"):
@@ -159,47 +152,6 @@ def get(
     if found is None:
         raise RevisionNotFound(name)
     return found
-
-
-def list_all(
-    request: Request[Nothing, RevisionFilter, Nothing], installation: Installation
-) -> Answer:
-    """The revisions that you may read; by repository, package or lifecycle."""
-    query = request.query
-    after = paging.after(request, installation)
-    found: list[Found[Any]]
-    if query.package is not None:
-        of = (query.package,)
-        found = installation.range(
-            REVISIONS, index="by_package", of=of, after=after, limit=query.limit
-        )
-    elif query.repository is None and query.lifecycle is not None:
-        of = (str(query.lifecycle),)
-        found = installation.range(
-            REVISIONS, index="by_lifecycle", of=of, after=after, limit=query.limit
-        )
-    else:
-        prefix = "" if query.repository is None else f"{query.repository}."
-        found = installation.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
-    last = found[-1].id if len(found) == query.limit else None
-    seen = [item for item in found if _fits(item.row, request)]
-    packages = installation.find_all(
-        *((package_key(item.row.package), PackageRow) for item in seen)
-    )
-    shown = [
-        document(item.row, item.version, None if package is None else package.row)
-        for item, package in zip(seen, packages, strict=True)
-    ]
-    return Answer(paging.listed(request, installation, shown, last))
-
-
-def _fits(row: Revision, request: Request[Nothing, RevisionFilter, Nothing]) -> bool:
-    query = request.query
-    return (
-        request.principal.may(Verb.READ, repository_scope(row.repository))
-        and query.repository in (None, row.repository)
-        and query.lifecycle in (None, row.lifecycle)
-    )
 
 
 # ── change ────────────────────────────────────────────────────────────────────────────────────────
@@ -340,7 +292,6 @@ ROUTES = (
         errors=(InvalidName, ContentTooLarge),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
-    Route("GET", "/v1/revisions", list_all, somewhere(Verb.READ), Listed[RevisionDocument]),
     Route(
         "GET",
         "/v1/revisions/{name}",

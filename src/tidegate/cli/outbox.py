@@ -31,7 +31,7 @@ def outbox() -> None:
 @click.option("--channel", help="All of this channel.")
 @click.option(
     "--state",
-    type=click.Choice(("pending", "done", "dead", "superseded")),
+    type=click.Choice(("pending", "done", "dead", "superseded", "cancelled")),
     help="Only those; without --channel: pending.",
 )
 @watched

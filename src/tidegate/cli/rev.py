@@ -172,6 +172,8 @@ def drafted(
 @click.option("--repo", "repository", shell_complete=REPOSITORIES, help="Only of this repository.")
 @click.option("--package", help="Only of this package, with its repository: default/web.")
 @click.option("--lifecycle", type=click.Choice(LIFECYCLES), help="Only those in this state.")
+@click.option("--author", metavar="USER", help="Only those that this user drafted; me: yours.")
+@click.option("--owner", metavar="KIND/ID", help="Only those that name this owner.")
 @click.option("--as-of", metavar="POSITION|TIME", help="As it stood then.")
 @watched
 @at_desk
@@ -181,6 +183,8 @@ def get(
     repository: str | None,
     package: str | None,
     lifecycle: str | None,
+    author: str | None,
+    owner: str | None,
     as_of: str | None,
     watch: bool,
 ) -> None:
@@ -189,7 +193,13 @@ def get(
         path = at("revisions", full(name))
         desk.told(lambda: desk.get(path, as_of=as_of), revision_fields, watch=watch)
         return
-    query = {"repository": repository, "package": package, "lifecycle": lifecycle}
+    query = {
+        "repository": repository,
+        "package": package,
+        "lifecycle": lifecycle,
+        "author": author,
+        "owner": owner,
+    }
     desk.shown(
         lambda: list(desk.client.items(at("revisions"), query)),
         COLUMNS,
@@ -304,6 +314,22 @@ def _patch_lines(change: Any) -> list[str]:
 def history(desk: Desk, name: str) -> None:
     """Who did what to NAME, when and why; also after it is deleted."""
     desk.list(desk.client.items(at("revisions", full(name), "history")), HISTORY)
+
+
+@rev.command("reap")
+@click.argument("kind")
+@click.argument("id")
+@at_desk
+def reap(desk: Desk, kind: str, id: str) -> None:
+    """Delete what is still Draft or Proposed in the name of an owner (KIND and ID) that is gone.
+
+    Published revisions stay. What may not go, or moved meanwhile, is kept and named.
+    """
+    answer = desk.client.write("POST", at("revision-reaps"), {"kind": kind, "id": id})
+    found = answer.json()
+    for name in found["kept"]:
+        note(f"{name} is kept; see: tidegate rev get {name}")
+    desk.done(answer, f"{len(found['deleted'])} revisions of {kind} {id} are deleted")
 
 
 for verb in review.VERBS:

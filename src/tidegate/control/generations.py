@@ -37,11 +37,12 @@ from tidegate.domain.publication.slices import (
 from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, StaleVersion, Unknown
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import Position
+from tidegate.kernel.model import NO_META, Meta, Position
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
 PAGE: Final = 500
+PAST_MAX: Final = 500  # publications, and requests, that one run of ``collect_past`` looks at
 BATCHES_MAX: Final = 1_000  # of one publication's generations, in one run
 MILLISECONDS: Final = 1_000
 MILLISECONDS_MAX: Final = 253_402_300_799_000  # the last second of the year 9999
@@ -168,20 +169,21 @@ class CollectedRows(NamedTuple):
     requests: int = 0
 
 
-def collect_past(control: Control) -> CollectedRows:
-    """Remove the rows of publications whose ttl has passed; a step of some worker, at leisure.
+def collect_past(control: Control, meta: Meta = NO_META) -> CollectedRows:
+    """Remove the rows of publications whose ttl has passed; a step of the worker, at leisure.
 
     A run has an end: what it leaves is past its ttl still at the next one.
     """
     publications = generations = requests = 0
     for id in _past(control, PUBLICATIONS.name, Pointer):
         pk = id.removesuffix(f"/{META}")
-        ended, gone = _collect_publication(control, pk)
+        ended, gone = _collect_publication(control, pk, meta)
         publications += ended
         generations += gone
     for id in _past(control, REQUESTS.name, Request):
         pk, _, request = id.partition(f"/{REQ}")
-        requests += len(_collected(control, CollectRows(publication=pk, requests=(request,)))[2])
+        command = CollectRows(publication=pk, requests=(request,))
+        requests += len(_collected(control, command, meta)[2])
     return CollectedRows(publications, generations, requests)
 
 
@@ -190,12 +192,12 @@ def _past(
 ) -> tuple[str, ...]:
     """The ids of rows whose ttl has passed, the longest ago first."""
     now = control.clock()
-    page = control.store.range(collection, index="by_ttl", limit=PAGE)
+    page = control.store.range(collection, index="by_ttl", limit=PAST_MAX)
     rows = ((record.key.id, codec.decode(record.data, model)) for record in page)
     return tuple(id for id, row in rows if is_past(row.ttl, now))
 
 
-def _collect_publication(control: Control, pk: str) -> tuple[bool, int]:
+def _collect_publication(control: Control, pk: str, meta: Meta) -> tuple[bool, int]:
     """Its generations batch by batch, all but the current one; that and META with the last of
     them, because META is what a run that died in between is found by.
     """
@@ -206,7 +208,7 @@ def _collect_publication(control: Control, pk: str) -> tuple[bool, int]:
         ids = [record.key.id.removeprefix(prefix) for record in page]
         last = len(ids) <= COLLECTED_MAX
         batch = CollectRows(publication=pk, version_ids=tuple(ids[:COLLECTED_MAX]), last=last)
-        pointer, found, _ = _collected(control, batch)
+        pointer, found, _ = _collected(control, batch, meta)
         gone += len(found)
         if pointer or not found:
             return pointer, gone
@@ -214,9 +216,9 @@ def _collect_publication(control: Control, pk: str) -> tuple[bool, int]:
 
 
 def _collected(
-    control: Control, command: CollectRows
+    control: Control, command: CollectRows, meta: Meta
 ) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-    outcome = control.execute(collect_rows, command)
+    outcome = control.execute(collect_rows, command, meta=meta)
     if not outcome.facts:
         return False, (), ()
     (fact,) = outcome.facts

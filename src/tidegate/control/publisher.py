@@ -19,9 +19,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Final, TypedDict
+from datetime import datetime
+from typing import TypedDict
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -29,6 +28,7 @@ from msgspec.structs import replace
 from tidegate.control.blobs import BlobMissing, Blobs, hex_of
 from tidegate.control.generations import PAGE, execute, landed
 from tidegate.control.lastknown import LastKnown
+from tidegate.control.publishing import DEFAULT, Asked, Entry, Policy, Render, Served, State
 from tidegate.control.runtime import Control
 from tidegate.domain.publication.rows import (
     GENERATIONS,
@@ -61,7 +61,6 @@ from tidegate.domain.publication.slices import (
 )
 from tidegate.errors import (
     AttemptsExhausted,
-    InvalidInput,
     LeaseHeld,
     TidegateError,
     Unavailable,
@@ -70,74 +69,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.leases import Held, Leases
 from tidegate.kernel.model import ABSENT, Position, Record
 
-WAIT_SECONDS_MAX: Final = 60
-POLL_SECONDS_MIN: Final = 0.001
-
-Render = Callable[[], bytes]
-
-
-class State(StrEnum):
-    """How a reader came by its body."""
-
-    HIT = "hit"  # it was fresh
-    MISS = "miss"  # this reader made it
-    WAIT_HIT = "wait-hit"  # another one made it meanwhile
-    STALE = "stale"  # it is the old one: another one is at it, or the attempt failed
-    STALE_METADATA_ERROR = "stale-metadata-error"  # the store failed: what this process knew last
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A publication as it stands: its row META, the version of that row, and the body."""
-
-    pointer: Pointer
-    version: Position
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What a reader gets, and what its caller may count."""
-
-    state: State
-    entry: Entry
-    contended: bool = False  # the lease was another's
-    failure: Exception | None = None  # why it is stale although this reader tried
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a publication is kept. The figures are those of the runtime behind seed 003."""
-
-    revalidate_seconds: int = 60
-    lease_seconds: float = 5.0
-    wait_seconds: float = 7.0
-    poll_seconds: float = 0.025
-    waits: bool = True  # for another's generation; else the old one is served at once
-    serves_stale: bool = True  # when nothing newer is to be had; else the reason is raised
-    versioned: bool = False  # recipe B
-    retention: timedelta | None = None  # the ttl of META, counted from its generation
-
-    def __post_init__(self) -> None:
-        if self.poll_seconds < POLL_SECONDS_MIN or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:
-            raise InvalidInput(
-                f"one waits 0 … {WAIT_SECONDS_MAX} s and looks every {POLL_SECONDS_MIN} s at most"
-            )
-
-    @property
-    def polls(self) -> int:
-        return round(self.wait_seconds / self.poll_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that must have one result however often it is sent."""
-
-    key: str
-    content_hash: str
-
-
-DEFAULT: Final = Policy()
+__all__ = ["DEFAULT", "Asked", "Entry", "Policy", "Publisher", "Render", "Served", "State"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,18 @@ from tidegate.control.runtime import Control
 from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
 from tidegate.domain.packages.facts import OwnerReference
 from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.rows import REVISIONS, Revision
+from tidegate.domain.packages.links import REVISION_OWNERS, RevisionOwner, owner_prefix
+from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.rows import Revision
 from tidegate.errors import Conflict, Forbidden, NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta, Position
-from tidegate.kernel.policy import entry
 from tidegate.kernel.store import Store
 
 PAGE = 500
 REAPED_MAX = 1_000  # in one run, so that one run has an end; the next takes the rest
 ACTOR = "reaper"
+OPEN = frozenset({Lifecycle.DRAFT, Lifecycle.PROPOSED})
 
 
 class Reaped(Struct, frozen=True):
@@ -31,37 +33,42 @@ class Reaped(Struct, frozen=True):
 
     deleted: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    position: Position = 0  # of the last deletion
 
 
-def reap(control: Control, owner: OwnerReference, by: str) -> Reaped:
+def reap(control: Control, owner: OwnerReference, by: str, request: str = "") -> Reaped:
     """Delete the open revisions of an owner, each at the version at which it was found open.
 
-    Raises:
+    ``request`` is the id of what asked for it. Raises:
         InvalidName: nobody is named. Unavailable, Unknown: the next run takes the rest.
     """
     deleted: list[str] = []
     kept: list[str] = []
+    position: Position = 0
+    meta = Meta(actor=ACTOR, on_behalf_of=by, request=request)
     for name, version in _open_of(control.store, owner):
         if len(deleted) + len(kept) >= REAPED_MAX:
             break
         command = DeleteRevision(name=name, by=by, expected_version=version)
         try:
-            control.execute(delete_revision, command, meta=Meta(actor=ACTOR, on_behalf_of=by))
+            outcome = control.execute(delete_revision, command, meta=meta)
         except (Conflict, Forbidden, NotFound):
             kept.append(name)  # it is protected, or it moved on since it was found
         else:
             deleted.append(name)
-    return Reaped(tuple(deleted), tuple(kept))
+            position = max(position, outcome.position)
+    return Reaped(tuple(deleted), tuple(kept), position)
 
 
 def _open_of(store: Store, owner: OwnerReference) -> Iterator[tuple[str, Position]]:
     """The owner's revisions that are Draft or Proposed, with their versions."""
-    for state in (Lifecycle.DRAFT, Lifecycle.PROPOSED):
-        prefix, after = entry(state, ""), ""
-        while page := store.range(
-            REVISIONS.name, index="by_lifecycle", prefix=prefix, after=after, limit=PAGE
-        ):
-            for record in page:
-                after = entry(state, record.key.id)
-                if owner in codec.decode(record.data, Revision).metadata.owner_references:
-                    yield record.key.id, record.version
+    prefix, after = owner_prefix(owner.key), ""
+    while page := store.range(REVISION_OWNERS.name, prefix=prefix, after=after, limit=PAGE):
+        after = page[-1].key.id
+        names = [codec.decode(record.data, RevisionOwner).revision for record in page]
+        for record in store.get(*map(revision_key, names)):
+            row = None if record is None else codec.decode(record.data, Revision)
+            if record is None or row is None or row.lifecycle not in OPEN:
+                continue
+            if owner in row.metadata.owner_references:  # the row, not what its key may also mean
+                yield record.key.id, record.version

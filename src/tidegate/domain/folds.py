@@ -3,7 +3,8 @@
 noun          collections
 repository    repositories
 package       packages
-revision      revisions, revision_links, revision_dependents, revision_tombstones
+revision      revisions, revision_links, revision_dependents, revision_owners
+revision      revision_tombstones
 release       release_offers, known_releases, release_pins, release_matches
 scope         release_actual, release_events, release_evidence, release_commands
 outbox        outbox, outbox_deliveries, outbox_queues, outbox_drifts

@@ -42,6 +42,7 @@ COLLECTIONS = (
     rows.REVISIONS,
     links.REVISION_LINKS,
     links.REVISION_DEPENDENTS,
+    links.REVISION_OWNERS,
     links.REVISION_TOMBSTONES,
 )
 FOLDS = (
@@ -50,6 +51,7 @@ FOLDS = (
     rows.revisions,
     links.revision_links,
     links.revision_dependents,
+    links.revision_owners,
     links.revision_tombstones,
 )
 

@@ -108,6 +108,7 @@ def removed(
         revision.upstream,
         links.older,
         links.newer,
+        revision.metadata.owner_references,
     )
     if package.live > 1:
         return (deleted,)

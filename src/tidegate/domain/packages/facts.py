@@ -210,12 +210,13 @@ class RevisionConditionsChanged(Struct, frozen=True):
     conditions: tuple[Condition, ...]  # all of them
 
 
-class RevisionMetadataChanged(Struct, frozen=True):
+class RevisionMetadataChanged(Struct, frozen=True, omit_defaults=True):
     name: Name
     uid: str
     by: str
     lifecycle: Lifecycle
     metadata: Metadata  # all of it
+    former_owners: tuple[OwnerReference, ...] = ()
 
 
 class RevisionProposed(Struct, frozen=True):
@@ -292,7 +293,7 @@ class RevisionDeletionStarted(Struct, frozen=True):
     lifecycle: Lifecycle
 
 
-class RevisionDeleted(Struct, frozen=True):
+class RevisionDeleted(Struct, frozen=True, omit_defaults=True):
     name: Name
     package: Package
     uid: str
@@ -303,6 +304,7 @@ class RevisionDeleted(Struct, frozen=True):
     upstream: Lineage | None
     older: Numbered | None  # its neighbours among the published revisions of the package
     newer: Numbered | None
+    owners: tuple[OwnerReference, ...] = ()  # the last ones
 
 
 FACTS = facts(

@@ -2,6 +2,7 @@
 
     revision_links       how many descend from it, its neighbours among the published revisions
     revision_dependents  a row per revision that descends from another: the list of blockers
+    revision_owners      a row per revision and owner: what belongs to somebody
     revision_tombstones  a row per deleted revision, for ever
 
 They stand apart from the revision's own row, so that the doings of others do not change its
@@ -10,7 +11,9 @@ version: nobody's update is stale because somebody else cloned the revision.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from hashlib import sha256
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,8 +22,10 @@ from tidegate.domain.packages.content import Content
 from tidegate.domain.packages.facts import (
     Lineage,
     Numbered,
+    OwnerReference,
     RevisionCreated,
     RevisionDeleted,
+    RevisionMetadataChanged,
     RevisionPublished,
     RevisionTaskAdded,
 )
@@ -163,6 +168,71 @@ revision_dependents = Fold(
     ids=dependent_ids,
     start=lambda id, fact: RevisionDependent(*id.split("/")),
     step=step_dependent,
+)
+
+# ── owners ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RevisionOwner(Struct, frozen=True):
+    """``revision`` belongs to the owner of this key, among others perhaps."""
+
+    owner: str
+    revision: str
+
+
+REVISION_OWNERS = Collection(
+    "revision_owners", RevisionOwner, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
+
+OwnerFact = RevisionCreated | RevisionMetadataChanged | RevisionDeleted
+
+
+def owner_prefix(owner: str) -> str:
+    """How the rows of an owner's key begin. Hashed, because it may be long, and hold anything."""
+    return sha256(owner.encode(errors="replace")).hexdigest()[:32] + "/"
+
+
+def owner_ids(fact: OwnerFact) -> tuple[str, ...]:
+    return tuple(owner_prefix(key) + fact.name for key in _touched(fact))
+
+
+def _touched(fact: OwnerFact) -> tuple[str, ...]:
+    """The keys of owners that came or went, each once."""
+    match fact:
+        case RevisionCreated(metadata=metadata):
+            return tuple(_keys(metadata.owner_references))
+        case RevisionMetadataChanged(metadata=metadata, former_owners=former):
+            before, after = _keys(former), _keys(metadata.owner_references)
+            return (
+                *(key for key in before if key not in after),
+                *(key for key in after if key not in before),
+            )
+        case RevisionDeleted(owners=owners):
+            return tuple(_keys(owners))
+
+
+def _keys(owners: Iterable[OwnerReference]) -> dict[str, None]:
+    return dict.fromkeys(owner.key for owner in owners)
+
+
+def start_owner(id: str, fact: OwnerFact) -> RevisionOwner:
+    key = next(key for key in _touched(fact) if id.startswith(owner_prefix(key)))
+    return RevisionOwner(key, fact.name)
+
+
+def step_owner(row: RevisionOwner, fact: OwnerFact, now: datetime) -> RevisionOwner | None:
+    if isinstance(fact, RevisionDeleted):
+        return None
+    return row if row.owner in _keys(fact.metadata.owner_references) else None
+
+
+revision_owners = Fold(
+    collection=REVISION_OWNERS,
+    number=1,
+    reads=(RevisionCreated, RevisionMetadataChanged, RevisionDeleted),
+    ids=owner_ids,
+    start=start_owner,
+    step=step_owner,
 )
 
 # ── tombstones ────────────────────────────────────────────────────────────────────────────────────

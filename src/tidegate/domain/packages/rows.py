@@ -64,9 +64,7 @@ class Repository(Struct, frozen=True):
     protect_proposed: bool  # a proposal must be withdrawn or rejected before it is deleted
 
 
-REPOSITORIES = Collection(
-    "repositories", Repository, writers=Writers.FOLDED, nature=Nature.CANONICAL
-)
+REPOSITORIES = Collection("repositories", Repository, writers=Writers.FOLDED, nature=Nature.DERIVED)
 
 
 def step_repository(
@@ -222,9 +220,13 @@ REVISIONS = Collection(
     "revisions",
     Revision,
     writers=Writers.FOLDED,
-    nature=Nature.CANONICAL,
-    columns=("repository", "package", "workspace", "lifecycle", "number", "uid"),
-    indexes=(Index("by_package", ("package",)), Index("by_lifecycle", ("lifecycle",))),
+    nature=Nature.DERIVED,
+    columns=("repository", "package", "workspace", "lifecycle", "number", "uid", "created_by"),
+    indexes=(
+        Index("by_package", ("package",)),
+        Index("by_lifecycle", ("lifecycle",)),
+        Index("by_author", ("created_by",)),
+    ),
 )
 
 
@@ -327,7 +329,7 @@ def _forgotten(condition: Condition) -> Condition:
 
 revisions = Fold(
     collection=REVISIONS,
-    number=1,
+    number=2,  # since then there is an index by author
     reads=get_args(RevisionFact),
     ids=lambda fact: (fact.name,),
     start=start_revision,

@@ -231,7 +231,8 @@ def _edits(
         facts.append(RevisionGatesChanged(name, uid, by, change.gates))
     if change.metadata is not None:
         state = Lifecycle(revision.lifecycle)
-        facts.append(RevisionMetadataChanged(name, uid, by, state, change.metadata))
+        former = revision.metadata.owner_references
+        facts.append(RevisionMetadataChanged(name, uid, by, state, change.metadata, former))
     return facts
 
 
@@ -267,7 +268,12 @@ def _while_terminating(
         raise Terminating(revision.name)
     facts: list[Struct] = [
         RevisionMetadataChanged(
-            revision.name, revision.uid, command.by, Lifecycle(revision.lifecycle), new
+            revision.name,
+            revision.uid,
+            command.by,
+            Lifecycle(revision.lifecycle),
+            new,
+            revision.metadata.owner_references,
         )
     ]
     if not new.finalizers:

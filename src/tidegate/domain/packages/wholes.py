@@ -171,6 +171,7 @@ def _deletions(
             revision.upstream,
             None,
             links.newer,
+            revision.metadata.owner_references,
         )
         for revision, links in ordered
     ]

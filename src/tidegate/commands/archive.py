@@ -1,0 +1,87 @@
+"""``tidegate archive verify`` and ``archive rebuild``: the mirror against the log it mirrors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidegate.cli.exits import Exit, Stop
+from tidegate.commands.options import settings_of, with_settings
+from tidegate.config import InvalidSetting, Settings
+from tidegate.errors import NotFound
+
+if TYPE_CHECKING:
+    from tidegate.control.archive import Archive
+
+SHOWN_MAX = 20
+
+
+@click.group()
+def archive() -> None:
+    """The mirror of the log in the directory that the setting archive names."""
+
+
+@archive.command()
+@with_settings
+def verify(file: str | None, **flags: str | None) -> None:
+    """Compare the mirror with the log, byte for byte, as far as it was archived.
+
+    A server or worker may be running. The exit code is 0 if nothing differs, else 1.
+    """
+    with _archive(settings_of(file, flags)) as found:
+        differences = found.verify()
+        lag = found.lag()
+    named = [
+        f"{what}: {name}"
+        for what in differences.__struct_fields__
+        for name in getattr(differences, what)
+    ]
+    for line in islice(named, SHOWN_MAX):
+        click.echo(line)
+    if named:
+        raise Stop(
+            Exit.REFUSED,
+            f"{len(named)} segments are not what the log says",
+            "tidegate archive rebuild",
+        )
+    click.echo(f"the archive is what the log says, up to position {lag.position}")
+    if lag.events:
+        click.echo(f"{lag.events} events wait to be archived, the oldest for {lag.seconds:.0f} s")
+
+
+@archive.command()
+@with_settings
+def rebuild(file: str | None, **flags: str | None) -> None:
+    """Write the mirror again from the log, as far as it was archived, and remove what is not of it.
+
+    A server or worker may be running; the same bytes are written again.
+    """
+    with _archive(settings_of(file, flags)) as found:
+        count = found.rebuild()
+        position = found.lag().position
+    click.echo(f"{count} segments were written again, up to position {position}")
+
+
+@contextmanager
+def _archive(settings: Settings) -> Iterator[Archive]:
+    """Raises: InvalidSetting, NotFound, ArchiveForeign, Unavailable."""
+    if not settings.archive:
+        raise InvalidSetting(
+            "no archive is set: say --archive DIR, as the server does", setting="archive"
+        )
+    if not Path(settings.archive).is_dir():
+        raise NotFound(f"there is no archive in {settings.archive}")
+    from tidegate.clock import system_clock
+    from tidegate.commands.opening import opened_store
+    from tidegate.control.archive import Archive
+    from tidegate.control.archive.files import FilePlace
+    from tidegate.control.installation import log_id
+
+    with opened_store(settings) as store:
+        place = FilePlace(settings.archive)
+        yield Archive(store, place, log_id=log_id(store, system_clock), clock=system_clock)

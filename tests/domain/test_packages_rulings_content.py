@@ -1,0 +1,274 @@
+"""packages.md §1.5–§1.8, ruling by ruling: sources, merges, and what is kept of a revision."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tidegate.domain.packages.content import Manifest, Strategy, merge
+from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.documents import document
+from tidegate.domain.packages.facts import (
+    Clone,
+    Condition,
+    Edit,
+    Metadata,
+    OwnerReference,
+    Status,
+    Upgrade,
+)
+from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.names import check_file_path
+from tidegate.domain.packages.refusals import (
+    InvalidFilePath,
+    UpgradeConflict,
+)
+from tidegate.domain.packages.updates import SetConditions
+from tidegate.errors import TidegateError
+
+DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
+
+
+@pytest.fixture
+def depot() -> Depot:
+    depot = Depot()
+    depot.repository()
+    return depot
+
+
+# ── §1.5 sources and merges ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("point", "command"),
+    [
+        (
+            "packages.md §1.5 #1: `init`: package must not exist yet in the repository",
+            creation(workspace="v9"),
+        ),
+        (
+            "packages.md §1.5 #2: `clone`: as `init`",
+            creation(workspace="v9", tasks=(Clone("blueprints.base.v1"),)),
+        ),
+        (
+            (
+                "packages.md §1.5 #3: `edit`: same repository and package; published or"
+                " DeletionProposed"
+            ),
+            creation(workspace="v9", tasks=(Edit("blueprints.base.v1"),)),
+        ),
+        (
+            "packages.md §1.5 #4: `upgrade`: the three must be published",
+            creation(
+                workspace="v9",
+                tasks=(Upgrade("blueprints.base.v1", "blueprints.open.v1", "blueprints.web.v1"),),
+                files=(),
+            ),
+        ),
+    ],
+)
+def test_holds_each_task_to_its_rules(depot: Depot, point: str, command: CreateRevision) -> None:
+    del point
+    depot.published(package="base")
+    depot.published(package="web", task=Clone("blueprints.base.v1"))
+    depot.create(package="open")
+
+    assert answer_of(depot, command)[0] in (409, 422)
+
+
+BASE = {"same": b"0", "theirs": b"0", "ours": b"0", "both": b"0", "gone": b"0"}
+LOCAL = BASE | {"ours": b"1", "added-here": b"1"}
+UPSTREAM = {"same": b"0", "theirs": b"2", "ours": b"0", "both": b"0", "added": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("point", "path", "merged"),
+    [
+        # path → what copy-merge and three-way, then force-delete-replace make of it
+        ("packages.md §1.5 #5: file added upstream | added", "added", (b"2", b"2")),
+        ("packages.md §1.5 #6: changed upstream only | applied", "theirs", (b"2", b"2")),
+        ("packages.md §1.5 #7: changed locally only | local kept", "ours", (b"1", b"0")),
+        ("packages.md §1.5 #8: deleted upstream | deleted", "gone", (None, None)),
+    ],
+)
+def test_merges_as_the_strategies_say(
+    point: str, path: str, merged: tuple[bytes | None, bytes | None]
+) -> None:
+    del point
+    base, local, upstream = map(Manifest.of, (BASE, LOCAL, UPSTREAM))
+    wanted = [None if body is None else Manifest.of({path: body}).by_path[path] for body in merged]
+    for strategy, expected in (
+        (Strategy.THREE_WAY, wanted[0]),
+        (Strategy.COPY_MERGE, wanted[0]),
+        (Strategy.FORCE_DELETE_REPLACE, wanted[1]),
+    ):
+        assert merge(base, local, upstream, strategy).by_path.get(path) == expected
+    with pytest.raises(UpgradeConflict):
+        merge(base, local, upstream, Strategy.FAST_FORWARD)
+
+
+def test_lets_upstream_win_a_conflict_only_where_that_was_asked_for() -> None:
+    """packages.md §1.5 #9: "both, conflict | new upstream wins silently" is what we do not do
+    packages.md §8.5 #5: "implement copy-merge, force-delete-replace, fast-forward and a three-way
+    *file* merge that **reports** conflicts (422 with paths) instead of letting upstream win
+    silently"
+    """
+    base, local, upstream = (Manifest.of({"f": body}) for body in (b"0", b"1", b"2"))
+
+    with pytest.raises(UpgradeConflict) as refusal:
+        merge(base, local, upstream)
+    assert (status_of(refusal.value), refusal.value.facts["paths"]) == (422, "f")
+    for strategy in (Strategy.COPY_MERGE, Strategy.FORCE_DELETE_REPLACE):
+        assert merge(base, local, upstream, strategy).digest == upstream.digest
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_upgrades_what_is_unmodified_by_every_strategy(strategy: Strategy) -> None:
+    """packages.md §1.5 #10: "local unmodified | succeeds | succeeds | succeeds | succeeds"."""
+    base, upstream = Manifest.of({"f": b"0"}), Manifest.of({"f": b"2", "g": b"2"})
+
+    assert merge(base, base, upstream, strategy).digest == upstream.digest
+
+
+# ── §1.8 what is kept ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_keeps_the_engine_neutral_subset_of_a_revision(depot: Depot) -> None:
+    """packages.md §1.8 #1: "`repository`, `package` (path), `workspace`; `name` derived with dots;
+    `uid` = new ULID per creation (never deterministic)"
+    packages.md §1.8 #3: "the four values, exact spelling"
+    packages.md §1.8 #4: "event carries `digest`, `file_count`, `total_bytes`"
+    packages.md §1.8 #8: "labels, annotations, finalizers, owners, created_at/by,
+    deletion_timestamp"
+    packages.md §1.8 #10: "proposed_by/at, published_by/at, deletion_proposed_by/at, plus full
+    event history with reason texts"
+    packages.md §1.8 #11: "derived; read-only label or field"
+    packages.md §1.8 #12: "opaque decimal string = global log position of the last event of this
+    revision"
+    """
+    owner = OwnerReference("team", "edge")
+    metadata = Metadata({"a": "b"}, {"c": "d"}, ("hold",), (owner,))
+    name = depot.published(package="net/vpc", files=files(a="12"), metadata=metadata)
+    depot.propose_deletion(name)
+    depot.delete(name)
+
+    row = depot.revision(name)
+    shown = document(row, depot.version(name), depot.package("blueprints/net/vpc"))
+
+    assert (shown.spec.repository, shown.spec.package_name) == ("blueprints", "net/vpc")
+    assert (shown.spec.workspace_name, shown.metadata.name) == ("v1", "blueprints.net.vpc.v1")
+    assert (shown.spec.lifecycle, shown.spec.revision) == ("DeletionProposed", 1)
+    content = shown.status.content
+    assert (content.file_count, content.total_bytes) == (1, 2)
+    assert content.digest == Manifest(files(a="12")).digest
+    assert shown.metadata.labels == {"a": "b"}
+    assert shown.metadata.annotations == {"c": "d"}
+    assert shown.metadata.finalizers == ("hold",)
+    assert shown.metadata.owner_references == (owner,)
+    assert shown.metadata.creation_timestamp is not None
+    assert shown.metadata.deletion_timestamp is not None
+    assert (shown.status.created_by, shown.status.proposed_by) == (AUTHOR, AUTHOR)
+    assert (shown.status.published_by, shown.status.deletion_proposed_by) == (REVIEWER, OPERATOR)
+    assert None not in (shown.status.proposed_at, shown.status.deletion_proposed_at)
+    assert shown.status.latest
+    assert shown.metadata.resource_version == str(depot.version(name))
+
+
+def test_gives_each_creation_a_uid_of_its_own(depot: Depot) -> None:
+    """packages.md §1.8 #2: "int, 0 until published; monotone per package, **never re-used**,
+    derived from the log"; and the name may come back, its uid not.
+    """
+    name = depot.create()
+    first = depot.revision(name).uid
+    depot.delete(name)
+    depot.create()
+
+    assert depot.revision(name).uid != first
+
+
+@pytest.mark.parametrize(
+    ("texts", "digest"),
+    [
+        (
+            {"app.yaml": "a: 1\n"},
+            "sha256:49690b160640ad922df6f5a36ce0c57612ad16317669d08242f70bf56a0140cd",
+        ),
+        (
+            {"app.yaml": "a: 2\n"},
+            "sha256:a88c185b9e67d01cedcacd7dc21078ee126e82b2cd8291f55a72f216b2b2cfa1",
+        ),
+        (
+            {"app.yaml": "a: 1\n", "conf/x.txt": "x\n"},
+            "sha256:13edb79c4c38a8175794cd7de68b178b77a8bd7fee577aa194d3891cee26e256",
+        ),
+        ({}, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+    ],
+)
+def test_digests_as_the_vectors_say(texts: dict[str, str], digest: str) -> None:
+    """packages.md §1.8 #5: "`sha256:` over the manifest = lines `<hex sha256 of file
+    bytes>␠␠<path>\\n`, sorted by UTF-8 bytes of path. Test vectors".
+    """
+    assert Manifest.of({path: text.encode() for path, text in texts.items()}).digest == digest
+
+
+def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(depot: Depot) -> None:
+    """packages.md §1.8 #6: "one record {type: init/clone/edit/upgrade, refs, strategy}"
+    packages.md §1.8 #7: "`upstream` = {name, uid, revision, digest}; kept through `edit` and
+    updated by `upgrade`".
+    """
+    base = depot.published(package="base", files=files(a="1"))
+    newer = depot.published("v2", package="base", task=Edit(base), files=files(a="2"))
+    clone = depot.published(package="mine", task=Clone(base))
+    edit = depot.published("v2", package="mine", task=Edit(clone))
+    task = Upgrade(base, newer, edit, Strategy.FORCE_DELETE_REPLACE)
+    upgraded = depot.create("v3", package="mine", task=task)
+
+    for name, upstream in ((clone, base), (edit, base), (upgraded, newer)):
+        found, source = depot.revision(name).upstream, depot.revision(upstream)
+        assert found is not None
+        assert (found.name, found.uid, found.revision, found.digest) == (
+            source.name,
+            source.uid,
+            source.number,
+            source.content.digest,
+        )
+    assert depot.revision(upgraded).tasks == (task,)
+
+
+def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(depot: Depot) -> None:
+    """packages.md §1.8 #9: "`readiness_gates[]` (part of the frozen spec), `conditions[]` (status,
+    not content: settable in Draft and Proposed by holders of `revision.set_condition`, so CI may
+    report on a frozen proposal), enforced **server side** at propose and approve".
+    """
+    name = depot.create(readiness_gates=("tested",))
+    digest = depot.revision(name).content.digest
+
+    def report(status: Status) -> None:
+        found = (Condition("tested", status),)
+        depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+
+    assert status_of(refusal_of(depot, depot.propose, name)) == 422
+    report(Status.TRUE)
+    depot.propose(name)
+    gates = update(depot, name, readiness_gates=())
+    assert answer_of(depot, gates) == (422, "immutable")
+    report(Status.FALSE)
+    assert refusal_of(depot, depot.approve, name).code == "not_ready"
+    report(Status.TRUE)
+    depot.approve(name)
+    with pytest.raises(TidegateError):
+        report(Status.FALSE)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/a", "a//b", "a/", "./a", "a/./b", "../a", "a/..", "a\0b", "", "x/" * 520 + "x", "a\\b"],
+)
+def test_keeps_file_paths_clean(path: str) -> None:
+    """packages.md §1.8 #13: "relative, `/` separators, no empty/`.`/`..` segment, no NUL, no
+    leading `/`, unique after normalisation, ≤1024 bytes; violations → 400".
+    """
+    with pytest.raises(InvalidFilePath) as refusal:
+        check_file_path(path)
+    assert status_of(refusal.value) == 400

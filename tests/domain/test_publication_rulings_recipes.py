@@ -1,0 +1,318 @@
+"""publication.md §6.4–§6.11, ruling by ruling: recipes, guards, etags, failures, requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.contract.publication.desk import (
+    LOG,
+    META_KEY,
+    PAGE,
+    PK,
+    SCHEMA,
+    T0,
+    VERSIONED,
+    Desk,
+    at,
+    desk_at,
+)
+from tidegate.clock import ManualClock
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.generations import referenced
+from tidegate.control.publisher import Asked, Policy, State
+from tidegate.domain.publication.rows import (
+    etag_of,
+    is_fresh,
+    pk_of,
+    request_key,
+)
+from tidegate.domain.publication.slices import (
+    ALL_GUARDS,
+    GUARDS,
+    Guard,
+    PublishGeneration,
+    publish_generation,
+)
+from tidegate.engines.memory import MemoryStore
+from tidegate.errors import (
+    IdempotencyMismatch,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+    StaleVersion,
+    TidegateError,
+    Unavailable,
+)
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.model import Check, Delete, Put
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    clock = ManualClock(T0)
+    blobs = FileBlobs(tmp_path / "blobs", LOG, clock=clock)
+    with desk_at(MemoryStore(SCHEMA), blobs, clock) as desk:
+        yield desk
+
+
+def render(body: bytes) -> Any:
+    return lambda: body
+
+
+def fail() -> bytes:
+    raise Unavailable("the renderer has no paper")
+
+
+# ── §6.4, §6.5, §6.6 recipes, guards, etags ───────────────────────────────────────────────────────
+
+
+def test_publishes_in_two_or_three_actions(desk: Desk) -> None:
+    """publication.md §6.4 #1: "one transaction { put META; delete LOCK if token equal and expiry >
+    now }. Exactly two actions; the regression test asserts no ConditionCheck"
+    publication.md §6.4 #2: "one transaction { put VER#id if absent; update META set current_sk
+    (optional version guard); delete LOCK conditionally }"
+    publication.md §6.11 #2: "The pointer swap appends exactly one log event in the same
+    transaction"
+    release-state.md §0.3 #4: "conditional delete only"
+    """
+    for cache_key, policy, kinds in (
+        (PAGE, Policy(), [Put, Delete]),
+        ("/other", VERSIONED, [Put, Delete, Put]),
+    ):
+        lease = desk.publisher.try_acquire(cache_key, 30)
+        assert lease is not None
+        desk.publisher.publish(cache_key, lease, b"one", policy, generated_at=T0)
+        commit = desk.watched.commits[-1]
+        assert [type(write) for write in commit.writes] == kinds
+        assert not any(isinstance(write, Check) for write in commit.writes)
+        assert len(commit.facts) == 1
+
+
+@pytest.mark.parametrize(
+    ("point", "guard", "act"),
+    [
+        ("publication.md §6.5 #1: token | stolen lease", Guard.TOKEN, "steal"),
+        ("publication.md §6.5 #2: expiry > now | late holder", Guard.EXPIRY, "expire"),
+        (
+            "publication.md §6.5 #3: optimistic version on pointer | any concurrent pointer change",
+            Guard.VERSION,
+            "move",
+        ),
+        (
+            (
+                "publication.md §6.5 #4: monotonic generated_at (`stored < new`) | older generation"
+                " overwriting newer"
+            ),
+            Guard.MONOTONE,
+            "older",
+        ),
+    ],
+)
+def test_stops_by_each_guard_what_it_is_for(desk: Desk, point: str, guard: Guard, act: str) -> None:
+    """publication.md §6.5 #5: "The monotonic guard must be "absent OR stored < new"": it passes the
+    first publish.
+    """
+    del point
+    desk.publish("first", generated_at=at(10))
+    seen = desk.record(META_KEY)
+    assert seen is not None
+    lease = desk.acquire()
+    generated = at(20)
+    match act:
+        case "steal":
+            desk.clock.advance(timedelta(seconds=31))
+            desk.acquire()
+        case "expire":
+            desk.clock.advance(timedelta(seconds=31))
+        case "move":
+            command = PublishGeneration(
+                cache_key=PAGE,
+                s3_key="moved",
+                generated_at=at(11),
+                revalidate_seconds=60,
+                guards=frozenset({Guard.MONOTONE}),
+            )
+            desk.control.execute(publish_generation, command)
+        case "older":
+            generated = at(10)
+    before = desk.meta()
+
+    with pytest.raises(TidegateError):
+        desk.publisher.publish(
+            PAGE,
+            lease,
+            b"late",
+            generated_at=generated,
+            guards=frozenset({guard}),
+            expected_version=seen.version,
+        )
+    assert desk.meta() == before
+
+
+def test_regenerates_under_all_guards(desk: Desk) -> None:
+    """publication.md §6.5 #6: "always token + expiry + pointer version; use the log position (or
+    (generated_at, version)) for monotonicity, not wall seconds": a pointer that was moved without
+    the lease while a reader rendered is not overwritten.
+    """
+    assert set(Guard) == ALL_GUARDS > GUARDS
+    desk.publish("one")
+    desk.clock.advance(timedelta(minutes=2))
+
+    def interrupted() -> bytes:
+        moved = PublishGeneration(
+            cache_key=PAGE,
+            s3_key=desk.blobs.put(b"by an operator"),
+            generated_at=desk.clock.now - timedelta(seconds=1),
+            revalidate_seconds=60,
+            guards=frozenset({Guard.MONOTONE}),
+        )
+        desk.control.execute(publish_generation, moved)
+        return b"two"
+
+    served = desk.publisher.serve(PAGE, interrupted)
+
+    assert (served.state, served.entry.body) == (State.STALE, b"by an operator")
+    assert isinstance(served.failure, StaleVersion)
+
+
+def test_has_a_strong_etag_on_pointer_and_version_that_is_verified_on_read(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """publication.md §6.6 #1: "strong etag = quoted sha256 of the body, computed before publish,
+    same value on VER and META, verified on read".
+    """
+    entry = desk.publisher.serve(PAGE, render(b"one"), VERSIONED).entry
+    ((_, generation),) = desk.publisher.generations(PAGE)
+
+    assert entry.pointer.etag == generation.etag == etag_of(b"one")
+    assert entry.pointer.etag.strip('"') == entry.pointer.s3_key.removeprefix("sha256:")
+    digits = entry.pointer.s3_key.removeprefix("sha256:")
+    (path,) = (path for path in tmp_path.rglob("*") if path.is_file() and path.name in digits)
+    path.chmod(0o600)
+    path.write_bytes(b"two")
+    with pytest.raises(TidegateError) as damage:
+        desk.publisher.read(PAGE)
+    assert damage.value.code == "blob_damaged"
+
+
+# ── §6.7 failures ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(desk: Desk) -> None:
+    """publication.md §6.7 #2: "body written, crash before publish | orphan body object; lease
+    expires by itself; pointer unchanged".
+    """
+    desk.publish("one")
+    desk.acquire()
+    orphan = desk.blobs.put(b"two")
+
+    found = desk.publisher.read(PAGE)
+    assert found is not None
+    assert found.body == b"one"
+    assert orphan not in referenced(desk.store)
+    desk.clock.advance(timedelta(seconds=31))
+    assert desk.publisher.try_acquire(PAGE, 30) is not None
+
+
+def test_knows_its_own_publish_after_a_lost_answer(desk: Desk) -> None:
+    """publication.md §6.7 #4: "commit succeeded, response lost | retry sees LOCK absent ->
+    not-owned although published" | "on not-owned re-read META; if pointer equals mine -> success".
+    """
+    lease = desk.acquire()
+    for guards in (GUARDS, ALL_GUARDS):
+        entry = desk.publisher.publish(
+            PAGE, lease, b"one", generated_at=T0, guards=guards, expected_version=0
+        )
+        assert entry.pointer == desk.meta()
+    with pytest.raises(LeaseLost):
+        desk.publisher.publish(PAGE, lease, b"two", generated_at=at(1))
+
+
+def test_calls_a_publication_stale_under_the_lease(desk: Desk) -> None:
+    """publication.md §6.7 #6: "invalidate" | "provide it as a transition that forces stale
+    (revalidate from now) and is fenced by the lease".
+    """
+    desk.publish("one")
+    lease = desk.acquire()
+    with pytest.raises(LeaseHeld):
+        desk.publisher.invalidate(PAGE)
+    Leases(desk.store).release(lease.key.id, lease.token, now=T0)
+    desk.publisher.invalidate(PAGE)
+
+    meta = desk.meta()
+    assert meta is not None
+    assert not is_fresh(meta, desk.clock.now)
+    found = desk.publisher.read(PAGE)
+    assert found is not None
+    assert found.body == b"one"
+    with pytest.raises(NotFound):
+        desk.publisher.invalidate("/none")
+
+
+def test_takes_a_lock_without_a_pointer_for_a_miss(desk: Desk) -> None:
+    """publication.md §6.7 #7: "META gone, LOCK present | treated as miss; waits or takes over on
+    expiry".
+    """
+    desk.acquire()
+    with pytest.raises(LeaseHeld):
+        desk.publisher.serve(PAGE, render(b"one"))
+    desk.clock.advance(timedelta(seconds=31))
+    assert desk.publisher.serve(PAGE, render(b"one")).state is State.MISS
+
+
+# ── §6.8, §6.11 requests, channels ────────────────────────────────────────────────────────────────
+
+
+def test_gives_a_request_one_result(desk: Desk) -> None:
+    """publication.md §6.8 #1: "read META, fresh -> return"
+    publication.md §6.8 #2: "create REQ if absent; existing: hash differs -> fail closed; COMPLETED
+    -> return recorded result; STARTED -> in progress (wait or serve stale)"
+    publication.md §6.8 #3: "acquire lease"
+    publication.md §6.8 #4: "regenerate"
+    publication.md §6.8 #5: "publish META + mark REQ COMPLETED with result + delete LOCK, one
+    transaction"
+    """
+    asked = Asked("deploy-7", "hash-1")
+    assert desk.publisher.serve(PAGE, render(b"one"), VERSIONED, asked).state is State.MISS
+    commit = desk.watched.commits[-1]
+    assert {write.key.collection for write in commit.writes} >= {
+        *("publications", "generations", "publication_requests", "leases")
+    }
+    assert desk.publisher.serve(PAGE, fail, VERSIONED, Asked("other", "x")).state is State.HIT
+    desk.clock.advance(timedelta(minutes=2))
+    again = desk.publisher.serve(PAGE, fail, VERSIONED, asked)
+    assert (again.state, again.entry.body) == (State.HIT, b"one")
+    with pytest.raises(IdempotencyMismatch):
+        desk.publisher.serve(PAGE, fail, VERSIONED, replace_hash(asked))
+
+
+def replace_hash(asked: Asked) -> Asked:
+    return Asked(asked.key, "hash-2")
+
+
+def test_lets_the_next_holder_take_a_request_over(desk: Desk) -> None:
+    """publication.md §6.8 #8: "STARTED carries the lease token; a later holder of the lease may
+    take it over; FAILED is retryable with the same hash": the lease itself is what is carried over
+    publication.md §6.8 #6: "Key choices: request id, queue message id, or hash(cache key | deploy
+    id | policy version)": the caller's, any text of up to 128 bytes
+    """
+    asked = Asked("queue/message-1", "hash-1")
+    with pytest.raises(Unavailable):
+        desk.publisher.serve(PAGE, fail, VERSIONED, asked)
+    assert desk.members(request_key(PK, asked.key))["status"] == "FAILED"
+    served = desk.publisher.serve(PAGE, render(b"one"), VERSIONED, asked)
+    assert (served.state, served.entry.body) == (State.MISS, b"one")
+    assert replace(served.entry.pointer, ttl=None).current_sk.startswith("VER#")
+
+
+def test_keys_a_publication_by_any_text_of_its_caller() -> None:
+    """publication.md §6.11 #1: ""Cache key" -> (tenant, service, channel)": one flat tenant, and
+    each channel's manifest is a publication of its own.
+    """
+    assert pk_of("channel/web-stable") != pk_of("channel/web-beta")
