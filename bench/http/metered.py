@@ -1,6 +1,6 @@
 """`tidegate serve`, with the CPU of each frame of a request counted: `metered OUT serve …`.
 
-parse     bytes become a request, and the application is called
+parse     bytes become a request, and its way is chosen
 auth      the session's MAC, its time, the host's key
 decode    the body becomes a report, and is queued in its rollout's lane
 decide    its slice decides
@@ -17,17 +17,17 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tidegate import main as tidegate
-from tidegate.api import app, decoding
+from tidegate.api import briefly
 from tidegate.api.auth import Doorkeeper
+from tidegate.api.express import Exchange, Express
 from tidegate.control import ingest
 from tidegate.control.lanes import Lanes
 from tidegate.domain.rollouts.reports import report_event
@@ -58,43 +58,27 @@ class Meter:
 
         return run
 
-    def waited(self, frame: str, function: Callable[..., Awaitable[Any]]) -> Any:
-        """For a coroutine that does not wait in truth: nothing else runs meanwhile."""
-
-        async def run(*args: Any, **named: Any) -> Any:
-            begun = time.thread_time()
-            try:
-                return await function(*args, **named)
-            finally:
-                self._add(frame, time.thread_time() - begun, "")
-
-        return run
-
     def _add(self, frame: str, seconds: float, inside: str) -> None:
         self.seconds[frame] += seconds
         if inside:
             self.seconds[inside] -= seconds
 
-    def wrap(self, owner: Any, name: str, frame: str) -> None:
-        setattr(owner, name, self.sync(frame, getattr(owner, name)))
+    def wrap(self, owner: Any, name: str, frame: str, inside: str = "") -> None:
+        setattr(owner, name, self.sync(frame, getattr(owner, name), inside))
 
 
 def install(meter: Meter) -> None:
     """Wrap the frames of this process."""
-    meter.wrap(HttpToolsProtocol, "data_received", "parse")
-    meter.wrap(Doorkeeper, "principal", "auth")
-    for name in ("path_of", "query_of", "body_of"):
-        meter.wrap(decoding, name, "decode")
-    for name in ("_read", "_queued"):
-        meter.wrap(ingest, name, "decode")
+    meter.wrap(Express, "data_received", "parse")
+    meter.wrap(Doorkeeper, "principal", "auth", inside="parse")
+    meter.wrap(briefly, "take_report", "decode", inside="parse")
     decide = meter.sync("decide", report_event.decide, inside="fold")
     vars(ingest)["report_event"] = replace(report_event, decide=decide)
     meter.wrap(Lanes, "_decide", "fold")
     meter.wrap(Unfolding, "commit", "commit")
     meter.wrap(SqliteStore, "commit", "commit")
     meter.wrap(Lanes, "_answer", "answer")
-    exchange = app._Exchange
-    exchange._send_answer = meter.waited("answer", exchange._send_answer)  # type: ignore[method-assign]
+    meter.wrap(Exchange, "agree", "answer")
 
 
 def main() -> int:

@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from tests.browser import chromium, samples
 from tests.servers.npm import TOOLS
-from tidegate.api.app import CSP
-from tidegate.api.dashboard.rendering import fingerprint, render, static_files
+from tidegate.api.answers import CSP
+from tidegate.api.dashboard.rendering import fingerprint, render, render_part, static_files
 
 OUT = TOOLS / "screenshots" / "gallery"
 WIDTHS = {"wide": 1440, "narrow": 390}
@@ -47,6 +47,9 @@ def answer(route: Route) -> None:
         order = (4, 3, 2, 1, 0)
         content = b"".join(bytes([code]) * counts[code] for code in order)
         route.fulfill(body=content, content_type="application/octet-stream")
+    elif path == "/plan/forecast":
+        content = render_part("forecast.html", samples.FORECAST)
+        route.fulfill(body=content, content_type="text/html; charset=utf-8")
     elif path[1:] in samples.SCREENS:
         template, _, view = samples.SCREENS[path[1:]]
         page = render(template, samples.frame(path[1:]), view)
@@ -58,7 +61,7 @@ def answer(route: Route) -> None:
 
 def draw(page: Page, name: str, width: str, scheme: str) -> Path:
     page.goto(f"http://tidegate.test/{name}")
-    page.wait_for_timeout(150)
+    page.wait_for_timeout(300)
     path = OUT / f"{name}-{width}-{scheme}.png"
     page.screenshot(path=path, full_page=True)
     return path

@@ -113,23 +113,26 @@ class AgentDoor:
         if now.timestamp() >= session.expires:
             self._sessions.pop(name, None)
             raise SessionExpired("the session is over; open a new one")
-        if len(self._sessions) >= SESSIONS_MAX:
-            self._sessions.clear()
-        self._sessions[name] = known
+        if name not in self._sessions:
+            self._remember(name, known)
         try:
             check_skew(int(time), now)
-            self._demand_valid(known)
+            if known.standing is not self._standing:
+                self._demand_valid(known)
         except ClockSkewed as skewed:
             raise SkewRefused(skewed.detail, **skewed.facts) from None
         except (HostNotFound, HostGone, KeyRevoked) as refused:
             raise KeyRefused(refused.detail, host_id=session.host_id) from None
         return known.principal
 
+    def _remember(self, name: bytes, known: _Session) -> None:
+        if len(self._sessions) >= SESSIONS_MAX:
+            self._sessions.clear()
+        self._sessions[name] = known
+
     def _demand_valid(self, known: _Session) -> None:
         """Raises: HostNotFound, HostGone, KeyRevoked."""
         standing = self._standing  # before the look: a change behind it is not missed
-        if known.standing is standing:
-            return
         self._enrollment.demand_valid(known.named.host_id, known.named.public_key)
         if self._is_local:
             known.standing = standing

@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.api.agent_auth import check_protocol, host_of
-from tidegate.api.landings import Landings, landings_of
-from tidegate.api.problems import MEDIA, InvalidRequest, UnsupportedProtocol
+from tidegate.api.briefly import NO_ORDER, is_free, order_of, poll_briefly, refusal, report_briefly
+from tidegate.api.landings import Landings
+from tidegate.api.problems import InvalidRequest, UnsupportedProtocol
 from tidegate.api.routing import AGENT, PUBLIC, Answer, Request, Route
-from tidegate.api.wakes import wakes_of
 from tidegate.control.blobs import BlobDamaged, BlobMissing
 from tidegate.control.enrollment import BadProof, ClockSkewed, Enrollment, manifest_key
 from tidegate.control.ingest import Heartbeat, Report, beat, reported, take_reports
@@ -45,15 +45,14 @@ from tidegate.domain.hosts.protocol import (
     ReportsAnswer,
 )
 from tidegate.domain.hosts.refusals import RolloutIsSuperseded
-from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
+from tidegate.domain.hosts.rows import QueuedDispatch
 from tidegate.domain.packages.content import DIGEST_PREFIX
 from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.domain.releases.known import KnownRelease, known_key
 from tidegate.domain.releases.offers import release_id_of
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts.identity import ref_of
-from tidegate.errors import LeaseHeld, NotFound, TidegateError
+from tidegate.errors import LeaseHeld, NotFound, TidegateError, VersionConflict
 from tidegate.wire import FieldFault, Input, Nothing
 
 CHANNELS_MAX = 64  # whose closures a heartbeat names
@@ -115,15 +114,6 @@ class BlobPath(Input, frozen=True):
     sha256: Hex64
 
 
-_NO_ORDER: Final = Answer(None)
-_TITLES: Final = {
-    404: "There is nothing to report to",
-    409: "The state of the host or its rollout refuses the report; it takes no number",
-    410: "The rollout is over; drop its reports",
-    422: "The report is none that agents send, or a member of it is wrong",
-}
-
-
 # ── at the door ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -154,13 +144,12 @@ async def dispatch(
     host_id = host_of(request)
     deliveries = installation.deliveries
     tail = request.server.tail
-    wakes = wakes_of(tail, installation)
+    wakes = request.server.wakes
     if not request.query.wait:
-        is_free = partial(_is_free, installation, host_id)
-        if installation.is_local and wakes.is_free(host_id, is_free):
-            return _NO_ORDER
-        handed = await _in_thread(partial(deliveries.poll, host_id))
-        return Answer(None if handed is None else _order(handed))
+        if is_free(wakes, host_id, installation):
+            return NO_ORDER
+        handed = await _handed(request, installation, host_id)
+        return Answer(None if handed is None else order_of(handed))
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while True:
@@ -168,9 +157,9 @@ async def dispatch(
         try:
             look = await _read(installation, partial(deliveries.next_look, host_id))
             if look == 0:
-                order = await _in_thread(partial(deliveries.poll, host_id))
+                order = await _handed(request, installation, host_id)
                 if order is not None:
-                    return Answer(_order(order))
+                    return Answer(order_of(order))
                 look = None
             left = deadline - loop.time()
             if left <= 0 or tail.stopped or wakes.is_full:
@@ -180,26 +169,21 @@ async def dispatch(
             wakes.forget(host_id, woken)
 
 
-def _is_free(installation: Installation, host_id: str) -> bool:
-    """Whether no order stands for the host: then none is queued that counts."""
-    return installation.find(order_key(host_id), HostOrder) is None
-
-
-def _order(queued: QueuedDispatch) -> Order:
-    release_id = ref_of(queued.rollout_id)
-    return Order(
-        rollout_id=queued.rollout_id,
-        host_id=queued.host_id,
-        attempt=queued.attempt,
-        channel=queued.channel,
-        wave=queued.wave,
-        target_closure=queued.target_closure,
-        policy=queued.policy,
-        release_id=release_id,
-        content=f"/v1/agent/releases/{release_id}",
-        enqueued_at=queued.enqueued_at,
-        last_event_seq=queued.last_event_seq,
-    )
+async def _handed(
+    request: Request[Nothing, Waiting, Nothing], installation: Installation, host_id: str
+) -> QueuedDispatch | None:
+    """An order under its lease. No thread waits for the commit where one look finds the order."""
+    offer = installation.deliveries.hand_out(host_id) if installation.is_local else None
+    if offer is None:
+        return await _in_thread(partial(installation.deliveries.poll, host_id))
+    order, leased = offer
+    if leased is None:
+        return None
+    try:
+        await request.server.landings.of(leased)
+    except VersionConflict:  # somebody else was faster
+        return None
+    return order
 
 
 # ── reports ───────────────────────────────────────────────────────────────────────────────────────
@@ -214,10 +198,13 @@ async def report(request: Request[Nothing, Nothing, Reports], installation: Inst
     contents = several if one is None else (one,)
     assert contents is not None
     reports = take_reports(installation, host_of(request), contents, request.meta)
-    answers = await _answers(reports, landings_of(request.server.tail))
+    answers = await _answers(reports, request.server.landings)
+    for answer in answers:
+        if answer.status != 200:
+            request.server.metrics.refusals.count(answer.code or "unknown")
     if one is None or answers[0].status == 200:
         return Answer(ReportsAnswer(tuple(answers)))
-    return _refusal(answers[0], request.id)
+    return refusal(answers[0], request.id)
 
 
 async def _answers(reports: Sequence[Report], landings: Landings) -> list[Reported]:
@@ -233,25 +220,6 @@ async def _answers(reports: Sequence[Report], landings: Landings) -> list[Report
             error = item.taken
         answers.append(reported(item, error))
     return answers
-
-
-def _refusal(answer: Reported, request_id: str) -> Answer:
-    """A refused report as a problem: its machine's own code, under the status for agents."""
-    problem: dict[str, Any] = {
-        **answer.facts,
-        "type": f"/problems/{answer.code}",
-        "title": _TITLES.get(answer.status, "The report was not taken"),
-        "status": answer.status,
-        "detail": answer.detail,
-        "code": answer.code,
-        "instance": f"/requests/{request_id}",
-        "rollout_id": answer.rollout_id,
-        "seq": answer.seq,
-        "state": answer.state,
-        "accepted_through": answer.accepted_through,
-    }
-    headers = {"retry-after": "1"} if answer.status == 503 else {}
-    return Answer(msgspec.json.encode(problem), status=answer.status, media=MEDIA, headers=headers)
 
 
 # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
@@ -384,7 +352,16 @@ ROUTES = (
         Opened,
         errors=(*_SPOKEN, HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof),
     ),
-    Route("GET", "/v1/agent/dispatch", dispatch, AGENT, Order, also=(204,), errors=_SPOKEN),
+    Route(
+        "GET",
+        "/v1/agent/dispatch",
+        dispatch,
+        AGENT,
+        Order,
+        also=(204,),
+        errors=_SPOKEN,
+        briefly=poll_briefly,
+    ),
     Route(
         "POST",
         "/v1/agent/events",
@@ -392,6 +369,7 @@ ROUTES = (
         AGENT,
         ReportsAnswer,
         errors=(*_SPOKEN, RolloutIsSuperseded),
+        briefly=report_briefly,
     ),
     Route("POST", "/v1/agent/heartbeat", heartbeat, AGENT, Beat, errors=_SPOKEN),
     Route(

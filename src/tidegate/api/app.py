@@ -14,15 +14,14 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from typing import Any, Final, TypeVar
 
-import msgspec
-
-from tidegate.api import decoding, problems
+from tidegate.api import decoding
+from tidegate.api.answers import Headers, Reply, headers_of, refusal_of, reply_of
 from tidegate.api.auth import AgentProof, Doorkeeper, authorize, authorize_anywhere, check_csrf
 from tidegate.api.limits import Bucket
 from tidegate.api.lines import Line, Lines
@@ -68,29 +67,16 @@ faults_log = logging.getLogger("tidegate.faults")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 T = TypeVar("T")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _LIFE: Final = secrets.token_hex(4)  # of this process; with a number behind it, of a request
 _numbers = count(1)
 
-CSP: Final = (
-    b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
-    b"form-action 'self'; object-src 'none'"
-)
-SECURITY: Final[tuple[tuple[bytes, bytes], ...]] = (
-    (b"content-security-policy", CSP),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
-# No browser reads what agents are answered, and they ask far more often than anybody else.
-FOR_AGENTS: Final = (b"x-content-type-options", b"nosniff")
-_NO_STORE: Final = (b"cache-control", b"no-store")
-_ASK_AGAIN: Final = (b"cache-control", b"private, no-cache")
+
+def next_id() -> str:
+    """Of a request that brought none."""
+    return f"{_LIFE}{next(_numbers):08x}"
 
 
 class _Gone(Exception):
@@ -125,6 +111,12 @@ class Application:
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
         self.lines = lines
+        # At a socket, nothing may wait: only where the log is local are there brief answers.
+        self.brief = {
+            route.path.encode(): route
+            for route in (routes if installation.is_local else ())
+            if route.briefly is not None
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -153,6 +145,27 @@ class Application:
         if self.lines is not None:
             self.lines.flush()
 
+    def note(
+        self,
+        route: Route | None,
+        request_id: str,
+        principal: str,
+        method: str,
+        status: int,
+        seconds: float,
+        code: str | None = None,
+    ) -> None:
+        """Count a request that was answered, and write its line."""
+        operation = "none" if route is None else route.operation
+        self.server.metrics.requests.count(operation, status, seconds)
+        if self.lines is not None:
+            at = self._installation.clock()
+            path = "" if route is None else route.path
+            ms = int(seconds * 1e6) / 1000
+            self.lines.add(
+                Line(at, "requests", request_id, principal, method, path, status, ms, code)
+            )
+
     # ── the way of a request ──
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, list[str]]:
@@ -169,12 +182,26 @@ class Application:
             raise MethodNotAllowed(f"{method} is not served here", found=method, allowed=allowed)
         return route, values
 
+    def lost(self, raw_path: bytes, headers: Mapping[bytes, bytes]) -> Route | None:
+        """Whose looks a refusal has where no route was found: for a browser, those of the pages."""
+        if raw_path.startswith(b"/v1") or b"text/html" not in headers.get(b"accept", b""):
+            return None
+        return self._router.plain.get(b"/", {}).get("GET")
+
     async def principal(self, route: Route, arrived: Arrived) -> Principal:
         """Raises: Unauthenticated, CrossSite, RateLimited."""
         # A session notes when it was seen, and a commit may wait; a token is point reads alone.
         if self._installation.is_local and b"cookie" not in arrived.headers:
             return self._door.principal(route, arrived)
         return await self.in_thread(lambda: self._door.principal(route, arrived))
+
+    def agent(self, route: Route, arrived: Arrived) -> Principal:
+        """Who asks on a route for agents, told right here: the log is local.
+
+        Raises:
+            Unauthenticated, UnsupportedProtocol, InvalidInput.
+        """
+        return self._door.principal(route, arrived)
 
     async def answer(self, route: Route, request: Request[Any, Any, Any]) -> Answer:
         """What the handler says. Raises: whatever it raises."""
@@ -228,7 +255,7 @@ class _Exchange:
             self._headers[name] = value if known is None else known + b", " + value
         given = self._headers.get(b"x-request-id")
         fits = given is not None and _REQUEST_ID.fullmatch(given)
-        self.id = given.decode() if given and fits else f"{_LIFE}{next(_numbers):08x}"
+        self.id = given.decode() if given and fits else next_id()
         self._route: Route | None = None
         self._principal = NOBODY
         self._status = 0
@@ -365,62 +392,31 @@ class _Exchange:
     # ── the answer ──
 
     async def _send_answer(self, answer: Answer, route: Route) -> None:
-        headers: Headers = [(b"x-request-id", self.id.encode())]
-        headers += (FOR_AGENTS,) if route.permission is AGENT else SECURITY
-        if answer.headers:
-            headers += [
-                (k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()
-            ]
-        if answer.cookies:
-            headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.cookies]
-        if answer.position:
-            headers.append((b"tidegate-position", b"%d" % answer.position))
-        etag = answer.etag
-        if etag is not None:
-            headers += [(b"etag", etag.encode()), _ASK_AGAIN]
-        elif "cache-control" not in answer.headers:
-            headers.append(_NO_STORE)
         if answer.stream is not None:
-            await self._send_stream(answer, headers)
+            await self._send_stream(answer, headers_of(answer, route, self.id))
             return
-        status = answer.status or route.status
-        known = self._headers.get(b"if-none-match")
-        if etag is not None and not route.is_write and decoding.matches(known, etag):
-            await self._reply(304, headers, b"")
-            return
-        if answer.body is None:
-            await self._reply(status if answer.status else 204, headers, b"")
-            return
-        body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
-        headers.append((b"content-type", answer.media.encode()))
-        await self._reply(status, headers, body)
+        await self._reply(reply_of(answer, route, self.id, self._headers.get(b"if-none-match")))
 
     async def _send_problem(self, error: TidegateError) -> None:
         if self._status:
             return  # the answer has begun: it can only be cut off
         self._code = error.code
-        if self._route is not None and self._route.fails is not None:
+        raw_path = self._scope["raw_path"]
+        route = self._route or self._app.lost(raw_path, self._headers)
+        if route is not None and route.fails is not None:
             query = self._scope["query_string"]
-            address = self._scope["raw_path"] + (b"?" + query if query else b"")
-            await self._send_answer(self._route.fails(error, address), self._route)
+            error.facts.setdefault("request", self.id)
+            await self._send_answer(
+                route.fails(error, raw_path + (b"?" + query if query else b"")), route
+            )
             return
-        headers = [
-            *SECURITY,
-            (b"x-request-id", self.id.encode()),
-            (b"content-type", problems.MEDIA.encode()),
-            _NO_STORE,
-            *problems.headers_of(error),
-        ]
-        body = problems.body_of(error, f"/requests/{self.id}")
-        await self._reply(problems.status_of(type(error)), headers, body)
+        await self._reply(refusal_of(error, self.id))
 
-    async def _reply(self, status: int, headers: Headers, body: bytes) -> None:
-        self._status = status
-        if status not in (204, 304):
-            headers.append((b"content-length", b"%d" % len(body)))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        if self._scope["method"] == "HEAD":
-            body = b""
+    async def _reply(self, reply: Reply) -> None:
+        self._status = status = reply.status
+        start = {"type": "http.response.start", "status": status, "headers": reply.headers}
+        await self._send(start)
+        body = b"" if self._scope["method"] == "HEAD" else reply.body
         await self._send({"type": "http.response.body", "body": body})
 
     async def _send_stream(self, answer: Answer, headers: Headers) -> None:
@@ -453,30 +449,12 @@ class _Exchange:
             pass
 
     def _log(self) -> None:
-        seconds = time.perf_counter() - self._started
-        operation = "none" if self._route is None else self._route.operation
-        self._app.server.metrics.requests.count(operation, self._status, seconds)
-        lines = self._app.lines
-        if lines is None:
-            return
-        lines.add(
-            Line(
-                self._app.server.installation.clock(),
-                "requests",
-                self.id,
-                self._principal.id,
-                self._scope["method"],
-                "" if self._route is None else self._route.path,
-                self._status,
-                int(seconds * 1e6) / 1000,
-                self._code,
-            )
+        self._app.note(
+            self._route,
+            self.id,
+            self._principal.id,
+            self._scope["method"],
+            self._status,
+            time.perf_counter() - self._started,
+            self._code,
         )
-
-
-_encoder = msgspec.json.Encoder()
-
-
-def encode(body: Any) -> bytes:
-    """An answer as JSON."""
-    return _encoder.encode(body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from urllib.parse import unquote_to_bytes
@@ -25,6 +25,7 @@ QUERY_PAIRS_MAX = 100
 QUERY_BYTES_MAX = 16 * 1024
 PATH_BYTES_MAX = 16 * 1024
 KEY_CHARS_MAX = 64
+ACCEPTS_MAX = 256  # headers whose meaning is remembered
 CSRF_FIELD = "csrf_token"
 
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
@@ -298,6 +299,7 @@ def matches(header: bytes | None, etag: str) -> bool:
     return etag in [part.strip().removeprefix("W/") for part in text.split(",")]
 
 
+@lru_cache(ACCEPTS_MAX)
 def accepts(header: bytes | None, media: str) -> bool:
     """Whether Accept lets this media type through; quality 0 does not."""
     if header is None or header in (b"*/*", b""):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from tidegate.api.tail import Tail
 
-Waiting = asyncio.Future[None]
+Then = Callable[[], None]
 
 
 class Landings:
@@ -23,42 +24,39 @@ class Landings:
     def __init__(self, tail: Tail) -> None:
         self._nudge = tail.nudge
         self._loop = asyncio.get_running_loop()
-        self._landed: deque[tuple[Future[Any], Waiting]] = deque()
+        self._landed: deque[Then] = deque()
         self._woken = False
 
-    def of(self, future: Future[Any]) -> Waiting:
+    def of(self, future: Future[Any]) -> asyncio.Future[None]:
         """What is resolved on the loop as this one is, with its error if it has one."""
-        waiting: Waiting = self._loop.create_future()
+        waiting: asyncio.Future[None] = self._loop.create_future()
 
-        def landed(done: Future[Any]) -> None:
-            self._landed.append((done, waiting))
-            if not self._woken:
-                self._woken = True  # two that both see it unset wake the loop twice: no harm
-                self._loop.call_soon_threadsafe(self._take)
-
-        future.add_done_callback(landed)
-        return waiting
-
-    def _take(self) -> None:
-        self._woken = False  # before the look: what comes behind it wakes the loop again
-        while self._landed:
-            done, waiting = self._landed.popleft()
+        def resolve() -> None:
             if waiting.done():
-                continue  # its client went away
-            error = done.exception()
+                return  # its client went away
+            error = future.exception()
             if error is None:
                 waiting.set_result(None)
             else:
                 waiting.set_exception(error)
+
+        self.call(future, resolve)
+        return waiting
+
+    def call(self, future: Future[Any], then: Then) -> None:
+        """Have ``then`` called on the loop once it is resolved."""
+        future.add_done_callback(lambda _: self.land(then))
+
+    def land(self, then: Then) -> None:
+        """Have this called on the loop; from any thread. It raises nothing."""
+        self._landed.append(then)
+        if not self._woken:
+            self._woken = True  # two that both see it unset wake the loop twice: no harm
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._woken = False  # before the look: what comes behind it wakes the loop again
+        while self._landed:
+            self._landed.popleft()()
         self._nudge()
-
-
-_known: WeakKeyDictionary[Tail, Landings] = WeakKeyDictionary()
-
-
-def landings_of(tail: Tail) -> Landings:
-    """Those of the server whose tail this is."""
-    found = _known.get(tail)
-    if found is None:
-        found = _known[tail] = Landings(tail)
-    return found

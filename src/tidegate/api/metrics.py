@@ -58,6 +58,28 @@ class Requests(Collector):
         yield took
 
 
+class Refusals(Collector):
+    """Reports of agents that were not taken, by the code of the refusal: also those of a batch,
+    whose own answer is 200. Plain numbers, added to on the event loop alone.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def count(self, code: str) -> None:
+        self._codes[code] = self._codes.get(code, 0) + 1
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        refused = CounterMetricFamily(
+            "tidegate_reports_refused",
+            "Reports of agents that were not taken, by code",
+            labels=("code",),
+        )
+        for code, number in sorted(self._codes.items()):
+            refused.add_metric((code,), number)
+        yield refused
+
+
 class Metrics:
     """Counters of one application; each application has its own registry."""
 
@@ -65,6 +87,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = Requests()
         self.registry.register(self.requests)
+        self.refusals = Refusals()
+        self.registry.register(self.refusals)
         self.subscribers = Gauge(
             "tidegate_feed_subscribers",
             "Clients that follow the log at this moment",

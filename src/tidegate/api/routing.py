@@ -16,14 +16,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import fields
 
+from tidegate.api.landings import Landings
 from tidegate.api.limits import Bucket
 from tidegate.api.metrics import Metrics
 from tidegate.api.tail import Tail
+from tidegate.api.wakes import Wakes
 from tidegate.control.accounts import Accounts
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, allows
@@ -133,6 +135,16 @@ class Server:
     sign_ins: Bucket
     routes: tuple[Route, ...] = ()
 
+    @cached_property
+    def landings(self) -> Landings:
+        """Reports that wait to be durable; asked for on the event loop."""
+        return Landings(self.tail)
+
+    @cached_property
+    def wakes(self) -> Wakes:
+        """Polls for orders; asked for on the event loop."""
+        return Wakes(self.tail, self.installation)
+
 
 @dataclass(slots=True)
 class Request(Generic[P, Q, B]):
@@ -197,6 +209,25 @@ class Answer:
         return '"' + "-".join(map(str, (self.version, *self.beside))) + '"'
 
 
+class Brief(Protocol):
+    """A plain request that is answered right at its socket: who asks, with what, and the answer."""
+
+    principal: Principal
+    body: bytes
+    id: str
+    server: Server
+
+    def answer(self, answer: Answer) -> None:
+        """Send it. Once, from the event loop, now or later, as the other two."""
+
+    def agree(self, content: Struct | None = None) -> None:
+        """Send this, or nothing, as the route's success: the same bytes, made with less ado."""
+
+    def fail(self, error: BaseException) -> None:
+        """Send what the application says of this error, in its stead."""
+
+
+Briefly = Callable[[Brief, Installation], bool]
 Handler = Callable[[Any, Installation], Any]  # Answer, or a coroutine of one
 Fails = Callable[[TidegateError, bytes], Answer]  # of the error and the address that was asked for
 
@@ -249,6 +280,7 @@ class Route:
     produces: str = JSON
     streams: bool = False  # or as server-sent events, to who accepts these
     body_bytes_max: int = BODY_BYTES_MAX
+    briefly: Briefly | None = None  # answers plain requests at once; False: it is for the handler
     describes: str = ""  # summary; empty: the first line of the handler's docstring
     fails: Fails | None = None  # of a page: how a refusal looks; None: a problem detail
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
@@ -86,14 +85,3 @@ class Wakes:
         for future in self._waiting.get(host_id, ()):
             if not future.done():
                 future.set_result(None)
-
-
-_known: WeakKeyDictionary[Tail, Wakes] = WeakKeyDictionary()
-
-
-def wakes_of(tail: Tail, installation: Installation) -> Wakes:
-    """The polls that follow this tail."""
-    found = _known.get(tail)
-    if found is None:
-        found = _known[tail] = Wakes(tail, installation)
-    return found

@@ -11,7 +11,9 @@ rollout stopped, or whose host moved on, is not handed out and is cleared away w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from datetime import timedelta
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -31,13 +33,23 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
-from tidegate.kernel.model import ABSENT, Commit, Delete, Meta, Put, Record, Write
+from tidegate.kernel.model import ABSENT, Commit, Delete, Meta, Put, Receipt, Record, Write
 from tidegate.kernel.store import Store
 
 LEASE_SECONDS = 30
 QUEUED_MAX = 32  # rows of one host that a poll looks at
 PAGE = 500
 ACTOR = Meta(actor="dispatcher")
+
+
+class Offer(NamedTuple):
+    """An order, to be told once its lease is durable; none: there is none to hand out now."""
+
+    order: QueuedDispatch | None = None
+    leased: Future[Receipt] | None = None
+
+
+NOTHING: Final = Offer()
 
 
 class Deliveries:
@@ -70,6 +82,26 @@ class Deliveries:
             if delivered is not None:
                 return delivered
         return None
+
+    def hand_out(self, host_id: str) -> Offer | None:
+        """As ``poll``, but it waits for nothing. None: there is more to do than to look."""
+        prefix = f"{host_id}/"
+        found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=2)
+        if not found:
+            return NOTHING
+        if len(found) > 1:
+            return None
+        (stored,) = found
+        row = codec.decode(stored.data, QueuedDispatch)
+        if row.lease_until is not None and row.lease_until > self._clock():
+            return NOTHING
+        record, tally = self._standing(row.rollout_id, row.host_id)
+        if record is None or tally is None or not _counts(record, tally, row.attempt):
+            return None
+        if _is_held(tally):
+            return NOTHING
+        leased = self._leased(row)
+        return Offer(leased, self._sent(Put(stored.key, codec.encode(leased), stored.version)))
 
     def next_look(self, host_id: str) -> float | None:
         """In how many seconds an order may be there to hand out; 0: now, None: there is none.
@@ -114,17 +146,20 @@ class Deliveries:
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             self._write(Delete(stored.key, stored.version))
             return None
-        if tally.halted_at is not None or tally.paused_at is not None:
+        if _is_held(tally):
             return None
+        leased = self._leased(row)
+        landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
+        return leased if landed else None
+
+    def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
         now = self._clock()
-        leased = replace(
+        return replace(
             row,
             delivered_at=row.delivered_at or now,
             lease_until=now + self._lease,
             deliveries=row.deliveries + 1,
         )
-        landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
-        return leased if landed else None
 
     def _standing(
         self, rollout_id: str, host_id: str
@@ -144,10 +179,13 @@ class Deliveries:
     def _write(self, write: Write) -> bool:
         """Whether it landed; not: somebody else was faster, which is as good."""
         try:
-            self._submit(Commit(self._clock(), ACTOR, writes=(write,))).result()
+            self._sent(write).result()
         except VersionConflict:
             return False
         return True
+
+    def _sent(self, write: Write) -> Future[Receipt]:
+        return self._submit(Commit(self._clock(), ACTOR, writes=(write,)))
 
 
 def queued(record: HostRecord) -> QueuedDispatch:
@@ -172,3 +210,8 @@ def _counts(record: HostRecord, tally: RolloutTally, attempt: int) -> bool:
     if tally.halted_at is not None:
         return True  # it may be cleared and go on; it is held, not forgotten
     return record.state is HostState.PENDING and not has_stopped(tally)
+
+
+def _is_held(tally: RolloutTally) -> bool:
+    """Whether its orders stay where they are until somebody lets it go on."""
+    return tally.halted_at is not None or tally.paused_at is not None

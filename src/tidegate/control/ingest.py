@@ -8,11 +8,12 @@ Nothing waits in here: a report's future is resolved when its pack is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from tidegate.control.dispatch import LOST
@@ -21,10 +22,11 @@ from tidegate.control.runtime import Outcome
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
 from tidegate.domain.fleet.slices import NoteHeard, note_heard
+from tidegate.domain.hosts.facts import AgentEvent
 from tidegate.domain.hosts.protocol import Beat, Reported
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.hosts.wire import agent_event
+from tidegate.domain.hosts.wire import KINDS, agent_event, check_event
 from tidegate.domain.rollouts.identity import check_rollout_id
 from tidegate.domain.rollouts.reports import (
     RECOVERABLE,
@@ -104,6 +106,80 @@ def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
     return ReportEvent(rollout_id=event.rollout_id, host_id=host_id, event=event)
 
 
+def take_report(
+    installation: Installation, host_id: str, body: bytes, meta: Meta, told: Told
+) -> bool:
+    """Queue the one report of a whole request's body, read straight from its bytes.
+
+    ``told`` is called in the lane's thread. False: it is not as agents send it, or not for its
+    lane; ``take_reports`` says why.
+    """
+    event = plain_event(body)
+    if event is None or event.host_id != host_id:
+        return False
+    rollout_id = event.rollout_id
+    try:
+        check_event(event)
+        check_rollout_id(rollout_id)
+        command = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
+        report = Single(rollout_id, event.seq, told)
+        installation.lanes.record(rollout_id, report_event, command, meta=meta, future=report)
+    except TidegateError:
+        return False
+    return True
+
+
+class Single(Future[Outcome]):
+    """A report of which nobody but ``told`` wants to hear, and nobody gives up.
+
+    It is a future with neither lock nor condition: to make and to resolve these takes longer than
+    to read the report.
+    """
+
+    def __init__(self, rollout_id: str, seq: int, told: Told) -> None:
+        self.rollout_id = rollout_id
+        self.seq = seq
+        self.error: BaseException | None = None
+        self._told = told
+
+    def set_running_or_notify_cancel(self) -> bool:
+        return True
+
+    def set_result(self, result: Outcome) -> None:  # noqa: ARG002 - that it landed is all
+        self._told(self)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self.error = exception
+        self._told(self)
+
+
+Told = Callable[[Single], None]
+
+
+class _Single(Struct, frozen=True, forbid_unknown_fields=True):
+    report: msgspec.Raw
+
+
+class _Kind(Struct, frozen=True):
+    kind: str
+
+
+_single = msgspec.json.Decoder(_Single)
+_kind = msgspec.json.Decoder(_Kind)
+_decoders: Final = {name: msgspec.json.Decoder(struct) for name, struct in KINDS.items()}
+
+
+def plain_event(body: bytes) -> AgentEvent | None:
+    """The event of a body that holds one report and nothing else; None: it must be looked into."""
+    try:
+        raw = _single.decode(body).report
+        decoder = _decoders.get(_kind.decode(raw).kind)
+        event: AgentEvent | None = None if decoder is None else decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return event
+
+
 def _queued(
     installation: Installation, rollout_id: str, events: Sequence[ReportEvent], meta: Meta
 ) -> Sequence[Taken]:
@@ -115,7 +191,7 @@ def _queued(
         return [error] * len(events)
 
 
-def reported(report: Report, error: BaseException | None) -> Reported:
+def reported(report: Report | Single, error: BaseException | None) -> Reported:
     """What its agent is told. Raises: whatever is none of our errors."""
     if error is None:
         return Reported(

@@ -60,7 +60,7 @@ class _Report:
     keys: tuple[Key, ...]
     meta: Meta
     deadline: float
-    future: Future[Outcome] = field(default_factory=Future)
+    future: Future[Outcome]
 
     # What became of it in the pack that is being tried.
     facts: tuple[Struct, ...] = ()
@@ -135,9 +135,16 @@ class Lanes:
         self._threads = threads or ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="lane")
 
     def record(
-        self, lane: str, item: Slice, report: Struct, *, meta: Meta = NO_META
+        self,
+        lane: str,
+        item: Slice,
+        report: Struct,
+        *,
+        meta: Meta = NO_META,
+        future: Future[Outcome] | None = None,
     ) -> Future[Outcome]:
-        """Queue a report. The future is resolved when its pack is durable.
+        """Queue a report. The future, the caller's own if need be, is resolved when its pack is
+        durable.
 
         The future raises Refused (its machine says no; the neighbours in the pack are unharmed),
         Unavailable (not applied) or Unknown.
@@ -145,8 +152,9 @@ class Lanes:
         Raises:
             StoreUnavailable: the lane is full or closed. InvalidInput: another slice's report.
         """
-        (future,) = self.record_all(lane, [(item, report, meta)])
-        return future
+        waiting = _report(item, report, meta, self._monotonic() + DEADLINE_SECONDS, future)
+        self._enqueue(lane, [waiting])
+        return waiting.future
 
     def record_all(
         self, lane: str, reports: Sequence[tuple[Slice, Struct, Meta]]
@@ -357,9 +365,17 @@ class Lanes:
             report.future.set_exception(error)
 
 
-def _report(item: Slice, report: Struct, meta: Meta, deadline: float) -> _Report:
+def _report(
+    item: Slice,
+    report: Struct,
+    meta: Meta,
+    deadline: float,
+    future: Future[Outcome] | None = None,
+) -> _Report:
     if item.rows is None or item.expects or item.spends:
         raise InvalidDefinition(f"{item.name} is no report: those are decided from rows alone")
     if not isinstance(report, item.command):
         raise InvalidInput(f"{item.name} takes {item.command.__name__}")
-    return _Report(item, report, item.rows(report), meta, deadline)
+    return _Report(
+        item, report, item.rows(report), meta, deadline, Future() if future is None else future
+    )

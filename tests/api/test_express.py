@@ -1,0 +1,538 @@
+"""Plain requests of agents are answered at the socket: the same answers, by a shorter way."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.crew import ROLLOUT, SPOKEN, Agent, Crew, sailing
+from tests.api.serving import serving
+from tidegate.api.express import Express
+from tidegate.errors import StoreUnavailable
+from tidegate.kernel.model import Commit, Receipt
+
+POLL = "/v1/agent/dispatch"
+EVENTS = "/v1/agent/events"
+WHOLE = {"x-way": "whole"}  # a header that is not plain: the request goes the whole way
+SECONDS_MAX = 10.0
+DEEP = json.loads("[" * 40 + "]" * 40)
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        yield crew
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of requests that were answered at their sockets, in order."""
+    told: list[str] = []
+    send = Express.send
+
+    def noted(self: Express, exchange: Any, status: int, parts: Any) -> None:
+        told.append(exchange.id)
+        send(self, exchange, status, parts)
+
+    monkeypatch.setattr(Express, "send", noted)
+    return told
+
+
+class Wire:
+    """A connection by hand, so that bytes go as a test says."""
+
+    def __init__(self, crew: Crew) -> None:
+        host, port = crew.served.url.removeprefix("http://").split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
+        self._file = self.socket.makefile("rb")
+
+    def send(self, *parts: bytes) -> None:
+        for part in parts:
+            self.socket.sendall(part)
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        status = int(self._file.readline().split()[1])
+        headers: dict[str, str] = {}
+        while (line := self._file.readline().strip()) != b"":
+            name, _, value = line.decode().partition(": ")
+            headers[name] = value
+        return status, headers, self._file.read(int(headers.get("content-length", 0)))
+
+    def is_closed(self) -> bool:
+        return self._file.read(1) == b""
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+
+def raw(agent: Agent, method: str, path: str, body: Any = None, **headers: str) -> bytes:
+    """A signed request as bytes."""
+    request = agent.client.build_request(method, path, json=body)
+    request.headers["authorization"] = agent.authorization(request)
+    request.headers.update(headers)
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + request.content
+
+
+def acknowledgement(agent: Agent, seq: int = 1, **members: Any) -> dict[str, Any]:
+    return {
+        "report": agent.report(
+            "DispatchAck",
+            seq,
+            **{
+                "target_closure": agent.current["target_closure"],
+                "current_closure_at_dispatch": "sha256:old",
+                **members,
+            },
+        )
+    }
+
+
+def shown(answer: httpx2.Response) -> tuple[int, dict[str, str], Any]:
+    """All of an answer but what is another each time."""
+    headers = dict(answer.headers)
+    request_id = headers.pop("x-request-id")
+    headers.pop("date")
+    return answer.status_code, headers, answer.text.replace(request_id, "<id>")
+
+
+# ── the same answers ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_answers_a_poll_and_reports_as_the_whole_way_does(crew: Crew, brief: list[str]) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    asked: list[tuple[str, str, Any]] = [("GET", POLL, None)]
+    first = agent.send("GET", POLL)
+    agent.current = first.json()
+    asked += [
+        ("POST", EVENTS, acknowledgement(agent)),
+        ("POST", EVENTS, acknowledgement(agent)),  # a repeat
+        ("POST", EVENTS, {"report": agent.report("ActivationStarted", 5)}),  # a gap
+        ("POST", EVENTS, {"report": agent.report("Converged", 2, current_closure="x")}),
+        ("POST", EVENTS, {"report": agent.report("ActivationStarted", 1, "no-such@web.9")}),
+        ("GET", POLL, None),
+    ]
+
+    answers = [agent.send(method, path, json=body) for method, path, body in asked]
+    again = [agent.send(method, path, json=body, headers=WHOLE) for method, path, body in asked]
+
+    assert first.status_code == 200
+    assert [answer.status_code for answer in answers] == [204, 200, 200, 409, 409, 404, 204]
+    assert [shown(answer) for answer in answers] == [shown(answer) for answer in again]
+    assert brief == [answer.headers["x-request-id"] for answer in (first, *answers)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"report": {"kind": "Nothing"}},
+        {"report": {"kind": 5}},
+        {"report": 7},
+        {"reports": []},
+        {"report": {"kind": "Converged"}, "more": 1},
+        {"report": {"kind": "ActivationStarted", "deep": DEEP}},
+        {"report": {"kind": "ActivationStarted", "seq": 0}},
+        {"report": {"kind": "ActivationFailed", "exit_code": 1, "stderr_tail": "x" * 5_000}},
+        {"report": {"kind": "ActivationStarted", "host_id": "web-02"}},
+        {"report": {"kind": "ActivationStarted", "rollout_id": "?"}},
+        {"report": {"kind": "ActivationStarted", "at": "yesterday"}},
+    ],
+)
+def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
+    crew: Crew, brief: list[str], body: dict[str, Any]
+) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    if isinstance(body.get("report"), dict):
+        body = {**body, "report": {**agent.report("Converged", 1), **body["report"]}}
+
+    answer = agent.send("POST", EVENTS, json=body)
+    again = agent.send("POST", EVENTS, json=body, headers=WHOLE)
+
+    assert shown(answer) == shown(again)
+    assert brief == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"accept": "text/html"}, 406),
+        ({"tidegate-protocol": "2"}, 426),
+        ({"authorization": "Bearer x"}, 401),
+        ({"x-request-id": "mine"}, 204),
+        ({"cookie": "a=b"}, 204),
+    ],
+)
+def test_leaves_requests_that_are_not_plain_to_the_whole_way(
+    crew: Crew, brief: list[str], headers: dict[str, str], status: int
+) -> None:
+    agent = crew.agents["web-01"]
+
+    answer = agent.send("GET", POLL, headers=headers)
+
+    assert answer.status_code == status
+    assert answer.headers["x-request-id"] == headers.get(
+        "x-request-id", answer.headers["x-request-id"]
+    )
+    assert brief == []
+
+
+def test_refuses_a_changed_body_and_a_revoked_key_at_once(crew: Crew, brief: list[str]) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    assert agent.order() is not None
+    good = raw(agent, "POST", EVENTS, acknowledgement(agent))
+    with closing(Wire(crew)) as wire:
+        wire.send(good.replace(b"sha256:old", b"sha256:new"))
+        changed = wire.answer()
+        crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"})
+        wire.send(good)
+        revoked = wire.answer()
+
+    assert (changed[0], json.loads(changed[2])["code"]) == (401, "bad_mac")
+    assert (revoked[0], json.loads(revoked[2])["code"]) == (401, "key_refused")
+    assert brief == []
+
+
+# ── bytes as they come ────────────────────────────────────────────────────────────────────────────
+
+
+def test_takes_a_head_that_comes_in_pieces_the_whole_way(crew: Crew, brief: list[str]) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    assert agent.send("GET", POLL).status_code == 200
+    agent.current = {"rollout_id": ROLLOUT, "target_closure": "x"}
+    report = raw(agent, "POST", EVENTS, acknowledgement(agent))
+    brief.clear()
+
+    body = report.index(b"\r\n\r\n") + 4
+    for cut in (1, report.index(b"\r\n"), body - 1, body, len(report) - 1):
+        with closing(Wire(crew)) as wire:
+            wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire.send(report[:cut])
+            _until_read(crew)
+            wire.send(report[cut:])
+            status, _, told = wire.answer()
+            assert (status, json.loads(told)["code"]) == (409, "wrong_closure"), cut
+
+    assert len(brief) == 2  # those whose head was whole
+
+
+def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
+    crew: Crew, brief: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.api.express.PATIENCE_SECONDS", 0.05)
+    crew.sail()
+    agent = crew.agents["web-01"]
+    assert agent.order() is not None
+    report = raw(agent, "POST", EVENTS, acknowledgement(agent))
+    brief.clear()
+    with closing(Wire(crew)) as wire:
+        wire.send(report[:-9])
+        Event().wait(0.3)
+        wire.send(report[-9:])
+        slow = wire.answer()
+        wire.send(report)
+        quick = wire.answer()
+    with closing(Wire(crew)) as wire:  # one that never comes is nobody's
+        wire.send(report[:-9])
+
+    assert (slow[0], quick[0]) == (200, 200)
+    assert slow[2] == quick[2]
+    assert brief == [quick[1]["x-request-id"]]
+
+
+def _until_read(crew: Crew) -> None:
+    """The server had a turn since."""
+    assert crew.viewer.get("/livez").status_code == 200
+
+
+def test_answers_requests_that_were_sent_ahead_in_their_order(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    assert agent.order() is not None
+    sent = [
+        raw(agent, "POST", EVENTS, acknowledgement(agent)),
+        raw(agent, "GET", POLL),
+        raw(agent, "POST", EVENTS, {"report": agent.report("ActivationStarted", 2)}),
+        b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n",
+        raw(agent, "GET", POLL),
+    ]
+
+    with closing(Wire(crew)) as wire:
+        wire.send(b"".join(sent))
+        answers = [wire.answer() for _ in sent]
+
+    assert [status for status, _, _ in answers] == [200, 204, 200, 200, 204]
+    assert [json.loads(body)["answers"][0]["seq"] for _, _, body in (answers[0], answers[2])] == [
+        1,
+        2,
+    ]
+
+
+def test_answers_what_is_no_http_once_and_hangs_up(crew: Crew, brief: list[str]) -> None:
+    agent = crew.agents["web-01"]
+    report = raw(agent, "POST", EVENTS, {"report": {}}).partition(b"\r\n\r\n")[0]
+
+    for nonsense in (b"no http\r\n\r\n", report + b"\r\nbad header\r\n\r\n{}"):
+        with closing(Wire(crew)) as wire:
+            wire.send(nonsense)
+            assert wire.answer()[0] == 400
+            assert wire.is_closed()
+
+    assert brief == []
+
+
+def test_hangs_up_when_the_client_asks_for_it(crew: Crew, brief: list[str]) -> None:
+    agent = crew.agents["web-01"]
+
+    with closing(Wire(crew)) as wire:
+        wire.send(raw(agent, "GET", POLL, connection="close"))
+        status, headers, _ = wire.answer()
+        assert wire.is_closed()
+
+    assert (status, headers["connection"]) == (204, "close")
+    assert brief == []
+
+
+def test_takes_a_large_body_the_whole_way_and_refuses_one_that_is_too_large(
+    crew: Crew, brief: list[str]
+) -> None:
+    agent = crew.agents["web-01"]
+    statuses = [
+        agent.send("POST", EVENTS, json={"report": {"kind": "x" * size}}).status_code
+        for size in (20_000, 300_000)
+    ]
+
+    assert statuses == [422, 413]
+    assert brief == []
+
+
+# ── while it waits ────────────────────────────────────────────────────────────────────────────────
+
+
+class Holding:
+    """A writer that lets nothing through until it is told to, or fails what comes."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._lanes: Any = crew.installation.lanes
+        self._submit = self._lanes._submit
+        self.came, self.go = Event(), Event()
+        self._lanes._submit = self._held
+
+    def _held(self, commit: Commit) -> Any:
+        self.came.set()
+        assert self.go.wait(SECONDS_MAX)
+        return self._submit(commit)
+
+    def end(self) -> None:
+        self.go.set()
+        self._lanes._submit = self._submit
+
+
+def test_answers_nothing_before_the_report_is_durable(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    assert agent.order() is not None
+    holding = Holding(crew)
+    with closing(Wire(crew)) as wire:
+        wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
+        assert holding.came.wait(SECONDS_MAX)
+        wire.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            wire.socket.recv(1)
+        wire.socket.settimeout(SECONDS_MAX)
+        holding.end()
+
+        status, _, _ = Wire.answer(wire)
+
+    assert status == 200
+
+
+def test_keeps_the_report_of_a_client_that_went_away(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    assert agent.order() is not None
+    holding = Holding(crew)
+    with closing(Wire(crew)) as wire:
+        wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
+        assert holding.came.wait(SECONDS_MAX)
+    _until_read(crew)
+    holding.end()
+
+    again = agent.send("POST", EVENTS, json=acknowledgement(agent))
+
+    assert again.json()["answers"][0]["accepted_through"] == 1
+    assert crew.installation.differences() == []
+
+
+def test_finishes_a_report_that_waits_when_the_server_stops(tmp_path: Path) -> None:
+    answers: list[tuple[int, dict[str, str], bytes]] = []
+    with sailing(tmp_path / "data") as crew:
+        crew.sail()
+        agent = crew.agents["web-01"]
+        assert agent.order() is not None
+        holding = Holding(crew)
+        wire = Wire(crew)
+        wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
+        assert holding.came.wait(SECONDS_MAX)
+
+        def listen() -> None:
+            answers.append(wire.answer())
+
+        listening = Thread(target=listen)
+        listening.start()
+        Thread(target=_end_later, args=(holding,)).start()
+    listening.join(SECONDS_MAX)
+    with closing(wire):
+        assert wire.is_closed()
+
+    ((status, headers, _),) = answers
+    assert status == 200
+    assert headers["connection"] == "close"
+
+
+def _end_later(holding: Holding) -> None:
+    Event().wait(0.3)  # by then the server is told to stop
+    holding.end()
+
+
+def test_tells_an_agent_that_the_log_is_away(crew: Crew, brief: list[str]) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    deliveries: Any = crew.installation.deliveries
+    submit = deliveries._submit
+
+    def refuse(commit: Commit) -> Future[Receipt]:
+        failed: Future[Receipt] = Future()
+        failed.set_exception(StoreUnavailable("no disk"))
+        return failed
+
+    deliveries._submit = refuse
+    away = agent.send("GET", POLL)
+    again = agent.send("GET", POLL, headers=WHOLE)
+    deliveries._submit = submit
+
+    assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
+    assert away.headers["retry-after"] == "1"
+    assert shown(away) == shown(again)
+    assert brief == [away.headers["x-request-id"]]
+    assert agent.send("GET", POLL).status_code == 200
+
+
+def test_answers_a_fault_of_ours_as_one(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = crew.agents["web-01"]
+    wakes: Any = crew.served.application.server.wakes
+    monkeypatch.setattr(wakes, "is_free", lambda *_: 1 / 0)
+
+    fault = agent.send("GET", POLL)
+
+    assert (fault.status_code, fault.json()["code"]) == (500, "internal_error")
+    assert fault.json()["instance"] == f"/requests/{fault.headers['x-request-id']}"
+    monkeypatch.undo()
+    assert agent.send("GET", POLL).status_code == 204
+
+
+# ── orders ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hands_out_an_order_at_the_socket_under_its_lease(crew: Crew, brief: list[str]) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+
+    first = agent.send("GET", POLL)
+    leased = agent.send("GET", POLL)
+    crew.wait(31)
+    again = agent.send("GET", POLL)
+
+    assert [answer.status_code for answer in (first, leased, again)] == [200, 204, 200]
+    assert first.json() == again.json()
+    assert brief == [answer.headers["x-request-id"] for answer in (first, leased, again)]
+
+
+def test_hands_out_one_order_to_one_of_two_polls_at_once(crew: Crew) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    poll = raw(agent, "GET", POLL)
+    with closing(Wire(crew)) as one, closing(Wire(crew)) as other:
+        one.send(poll)
+        other.send(poll)
+        statuses = sorted((one.answer()[0], other.answer()[0]))
+
+    assert statuses == [200, 204]
+
+
+def test_reserves_orders_in_commits_between_which_others_have_their_turn(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.control.dispatch.AT_ONCE", 1)
+    crew.create(waves=[{"name": "all", "soak_seconds": 30}])
+    assert crew.promote().status_code == 200
+    lanes: Any = crew.installation.lanes
+    submit = lanes._submit
+    reserved: list[int] = []
+
+    def noted(commit: Commit) -> Any:
+        reserved.append(sum(fact.type == "DispatchReserved" for fact in commit.facts))
+        return submit(commit)
+
+    monkeypatch.setattr(lanes, "_submit", noted)
+    done = crew.dispatch()
+
+    assert done.ordered == 2
+    assert [number for number in reserved if number] == [1, 1]
+    assert all(agent.order() is not None for agent in crew.agents.values())
+
+
+# ── connections ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_closes_a_connection_that_nobody_uses_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.main.KEEP_ALIVE_SECONDS", 1)
+    request = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+    with serving(tmp_path / "data") as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        address = (host, int(port))
+        with (
+            closing(socket.create_connection(address, SECONDS_MAX)) as idle,
+            closing(socket.create_connection(address, SECONDS_MAX)) as busy,
+        ):
+            idle.sendall(request)
+            assert idle.recv(4096).startswith(b"HTTP/1.1 200")
+            for _ in range(5):
+                busy.sendall(request)
+                assert busy.recv(4096).startswith(b"HTTP/1.1 200")
+                Event().wait(0.4)
+
+            assert idle.recv(1) == b""
+            busy.sendall(request)
+            assert busy.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_counts_and_logs_what_is_answered_at_the_socket(crew: Crew) -> None:
+    agent = crew.agents["web-01"]
+    assert agent.send("GET", POLL).status_code == 204
+
+    text = crew.served.application.server.metrics.text().decode()
+
+    assert 'tidegate_http_requests_total{operation="agent.dispatch",status="204"} 1.0' in text
+
+
+def test_speaks_to_agents_alone_at_the_socket(crew: Crew, brief: list[str]) -> None:
+    assert crew.operator.get(POLL, headers=SPOKEN).status_code == 401
+    assert crew.operator.head(POLL, headers=SPOKEN).status_code == 401
+    assert crew.operator.post(POLL, headers=SPOKEN).status_code == 405
+    assert brief == []
