@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import httpx2
 import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.api.crew import SPOKEN
 from tests.api.serving import Served, serving
 from tests.api.test_packages import NAME, People
+from tidegate.control.enrollment import Enrollment
+from tidegate.domain.access.roles import Role
+from tidegate.domain.fleet.credentials import TOKEN_REPLAY
+from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.hosts.protocol import enrollment_message
+from tidegate.kernel.model import Meta
+
+AGENTS = 64
 
 
 @pytest.fixture
@@ -78,3 +92,59 @@ def test_gives_a_repeat_the_first_answer_on_every_engine(everywhere: Served) -> 
 
     assert (first.status_code, again.status_code) == (201, 201)
     assert again.json() == first.json()
+
+
+class Newcomer:
+    """A host that holds a token, and its agent's key."""
+
+    def __init__(self, served: Served, number: int) -> None:
+        self.host_id = f"host-{number:02}"
+        made = Enrollment(served.installation).make_token(
+            f"t{number:02}", self.host_id, {"app": "web"}, Meta(actor="user_1")
+        )
+        self._token = made.token
+        self._key = Ed25519PrivateKey.generate()
+        self._client = served.client(None, **SPOKEN)
+
+    def enroll(self) -> httpx2.Response:
+        public_key = self._key.public_key().public_bytes_raw().hex()
+        proof = self._key.sign(enrollment_message(self._token, public_key)).hex()
+        body = {"token": self._token, "public_key": public_key, "proof": proof}
+        return self._client.post("/v1/agent/enroll", json=body)
+
+
+def test_lets_in_every_one_of_many_agents_that_enroll_at_once(everywhere: Served) -> None:
+    """All of them step the fleet's one row, and so do operators who come in between."""
+    installation = everywhere.installation
+    manager, operator = (
+        everywhere.as_role(role) for role in (Role.RELEASE_MANAGER, Role.FLEET_OPERATOR)
+    )
+    first, *others = (Newcomer(everywhere, number) for number in range(AGENTS))
+    assert first.enroll().status_code == 200
+    start = Barrier(AGENTS + 1)
+
+    def together(send: Callable[[], httpx2.Response]) -> httpx2.Response:
+        start.wait()
+        return send()
+
+    channel = {"channel": "web-stable", "package": "default/web", "selector": "app=web"}
+    labels = {"labels": {"app": "db"}}
+    sends = [
+        *(other.enroll for other in others),
+        lambda: operator.put(f"/v1/hosts/{first.host_id}/labels", json=labels),
+        lambda: manager.post("/v1/channels", json=channel),
+    ]
+    with ThreadPoolExecutor(len(sends)) as crowd:
+        answers = list(crowd.map(together, sends))
+
+    assert Counter((answer.status_code, answer.json().get("code")) for answer in answers) == {
+        (200, None): AGENTS,
+        (201, None): 1,
+    }
+    fleet = installation.find(fleet_key(), Fleet)
+    assert fleet is not None
+    assert (fleet.row.hosts, fleet.row.changes) == (AGENTS, AGENTS + 2)
+    assert len(installation.range(TOKEN_REPLAY, limit=AGENTS + 1)) == AGENTS
+    again = others[0].enroll()
+    assert (again.status_code, again.json()["code"]) == (409, "token_replayed")
+    assert installation.differences() == []

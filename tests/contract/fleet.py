@@ -59,7 +59,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.model import ALL, Commit, Event, Key, Record
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema, Store
-from tidegate.simulate.plant import Bodies, Plant
+from tidegate.simulate.plant import Bodies, Fate, Plant
 
 T0 = datetime(2026, 5, 1, 6, tzinfo=UTC)
 PACKAGE = "default/web"
@@ -81,8 +81,15 @@ class Squadron:
         self.clock = ManualClock(T0)
         self.commits: list[Commit] = []
         self.blobs = cast(Blobs, blobs or Bodies())
+        self.fate = Fate.LIVES  # what becomes of the server around its next commits
         self.plant = Plant(
-            store, FOLDS, self.clock, self.blobs, self.commits.append, lambda hosts: None
+            store,
+            FOLDS,
+            self.clock,
+            self.blobs,
+            self.commits.append,
+            lambda hosts: None,
+            lambda: self.fate,
         )
         self.asked = 0
 

@@ -6,12 +6,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryFile
 from threading import Barrier, Lock
 from types import FrameType
 from typing import Any, cast
@@ -23,6 +24,7 @@ from tests.contract.dynamodb_meddler import Meddler, Send, refuse, throttle
 from tests.contract.fleet import OLD, T0, Berth, Squadron
 from tests.domain.registry import digest_of
 from tests.domain.voyage import Voyage
+from tests.simulation.mutants import planted
 from tidegate.control.dispatch import Dispatcher
 from tidegate.control.lanes import Lanes
 from tidegate.control.sights import Sights
@@ -378,8 +380,25 @@ class Death:
         return frame.f_code.co_name in CALLS.get(room, ())
 
 
-def converge_next(address: Address, nth: int) -> None:
-    """The host of the wave that is due goes through; its last word meets a death."""
+class Later(Executor):
+    """Runs what it was given when it is told to, in the thread that tells it."""
+
+    def __init__(self) -> None:
+        self._given: list[Callable[[], object]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self._given.append(partial(fn, *args, **kwargs))
+        return Future()
+
+    def run(self) -> None:
+        while self._given:
+            self._given.pop(0)()
+
+
+def converge_next(address: Address, nth: int, told: int) -> None:
+    """The host of the wave that is due goes through; its last word meets a death. Whoever is told
+    that the word was taken says so in ``told``, at once, and nothing unsays it.
+    """
     with closing(address.open(SCHEMA)) as store:
         squadron = Squadron(store)
         wave = squadron.tally(ROLLOUT).current_wave
@@ -394,43 +413,54 @@ def converge_next(address: Address, nth: int) -> None:
         squadron.plant.lanes.record(ROLLOUT, reserve_dispatch, order).result()
         *early, last = life(host_id)
         squadron.plant.report(*early)
+        later = Later()
+        lanes = Lanes(store, FOLDS, squadron.plant.submit, clock=squadron.clock, threads=later)
+        report = ReportEvent(rollout_id=ROLLOUT, host_id=host_id, event=last)
         sys.setprofile(Death(nth))
-        squadron.plant.report(last)
+        taken = lanes.record(ROLLOUT, report_event, report)
+        taken.add_done_callback(lambda answer: os.write(told, f"{host_id}\n".encode()))
+        later.run()
         sys.setprofile(None)
+        taken.result()
 
 
-def die_everywhere(address: Address) -> list[int]:
-    """One child per point, each dead a little later than the one before; the last one lives.
+def die_everywhere(address: Address, bug: str = "") -> tuple[list[int], list[str]]:
+    """One child per point, each dead a little later than the one before; the last one lives. How
+    each ended, and the hosts whose last word was answered.
 
     This process opens nothing itself, so its children share nothing but the log.
     """
     codes = []
-    for nth in range(1, POINTS_MAX):
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                converge_next(address, nth)
-                code = 0
-            finally:
-                os._exit(code)
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        if codes[-1] != DEAD:
-            break
-    return codes
+    with TemporaryFile() as told, planted(bug):
+        for nth in range(1, POINTS_MAX):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    converge_next(address, nth, told.fileno())
+                    code = 0
+                finally:
+                    os._exit(code)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            if codes[-1] != DEAD:
+                break
+        told.seek(0)
+        return codes, told.read().decode().split()
 
 
-@pytest.mark.req("RO-11")
-@pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
-def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
-    engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
-) -> None:
-    squadron = Squadron(berth.open())
-    voyage = Voyage("edge", store=squadron.store)
-    assert voyage.promote("web.1", *([1] * WAVES), channel="edge") == ROLLOUT
-
-    codes = processes.submit(die_everywhere, address).result()
-
+def demand_whole(squadron: Squadron, codes: list[int], told: list[str]) -> None:
+    """All of a report is there, or nothing; and all of it, if somebody was told so: the next one
+    that dies begins with the host behind it.
+    """
+    assert max(Counter(told).values(), default=0) <= 1, "answered, and not there"
+    whole = [
+        *("Converged", "HostStateChanged", "RolloutTransitioned", "WaveAdvanced"),
+        "RolloutTransitioned",
+    ]
+    events = squadron.log()
+    for number, event in enumerate(events):
+        if event.type == "Converged":
+            assert [one.type for one in events[number : number + len(whole)]] == whole
     assert codes == [DEAD] * (len(codes) - 1) + [0]
     through = squadron.tally(ROLLOUT).current_wave
     assert 1 <= through < len(codes), "most died before their commit"
@@ -443,13 +473,50 @@ def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
     assert words == Counter(
         {(f"w{wave}", seq): 1 for wave in range(through) for seq in range(1, LIFE + 1)}
     )
-    whole = [
-        *("Converged", "HostStateChanged", "RolloutTransitioned", "WaveAdvanced"),
-        "RolloutTransitioned",
-    ]
-    events = squadron.log()
-    for number, event in enumerate(events):
-        if event.type == "Converged":
-            assert [one.type for one in events[number : number + len(whole)]] == whole
     assert squadron.rollout(ROLLOUT).current_wave == through
     assert differences(squadron.store, FOLDS) == []
+
+
+def at_sea(berth: Berth) -> Squadron:
+    squadron = Squadron(berth.open())
+    voyage = Voyage("edge", store=squadron.store)
+    assert voyage.promote("web.1", *([1] * WAVES), channel="edge") == ROLLOUT
+    return squadron
+
+
+@pytest.mark.req("RO-11")
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
+def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
+    engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
+) -> None:
+    squadron = at_sea(berth)
+
+    codes, told = processes.submit(die_everywhere, address).result()
+
+    assert told, "the last one lived and was answered"
+    demand_whole(squadron, codes, told)
+
+
+@pytest.mark.parametrize(
+    ("bug", "sign"),
+    [
+        ("acknowledge_before_commit", "answered, and not there"),
+        ("follow_ups_in_a_second_transaction", "HostStateChanged"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_the_deaths_find_a_server_that_answers_or_writes_in_two_steps(
+    engine: str,
+    bug: str,
+    sign: str,
+    berth: Berth,
+    address: Address,
+    processes: ProcessPoolExecutor,
+) -> None:
+    """What is looked for above is found where it is: the test before this one can fail."""
+    squadron = at_sea(berth)
+
+    codes, told = processes.submit(die_everywhere, address, bug).result()
+
+    with pytest.raises(AssertionError, match=sign):
+        demand_whole(squadron, codes, told)

@@ -98,6 +98,7 @@ def fleet_state(
         orders={},
         budgets={item.budget_id: Seen(item, 40) for item in budgets},
         freezes=(),
+        faults={},
     )
 
 

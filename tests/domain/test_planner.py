@@ -16,13 +16,14 @@ from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.fleet.budgets import slots
 from tidegate.domain.fleet.policies import HOST_EDGES_MAX, WAVES_MAX, cycle
 from tidegate.domain.fleet.refusals import InvalidLabel, InvalidSelector, MalformedPolicy
-from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import next_dispatches, survey
+from tidegate.domain.fleet.rows import Budget, Host
+from tidegate.domain.gates import explain, next_dispatches, survey
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.planner import (
     BUDGETS_OF_HOST_MAX,
     HOSTS_MAX,
+    IdleEdge,
     MalformedPlan,
     PlannedBudget,
     PlannedWave,
@@ -179,8 +180,8 @@ def test_freezes_how_hosts_pass_through() -> None:
             {"host_edges": (HostEdge("web-00", "web-01"), HostEdge("web-01", "web-00"))},
             "wait for each other",
         ),
-        ({"host_edges": (HostEdge("web-00", "web-99"),)}, "web-99 is no enrolled host"),
-        ({"host_edges": (HostEdge("web-99", "web-00"),)}, "web-99 is no enrolled host"),
+        ({"host_edges": (HostEdge("web-00", "web-99"),)}, "web-99 was never a host"),
+        ({"host_edges": (HostEdge("web-99", "web-00"),)}, "web-99 was never a host"),
         (
             {
                 "waves": (WaveSpec(count=1), WaveSpec()),
@@ -217,6 +218,47 @@ def test_lets_a_host_that_no_wave_takes_wait_for_anybody() -> None:
     )
 
     assert chart(made).before == {}
+
+
+@pytest.mark.parametrize("named", [("web-02", "web-01"), ("web-01", "web-02")])
+@pytest.mark.parametrize(
+    ("gone", "reason"),
+    [
+        (host("web-02", "retired"), "web-02 is retired"),
+        (host("web-02", "revoked"), "web-02 is revoked"),
+        (host("web-02", app="db"), "web-02 is no host of the channel any more"),
+    ],
+)
+def test_leaves_an_edge_out_of_which_one_host_has_left(
+    gone: Host, reason: str, named: tuple[str, str]
+) -> None:
+    edges = (HostEdge("web-00", "web-01"), HostEdge(*named))
+    where = channel(selector="!app", host_edges=edges)
+
+    made = plan(where, [*fleet(2), gone], ())
+
+    assert made.idle_edges == (IdleEdge(*named, reason),)
+    assert chart(made).before == {"web-01": ("web-00",)}
+    assert thawed(frozen(made)[0]) == made
+
+
+def test_tells_of_edges_without_effect_where_it_is_asked_why_a_host_waits() -> None:
+    edges = (HostEdge("web-02", "web-01"), HostEdge("web-03", "web-01"))
+    gone = [host("web-02", "retired"), host("web-03", "retired")]
+    state = fleet_state(channel(host_edges=edges), [*fleet(2), *gone])
+
+    asked = {name: explain(state, ROLLOUT, name) for name in ("web-00", "web-01", None)}
+
+    said = {
+        name: next(verdict for verdict in found.verdicts if verdict.gate == "host-edge")
+        for name, found in asked.items()
+    }
+    idle = "the edge web-02 → web-01 has no effect, web-02 is retired; so have 1 more"
+    assert {verdict.passed for verdict in said.values()} == {True}
+    assert said["web-00"].reason == "no host before it is under way"
+    assert said["web-01"].reason == f"no host before it is under way; {idle}"
+    assert said[None].reason == f"holds no host; {idle}"
+    assert asked["web-01"].answer.startswith("nothing holds the host back")
 
 
 @pytest.mark.parametrize(

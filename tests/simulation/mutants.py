@@ -21,7 +21,7 @@ from tidegate.control import dispatch, lanes, sights
 from tidegate.control.runtime import Outcome
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import checks, passes
+from tidegate.domain.gates import checks, explained, passes
 from tidegate.domain.hosts import activation
 from tidegate.domain.hosts import machine as hosts
 from tidegate.domain.hosts.facts import DispatchReserved
@@ -31,7 +31,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import machine as rollouts
 from tidegate.domain.rollouts import reports
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
-from tidegate.kernel.model import Commit, Receipt
+from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.simulate import plant
 
 SWITCH = "TIDEGATE_PLANTED_BUG"
@@ -40,13 +40,13 @@ Patches = Sequence[tuple[object, str, Any]]
 
 
 @contextmanager
-def planted() -> Iterator[None]:
-    """With the bug that the environment asks for; without, as it is.
+def planted(name: str = "") -> Iterator[None]:
+    """With this bug, or the one that the environment asks for; without, as it is.
 
     Raises:
         KeyError: there is no such bug.
     """
-    name = os.environ.get(SWITCH)
+    name = name or os.environ.get(SWITCH, "")
     patches = BUGS[name]() if name else ()
     applied = [patch.object(owner, attribute, value) for owner, attribute, value in patches]
     for item in applied:
@@ -72,6 +72,28 @@ def view_in_a_second_transaction() -> Patches:
         if late:
             unstamped = tuple(replace(item, fact=None, born=None) for item in late)
             self._submit(Commit(pack.at, pack.meta, writes=unstamped)).result()
+        return receipt
+
+    return [(lanes.Lanes, "_land", land)]
+
+
+def follow_ups_in_a_second_transaction() -> Patches:
+    """What a host said first; what the rollout makes of it follows when it follows."""
+
+    def land(self: lanes.Lanes, pack: Any) -> Receipt | None:
+        pack.unfolding.demand_current(pack.doubtful)
+        if not pack.unfolding.facts:
+            return None
+        whole = pack.unfolding.commit(Commit(pack.at, pack.meta))
+        late = tuple(item for item in whole.writes if getattr(item, "fact", 0) > 0)
+        first = tuple(item for item in whole.writes if item not in late)
+        late = tuple(replace(item, born=None) if isinstance(item, Put) else item for item in late)
+        receipt: Receipt = self._submit(
+            replace(whole, facts=whole.facts[:1], writes=first)
+        ).result()
+        if whole.facts[1:]:
+            moved = tuple(replace(item, fact=item.fact - 1) for item in late)
+            self._submit(replace(whole, facts=whole.facts[1:], writes=moved)).result()
         return receipt
 
     return [(lanes.Lanes, "_land", land)]
@@ -195,10 +217,80 @@ def budget_without_reservations() -> Patches:
     return [(fleet, "_reserved", reserved), (passes, "GATES", gates)]
 
 
+# ── one layer of several ──────────────────────────────────────────────────────────────────────────
+
+# Before an order goes out the gates are asked, and then the rows. With one of the two gone the
+# other still holds, so that nothing bad happens: these are found by comparing the two.
+
+
+def _without(name: str) -> Patches:
+    """No such gate."""
+    left = tuple(gate for gate in checks.GATES if gate.name != name)
+    return [(passes, "GATES", left), (explained, "GATES", left)]
+
+
+def quarantine_not_seen_by_gates() -> Patches:
+    """The gates look at an empty set; the rows know better."""
+    blind, _ = quarantine_not_loaded()
+    return [blind]
+
+
+def quarantine_not_seen_by_rows() -> Patches:
+    """Only the gates know what is quarantined."""
+    _, unchecked = quarantine_not_loaded()
+    return [unchecked]
+
+
+def halt_not_seen_by_gates() -> Patches:
+    """The gates let orders of a halted rollout go."""
+    return _without("halted")
+
+
+def halt_not_seen_by_rows() -> Patches:
+    """A dispatcher that looked before the failure sends orders after it."""
+    return list(halted_still_dispatching()[2:])
+
+
+def budget_not_seen_by_gates() -> Patches:
+    """The gates let more go than a budget allows."""
+    return _without("disruption-budget")
+
+
+def budget_not_seen_by_rows() -> Patches:
+    """Two dispatchers take the same slot."""
+    reserved, _ = budget_without_reservations()
+    return [reserved]
+
+
+def wave_not_seen_by_gates() -> Patches:
+    """The gates let hosts of every wave go."""
+    return _without("wave-promotion")
+
+
+def wave_not_seen_by_rows() -> Patches:
+    """Whoever names the wrong wave gets its order."""
+    dispatchable = reports._demand_dispatchable
+
+    def anyway(tally: RolloutTally, wave: int) -> None:
+        dispatchable(tally, min(wave, tally.current_wave))
+
+    return [(reports, "_demand_dispatchable", anyway), *_joins_anyway()]
+
+
+def _joins_anyway() -> Patches:
+    joined = rollouts._joined
+
+    def anyway(tally: RolloutTally, event: Any, now: datetime) -> Any:
+        return joined(tally, replace(event, wave=min(event.wave, tally.current_wave)), now)
+
+    return [(rollouts, "_joined", anyway)]
+
+
 BUGS: Mapping[str, Callable[[], Patches]] = {
     bug.__name__: bug
     for bug in (
         view_in_a_second_transaction,
+        follow_ups_in_a_second_transaction,
         acknowledge_before_commit,
         duplicate_check_removed,
         repeat_refused,
@@ -207,5 +299,13 @@ BUGS: Mapping[str, Callable[[], Patches]] = {
         quarantine_not_loaded,
         halted_still_dispatching,
         budget_without_reservations,
+        quarantine_not_seen_by_gates,
+        quarantine_not_seen_by_rows,
+        halt_not_seen_by_gates,
+        halt_not_seen_by_rows,
+        budget_not_seen_by_gates,
+        budget_not_seen_by_rows,
+        wave_not_seen_by_gates,
+        wave_not_seen_by_rows,
     )
 }

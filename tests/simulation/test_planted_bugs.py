@@ -13,6 +13,7 @@ SEEDS_MAX = 40  # within which each bug is found
 # What must give it away, so that a bug is not found by an accident of how it was planted.
 SIGNS = {
     "view_in_a_second_transaction": "rollouts/",
+    "follow_ups_in_a_second_transaction": "the row is",
     "acknowledge_before_commit": "RO-11",
     "duplicate_check_removed": "H4",
     "repeat_refused": "H4",
@@ -21,6 +22,14 @@ SIGNS = {
     "quarantine_not_loaded": "RO-10",
     "halted_still_dispatching": "R9",
     "budget_without_reservations": "budget",
+    "quarantine_not_seen_by_gates": "the rows say closure_quarantined",
+    "quarantine_not_seen_by_rows": "RO-10",
+    "halt_not_seen_by_gates": "the rows say rollout_halted",
+    "halt_not_seen_by_rows": "R9",
+    "budget_not_seen_by_gates": "the rows say budget_exhausted",
+    "budget_not_seen_by_rows": "budget",
+    "wave_not_seen_by_gates": "the rows say wave_not_reached",
+    "wave_not_seen_by_rows": "R8",
 }
 
 

@@ -37,6 +37,7 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.fleet.claims import check_scope
+from tidegate.domain.fleet.policies import check_named
 from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy, SelectorOverlap
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.gates.checks import RELEASING
@@ -253,7 +254,7 @@ def create(request: Request[Nothing, Nothing, NewChannel], installation: Install
 
     def attempt() -> Outcome:
         scope = ChannelScope(body.channel, body.package, body.selector, asked.policy.edges)
-        version = _checked(installation, scope)
+        version = _checked(installation, scope, asked.policy)
         command = msgspec.structs.replace(asked, fleet_version=version)
         return installation.control.execute(
             create_channel, command, meta=request.meta, key=request.once, asked=asked
@@ -284,9 +285,11 @@ def edit(
             selector=body.selector or found.row.selector,
             policy=policy or found.row.policy,
             operator=request.by,
+            expected_version=found.version,  # what it was completed from stands in the commit
         )
         scope = ChannelScope(channel, found.row.package, command.selector, command.policy.edges)
-        command = msgspec.structs.replace(command, fleet_version=_checked(installation, scope))
+        version = _checked(installation, scope, command.policy)
+        command = msgspec.structs.replace(command, fleet_version=version)
         return control.execute(
             edit_channel, command, meta=request.meta, key=request.once, asked=asked
         )
@@ -303,7 +306,7 @@ def _claimed(installation: Installation, attempt: Callable[[], Outcome]) -> Outc
     """Have a claim decided, again if hosts or channels changed while it was checked."""
     for left in reversed(range(ATTEMPTS_MAX)):
         try:
-            outcome = attempt()
+            outcome = installation.in_turn(attempt)
         except _Stale:
             raise
         except StaleVersion:
@@ -315,16 +318,19 @@ def _claimed(installation: Installation, attempt: Callable[[], Outcome]) -> Outc
     raise AssertionError("the last attempt raises")
 
 
-def _checked(installation: Installation, scope: ChannelScope) -> Position:
-    """The version of the fleet by which no host is in two channels of one package.
+def _checked(installation: Installation, scope: ChannelScope, policy: ChannelPolicy) -> Position:
+    """The version of the fleet by which no host is in two channels of one package, and every host
+    that the policy names is one.
 
     Raises:
-        SelectorOverlap, InvalidSelector.
+        SelectorOverlap, InvalidSelector, MalformedPolicy.
     """
     fleet = installation.find(fleet_key(), Fleet)
+    hosts = [] if fleet is None else installation.sights.hosts()
+    check_named(policy, hosts)
     if fleet is None:
         return 0
-    check_scope(fleet.row.channels, scope, installation.sights.hosts())
+    check_scope(fleet.row.channels, scope, hosts)
     return fleet.version
 
 

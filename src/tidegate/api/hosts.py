@@ -222,14 +222,15 @@ def invite(request: Request[Nothing, Nothing, Invitation], installation: Install
 def label(request: Request[HostPath, Nothing, Labelling], installation: Installation) -> Answer:
     """Give a host these labels in place of those that it has."""
     host_id = request.path.host_id
-    command = LabelHost(host_id=host_id, labels=request.body.labels, operator=request.by)
-    control = installation.control
-    earlier = control.earlier(label_host, command, meta=request.meta, key=request.once)
-    if earlier is None and request.version is not None:
-        found = installation.find(host_key(host_id), Host)
-        if found is not None and found.version != request.version:
-            raise StaleVersion(request.version, found.version)
-    outcome = installation.execute(label_host, command, meta=request.meta, key=request.once)
+    command = LabelHost(
+        host_id=host_id,
+        labels=request.body.labels,
+        operator=request.by,
+        expected_version=request.version,
+    )
+    outcome = installation.in_turn(
+        lambda: installation.execute(label_host, command, meta=request.meta, key=request.once)
+    )
     return _written(installation, host_id, outcome)
 
 

@@ -25,7 +25,7 @@ from tidegate.domain.gates import Explanation, explain
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.planner import Plan, opened_waves
+from tidegate.domain.planner import MalformedPlan, Plan, opened_waves
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
 from tidegate.domain.rollouts.identity import channel_of
@@ -231,10 +231,10 @@ def _body(
 
 
 def _summary(installation: Installation, row: Rollout) -> PlanSummary | None:
-    """The plan in numbers; None: its blob is not there any more."""
+    """The plan in numbers; None: its blob is not there any more, or is no plan."""
     try:
         plan = installation.sights.chart(row.plan_digest).plan
-    except BlobMissing:
+    except (BlobMissing, MalformedPlan):
         return None
     return PlanSummary(
         digest=row.plan_digest,

@@ -26,8 +26,10 @@ from tidegate.domain.planner import Plan
 from tidegate.domain.views import rebuild_lost
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
-from tidegate.errors import StoreRefused
+from tidegate.engines.presence import present
+from tidegate.errors import NotFound, StoreRefused
 from tidegate.kernel.replay import rebuild_changed
+from tidegate.kernel.store import Store
 
 CLOCK_BEHIND_MAX = timedelta(minutes=5)
 FOLDS = composed(ARCHIVE_POSITIONS)
@@ -37,12 +39,13 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
     """Open everything, in the order in which it depends on each other; closed in reverse.
 
     Raises:
-        StoreRefused, Unavailable, InvalidInput.
+        StoreRefused, Unavailable, InvalidInput. StoreRefused also while rows are made anew.
     """
     data = Path(settings.data)
     secrets = Secrets.in_directory(data)
     url = settings.store_url
     with ExitStack() as closing:
+        closing.enter_context(present(url))
         store = connect(url, FOLDS.schema)
         closing.callback(store.close)
         rebuild_changed(store, FOLDS, clock())
@@ -76,6 +79,22 @@ def _forecast(channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int]) ->
     from tidegate.simulate.forecast import forecast
 
     return forecast(channel, plan, odds, seeds)
+
+
+@contextmanager
+def opened_store(settings: Settings) -> Iterator[Store]:
+    """The log alone: nothing is written by opening it.
+
+    Raises:
+        NotFound: there is none. StoreRefused, Unavailable.
+    """
+    if not settings.store and not Path(settings.data).is_dir():
+        raise NotFound(f"there is no log in {settings.data}")
+    store = connect(settings.store_url, FOLDS.schema)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 @contextmanager

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tidegate.cli.exits import Exit, Stop
 from tidegate.commands.options import settings_of, with_settings
-from tidegate.config import Settings
-
-if TYPE_CHECKING:
-    from tidegate.kernel.store import Store
 
 SHOWN_MAX = 20
 TEXT_CHARS_MAX = 200
@@ -33,10 +26,10 @@ def verify(file: str | None, **flags: str | None) -> None:
     The exit code is 0 if all rows are what the log says, else 1.
     """
     settings = settings_of(file, flags)
-    from tidegate.commands.opening import FOLDS
+    from tidegate.commands.opening import FOLDS, opened_store
     from tidegate.kernel.replay import differences
 
-    with _store(settings) as store:
+    with opened_store(settings) as store:
         found = differences(store, FOLDS)
     for item in found[:SHOWN_MAX]:
         click.echo(f"{item.key}: {item.what}")
@@ -55,27 +48,29 @@ def verify(file: str | None, **flags: str | None) -> None:
 @views.command()
 @with_settings
 def rebuild(file: str | None, **flags: str | None) -> None:
-    """Make every derived row anew from the log. No server and no worker may be running."""
+    """Make every derived row anew from the log. No server and no worker may be running.
+
+    On SQLite and PostgreSQL it is refused while one is, and none starts meanwhile. On DynamoDB
+    nobody is kept out. What was made is compared with the log; if it differs, the exit code is 1.
+    """
     settings = settings_of(file, flags)
-    from tidegate.commands.opening import FOLDS, alone
+    from tidegate.commands.opening import FOLDS, alone, opened_store
+    from tidegate.engines.presence import present
+    from tidegate.errors import NotFound
+    from tidegate.kernel.replay import differences
     from tidegate.kernel.replay import rebuild as make_anew
 
-    with alone(Path(settings.data)), _store(settings) as store:
-        count = make_anew(store, FOLDS, *FOLDS.folds)
-    click.echo(f"{count} rows of {len(FOLDS.folds)} views were made anew")
-
-
-@contextmanager
-def _store(settings: Settings) -> Iterator[Store]:
-    """The log alone: nothing is written by opening it. Raises: StoreRefused, Unavailable."""
-    from tidegate.commands.opening import FOLDS
-    from tidegate.engines import connect
-    from tidegate.errors import NotFound
-
-    if not settings.store and not Path(settings.data).is_dir():
+    data = Path(settings.data)
+    if not settings.store and not data.is_dir():
         raise NotFound(f"there is no log in {settings.data}")
-    store = connect(settings.store_url, FOLDS.schema)
-    try:
-        yield store
-    finally:
-        store.close()
+    with alone(data), present(settings.store_url, alone=True), opened_store(settings) as store:
+        count = make_anew(store, FOLDS, *FOLDS.folds)
+        found = differences(store, FOLDS)
+    if found:
+        raise Stop(
+            Exit.REFUSED,
+            f"{found[0].key}: {found[0].what}; did somebody write meanwhile? stop every server "
+            "and worker, then again",
+            "tidegate views rebuild",
+        )
+    click.echo(f"{count} rows of {len(FOLDS.folds)} views were made anew")

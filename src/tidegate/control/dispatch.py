@@ -6,21 +6,33 @@
                                         └────▶ cancel_dispatch orders of a rollout that stopped
 
 A pass decides nothing by itself: each order is decided again on the rows, in its rollout's lane. A
-second dispatcher beside this one, or one that sees an old fleet, is refused, never harmful.
+second dispatcher beside this one, or one that sees an old fleet, is refused, never harmful. A
+rollout whose own plan or rows are at fault is left out of the pass and told of; the others go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from msgspec import Struct
 
 from tidegate.clock import Clock
-from tidegate.control.lanes import PACK_MAX, Lanes
+from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Outcome
-from tidegate.control.sights import Sights
-from tidegate.domain.gates import FleetState, Given, Order, Skip, gate_changes, next_skips, survey
+from tidegate.control.sights import OWN, Sights, fault_of
+from tidegate.domain.gates import (
+    Fault,
+    FleetState,
+    Given,
+    Order,
+    Skip,
+    Survey,
+    gate_changes,
+    next_skips,
+    survey,
+)
 from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
 from tidegate.domain.rollouts.facts import GateChanged
 from tidegate.domain.rollouts.reports import (
@@ -38,6 +50,7 @@ from tidegate.kernel.slices import Slice
 
 ACTOR = Meta(actor="dispatcher")
 ORDERS_MAX = 10_000  # of one rollout in one pass
+AT_ONCE = 64  # in one commit: what agents report and are told meanwhile comes in between
 
 # What a race with an agent, an operator or another dispatcher looks like: it is looked at again.
 LOST = (Refused, Conflict, NotFound, Gone)
@@ -51,6 +64,7 @@ class Pass(Struct, frozen=True):
     skipped: int = 0
     cancelled: int = 0
     lost: int = 0  # decisions that the rows refused by then
+    faults: tuple[Fault, ...] = ()  # rollouts that were left out, in whole or for the rest
 
 
 class Dispatcher:
@@ -73,25 +87,59 @@ class Dispatcher:
         hosts and at orders whose rollout stopped.
         """
         ids = [row.rollout_id for row in self._sights.open_rollouts()]
+        done = Pass()
         if thorough:
             ids += self._terminal_rollouts(ids)
         else:
-            ids = [id for id in ids if wants_orders(self._sights.tally(id).row)]
+            ids, done = self._wanting(ids)
         if not ids and not thorough:
-            return Pass()
+            return done
         state = self._sights.state(ids, self._clock(), late=thorough)
-        done = Pass(rollouts=len(ids))
+        done = _summed(done, Pass(rollouts=len(ids), faults=tuple(state.faults.values())))
         if thorough:
             done = _summed(done, self._cancel(state))
         given = Given()
         for rollout_id in ids:
+            if rollout_id in state.faults:
+                continue
             found = survey(state, rollout_id, given, ORDERS_MAX)
             given = found.given
-            done = _summed(done, self._order(rollout_id, found.orders))
-            self._say(rollout_id, gate_changes(self._gates(rollout_id), found, state.at))
-            if thorough:
-                done = _summed(done, self._skip(rollout_id, next_skips(state, rollout_id)))
+            did = self._spared(rollout_id, partial(self._act, state, found, thorough))
+            done = _summed(done, did)
         return done
+
+    def _wanting(self, ids: Sequence[str]) -> tuple[list[str], Pass]:
+        """Those of the rollouts that wait for orders, and what is wrong with others."""
+        wanting: list[str] = []
+        done = Pass()
+
+        def look(rollout_id: str) -> Pass:
+            if wants_orders(self._sights.tally(rollout_id).row):
+                wanting.append(rollout_id)
+            return Pass()
+
+        for rollout_id in ids:
+            done = _summed(done, self._spared(rollout_id, partial(look, rollout_id)))
+        return wanting, done
+
+    def _act(self, state: FleetState, found: Survey, thorough: bool) -> Pass:
+        rollout_id = found.rollout_id
+        done = self._order(rollout_id, found.orders)
+        self._say(rollout_id, gate_changes(self._gates(rollout_id), found, state.at))
+        if thorough:
+            done = _summed(done, self._skip(rollout_id, next_skips(state, rollout_id)))
+        return done
+
+    def _spared(self, rollout_id: str, work: Callable[[], Pass]) -> Pass:
+        """One rollout's part of a pass: what is wrong with it stops no other.
+
+        Raises:
+            Unavailable, Unknown: the store.
+        """
+        try:
+            return work()
+        except OWN as error:
+            return Pass(faults=(fault_of(rollout_id, error),))
 
     def _terminal_rollouts(self, known: Iterable[str]) -> list[str]:
         """The rollouts that late hosts join: the last one of each channel that went through."""
@@ -135,20 +183,21 @@ class Dispatcher:
             orders.setdefault(seen.row.rollout_id, []).append(host_id)
         done = Pass()
         for rollout_id, hosts in orders.items():
-            tally = self._sights.tally(rollout_id).row
-            if not has_stopped(tally):
-                continue
-            reason = "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
-            reports = [
-                (
-                    cancel_dispatch,
-                    CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason),
-                )
-                for host_id in hosts
-            ]
-            landed, lost = self._record(rollout_id, reports)
-            done = _summed(done, Pass(cancelled=len(landed), lost=lost))
+            took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
+            done = _summed(done, took)
         return done
+
+    def _take_back(self, rollout_id: str, hosts: Sequence[str]) -> Pass:
+        tally = self._sights.tally(rollout_id).row
+        if not has_stopped(tally):
+            return Pass()
+        reason = "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
+        reports = [
+            (cancel_dispatch, CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason))
+            for host_id in hosts
+        ]
+        landed, lost = self._record(rollout_id, reports)
+        return Pass(cancelled=len(landed), lost=lost)
 
     def _say(self, rollout_id: str, changes: Sequence[GateChanged]) -> None:
         findings = tuple(GateFinding(item.gate, item.blocked, item.reason) for item in changes)
@@ -166,8 +215,8 @@ class Dispatcher:
         """
         landed: list[Struct] = []
         lost = 0
-        for start in range(0, len(reports), PACK_MAX):
-            pack = reports[start : start + PACK_MAX]
+        for start in range(0, len(reports), AT_ONCE):
+            pack = reports[start : start + AT_ONCE]
             futures = self._lanes.record_all(rollout_id, [(*report, ACTOR) for report in pack])
             for (_, report), future in zip(pack, futures, strict=True):
                 outcome = _outcome(future)

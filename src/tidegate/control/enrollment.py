@@ -36,7 +36,7 @@ from tidegate.domain.fleet.credentials import (
     trade_token,
 )
 from tidegate.domain.fleet.refusals import HostGone, HostNotFound
-from tidegate.domain.fleet.rows import ENROLLED, RETIRED, Host, host_key
+from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Host, host_key
 from tidegate.domain.fleet.selectors import check_host_id, check_labels
 from tidegate.domain.fleet.slices import RetireHost, RevokeHost, retire_host, revoke_host
 from tidegate.domain.hosts.protocol import (
@@ -144,11 +144,12 @@ class Enrollment:
         return self._installation.secrets.mac("enrollment", token_id.encode()).hex()
 
     def trade(self, token: str, public_key: str, proof: str) -> tuple[Enrolled, Outcome]:
-        """Make the token's host known by this key.
+        """Make the token's host known by this key. However many come at once, each has its turn:
+        all of them step the fleet's row.
 
         Raises:
             TokenRefused, TokenReplayed, KeyRevoked, BadProof, HostIsEnrolled, HostGone,
-                SelectorOverlap.
+                SelectorOverlap, StoreUnavailable.
         """
         prefix, _, rest = token.partition("_")
         token_id, _, secret = rest.partition("_")
@@ -161,7 +162,8 @@ class Enrollment:
         _check_proof(public_key, proof, enrollment_message(token, public_key))
         command = TradeToken(token_id=token_id, host_id=found.row.host_id, public_key=public_key)
         meta = Meta(actor=found.row.operator)
-        outcome = self._installation.execute(trade_token, command, meta=meta)
+        outcome = self._installation.lanes.record(FLEET, trade_token, command, meta=meta).result()
+        self._installation.nudge()
         return self._enrolled(found.row.host_id), outcome
 
     def _enrolled(self, host_id: str) -> Enrolled:
@@ -214,12 +216,16 @@ class Enrollment:
             HostNotFound, HostGone.
         """
         self._shut(command.host_id, command.operator, command.reason, meta)
-        return self._installation.execute(revoke_host, command, meta=meta, key=key)
+        return self._installation.in_turn(
+            lambda: self._installation.execute(revoke_host, command, meta=meta, key=key)
+        )
 
     def retire(self, command: RetireHost, meta: Meta, key: str | None) -> Outcome:
         """The host leaves for good, its key with it. Raises: HostNotFound."""
         self._shut(command.host_id, command.operator, command.reason, meta)
-        return self._installation.execute(retire_host, command, meta=meta, key=key)
+        return self._installation.in_turn(
+            lambda: self._installation.execute(retire_host, command, meta=meta, key=key)
+        )
 
     def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
         found = self._installation.find(host_key(host_id), Host)

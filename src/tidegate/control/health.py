@@ -66,6 +66,7 @@ def of_installation(installation: Installation) -> Iterator[Finding]:
     yield _outbox(installation)
     yield _dead(installation)
     yield _epoch(installation)
+    yield _rollouts(installation)
 
 
 def of_views(installation: Installation) -> Finding:
@@ -150,6 +151,21 @@ def _epoch(installation: Installation) -> Finding:
         Verdict.WELL,
         f"{row.epoch}: restored at {row.started_at:%Y-%m-%d %H:%M} UTC from position "
         f"{row.backup_head}",
+    )
+
+
+def _rollouts(installation: Installation) -> Finding:
+    """Whether the dispatcher can look at every rollout that is under way."""
+    sights = installation.sights
+    ids = [row.rollout_id for row in sights.open_rollouts()]
+    faults = sights.state(ids, installation.clock(), late=True).faults if ids else {}
+    if not faults:
+        return Finding("rollouts", Verdict.WELL, f"{len(ids)} under way, all can be read")
+    first = next(iter(faults.values()))
+    return _ill(
+        "rollouts",
+        f"{len(faults)} of {len(ids)} get no orders, such as {first.rollout_id}: {first.detail}",
+        "restore its plan's blob from a copy, or promote again, so that a plan is made",
     )
 
 

@@ -34,6 +34,7 @@ from tidegate.control.publisher import Publisher
 from tidegate.control.runtime import Control, Outcome, Submit
 from tidegate.control.sights import Sights
 from tidegate.domain.access.kept import LOG_IDS, LogId
+from tidegate.domain.fleet.rows import FLEET
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.errors import ConditionFailed, StoreRefused, TidegateError, TooLarge
 from tidegate.kernel import codec
@@ -51,6 +52,7 @@ SECRET_BYTES = 32
 SECRET_FILE = "secret"
 
 Row = TypeVar("Row", bound=Struct)
+T = TypeVar("T")
 
 
 class HistoryTooLong(TooLarge):
@@ -330,6 +332,17 @@ class Installation:
         outcome = self.control.execute(item, command, meta=meta, key=key)
         self.nudge()
         return outcome
+
+    def in_turn(self, run: Callable[[], T]) -> T:
+        """Run what steps the fleet's one row when nothing else here does: hosts that come, hosts
+        that are labelled, channels that claim them. Guards stay, for other processes. It may wait
+        for a rollout's lane; nothing that runs in one may wait for this.
+
+        Raises:
+            StoreUnavailable: too many wait. And what it raises itself.
+        """
+        answer: T = self.lanes.command(FLEET, run).result()
+        return answer
 
     def nudge(self) -> None:
         """Something was committed here: tell who follows the log."""

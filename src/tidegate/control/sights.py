@@ -18,10 +18,18 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tidegate.control.blobs import Blobs
+from tidegate.control.blobs import BlobDamaged, Blobs
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, Channel, Freeze, channel_key
 from tidegate.domain.fleet.rows import BUDGETS, HOSTS, Budget, Host
-from tidegate.domain.gates import Enlisted, FleetState, Seen, Sight, Standing, latecomers
+from tidegate.domain.gates import (
+    Enlisted,
+    Fault,
+    FleetState,
+    Seen,
+    Sight,
+    Standing,
+    latecomers,
+)
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import (
     HOST_ORDERS,
@@ -42,6 +50,15 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import CLEARABLE
+from tidegate.errors import (
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Refused,
+    TidegateError,
+    TooLarge,
+)
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Record
 from tidegate.kernel.policy import Collection, entry
@@ -51,7 +68,14 @@ PAGE = 1_000
 CHARTS_MAX = 64  # plans that are kept in memory, by digest
 ROLLOUTS_MAX = 10_000  # open at once
 
+# What is wrong with a rollout itself. The rest are surroundings, and the same for all of them.
+OWN = (Invalid, TooLarge, NotFound, Gone, Refused, Forbidden, BlobDamaged)
+
 Row = TypeVar("Row", bound=Struct)
+
+
+def fault_of(rollout_id: str, error: TidegateError) -> Fault:
+    return Fault(rollout_id, error.code, error.detail)
 
 
 class Sights:
@@ -134,10 +158,16 @@ class Sights:
     def state(self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False) -> FleetState:
         """The fleet with these rollouts in sight. ``late``: also who came after their plans.
 
-        Raises:
-            RolloutUnknown, BlobMissing, BlobDamaged.
+        What is wrong with one rollout, its plan or its rows, is told in ``faults`` and leaves the
+        others alone. Raises: Unavailable, Unknown.
         """
-        sights = {rollout_id: self._sight(rollout_id) for rollout_id in rollout_ids}
+        faults: dict[str, Fault] = {}
+        sights: dict[str, Sight] = {}
+        for rollout_id in rollout_ids:
+            try:
+                sights[rollout_id] = self._sight(rollout_id)
+            except OWN as error:
+                faults[rollout_id] = fault_of(rollout_id, error)
         budgets = self.budgets()
         state = FleetState(
             at=now,
@@ -147,6 +177,7 @@ class Sights:
             orders={seen.row.host_id: seen for seen in self.rows(HOST_ORDERS, HostOrder)},
             budgets={seen.row.budget_id: seen for seen in budgets},
             freezes=tuple(self.rows(FREEZES, Freeze)),
+            faults=faults,
         )
         return self._with_latecomers(state) if late else state
 
@@ -174,18 +205,24 @@ class Sights:
 
     def _with_latecomers(self, state: FleetState) -> FleetState:
         hosts = self.hosts()
-        budgets = [seen.row for seen in state.budgets.values()]
         sights: dict[str, Sight] = {}
+        faults = dict(state.faults)
         for rollout_id, sight in state.rollouts.items():
-            channel = state.channels.get(sight.tally.row.channel)
-            planned = None if channel is None else self._planned(channel.row, rollout_id)
-            if channel is None or planned is None:
-                sights[rollout_id] = sight
-                continue
-            ours = [host for host in hosts if host.host_id not in planned]
-            found = latecomers(sight, channel.row, ours, budgets)
-            sights[rollout_id] = replace(sight, latecomers=found)
-        return replace(state, rollouts=sights)
+            try:
+                sights[rollout_id] = self._with_late(state, sight, hosts)
+            except OWN as error:
+                faults[rollout_id] = fault_of(rollout_id, error)
+        return replace(state, rollouts=sights, faults=faults)
+
+    def _with_late(self, state: FleetState, sight: Sight, hosts: list[Host]) -> Sight:
+        row = sight.tally.row
+        channel = state.channels.get(row.channel)
+        planned = None if channel is None else self._planned(channel.row, row.rollout_id)
+        if channel is None or planned is None:
+            return sight
+        ours = [host for host in hosts if host.host_id not in planned]
+        budgets = [seen.row for seen in state.budgets.values()]
+        return replace(sight, latecomers=latecomers(sight, channel.row, ours, budgets))
 
     def _planned(self, channel: Channel, rollout_id: str) -> AbstractSet[str] | None:
         """The hosts that the channel's rollout takes care of itself; None: it takes no late ones.

@@ -28,23 +28,19 @@ from typing import Self
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tidegate.control.accounts import SESSION_IDLE, SESSION_LIFE
 from tidegate.control.archive import Archive
 from tidegate.control.archive.places import Place
 from tidegate.control.blobs import BlobMissing
-from tidegate.control.blobs.collect import collect
-from tidegate.control.contents import named_by_packages
-from tidegate.control.dispatch import Dispatcher
+from tidegate.control.collecting import Collecting
+from tidegate.control.dispatch import Dispatcher, Pass
 from tidegate.control.due import Due, Tick
-from tidegate.control.generations import collect_past, referenced
 from tidegate.control.installation import Installation
 from tidegate.control.manifests import Manifest, SignedManifest
+from tidegate.control.mirroring import Mirroring
 from tidegate.control.outbox import Worker as OutboxWorker
 from tidegate.control.reconcile import HistoryTooLong, Reconciler
 from tidegate.control.targets import Target
-from tidegate.domain.access.kept import SESSIONS, Session
 from tidegate.domain.releases.rows import ACTUAL, Actual
-from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.errors import Conflict, LeaseHeld, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta, Record
@@ -115,6 +111,12 @@ class Counters:
             ("loop",),
             registry=registry,
         )
+        self.left_out = Counter(
+            "tidegate_dispatch_left_out",
+            "Rollouts that a pass of the dispatcher left out, by what is wrong with them",
+            ("code",),
+            registry=registry,
+        )
 
 
 class Worker:
@@ -135,7 +137,8 @@ class Worker:
         failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._installation = installation
-        self._counters = Counters(registry or CollectorRegistry())
+        self._registry = registry or CollectorRegistry()
+        self._counters = Counters(self._registry)
         self._failed = failed
         self._stop = Event()
         self.threads: list[Thread] = []
@@ -151,7 +154,7 @@ class Worker:
     ) -> Iterator[Loop]:
         found = self._installation
         outbox = OutboxWorker(found.control, targets)
-        orders = Orders(found, wake)
+        orders = Orders(found, wake, self._counters)
         due = Due(found.store, found.control, found.lanes, found.clock)
         reconciler = Reconciler(outbox)
         yield Loop("orders", pace.orders, orders.round)
@@ -166,8 +169,9 @@ class Worker:
         )
         if archive is not None:
             mirror = Archive(found.store, archive, log_id=found.log_id, clock=found.clock)
-            yield Loop("archive", pace.archive, lambda: mirror.work(self._stop).more)
-        collecting = Collecting(found)
+            mirroring = Mirroring(mirror, self._stop, self._registry)
+            yield Loop("archive", pace.archive, mirroring.round)
+        collecting = Collecting(found, self._registry, archive)
         yield Loop("collection", pace.collection, collecting.round, (BlobMissing,))
 
     def _told(self, happened: bool) -> bool:
@@ -251,8 +255,10 @@ class Worker:
 class Orders:
     """Passes of the dispatcher: quick ones, and now and then a thorough one."""
 
-    def __init__(self, installation: Installation, wake: Wake) -> None:
+    def __init__(self, installation: Installation, wake: Wake, counters: Counters) -> None:
         self._installation = installation
+        self._counters = counters
+        self._faults: dict[str, str] = {}  # rollout → what was told of it last
         self._deliveries = installation.deliveries
         self._dispatcher = Dispatcher(
             installation.lanes, installation.sights, installation.clock, wake
@@ -267,11 +273,21 @@ class Orders:
         now = time.monotonic()
         thorough = now >= self._thorough_at
         done = self._dispatcher.run_pass(thorough=thorough)
+        self._tell(done, thorough)
         if thorough:
             self._thorough_at = now + THOROUGH_SECONDS
         if done.ordered or done.skipped or done.cancelled:
             self._installation.nudge()
         return False
+
+    def _tell(self, done: Pass, thorough: bool) -> None:
+        """Count what was left out; a line is written when it is new."""
+        for fault in done.faults:
+            self._counters.left_out.labels(fault.code).inc()
+            if self._faults.get(fault.rollout_id) != fault.code:
+                log.error("%s is left out: %s: %s", fault.rollout_id, fault.code, fault.detail)
+        found = {fault.rollout_id: fault.code for fault in done.faults}
+        self._faults = found if thorough else self._faults | found  # a quick one sees not all
 
 
 # ── manifests ─────────────────────────────────────────────────────────────────────────────────────
@@ -310,43 +326,6 @@ class Publishing:
             return None
         payload = codec.decode(entry.body, SignedManifest).payload
         return codec.decode(payload.encode(), Manifest)
-
-
-# ── what is past its time ─────────────────────────────────────────────────────────────────────────
-
-
-class Collecting:
-    """Removes what nobody names any more, and what is too old to be of use."""
-
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-
-    def round(self) -> bool:
-        found = self._installation
-        collect_past(found.control)
-        collect(found.blobs, self._named, found.clock())
-        self._sessions()
-        return False
-
-    def _named(self) -> frozenset[str]:
-        """Every blob that some row names."""
-        found = self._installation
-        plans = (
-            codec.decode(record.data, RolloutTally).plan_digest for record in _rows(found, TALLIES)
-        )
-        return (
-            named_by_packages(found.store, found.blobs, found.clock())
-            | referenced(found.store)
-            | frozenset(plans)
-        )
-
-    def _sessions(self) -> None:
-        now = self._installation.clock()
-        records = self._installation.records(ACTOR)
-        for record in _rows(self._installation, SESSIONS):
-            session = codec.decode(record.data, Session)
-            if now - session.seen_at > SESSION_IDLE or now - session.created_at > SESSION_LIFE:
-                records.delete(SESSIONS.name, record.key.id)
 
 
 def _rows(installation: Installation, collection: Collection) -> Iterator[Record]:

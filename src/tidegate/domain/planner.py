@@ -4,7 +4,8 @@
 
 A host goes with the first wave that takes it; a wave takes, by name, as many as its share or count
 says of those that are left. What no host falls into is dropped, so numbers are dense. Hosts that
-no wave takes are listed and left alone. The order in which hosts and budgets arrive decides
+no wave takes are listed and left alone; so are host edges of which one end has left the channel.
+The order in which hosts and budgets arrive decides
 nothing: equal fleets have equal plans.
 """
 
@@ -13,7 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct
 
@@ -21,9 +24,9 @@ from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.budgets import slots
 from tidegate.domain.fleet.claims import members
-from tidegate.domain.fleet.policies import check_policy, wave_names
+from tidegate.domain.fleet.policies import check_named, check_policy, wave_names
 from tidegate.domain.fleet.refusals import MalformedPolicy
-from tidegate.domain.fleet.rows import Budget, Host
+from tidegate.domain.fleet.rows import ENROLLED, Budget, Host
 from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import HostPolicy
@@ -35,6 +38,7 @@ from tidegate.kernel.model import at_most
 HOSTS_MAX = 100_000  # of one plan
 BUDGETS_MAX = 100  # that are set at once
 BUDGETS_OF_HOST_MAX = 16  # an order steps the row of each, in one commit
+POLICIES_MAX = 256  # of waves that are under way, shared by their hosts
 ALL_AT_ONCE = "rest"  # the one wave of a policy that names none
 
 
@@ -62,6 +66,14 @@ class PlannedBudget(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hosts: tuple[str, ...] | None = None  # None: all of the plan
 
 
+class IdleEdge(Struct, frozen=True):
+    """A host edge of the policy that this plan leaves out: one of the two does not take part."""
+
+    before: str
+    after: str
+    reason: str
+
+
 class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a rollout follows from its opening to its end, whatever is edited meanwhile."""
 
@@ -72,6 +84,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     waves: tuple[PlannedWave, ...] = ()
     budgets: tuple[PlannedBudget, ...] = ()
     unstaged: tuple[str, ...] = ()  # the channel's hosts that no wave takes
+    idle_edges: tuple[IdleEdge, ...] = ()  # the policy's host edges that hold nobody back
 
     @property
     def hosts(self) -> int:
@@ -80,7 +93,7 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def host_policy(self, wave: int) -> HostPolicy:
         """How a host of this wave passes through the rollout. A late one goes with the last."""
         policy = self.policy
-        return HostPolicy(
+        return _shared(
             soak_seconds=self.waves[wave].soak_seconds if wave < len(self.waves) else 0,
             on_failure=policy.on_failure,
             sustained_failure_seconds=policy.sustained_failure_seconds,
@@ -91,6 +104,14 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
             rollback_seconds=policy.rollback_seconds,
             deferral_seconds=policy.deferral_seconds,
         )
+
+
+@lru_cache(POLICIES_MAX)
+def _shared(**members: Any) -> HostPolicy:
+    """One policy for all hosts of a wave, as it is read again from the log: what is its default is
+    the default itself, so their records are written the fast way.
+    """
+    return codec.decode(codec.encode(HostPolicy(**members)), HostPolicy)
 
 
 def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> Plan:
@@ -109,7 +130,8 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
     at_most("hosts of a plan", len(ours), HOSTS_MAX)
     waves, unstaged = _waves(policy, ours)
     placed = {name: number for number, wave in enumerate(waves) for name in wave.hosts}
-    _check_host_edges(policy, placed, {host.host_id for host in ours})
+    idle = _idle_edges(policy, fleet, {host.host_id for host in ours})
+    _check_host_edges(policy, placed, {(edge.before, edge.after) for edge in idle})
     return Plan(
         channel=channel.channel,
         package=channel.package,
@@ -118,6 +140,7 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
         waves=waves,
         budgets=_budgets(budgets, fleet, placed),
         unstaged=unstaged,
+        idle_edges=idle,
     )
 
 
@@ -205,20 +228,37 @@ def failures_max(spec: WaveSpec, hosts: int) -> int:
     return min(bounds, default=0)
 
 
-def _check_host_edges(policy: ChannelPolicy, placed: dict[str, int], ours: set[str]) -> None:
+def _idle_edges(
+    policy: ChannelPolicy, fleet: Sequence[Host], ours: set[str]
+) -> tuple[IdleEdge, ...]:
+    """The edges that name a host which left the channel: retired, revoked, or labelled otherwise.
+
+    Raises:
+        MalformedPolicy: an edge names what was never a host.
+    """
+    check_named(policy, fleet)
+    if all(edge.before in ours and edge.after in ours for edge in policy.host_edges):
+        return ()
+    status = {host.host_id: host.status for host in fleet}
+    idle = []
+    for edge in policy.host_edges:
+        away = next((name for name in (edge.before, edge.after) if name not in ours), None)
+        if away is not None:
+            left = status[away] != ENROLLED
+            reason = f"{away} is {status[away] if left else 'no host of the channel any more'}"
+            idle.append(IdleEdge(edge.before, edge.after, reason))
+    return tuple(idle)
+
+
+def _check_host_edges(
+    policy: ChannelPolicy, placed: dict[str, int], idle: set[tuple[str, str]]
+) -> None:
     """Raises: MalformedPolicy: an edge that no rollout by this plan could satisfy."""
     for edge in policy.host_edges:
-        for host_id in (edge.before, edge.after):
-            if host_id not in ours:
-                raise MalformedPolicy(
-                    f"{edge.after} waits for {edge.before}, "
-                    f"but {host_id} is no enrolled host of the channel",
-                    host_id=host_id,
-                )
         after = placed.get(edge.after)
         before = placed.get(edge.before)
-        if after is None:
-            continue  # it is not rolled out to, so it waits for nothing
+        if after is None or (edge.before, edge.after) in idle:
+            continue  # nobody waits here
         if before is None or before > after:
             where = "in no wave" if before is None else f"in wave {before}"
             raise MalformedPolicy(
@@ -286,7 +326,7 @@ def chart(plan: Plan) -> Chart:
         raise MalformedPlan(f"{host} is {count} times in the plan, allowed is once", host_id=host)
     before: dict[str, tuple[str, ...]] = {}
     for edge in plan.policy.host_edges:
-        if edge.after in waves:
+        if edge.after in waves and edge.before in waves:
             before[edge.after] = (*before.get(edge.after, ()), edge.before)
     own: dict[str, tuple[BudgetSlot, ...]] = {}
     for budget in plan.budgets:

@@ -239,10 +239,7 @@ class Operator:
         self.enroll(len(self._world.agents))
 
     def _shrink(self) -> None:
-        # A host that an edge names stays: without it no plan can be made until the edge goes, too.
-        edges = (edge for lane in self._world.scenario.channels for edge in lane.policy.host_edges)
-        named = {host_id for edge in edges for host_id in (edge.before, edge.after)}
-        host_id = self._random.choice(sorted(self._world.agents.keys() - named))
+        host_id = self._random.choice(sorted(self._world.agents))
         self._tell(retire_host, RetireHost(host_id=host_id, operator=NAME, reason="sold"))
         self._world.leave(host_id)
 

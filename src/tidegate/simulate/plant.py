@@ -9,6 +9,8 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
+
 from tidegate.clock import ManualClock
 from tidegate.control.blobs import Blobs
 from tidegate.control.deliveries import Deliveries
@@ -25,6 +27,7 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Commit, Meta, Receipt
 from tidegate.kernel.records import Records
+from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
 HEARTBEAT_KEPT = timedelta(seconds=180)  # how exactly it is known when a host was heard
@@ -181,10 +184,14 @@ class Plant:
         """Whether it died while it took reports; then it must be restarted."""
         return self._inline.crashed
 
+    def recorded(self, rollout_id: str, item: Slice, report: Struct) -> Outcome | TidegateError:
+        """What becomes of one report. Raises: Crash."""
+        return _answer(self.lanes.record(rollout_id, item, report))
+
     def observed(self, rollout_id: str, host_id: str, closure: str) -> None:
         """A heartbeat says what runs."""
         command = ObserveHost(rollout_id=rollout_id, host_id=host_id, current_closure=closure)
-        _answer(self.lanes.record(rollout_id, observe_host, command))
+        self.recorded(rollout_id, observe_host, command)
 
     def heard(self, host_id: str) -> None:
         """The host polled: it is there."""

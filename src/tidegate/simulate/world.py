@@ -28,6 +28,7 @@ from tidegate.simulate.agents import Agent, Entry
 from tidegate.simulate.operator import LUNCH_SECONDS, PACKAGE, Operator
 from tidegate.simulate.plant import SILENCE_SECONDS, Bodies, Crash, Fate, Plant
 from tidegate.simulate.rates import CALM
+from tidegate.simulate.rival import Rival
 from tidegate.simulate.scenario import Ended, Scenario
 from tidegate.simulate.watch import Watch
 
@@ -80,6 +81,7 @@ class World:
             self._fate,
             silence_seconds,
         )
+        self._rival = Rival(self.plant, scenario.seed, self._ordered)
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._count = 0
         self._passes = 0
@@ -192,6 +194,8 @@ class World:
     def _work(self) -> bool:
         """Timers and orders; whether there was nothing to do."""
         tick = self.plant.due.tick()
+        if self._watching and self._faults:
+            self._rival.meddle()
         done = self.plant.dispatcher.run_pass(thorough=self._passes % THOROUGH_EVERY == 0)
         return tick == Tick() and not (done.ordered or done.skipped or done.cancelled)
 

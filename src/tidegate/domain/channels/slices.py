@@ -67,6 +67,7 @@ class EditChannel(Struct, frozen=True, kw_only=True):
     policy: ChannelPolicy
     operator: str
     fleet_version: int = 0
+    expected_version: int | None = None  # of its row: what the operator changes
 
 
 class HoldChannel(Struct, frozen=True, kw_only=True):
@@ -145,7 +146,10 @@ def rows_of_claim(command: CreateChannel | EditChannel) -> tuple[Key, ...]:
 
 
 def _claim_seen(command: CreateChannel | EditChannel) -> dict[Key, Position]:
-    return {fleet_key(): command.fleet_version}
+    seen = {fleet_key(): command.fleet_version}
+    if isinstance(command, EditChannel) and command.expected_version is not None:
+        seen[channel_key(command.channel)] = command.expected_version
+    return seen
 
 
 def decide_creation(rows: Claim, command: CreateChannel, now: datetime) -> Sequence[Struct]:

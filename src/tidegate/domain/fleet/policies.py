@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tidegate.domain.fleet.refusals import MalformedPolicy
-from tidegate.domain.fleet.rows import ChannelScope
+from tidegate.domain.fleet.rows import ChannelScope, Host
 from tidegate.domain.fleet.selectors import check_host_id, parse
 from tidegate.kernel.model import at_most
 
@@ -50,6 +50,25 @@ def check_policy(channel: str, policy: ChannelPolicy) -> None:
         edges[edge.before].append(edge.after)
     if ring := cycle(edges):
         raise MalformedPolicy(f"hosts wait for each other: {' → '.join(ring)}", hosts=ring)
+
+
+def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
+    """That host edges name hosts: of this fleet, in whatever state. No host's row ever goes, so
+    what was right once stays right.
+
+    Raises:
+        MalformedPolicy.
+    """
+    if not policy.host_edges:
+        return
+    known = {host.host_id for host in hosts}
+    for edge in policy.host_edges:
+        for host_id in (edge.before, edge.after):
+            if host_id not in known:
+                raise MalformedPolicy(
+                    f"{edge.after} waits for {edge.before}, but {host_id} was never a host",
+                    host_id=host_id,
+                )
 
 
 def check_edges(scopes: Iterable[ChannelScope], channel: str, edges: tuple[str, ...]) -> None:

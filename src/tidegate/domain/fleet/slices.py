@@ -40,7 +40,7 @@ from tidegate.domain.fleet.rows import (
 )
 from tidegate.domain.fleet.selectors import check_host_id, check_labels, parse
 from tidegate.errors import InvalidInput
-from tidegate.kernel.model import Key, check_text
+from tidegate.kernel.model import Key, Position, check_text
 from tidegate.kernel.slices import Slice
 
 OPERATOR_BYTES_MAX = 128
@@ -67,6 +67,7 @@ class LabelHost(Struct, frozen=True, kw_only=True):
     host_id: str
     labels: dict[str, str]
     operator: str
+    expected_version: int | None = None  # of its row, as the operator saw it
 
 
 class RevokeHost(Struct, frozen=True, kw_only=True):
@@ -286,6 +287,12 @@ def _host_and_fleet(command: EnrollHost | LabelHost) -> tuple[Key, ...]:
     return host_key(command.host_id), fleet_key()
 
 
+def _host_seen(command: LabelHost) -> dict[Key, Position]:
+    if command.expected_version is None:
+        return {}
+    return {host_key(command.host_id): command.expected_version}
+
+
 enroll_host = Slice(
     name="enroll-host",
     command=EnrollHost,
@@ -298,6 +305,7 @@ label_host = Slice(
     command=LabelHost,
     writes=(HostLabelled,),
     rows=_host_and_fleet,
+    expects=_host_seen,
     decide=decide_label,
 )
 revoke_host = Slice(

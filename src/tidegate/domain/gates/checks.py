@@ -106,6 +106,7 @@ class Look:
 
 Blocks = Callable[[Look, str], Block | None]
 StandsOn = Callable[[Look, str], Evidence | None]
+Adds = Callable[[Look, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ class Gate:
     open: str
     per_host: bool = False
     stands_on: StandsOn = lambda look, host_id: None
+    adds: Adds = lambda look, host_id: ""  # to what it says; of no host: of all
 
 
 # ── the rollout ───────────────────────────────────────────────────────────────────────────────────
@@ -335,6 +337,16 @@ def _preceded(look: Look, host_id: str) -> Evidence | None:
     return look.recorded(before[-1]) if before else None
 
 
+def _idle(look: Look, host_id: str) -> str:
+    """The edges that the plan left out, because one of the two hosts has left."""
+    idle = look.sight.chart.plan.idle_edges
+    told = [edge for edge in idle if not host_id or edge.after == host_id]
+    if not told:
+        return ""
+    first = f"the edge {told[0].before} → {told[0].after} has no effect, {told[0].reason}"
+    return first if len(told) == 1 else f"{first}; so have {len(told) - 1} more"
+
+
 def _budgeted(look: Look, host_id: str) -> Evidence | None:
     for slot in look.slots_of(host_id):
         if (found := look.state.budgets.get(slot.budget_id)) is not None:
@@ -356,7 +368,7 @@ GATES = (
     Gate("quarantine", quarantined, "the closure is not quarantined here"),
     Gate("channel-edges", channel_edges, "no channel before it is under way", stands_on=_edged),
     Gate("wave-promotion", wave_promotion, "the host's wave has come", True, _tallied),
-    Gate("host-edge", host_edge, "no host before it is under way", True, _preceded),
+    Gate("host-edge", host_edge, "no host before it is under way", True, _preceded, _idle),
     Gate("disruption-budget", disruption_budget, "its budgets have a slot", True, _budgeted),
     Gate("probe-failures", probe_failures, "no probe fails in an earlier wave", True),
     Gate("freshness", stale, "the pin's evidence is fresh enough", stands_on=_pinned),

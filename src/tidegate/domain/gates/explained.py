@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tidegate.domain.gates.checks import GATES, Gate, Look
 from tidegate.domain.gates.passes import attempt_of, survey
-from tidegate.domain.gates.sight import Explanation, FleetState, Survey, Verdict
+from tidegate.domain.gates.sight import Explanation, Fault, FleetState, Survey, Verdict
+
+READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
 
 
 def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[Verdict, ...]:
@@ -13,6 +15,9 @@ def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[Verdict, ..
     Raises:
         NotFound: the state does not hold the rollout.
     """
+    fault = state.faults.get(rollout_id)
+    if fault is not None:
+        return (_left_out(fault),)
     look = Look(state, state.sight(rollout_id))
     return tuple(_verdict(gate, look, host_id) for gate in GATES)
 
@@ -23,6 +28,12 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     Raises:
         NotFound: the state does not hold the rollout.
     """
+    fault = state.faults.get(rollout_id)
+    if fault is not None:
+        answer = f"the dispatcher leaves the rollout out, {fault.code}: {fault.detail}"
+        return Explanation(
+            rollout_id=rollout_id, host_id=host_id, answer=answer, verdicts=(_left_out(fault),)
+        )
     if host_id is None:
         return _of_rollout(state, rollout_id)
     sight = state.sight(rollout_id)
@@ -50,11 +61,19 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     )
 
 
+def _left_out(fault: Fault) -> Verdict:
+    """Before any gate is asked: what they look at cannot be read."""
+    return Verdict(gate=READABLE, passed=False, reason=fault.detail)
+
+
 def _verdict(gate: Gate, look: Look, host_id: str) -> Verdict:
     block = gate.blocks(look, host_id)
     if block is None:
         return Verdict(
-            gate=gate.name, passed=True, reason=gate.open, evidence=gate.stands_on(look, host_id)
+            gate=gate.name,
+            passed=True,
+            reason=_with(gate.open, gate.adds(look, host_id)),
+            evidence=gate.stands_on(look, host_id),
         )
     return Verdict(
         gate=block.gate or gate.name, passed=False, reason=block.reason, evidence=block.evidence
@@ -95,5 +114,10 @@ def _of_all(gate: Gate, look: Look, found: Survey) -> Verdict:
             hosts=held.hosts,
         )
     if gate.per_host:
-        return Verdict(gate=gate.name, passed=True, reason="holds no host")
+        said = _with("holds no host", gate.adds(look, ""))
+        return Verdict(gate=gate.name, passed=True, reason=said)
     return _verdict(gate, look, "")
+
+
+def _with(said: str, more: str) -> str:
+    return f"{said}; {more}" if more else said

@@ -146,6 +146,25 @@ def survey(
     )
 
 
+def held_back(state: FleetState, rollout_id: str) -> Iterator[Held]:
+    """Each host that waits and stops at a gate, with that gate: by wave, then by name. The same
+    pass as ``survey`` makes, told host by host.
+
+    Raises:
+        NotFound: the state does not hold the rollout.
+    """
+    look = _look(state, rollout_id, None)
+    gates = _asked(look)
+    for host_id, wave, attempt in _waiting(look):
+        for name, blocks in gates:
+            block = blocks(look, host_id)
+            if block is not None:
+                yield _held(name, host_id, block)
+                break
+        else:
+            _order(look, host_id, wave, attempt)  # it takes its slots
+
+
 def next_dispatches(
     state: FleetState, rollout_id: str, given: Given | None = None, orders_max: int = ORDERS_MAX
 ) -> tuple[Order, ...]:

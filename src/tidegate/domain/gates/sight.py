@@ -76,9 +76,17 @@ class Sight:
     latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
 
 
+class Fault(Struct, frozen=True):
+    """Why a rollout cannot be looked at: its own plan or rows, not the fleet's."""
+
+    rollout_id: str
+    code: str
+    detail: str
+
+
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """The fleet at one moment."""
+    """The fleet at one moment. A rollout that was asked for is in ``rollouts`` or in ``faults``."""
 
     at: datetime
     rollouts: Mapping[str, Sight]
@@ -87,6 +95,7 @@ class FleetState:
     orders: Mapping[str, Seen[HostOrder]]
     budgets: Mapping[str, Seen[Budget]]
     freezes: tuple[Seen[Freeze], ...]
+    faults: Mapping[str, Fault]
 
     def sight(self, rollout_id: str) -> Sight:
         """Raises: NotFound."""

@@ -1,0 +1,83 @@
+"""A second dispatcher that does not wait for the gates: what they and the rows say is compared.
+
+Before an order goes out the gates are asked, and the rows once more, in the order's own commit.
+Each hides a fault of the other from everybody who only looks at what happens. So this one asks the
+gates about some host, and then tries the order, whatever they said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final
+
+from tidegate.control.sights import Sights
+from tidegate.domain.gates import Sight, judge
+from tidegate.domain.gates.passes import attempt_of
+from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
+from tidegate.errors import TidegateError
+from tidegate.simulate.plant import Plant
+from tidegate.simulate.watch import Violation
+
+# The gates that are asked again by the rows. What the others say may have changed since: a
+# dispatcher that saw it before is not refused.
+TWICE: Final = frozenset(
+    {
+        *("halted", "dispatchable", "paused", "quarantine"),
+        *("wave-promotion", "disruption-budget", "host-busy"),
+    }
+)
+
+
+class Rival:
+    """Tries one order now and then. It draws from numbers of its own."""
+
+    def __init__(self, plant: Plant, seed: int, wake: Callable[[Sequence[str]], None]) -> None:
+        self._plant = plant
+        self._random = Random(f"rival {seed}")
+        self._wake = wake
+
+    def meddle(self) -> None:
+        """Try the order of some host that waits for one. Raises: Violation, Crash."""
+        sights: Sights = self._plant.sights
+        ids = [row.rollout_id for row in sights.open_rollouts()]
+        if not ids:
+            return
+        rollout_id = self._random.choice(ids)
+        state = sights.state([rollout_id], self._plant.clock())
+        sight = state.sight(rollout_id)
+        waiting = [command for host in sight.chart.waves if (command := _order(sight, host))]
+        if not waiting:
+            return
+        command = self._random.choice(waiting)
+        verdicts = judge(state, rollout_id, command.host_id)
+        shut = [verdict for verdict in verdicts if not verdict.passed]
+        if shut and not any(verdict.gate in TWICE for verdict in shut):
+            return  # the rows would let it go, and rightly
+        answer = self._plant.recorded(rollout_id, reserve_dispatch, command)
+        if isinstance(answer, TidegateError):
+            if not shut:
+                raise Violation(f"every gate is open, and the rows say {answer.code}: {answer}")
+            return
+        if shut:
+            raise Violation(f"{shut[0].gate} is shut, {shut[0].reason}; the rows take the order")
+        self._wake([command.host_id])
+
+
+def _order(sight: Sight, host_id: str) -> ReserveDispatch | None:
+    """The order by which the host would go; None: it has had it."""
+    tally = sight.tally.row
+    found = sight.standings.get(host_id)
+    attempt = attempt_of(None if found is None else found.row, tally.attempt)
+    if attempt is None:
+        return None
+    wave = sight.chart.waves[host_id]
+    return ReserveDispatch(
+        rollout_id=tally.rollout_id,
+        host_id=host_id,
+        target_closure=tally.target_closure,
+        wave=wave,
+        policy=sight.chart.plan.host_policy(wave),
+        attempt=attempt,
+        budgets=sight.chart.slots_of(host_id),
+    )

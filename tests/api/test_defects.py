@@ -1,0 +1,82 @@
+"""Defects of the system before us that lay at its door to agents; numbers as in the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from tests.api.crew import ROLLOUT, Crew, sailing
+from tidegate.domain.hosts.rows import DISPATCH_QUEUE
+
+SECONDS_MAX = 10.0
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        yield crew
+
+
+def until(looked: list[str], hosts: set[str]) -> None:
+    deadline = monotonic() + SECONDS_MAX
+    while not hosts <= set(looked):
+        assert monotonic() < deadline, looked
+        sleep(0.01)
+
+
+def test_d11_a_report_is_answered_with_what_the_log_says_or_with_the_state_that_refuses_it(
+    crew: Crew,
+) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+
+    taken = agent.acknowledge(order)
+    stands = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}/events").json()["items"]
+    illegal = agent.say("Converged", current_closure=None)
+    after = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}/events").json()["items"]
+
+    assert taken.status_code == 200
+    assert "DispatchAck" in [item["type"].rpartition(".")[2] for item in stands]
+    assert (illegal.status_code, illegal.json()["code"]) == (409, "invalid_transition")
+    assert illegal.json()["state"] == "Activating"
+    assert after == stands
+
+
+def test_d23_an_order_makes_nobody_look_but_the_host_that_it_is_for(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew.create()
+    names = ["web-02", *(f"web-{number:02}" for number in range(3, 9))]
+    for name in names[1:]:
+        crew.enroll(name, app="web")
+    looked: list[str] = []
+    store = crew.installation.store
+    ask = store.range
+
+    def told(collection: str, **how: Any) -> Any:
+        if collection == DISPATCH_QUEUE.name:
+            looked.append(how.get("prefix", "").rstrip("/"))
+        return ask(collection, **how)
+
+    monkeypatch.setattr(store, "range", told)
+    with ThreadPoolExecutor(len(names) + 1) as threads:
+        canary = threads.submit(crew.agents["web-01"].poll, 20)
+        others = [threads.submit(crew.agents[name].poll, 4) for name in names]
+        until(looked, {"web-01", *names})
+        sleep(0.1)
+        looked.clear()
+
+        crew.promote()
+        crew.dispatch()
+
+        assert canary.result().json()["rollout_id"] == ROLLOUT
+        assert set(looked) == {"web-01"}, "the others are still parked"
+        assert not any(other.done() for other in others)
+        assert {other.result().status_code for other in others} == {204}

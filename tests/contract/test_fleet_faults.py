@@ -1,0 +1,134 @@
+"""One rollout that is not well, beside others that are, on every engine; and hosts that left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.contract.conftest import address_of
+from tests.contract.fleet import Berth, Squadron
+from tidegate.domain.channels.facts import HostEdge
+from tidegate.domain.fleet.refusals import MalformedPolicy
+from tidegate.domain.fleet.slices import RetireHost, retire_host
+from tidegate.domain.folds import FOLDS
+from tidegate.domain.gates import Fault, explain
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.planner import IdleEdge, frozen
+from tidegate.domain.rollouts.states import RolloutState
+from tidegate.kernel.replay import differences
+from tidegate.simulate.plant import Bodies
+
+
+@pytest.fixture
+def berth(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Iterator[Berth]:
+    with closing(Berth(address_of(request, engine, tmp_path))) as berth:
+        yield berth
+
+
+class Swapped(Bodies):
+    """Blobs, some of which are not what was put."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instead: dict[str, bytes] = {}
+
+    def get(self, digest: str) -> bytes:
+        return self.instead.get(digest) or super().get(digest)
+
+
+def two_channels(squadron: Squadron) -> tuple[str, str]:
+    for channel in ("core", "edge"):
+        squadron.create(channel)
+        squadron.enroll(f"{channel}1", f"{channel}2", channel=channel)
+    squadron.offer("web.1", "web.2")
+    return squadron.promote("core", "web.1"), squadron.promote("edge", "web.1")
+
+
+@pytest.mark.req("RO-12")
+@pytest.mark.parametrize("thorough", [False, True])
+def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
+    berth: Berth, thorough: bool
+) -> None:
+    blobs = Swapped()
+    squadron = Squadron(berth.open(), blobs)
+    core, edge = two_channels(squadron)
+    planned = squadron.plant.promotions.plan("core").plan
+    (wave,) = planned.waves
+    bad, _ = frozen(replace(planned, waves=(wave, replace(wave, name="again"))))
+    blobs.instead[squadron.tally(core).plan_digest] = bad
+    squadron.plant.restart()
+
+    done = squadron.dispatch(thorough=thorough)
+
+    detail = "core1 is 2 times in the plan, allowed is once"
+    assert (done.rollouts, done.ordered) == (2, 2)
+    assert done.faults == (Fault(core, "malformed_plan", detail),)
+    assert [host.host_id for host in squadron.hosts(edge)] == ["edge1", "edge2"]
+    assert list(squadron.hosts(core)) == []
+    said = explain(squadron.plant.sights.state([core], squadron.clock()), core, "core1")
+    assert said.answer == f"the dispatcher leaves the rollout out, malformed_plan: {detail}"
+    assert [(item.gate, item.passed) for item in said.verdicts] == [("plan-and-rows", False)]
+
+    # Its plan is there again, or a new one is made: it goes on by itself.
+    blobs.instead.clear()
+    squadron.plant.restart()
+    assert squadron.dispatch(thorough=thorough).faults == ()
+    assert [host.host_id for host in squadron.hosts(core)] == ["core1", "core2"]
+    assert differences(squadron.store, FOLDS) == []
+
+
+def retire(squadron: Squadron, host_id: str) -> None:
+    squadron.execute(retire_host, RetireHost(host_id=host_id, operator="user_1", reason="sold"))
+
+
+@pytest.mark.req("RO-12")
+def test_promotes_on_after_a_host_that_an_edge_names_was_retired(berth: Berth) -> None:
+    squadron = Squadron(berth.open())
+    squadron.enroll("e1", "e2", "e3", channel="edge")
+    edges = (HostEdge("e1", "e2"), HostEdge("e2", "e3"))
+    squadron.create("edge", host_edges=edges)
+    squadron.offer("web.1", "web.2")
+    first = squadron.promote("edge", "web.1")
+    assert squadron.dispatch(thorough=True).ordered == 1
+
+    # In the middle of a rollout: it left by an event, and nobody waits for it.
+    retire(squadron, "e2")
+    squadron.reach(first, "e1")
+    assert squadron.dispatch(thorough=True).skipped == 1
+    assert squadron.dispatch(thorough=True).ordered == 1
+    squadron.reach(first, "e3")
+    assert squadron.state(first) is RolloutState.TERMINAL
+
+    # And afterwards: the edges stand in the policy and hold nobody.
+    second = squadron.promote("edge", "web.2")
+    assert squadron.dispatch(thorough=True).ordered == 2
+    assert {host.host_id: host.state for host in squadron.hosts(second)} == {
+        "e1": HostState.PENDING,
+        "e3": HostState.PENDING,
+    }
+    plan = squadron.plant.sights.chart(squadron.tally(second).plan_digest).plan
+    assert plan.policy.host_edges == edges
+    assert plan.idle_edges == tuple(
+        IdleEdge(edge.before, edge.after, "e2 is retired") for edge in edges
+    )
+    said = explain(squadron.plant.sights.state([second], squadron.clock()), second, "e3")
+    (verdict,) = (item for item in said.verdicts if item.gate == "host-edge")
+    assert verdict.passed
+    assert verdict.reason.endswith("the edge e2 → e3 has no effect, e2 is retired")
+    squadron.reach(second, "e1", "e3")
+    assert squadron.state(second) is RolloutState.TERMINAL
+    assert differences(squadron.store, FOLDS) == []
+
+
+@pytest.mark.req("RO-12")
+def test_plans_nothing_by_an_edge_to_what_was_never_a_host(berth: Berth) -> None:
+    squadron = Squadron(berth.open())
+    squadron.enroll("e1", channel="edge")
+    squadron.create("edge", host_edges=(HostEdge("e1", "e9"),))
+
+    with pytest.raises(MalformedPolicy, match="e9 was never a host"):
+        squadron.plant.promotions.plan("edge")
