@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from bench import simulate
 from bench.fleet import command as fleet
 from bench.http import command as http
+from bench.pages import command as pages
 from bench.registry import command as registry
 from bench.speed import command as speed
 
 SUBJECTS: dict[str, Callable[[Sequence[str]], int]] = {
     "fleet": fleet.main,
     "http": http.main,
+    "pages": pages.main,
     "registry": registry.main,
     "simulate": simulate.main,
     "speed": speed.main,

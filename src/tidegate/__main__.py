@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "backup": (f"{_HERE}.care:backup", "Take a backup of everything."),
     "restore": (f"{_HERE}.care:restore", "Put a backup back; that begins a new epoch."),
     "views": (f"{_HERE}.views:views", "Verify derived rows against the log, or rebuild them."),
+    "archive": (f"{_HERE}.archive:archive", "Verify the mirror of the log, or rebuild it."),
     "simulate": (f"{_HERE}.simulate:simulate", "Say how a rollout on a channel would go."),
     "demo": (f"{_HERE}.demo:demo", "Show a living installation with a simulated fleet."),
 }

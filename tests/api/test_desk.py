@@ -78,3 +78,25 @@ def test_keeps_why_somebody_promoted_and_shows_it_beside_who(crew: Crew) -> None
     assert "the checkout was slow" in page(crew.operator, PAGE)
     shown = crew.viewer.get(f"/v1{PAGE}").json()
     assert shown["opened_reason"] == "the checkout was slow"
+
+
+def test_gives_an_intent_of_the_outbox_up(crew: Crew) -> None:
+    crew.create(operations=["announce"])
+    assert crew.promote().status_code == 200
+    (intent,) = crew.viewer.get("/v1/outbox").json()["items"]
+    form = {"id": intent["id"], "reason": "nobody listens"}
+
+    before = page(crew.operator, "/outbox")
+    looked = page(crew.viewer, "/outbox")
+    refused = sent(crew.viewer, "/outbox/cancel", **form)
+    done = sent(crew.operator, "/outbox/cancel", **form)
+    after = page(crew.operator, "/outbox")
+
+    assert 'action="/outbox/cancel"' in before
+    assert f"None of your roles may operate {CHANNEL}." in looked
+    assert refused.status_code == 403
+    assert (done.status_code, "done=cancelled" in done.headers["location"]) == (303, True)
+    assert 'action="/outbox/cancel"' not in after
+    (cancelled,) = crew.viewer.get("/v1/outbox", params={"state": "cancelled"}).json()["items"]
+    assert cancelled["id"] == intent["id"]
+    assert "Cancelled" in page(crew.operator, "/outbox?tab=other")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
 
+from tests.api.crew import CHANNEL, Crew, sailing
 from tests.api.serving import Served
+from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import AGENT, PUBLIC, SIGNED_IN, May, Route
-from tidegate.domain.access.roles import VERBS, Grant, Role
+from tidegate.api.routing import AGENT, PUBLIC, SIGNED_IN, May, Route, somewhere
+from tidegate.domain.access.roles import VERBS, Grant, Role, Verb
 from tidegate.errors import InvalidDefinition
 
 ELSEWHERE = ("repository:elsewhere", "channel:elsewhere")
@@ -171,3 +174,102 @@ def test_makes_of_a_narrowed_token_no_wider_one(shared: Served) -> None:
     assert as_wide.status_code == 201
     other = shared.client(as_wide.json()["token"])
     assert other.get("/v1/views/verify").status_code == 403
+
+
+# ── pages ─────────────────────────────────────────────────────────────────────────────────────────
+
+FORM = {
+    "reason": "why",
+    "remark": "why",
+    "version": "1",
+    "digest": "sha256:" + "0" * 64,
+    "release": "web.1",
+    "release_id": "web.1",
+    "mode": "resume",
+    "hosts": "web-01",
+    "closure_hash": "sha256:" + "0" * 64,
+    "scope": CHANNEL,
+    "intent_id": "announce",
+    "user_id": "user_nobody00",
+    "role": "viewer",
+    "token_id": "nobodystoken",
+    "days": "7",
+    "login": "somebody",
+    "name": "Somebody",
+    "password": "a long enough passphrase",
+}
+QUERY = {"/plan/forecast": f"?channel={CHANNEL}"}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """A server with pages and something on each of them: a rollout under way, an unsent intent."""
+    with sailing(tmp_path_factory.mktemp("house") / "data", (*ROUTES, *PAGES)) as crew:
+        crew.sail()
+        yield crew
+
+
+def visited(client: httpx2.Client, route: Route) -> tuple[int, str]:
+    """A page, or what its form asks for with all that the form has; status and text."""
+    path = route.path.replace("...}", "}")
+    for name in route.parameters:
+        path = path.replace(f"{{{name}}}", {**SAMPLES, "index": "0"}.get(name, "sample"))
+    path += QUERY.get(route.path, "")
+    if route.is_write:
+        fields = set(route.types[2].__struct_fields__)
+        answer = client.post(path, data={k: v for k, v in FORM.items() if k in fields})
+        return answer.status_code, answer.text
+    with client.stream("GET", path) as answer:
+        streams = answer.headers.get("content-type", "").startswith("text/event-stream")
+        return answer.status_code, "" if streams else answer.read().decode(errors="replace")
+
+
+@pytest.mark.parametrize("role", Role)
+def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
+    house: Crew, role: Role
+) -> None:
+    client = house.served.as_role(role)
+    head = house.installation.head()
+    forbidden = [route for route in PAGES if not allowed(route, role)]
+
+    found = {route.name: visited(client, route)[0] for route in forbidden}
+
+    assert {name: status for name, status in found.items() if status not in (400, 403)} == {}
+    shown = [name for name, status in found.items() if status == 403]
+    assert len(shown) >= len(forbidden) * 2 // 3  # most are refused for who asks, not for the form
+    assert house.installation.head() == head
+
+
+def test_shows_nobody_anything_but_the_door(house: Crew) -> None:
+    client = house.served.client()
+
+    found = {
+        route.name: visited(client, route) for route in PAGES if route.permission is not PUBLIC
+    }
+
+    assert {name for name, (status, _) in found.items() if status != 401} == set()
+    assert not any("web-01" in text.replace("/hosts/web-01", "") for _, text in found.values())
+
+
+@pytest.mark.parametrize("scope", ELSEWHERE)
+def test_shows_of_other_scopes_nothing_on_any_page(house: Crew, scope: str) -> None:
+    everyone = house.served.as_role(*Role)
+    client = house.served.as_role(*(Grant(role, scope) for role in Role))
+    head = house.installation.head()
+    lists = [route for route in PAGES if route.permission == somewhere(Verb.READ)]
+
+    told: set[str] = set()
+    for route in PAGES:
+        if not isinstance(route.permission, May):
+            continue
+        name = route.name
+        status, text = visited(client, route)
+        if route.permission.scope is not None:
+            assert status in (400, 403, 404), name
+        elif CHANNEL in text or "web-01" in text:
+            told.add(name)
+
+    assert told == set()
+    seen = [route.name for route in lists if CHANNEL in visited(everyone, route)[1]]
+    assert len(seen) >= 4  # who may sees it there
+    assert house.installation.head() == head

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.strategies import booleans
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from requests import PreparedRequest
+from requests.auth import AuthBase
+from schemathesis.checks import load_all_checks
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
+from tests.api.crew import CHANNEL, ROLLOUT, Agent, Crew, sailing
 from tests.api.serving import Served
 from tidegate.api import app
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import AGENT
+from tidegate.api.routing import AGENT, Route
+from tidegate.domain.hosts.protocol import authorization
 
 CASES = 25
 PARTS = 12
@@ -74,3 +85,86 @@ def test_is_true_of_the_running_server(
     )
 
     assert ran.returncode == 0, ran.stdout[-20_000:] + ran.stderr[-2_000:]
+
+
+# ── what agents do ────────────────────────────────────────────────────────────────────────────────
+
+load_all_checks()
+# A request that is sent again without its MAC has another test (tests/api/test_agents.py).
+EXCLUDED = [positive_data_acceptance, ignored_auth]
+AGENTS = [route for route in SHOWN if route.permission is AGENT]
+
+
+class Signed(AuthBase):
+    """Signs what is sent as the agent of a host does, over the bytes that go out."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def __call__(self, request: PreparedRequest) -> PreparedRequest:
+        path, _, query = request.path_url.partition("?")
+        body = request.body or b""
+        assert isinstance(body, bytes | str)
+        agent = self._agent
+        request.headers["authorization"] = authorization(
+            agent.session,
+            agent.mac_key,
+            str(request.method),
+            path.encode(),
+            query.encode(),
+            body if isinstance(body, bytes) else body.encode(),
+            int(agent.clock().timestamp()),
+        )
+        return request
+
+
+def told(value: Any, real: dict[str, str]) -> Any:
+    """What was made up, with the names of what is there."""
+    if isinstance(value, dict):
+        return {
+            name: real[name] if name in real else told(item, real) for name, item in value.items()
+        }
+    return [told(item, real) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    """A rollout under way, so that agents have something to say."""
+    with sailing(tmp_path_factory.mktemp("crew") / "data") as crew:
+        crew.sail()
+        yield crew
+
+
+@pytest.mark.parametrize("route", AGENTS, ids=lambda route: route.operation)
+def test_is_true_of_what_agents_are_answered(crew: Crew, route: Route) -> None:
+    """Generated requests, each with the MAC of an enrolled host: they get behind the door."""
+    schema = schemathesis.openapi.from_dict(document(ROUTES, "1.0"))
+    operation = schema[route.path][route.method]
+    agent = crew.agents["web-01"]
+    signed = Signed(agent)
+    real = {
+        "channel": CHANNEL,
+        "release_id": "web.1",
+        "rollout_id": ROLLOUT,
+        "host_id": "web-01",
+    }
+    behind: list[int] = []
+
+    @settings(
+        max_examples=CASES, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
+    )
+    @given(case=operation.as_strategy(), known=booleans())
+    def run(case: schemathesis.Case, known: bool) -> None:
+        case.query.pop("wait", None)  # who waits for an order waits long
+        if known:
+            case.path_parameters = told(case.path_parameters, real)
+            case.body = told(case.body, real)
+        found = case.call(base_url=crew.served.url, auth=signed, timeout=10)
+        behind.append(found.status_code)
+        case.validate_response(found, excluded_checks=EXCLUDED)
+
+    run()
+
+    assert len(behind) >= CASES
+    assert "sha256" in route.parameters or any(status < 300 for status in behind)
+    assert not [status for status in behind if status in (401, 403) or status >= 500]

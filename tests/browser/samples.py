@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from tidegate.api.dashboard import words
+from tidegate.api.dashboard.forecasts import part_of
 from tidegate.api.dashboard.graph import laid_out
 from tidegate.api.dashboard.parts import (
     Chip,
@@ -33,6 +34,7 @@ from tidegate.api.dashboard.views import (
     FileDiff,
     Finding,
     GateLine,
+    GatePanel,
     HostLine,
     HostPage,
     HostRow,
@@ -54,7 +56,6 @@ from tidegate.api.dashboard.views import (
     RolloutPage,
     Rollouts,
     Settings,
-    Simulated,
     Step,
     Tile,
     TokenLine,
@@ -63,6 +64,7 @@ from tidegate.api.dashboard.views import (
     Waiting,
     WaveView,
 )
+from tidegate.control.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.rows import State
 from tidegate.domain.rollouts.states import RolloutState
@@ -384,27 +386,31 @@ def rollout_page() -> RolloutPage:
             )
             for number, (parts, hosts, name) in enumerate(WAVES)
         ),
-        gates=(
-            GateLine(gate="halted", passed=True, reason="no host failed"),
-            GateLine(gate="freeze", passed=True, reason="no freeze"),
-            GateLine(gate="quarantine", passed=True, reason=""),
-            GateLine(gate="channel-edges", passed=True, reason=""),
-            GateLine(
-                gate="wave-promotion",
-                passed=False,
-                reason="wave 1 has 39 hosts that are not settled; its last soak ends at 14:11 UTC",
-                hosts=228,
+        gates=GatePanel(
+            verdict="Wave 1 soaks; the next one goes when every host of it has settled.",
+            tone="warn",
+            lines=(
+                GateLine(gate="halted", passed=True, reason="no host failed"),
+                GateLine(gate="freeze", passed=True, reason="no freeze"),
+                GateLine(gate="quarantine", passed=True, reason=""),
+                GateLine(gate="channel-edges", passed=True, reason=""),
+                GateLine(
+                    gate="wave-promotion",
+                    passed=False,
+                    reason="wave 1 has 39 hosts that are not settled; its soak ends at 14:11 UTC",
+                    hosts=228,
+                    sample=("web-073", "web-074", "web-075"),
+                    href="/rollouts/x/held?gate=wave-promotion",
+                ),
+                GateLine(
+                    gate="disruption-budget",
+                    passed=False,
+                    reason="budget zone-a: 10 of 10 slots are taken",
+                    hosts=14,
+                ),
+                GateLine(gate="host-silent", passed=True, reason=""),
             ),
-            GateLine(
-                gate="disruption-budget",
-                passed=False,
-                reason="budget zone-a: 10 of 10 slots are taken",
-                hosts=14,
-            ),
-            GateLine(gate="host-silent", passed=True, reason=""),
         ),
-        verdict="Wave 1 soaks; the next one goes when every host of it has settled.",
-        verdict_tone="warn",
         legend=tuple(
             Legend(name, chip, count)
             for (name, chip), count in zip(words.GRID, (248, 3, 7, 9, 33, 0, 0, 0, 0), strict=True)
@@ -688,7 +694,9 @@ PLAN = PlanPage(
     channel="web-stable",
     releases=(Option("web.8", "web.8"), Option("web.7", "web.7")),
     release="web.8",
-    failing=1,
+    luck="usual",
+    lucks=(Option("none", "Nothing goes wrong"), Option("usual", "A usual day")),
+    failing="",
     seed=7,
     waves=tuple(
         PlannedWave(
@@ -710,23 +718,52 @@ PLAN = PlanPage(
             text="web-stable@web.7 is Active with 33 of 300 hosts settled.",
         ),
     ),
-    simulated=Simulated(
-        end=ROLLOUTS[RolloutState.REVERTED],
-        lasted="31 min",
-        events=412,
-        converged=31,
-        failed=0,
-        reverted=1,
-        times=tuple(range(0, 1900, 60)),
-        settled=tuple(min(31, n) for n in range(32)),
-        in_flight=tuple(max(0, 12 - abs(n - 12)) for n in range(32)),
-        bad=tuple(0 if n < 26 else 1 for n in range(32)),
-        said=(
-            Told("undo", "back", "Reverted", "web-117 went back", NOW, 1860),
-            Told("wave", "info", "Wave 1 began", "", NOW, 960),
-            Told("rollouts", "info", "Opened", "4 waves, 300 hosts", NOW, 0),
+    forecast="/plan/forecast?channel=web-stable",
+)
+
+
+def _run(seed: int, *ends: int, stop: str = "", lasted: int = 0) -> Forecast:
+    """A run that ended so many waves at these seconds, then went through or stopped."""
+    waves = tuple(
+        WaveForecast(
+            name=name,
+            hosts=hosts,
+            ended=int(number < len(ends)),
+            seconds=Spread(ends[number], ends[number]) if number < len(ends) else None,
+        )
+        for number, (_, hosts, name) in enumerate(WAVES)
+    )
+    state = "Reverted" if stop else "Terminal"
+    seconds = lasted or ends[-1]
+    return Forecast(
+        channel="web-stable",
+        hosts=300,
+        runs=1,
+        seed=seed,
+        stands_for=2,
+        state=state,
+        seconds=seconds,
+        timeline=(
+            Moment(0, "opened, 150 hosts simulated"),
+            *(Moment(at, f"wave {number} ended") for number, at in enumerate(ends)),
+            Moment(seconds, f"the rollout is {state}"),
         ),
+        waves=waves,
+        failed=Spread(int(bool(stop)), int(bool(stop))),
+        ends={state: 1},
+        stops=(Stopped(stop, 1),) if stop else (),
+    )
+
+
+FORECAST = part_of(
+    (
+        _run(7, 1_100, 2_300, 3_700, 4_300),
+        _run(8, 1_160, 2_500, 4_100, 4_900),
+        _run(9, 1_090, 2_280, 3_650, 4_210),
+        _run(10, 1_240, 2_700, stop="a host failed: probes", lasted=3_500),
+        _run(11, 1_120, 2_400, 3_800, 4_400),
     ),
+    "",
 )
 HOST_ROWS = tuple(
     HostRow(

@@ -382,3 +382,56 @@ def test_serves_pages_without_naming_them_in_the_api_document(quay: Quay) -> Non
         path.startswith(("/v1/", "/livez", "/readyz", "/version", "/metrics"))
         for path in document["paths"]
     )
+
+
+# ── what is not there ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/nowhere", 404, "There is nothing here"),
+        ("/rollouts/stable@web.99", 404, "There is nothing here"),
+        ("/hosts/web-00/no-such-thing", 404, "There is nothing here"),
+        ("/events?at=x", 400, "That cannot be asked"),
+        ("/signout", 405, "That cannot be done here"),
+    ],
+)
+def test_shows_a_browser_what_is_wrong_in_the_house_look(
+    harbour: Quay, path: str, status: int, said: str
+) -> None:
+    client = cookies(harbour, "viewer")
+
+    page = client.get(path, headers={"accept": "text/html"})
+    assert page.status_code == status
+    assert page.headers["content-type"].startswith("text/html")
+    assert said in page.text
+    assert "<nav" in page.text
+
+
+def test_answers_programs_with_problem_details_where_there_is_no_page(harbour: Quay) -> None:
+    client = cookies(harbour, "viewer")
+
+    for path, accept in (("/nowhere", "*/*"), ("/v1/nowhere", "text/html"), ("/nowhere", "")):
+        found = client.get(path, headers={"accept": accept})
+        assert found.status_code == 404
+        assert found.headers["content-type"] == "application/problem+json"
+
+
+def test_names_the_request_of_a_fault_that_only_the_log_knows(
+    harbour: Quay, page: Page, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(page, harbour, "viewer")
+
+    def broken(*_: object, **__: object) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(type(harbour.installation.sights), "open_rollouts", broken)
+    found = page.goto(f"{harbour.url}/rollouts")
+
+    assert found is not None
+    assert found.status == 500
+    expect(page.locator("main")).to_contain_text("That is our fault")
+    expect(page.locator("main")).to_contain_text(found.headers["x-request-id"])
+    expect(page.locator("main")).not_to_contain_text("a bug")
+    picture(page, "fault")

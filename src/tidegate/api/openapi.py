@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
+from tidegate.api.agent_auth import SERVED
 from tidegate.api.decoding import KEY_CHARS_MAX
-from tidegate.api.problems import MEDIA, PositionNotReached, status_of
+from tidegate.api.problems import MEDIA, PositionNotReached, UnsupportedProtocol, status_of
 from tidegate.api.routing import AGENT, EVENT_STREAM, PUBLIC, Consumes, Guard, May, Request, Route
 from tidegate.api.routing import Answer as Given
 from tidegate.control.installation import Installation
+from tidegate.domain.hosts.protocol import PROTOCOL_HEADER
 from tidegate.wire import Facts, Input, Nothing, Problem
 
 REFERENCE = "#/components/schemas/{name}"
@@ -27,6 +29,7 @@ HEADERS: dict[str, JsonSchema] = {
     "If-Match": {"type": "string", "pattern": '^"[0-9]{1,15}(-[0-9]{1,15})*"$'},
     "If-None-Match": {"type": "string"},
     "Idempotency-Key": {"type": "string", "pattern": f"^[!-~]{{1,{KEY_CHARS_MAX}}}$"},
+    PROTOCOL_HEADER: {"type": "string", "enum": sorted(map(str, SERVED))},
 }
 
 
@@ -126,6 +129,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     found = [_parameter(item, "path") for item in _fields(path)]
     found += [_parameter(item, "query") for item in _fields(query)]
     names: list[tuple[str, bool]] = []
+    if UnsupportedProtocol in route.errors:
+        names.append((PROTOCOL_HEADER, True))
     if route.is_write:
         names.append(("Idempotency-Key", False))
     if route.guard is not Guard.NONE:

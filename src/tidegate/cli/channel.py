@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -58,6 +56,9 @@ HISTORY = (
 
 def policy_of(file: str) -> Any:
     """A policy as JSON, from a file. Raises: Stop."""
+    import json
+    from pathlib import Path
+
     try:
         content = Path(file).read_bytes()[:POLICY_BYTES_MAX]
         return json.loads(content)

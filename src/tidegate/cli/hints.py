@@ -25,6 +25,7 @@ LOOKS: Final = {
     "quarantine": "quarantine list",
     "freeze": "freeze list",
     "outbox": "outbox list",
+    "publication": "publication generations {name}",
     "token": "token list",
     "user": "user list",
     "target": "target list",
@@ -33,7 +34,8 @@ LOOKS: Final = {
 }
 # Where all of a noun are listed.
 LISTS: Final = {**LOOKS, "rev": "rev get", "channel": "channel list", "rollout": "rollout get"} | {
-    "host": "host list"
+    "host": "host list",
+    "publication": "channel list",
 }
 # Codes that call for something else than a look at the noun, in the order of their nouns.
 NEXT: Final[Mapping[str, tuple[str, ...]]] = {
@@ -90,7 +92,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "destination_refused": ("target add --help",),
     "target_unknown": ("target list", "target add --help"),
 }
-SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release")  # of verbs, as named
+SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key")  # of verbs
 
 
 def problem(status: int, body: bytes, headers: Mapping[str, str]) -> Stop:

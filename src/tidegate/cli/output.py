@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -20,8 +19,7 @@ NOTHING: Final = "–"
 Item = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """A cell that is a state: shown as glyph, colour and word."""
 
     word: str
@@ -34,8 +32,7 @@ class State:
 Cell = str | State
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A title and what stands below it."""
 
     title: str

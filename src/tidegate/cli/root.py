@@ -14,6 +14,7 @@ from tidegate.cli.exits import Exit, Stop, exit_of
 from tidegate.cli.lazy import Lazy, LazyGroup, ReaderGone
 from tidegate.errors import TidegateError
 
+WIDTH_MAX: Final = 100
 _HERE: Final = "tidegate.cli"
 ACCESS: Final[Mapping[str, Lazy]] = {
     "setup": (f"{_HERE}.access:setup", "Set up a new installation with its one-time code."),
@@ -32,6 +33,7 @@ NOUNS: Final[Mapping[str, Lazy]] = {
     "freeze": (f"{_HERE}.freeze:freeze", "Times in which nothing is dispatched."),
     "budget": (f"{_HERE}.budget:budget", "How many hosts may be disrupted at once."),
     "outbox": (f"{_HERE}.outbox:outbox", "What is owed to the world."),
+    "publication": (f"{_HERE}.publication:publication", "Bodies that are swapped whole."),
     "target": (f"{_HERE}.target:target", "Where outbox work goes."),
     "user": (f"{_HERE}.user:user", "People and what they may."),
     "token": (f"{_HERE}.token:token", "API tokens."),
@@ -67,7 +69,7 @@ def root(commands: Mapping[str, Lazy]) -> click.Group:
                 help="Print the version and exit.",
             ),
         ],
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        context_settings={"help_option_names": ["-h", "--help"], "terminal_width": _columns()},
         no_args_is_help=True,
     )
     group.context_settings["obj"] = Desk()
@@ -125,6 +127,15 @@ def told(stop: Stop) -> int:
 def _usage(error: click.UsageError) -> Stop:
     path = error.ctx.command_path if error.ctx else "tidegate"
     return Stop(Exit.USAGE, error.format_message(), f"{path} --help")
+
+
+def _columns() -> int:
+    """How wide help is. click would import all of shutil to find out."""
+    try:
+        found = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size().columns
+    except (ValueError, OSError):
+        found = 80  # no terminal
+    return max(min(found, WIDTH_MAX) - 2, 50)
 
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:

@@ -44,8 +44,10 @@ from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     Rollout,
     RolloutGates,
+    RolloutTally,
     gates_key,
     rollout_key,
+    tally_key,
 )
 from tidegate.domain.rollouts.states import OPEN, ORDERED, RolloutState
 from tidegate.wire import Input, Nothing
@@ -225,7 +227,7 @@ def told_wave(wave: WaveSpec) -> str:
     if wave.percent is not None:
         size = f"{wave.percent} %"
     elif wave.count is not None:
-        size = f"{wave.count} hosts"
+        size = f"{wave.count} host{'' if wave.count == 1 else 's'}"
     among = "" if wave.selector == "*" else f" of {wave.selector}"
     soak = f", soak {seconds(wave.soak_seconds)}" if wave.soak_seconds else ""
     return f"{wave.name or 'wave'}: {size}{among}{soak}"
@@ -267,11 +269,17 @@ def _waits(
         if not freeze.channels or row.channel in freeze.channels
     ]
     if row.active_rollout_id is not None:
-        gates = installation.find(gates_key(row.active_rollout_id), RolloutGates)
+        gates, tally = installation.find_all(
+            (gates_key(row.active_rollout_id), RolloutGates),
+            (tally_key(row.active_rollout_id), RolloutTally),
+        )
+        if tally is not None and tally.row.halted_at is not None:
+            said = f"{tally.row.halted_by or 'a host'} failed and halted {row.active_rollout_id}"
+            lines.append(GateLine(gate="halted", passed=False, reason=said))
         lines += [
             GateLine(gate=item.gate, passed=False, reason=item.reason)
             for item in (() if gates is None else gates.row.blocked)
-            if item.gate not in ("hold", "freeze")
+            if item.gate not in ("halted", "hold", "freeze")
         ]
     return tuple(lines)
 

@@ -13,28 +13,22 @@ from datetime import datetime, timedelta
 from struct import pack
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, json
+from msgspec import Meta, Struct
 
-from tidegate.api.dashboard.pages import fails
 from tidegate.api.dashboard.words import GRID_CODES
 from tidegate.api.releases import channel_scope
-from tidegate.api.routing import Answer, Request, Route, may
+from tidegate.api.routing import Request
 from tidegate.control.installation import Installation
-from tidegate.domain.access.roles import Verb
 from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
-from tidegate.domain.hosts.rows import HOST_RECORDS
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.planner import Plan
 from tidegate.domain.rollouts.facts import OperatorClearance
 from tidegate.domain.rollouts.identity import channel_of
-from tidegate.errors import NotFound
 from tidegate.kernel.model import Event
-from tidegate.wire import Input, Nothing
+from tidegate.wire import Input
 
 UNORDERED = GRID_CODES["unordered"]
 LEFT = GRID_CODES["left"]
-BYTES = "application/octet-stream"
-PAGE = 2_000
 TYPES = frozenset({"HostJoined", "HostStateChanged", "HostSkipped", "OperatorClearance"})
 
 RolloutId = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -47,20 +41,6 @@ class RolloutPath(Input, frozen=True):
 class SquarePath(Input, frozen=True):
     rollout_id: RolloutId
     index: Annotated[int, Meta(ge=0, le=100_000)]
-
-
-class Square(Struct, frozen=True, gc=False):
-    """Of a host's record, what its square shows. States and times stay text: there are many, and
-    stored times are of one width, so that the later one is the greater text.
-    """
-
-    host_id: str
-    state: str
-    wave: int = 0
-    late: bool = False
-    left: str | None = None
-    cancelled_at: str | None = None
-    soak_due_at: str | None = None
 
 
 class Change(Struct, frozen=True):
@@ -103,6 +83,13 @@ class Places:
         hosts = (host_id for wave in self._waves for host_id in wave.hosts)
         return {host_id: index for index, host_id in enumerate(hosts)}
 
+    def span(self, wave: int) -> slice:
+        """Where the squares of a wave lie; empty: the plan has no such wave."""
+        if not 0 <= wave < len(self._waves):
+            return slice(0, 0)
+        start = self._starts[wave]
+        return slice(start, start + len(self._waves[wave].hosts))
+
     def soak(self, wave: int) -> timedelta:
         return timedelta(seconds=self._waves[wave].soak_seconds)
 
@@ -119,57 +106,11 @@ def places_of(installation: Installation, rollout_id: str) -> Places:
     return Places(installation.sights.chart(tally.plan_digest).plan)
 
 
-def _squares(installation: Installation, rollout_id: str) -> Iterator[Square]:
-    """All records of a rollout, each read only as far as its square needs."""
-    read = json.Decoder(Square).decode
-    after = ""
-    while True:
-        page = installation.store.range(
-            HOST_RECORDS.name, prefix=f"{rollout_id}/", after=after, limit=PAGE
-        )
-        for record in page:
-            yield read(record.data)
-        if len(page) < PAGE:
-            return
-        after = page[-1].key.id
-
-
-def _byte(state: str, left: bool, ordered: bool) -> int:
+def byte_of(state: str, left: bool, ordered: bool) -> int:
+    """What a square shows: who left, then its state, then that its order was taken back."""
     if left:
         return LEFT
     return GRID_CODES[state] if ordered else UNORDERED
-
-
-# ── what stands ───────────────────────────────────────────────────────────────────────────────────
-
-
-def grid(request: Request[RolloutPath, Nothing, Nothing], installation: Installation) -> Answer:
-    """Every host's byte, as of the position in the header or later."""
-    position = request.server.tail.position  # first: what happens meanwhile comes again
-    rollout_id = request.path.rollout_id
-    places = places_of(installation, rollout_id)
-    current = installation.sights.tally(rollout_id).row.current_wave
-    content = bytearray(places.count)
-    everyone = places.everyone()
-    due = ""
-    for square in _squares(installation, rollout_id):
-        index = None if square.late else everyone.get(square.host_id)
-        if index is None:
-            continue
-        ordered = square.cancelled_at is None
-        content[index] = _byte(square.state, square.left is not None, ordered)
-        if square.state == HostState.SOAKING and square.wave == current and square.soak_due_at:
-            due = max(due, square.soak_due_at)
-    headers = {"tidegate-soak-due": due} if due else {}
-    return Answer(bytes(content), media=BYTES, position=position, headers=headers)
-
-
-def square(request: Request[SquarePath, Nothing, Nothing], installation: Installation) -> Answer:
-    """The name of the host at this place."""
-    host_id = places_of(installation, request.path.rollout_id).host(request.path.index)
-    if host_id is None:
-        raise NotFound(f"the plan has no host at {request.path.index}")
-    return Answer(host_id.encode(), media="text/plain; charset=utf-8")
 
 
 # ── what changes ──────────────────────────────────────────────────────────────────────────────────
@@ -190,7 +131,7 @@ def _changes(fact: Struct, places: Places) -> Iterator[Change]:
             moved = [(host_id, wave, GRID_CODES[HostState.PENDING])]
         case HostStateChanged(late=False, host_id=host_id, wave=wave, to=to):
             taken_back = fact.from_ is HostState.PENDING and to is HostState.PENDING
-            moved = [(host_id, wave, _byte(to, fact.left, not taken_back))]
+            moved = [(host_id, wave, byte_of(to, fact.left, not taken_back))]
         case HostSkipped(host_id=host_id, wave=wave):
             moved = [(host_id, wave, LEFT)]
         case OperatorClearance(hosts=hosts):
@@ -213,17 +154,3 @@ def packed(position: int, found: Iterable[Change]) -> bytes:
     words = pack(f"<{len(listed)}I", *(item.index << 8 | item.byte for item in listed))
     at = b"-" if due is None else due.isoformat().encode()
     return b"%d %b %b" % (position, at, b64encode(words))
-
-
-_READS = may(Verb.READ, rollout_scope)
-ROUTES = (
-    Route("GET", "/rollouts/{rollout_id}/grid", grid, _READS, produces=BYTES, fails=fails),
-    Route(
-        "GET",
-        "/rollouts/{rollout_id}/grid/{index}",
-        square,
-        _READS,
-        produces="text/plain",
-        fails=fails,
-    ),
-)

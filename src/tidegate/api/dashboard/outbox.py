@@ -1,4 +1,4 @@
-"""The outbox: what is owed to the world, what became of it, and trying a dead one again."""
+"""The outbox: what is owed to the world, what became of it; trying again, giving up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ from tidegate.api.routing import Answer, Principal, Request, may, somewhere
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.outbox import shown
-from tidegate.domain.outbox.attempts import RedriveIntent, redrive_intent
+from tidegate.domain.outbox.attempts import (
+    CancelIntent,
+    RedriveIntent,
+    cancel_intent,
+    redrive_intent,
+)
 from tidegate.domain.outbox.rows import DRIFTS, DriftState, State
 from tidegate.domain.outbox.shown import OutboxDocument
 from tidegate.wire import Input, Nothing
@@ -90,6 +95,28 @@ def redrive(request: Request[Nothing, PageQuery, Again], installation: Installat
     )
 
 
+def cancel(request: Request[Nothing, PageQuery, Again], installation: Installation) -> Answer:
+    """Give an intent up."""
+
+    def do() -> int:
+        command = CancelIntent(
+            scope=api.scope_of(request.body.id),
+            intent_id=request.body.id,
+            by=request.by,
+            reason=request.body.reason,
+        )
+        return installation.execute(cancel_intent, command, meta=request.meta).position
+
+    return attempt(
+        request,
+        installation,
+        do,
+        "/outbox",
+        "cancelled",
+        lambda: _page(request.principal, installation, "open"),
+    )
+
+
 def _page(principal: Principal, installation: Installation, tab: str) -> Page:
     tab = tab if tab in TABS else "open"
     counts = {State.DEAD: 0, State.PENDING: 0}
@@ -103,7 +130,8 @@ def _page(principal: Principal, installation: Installation, tab: str) -> Page:
         counts[state] = len(items)
         found += items
     lines = tuple(
-        _line(item, _redrive(item, number, principal)) for number, item in enumerate(found)
+        _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
+        for number, item in enumerate(found)
     )
     owed = counts[State.DEAD] + counts[State.PENDING] if tab == "open" else 0
     view = Outbox(
@@ -116,11 +144,15 @@ def _page(principal: Principal, installation: Installation, tab: str) -> Page:
         drifts=_drifts(principal, installation),
         oldest=min((item.created_at for item in found), default=None) if tab == "open" else None,
     )
-    verbs = tuple(line.redrive for line in lines if line.redrive is not None)
+    verbs = tuple(
+        verb for line in lines for verb in (line.redrive, line.cancel) if verb is not None
+    )
     return Page(template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs)
 
 
-def _line(item: OutboxDocument, verb: Verb | None = None) -> OutboxLine:
+def _line(
+    item: OutboxDocument, redrive: Verb | None = None, cancel: Verb | None = None
+) -> OutboxLine:
     return OutboxLine(
         id=item.id,
         scope=item.scope,
@@ -132,14 +164,14 @@ def _line(item: OutboxDocument, verb: Verb | None = None) -> OutboxLine:
         updated_at=item.updated_at,
         error=item.last_error or "",
         key=item.idempotency_key,
-        redrive=verb,
+        redrive=redrive,
+        cancel=cancel,
     )
 
 
 def _redrive(item: OutboxDocument, number: int, principal: Principal) -> Verb | None:
     if item.state is not State.DEAD:
         return None
-    allowed = principal.may(Right.OPERATE, channel_scope(item.scope))
     return Verb(
         id=f"redrive-{number}",
         label="Redrive",
@@ -148,8 +180,29 @@ def _redrive(item: OutboxDocument, number: int, principal: Principal) -> Verb | 
         title=f"Try {item.operation} again?",
         text="Its attempts are forgiven; the worker takes it up at once, under the same key.",
         fields=(Field(name="id", kind="hidden", value=item.id), REASON),
-        why="" if allowed else f"None of your roles may operate {item.scope}.",
+        why=_why_not(item, principal),
     )
+
+
+def _cancel(item: OutboxDocument, number: int, principal: Principal) -> Verb | None:
+    if item.state not in (State.PENDING, State.DEAD):
+        return None
+    return Verb(
+        id=f"cancel-{number}",
+        label="Give up",
+        icon="ban",
+        action="/outbox/cancel",
+        title=f"Give {item.operation} up?",
+        text="It is never attempted again. What an attempt did already stays done.",
+        fields=(Field(name="id", kind="hidden", value=item.id), REASON),
+        why=_why_not(item, principal),
+        danger=True,
+    )
+
+
+def _why_not(item: OutboxDocument, principal: Principal) -> str:
+    allowed = principal.may(Right.OPERATE, channel_scope(item.scope))
+    return "" if allowed else f"None of your roles may operate {item.scope}."
 
 
 def _drifts(principal: Principal, installation: Installation) -> tuple[DriftLine, ...]:
@@ -175,4 +228,5 @@ def _scope(request: Request[Nothing, PageQuery, Again]) -> str:
 ROUTES = (
     shows("/outbox", outbox, somewhere(Right.READ)),
     does("/outbox/redrive", redrive, may(Right.OPERATE, _scope)),
+    does("/outbox/cancel", cancel, may(Right.OPERATE, _scope)),
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tidegate.api.dashboard import words
 from tidegate.api.dashboard.approvals import waiting
+from tidegate.api.dashboard.grids import in_trouble
 from tidegate.api.dashboard.outbox import backlog
 from tidegate.api.dashboard.pages import Page, PageQuery, People, answer, shows
 from tidegate.api.dashboard.rendering import ago, short
-from tidegate.api.dashboard.summaries import summaries
+from tidegate.api.dashboard.summaries import BAD, summaries
 from tidegate.api.dashboard.telling import all_told
 from tidegate.api.dashboard.views import (
     OutboxLine,
@@ -25,7 +26,7 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.fleet.rows import HOSTS
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
 from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined
-from tidegate.kernel.model import Clause, Event, Query
+from tidegate.kernel.model import Clause, Event, Position, Query
 from tidegate.wire import Nothing
 
 ROLLOUTS_MAX = 30
@@ -54,7 +55,7 @@ def overview(request: Request[Nothing, PageQuery, Nothing], installation: Instal
     rollouts = installation.sights.open_rollouts()
     lines = summaries(installation, [item for item in rollouts if sees.channel(item.channel)])
     asks = waiting(request, installation, people)
-    failed = failed_hosts(installation, lines)
+    failed = failed_hosts(installation, lines, request.server.tail.position)
     silent = silent_hosts(installation) if sees.all else ()
     kept = quarantined(installation, request.principal)
     owed = tuple(item for item in backlog(installation) if sees.channel(item.scope))
@@ -139,15 +140,27 @@ def _tiles(
     )
 
 
-def failed_hosts(installation: Installation, lines: tuple[RolloutLine, ...]) -> tuple[Trouble, ...]:
+def failed_hosts(
+    installation: Installation, lines: tuple[RolloutLine, ...], head: Position
+) -> tuple[Trouble, ...]:
     """Hosts that failed or went back in open rollouts; a rollout without any is not looked at."""
     found: list[Trouble] = []
     for line in lines:
         if not line.failed:
             continue
-        rows = installation.range(HOST_RECORDS, prefix=f"{line.rollout_id}/", limit=RECORDS_MAX)
-        found += [_trouble(row.row) for row in rows if row.row.state in ("Failed", "Reverted")]
+        records = bad_records(installation, line.rollout_id, line.hosts, head)
+        found += map(_trouble, records)
     return tuple(found[:TROUBLES_MAX])
+
+
+def bad_records(
+    installation: Installation, rollout_id: str, hosts: int, head: Position
+) -> list[HostRecord]:
+    """Records of a rollout's hosts that failed or went back; of a large one, some."""
+    if hosts > RECORDS_MAX:
+        return in_trouble(installation, rollout_id, head, TROUBLES_MAX)
+    rows = installation.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
+    return [item.row for item in rows if item.row.state in BAD]
 
 
 def _trouble(record: HostRecord) -> Trouble:

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from msgspec import Meta, Struct
 
 from tidegate.api import problems
-from tidegate.api.dashboard.parts import Fault, Field, Frame, Place, Verb, navigation
+from tidegate.api.dashboard.parts import Fault, Field, Frame, Option, Place, Verb, navigation
 from tidegate.api.dashboard.rendering import render
 from tidegate.api.dashboard.views import Door, Lost
 from tidegate.api.problems import InvalidRequest, Unauthenticated
@@ -39,12 +39,23 @@ DONE: Final = {
     "cleared": "The rollout was cleared.",
     "aborted": "The rollout was given up.",
     "redriven": "The worker takes it up again.",
+    "cancelled": "The intent was given up.",
     "revoked": "It counts no more.",
     "granted": "The role was granted.",
     "added": "The user was added.",
     "disabled": "The user was shut out.",
     "enabled": "The user was let in again.",
     "retired": "The host is retired.",
+}
+
+LOST: Final = {
+    400: ("warning", "That cannot be asked"),
+    403: ("lock", "Your roles do not cover this"),
+    404: ("search", "There is nothing here"),
+    405: ("warning", "That cannot be done here"),
+    429: ("clock", "Too much at once"),
+    500: ("warning", "That is our fault"),
+    503: ("clock", "Not at this moment"),
 }
 
 Text = Annotated[str, Meta(max_length=512)]
@@ -195,11 +206,21 @@ def fails(error: TidegateError, address: bytes) -> Answer:
         )
         view = Door(action="/signin", fields=fields, label="Sign in")
     else:
-        template, title = "lost.html", "Refused" if status == 403 else "Problem"
-        fault = fault_of(error)
-        text = " ".join(part for part in (fault.detail, *fault.notes) if part)
-        icon = {403: "lock", 404: "search"}.get(status, "warning")
-        view = Lost(title=fault.title or "That did not work", text=text, icon=icon)
+        icon, title = LOST.get(status, ("warning", "That did not work"))
+        template, fault = "lost.html", fault_of(error)
+        said = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
+        request = error.facts.get("request")
+        view = Lost(
+            title=title,
+            text=". ".join(part for part in said if part),
+            icon=icon,
+            code=fault.code,
+            request=str(request) if status >= 500 and request else "",
+            links=(
+                Option("/", "Overview", "overview"),
+                Option("/rollouts", "Rollouts", "rollouts"),
+            ),
+        )
     now = datetime.now(UTC)
     frame = Frame(title=title, url="", now=now, head=0, nav=navigation(""), crumbs=(Place(title),))
     return Answer(render(template, frame, view), status=status, media=UTF8, headers=headers)

@@ -73,13 +73,13 @@ class Verb(Struct, frozen=True, kw_only=True):
 
 
 class Told(Struct, frozen=True):
-    """An event in words."""
+    """An event in words; what was only played has no time."""
 
     icon: str
     tone: str
     title: str
     sub: str
-    at: datetime
+    at: datetime | None
     position: int
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from tidegate.api.dashboard.forecasts import LUCK, ForecastQuery, address
 from tidegate.api.dashboard.pages import Page, PageQuery, answer, shows
 from tidegate.api.dashboard.parts import Chip, Option, bar
 from tidegate.api.dashboard.pinning import publishable
@@ -14,6 +15,7 @@ from tidegate.api.dashboard.summaries import settled
 from tidegate.api.dashboard.views import Finding, PlannedWave, PlanPage
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Request, somewhere
+from tidegate.control.forecasts import no_forecast
 from tidegate.control.installation import Installation
 from tidegate.control.promotion import Planned
 from tidegate.domain.access.roles import Verb
@@ -26,13 +28,15 @@ from tidegate.wire import Nothing
 
 CHANNELS_MAX = 500
 SAMPLE = 3
-NO_SIMULATION = "This server runs no simulations; the command tidegate simulate does."
+NO_PLAN = "There is no plan that could be played."
+NO_SIMULATION = "This process has no simulator."
 
 
 class PlanQuery(PageQuery, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(max_length=63)] = ""
     release: Annotated[str, Meta(max_length=200)] = ""
-    failing: Annotated[int, Meta(ge=0, le=1_000)] = 0
+    luck: Annotated[str, Meta(max_length=16)] = "usual"
+    failing: Annotated[str, Meta(max_length=2_000)] = ""
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
     simulate: bool = False
 
@@ -64,19 +68,33 @@ def show(request: Asked, installation: Installation) -> Answer:
     waves = () if planned is None else _waves(planned)
     if planned is not None and not waves:
         why = "No enrolled host matches the channel's selector."
+    cannot = NO_PLAN if not waves else ""
+    if installation.forecast is no_forecast:
+        cannot = NO_SIMULATION
+    luck = query.luck if query.luck in LUCK else "usual"
+    asked = address(
+        ForecastQuery(
+            channel="" if chosen is None else chosen.channel,
+            luck=luck,
+            failing=query.failing,
+            seed=query.seed,
+        )
+    )
     view = PlanPage(
         channels=tuple(Option(row.channel, row.channel) for row in channels),
         channel="" if chosen is None else chosen.channel,
         releases=releases,
         release=release,
+        luck=luck,
+        lucks=tuple(Option(name, label) for name, (label, _) in LUCK.items()),
         failing=query.failing,
         seed=query.seed,
         waves=waves,
         unstaged=0 if planned is None else len(planned.plan.unstaged),
         hosts=sum(wave.hosts for wave in waves),
         findings=() if chosen is None else _findings(installation, chosen, planned, release),
-        simulated=None,
-        no_simulation=NO_SIMULATION,
+        forecast=asked if query.simulate and not cannot else "",
+        no_simulation=cannot,
         why=why,
     )
     page = Page(template="plan.html", title="Plan", here="/plan", view=view, still=True)

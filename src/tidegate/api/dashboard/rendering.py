@@ -6,6 +6,7 @@ style. Static files are addressed by a digest of all of them, so that browsers m
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
@@ -27,11 +28,17 @@ MEDIA = {
     ".LICENSE": "text/plain; charset=utf-8",
 }
 SHORT_CHARS = 12
+_DIGEST = re.compile(r"\bsha256:[0-9a-f]{64}\b")
 
 
 def render(template: str, frame: Frame, view: Struct | None = None) -> bytes:
     """The page as bytes of HTML."""
     return _environment().get_template(template).render(frame=frame, view=view).encode()
+
+
+def render_part(template: str, view: Struct) -> bytes:
+    """A part of a page that the browser puts in its place."""
+    return _environment().get_template(template).render(view=view).encode()
 
 
 @cache
@@ -45,7 +52,14 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset
     environment.filters.update(
-        absolute=absolute, ago=ago, iso=iso, number=number, short=short, seconds=seconds, size=size
+        absolute=absolute,
+        ago=ago,
+        iso=iso,
+        number=number,
+        short=short,
+        shortened=shortened,
+        seconds=seconds,
+        size=size,
     )
     return environment
 
@@ -112,6 +126,11 @@ def number(value: int) -> str:
 def short(digest: str) -> str:
     """The beginning of a digest, without its algorithm."""
     return digest.rpartition(":")[2][:SHORT_CHARS]
+
+
+def shortened(text: str) -> str:
+    """A sentence with each digest in it cut to its beginning."""
+    return _DIGEST.sub(lambda found: short(found[0]), text)
 
 
 def size(count: int) -> str:

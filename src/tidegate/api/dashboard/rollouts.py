@@ -6,15 +6,15 @@ from typing import Any
 
 from tidegate.api import paging
 from tidegate.api.dashboard import words
+from tidegate.api.dashboard.gatepanel import panel_of
 from tidegate.api.dashboard.hostgrid import RolloutPath, rollout_scope
-from tidegate.api.dashboard.overview import why_failed
+from tidegate.api.dashboard.overview import bad_records, why_failed
 from tidegate.api.dashboard.pages import ROWS, ListQuery, Page, PageQuery, People, answer, shows
 from tidegate.api.dashboard.parts import Chip, Place
 from tidegate.api.dashboard.steering import verbs_of
 from tidegate.api.dashboard.summaries import BAD, marks, settled, summaries, wave_bar
 from tidegate.api.dashboard.telling import all_told
 from tidegate.api.dashboard.views import (
-    GateLine,
     HostLine,
     Legend,
     RolloutPage,
@@ -23,29 +23,24 @@ from tidegate.api.dashboard.views import (
 )
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Request, may, somewhere
-from tidegate.control.installation import Found, Installation
+from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.gates import explain
 from tidegate.domain.hosts.refusals import RolloutUnknown
-from tidegate.domain.hosts.rows import HOST_RECORDS, PROBE_FAILURES, HostRecord, ProbeFailure
+from tidegate.domain.hosts.rows import PROBE_FAILURES, HostRecord, ProbeFailure
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     Rollout,
-    RolloutGates,
     RolloutTally,
     WaveTally,
-    gates_key,
     rollout_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, RolloutState
-from tidegate.kernel.model import Clause, Match, Query
+from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
+from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.wire import Nothing
 
-EXPLAINED_HOSTS_MAX = 2_000  # past it the gates that the dispatcher last saw are shown
 TROUBLED_MAX = 12
-RECORDS_MAX = 500  # that are looked through for troubled hosts
 TIMELINE_MAX = 200
 TIMELINE_SHOWN = 40
 TIMELINE = frozenset(
@@ -88,10 +83,8 @@ def show(request: Request[RolloutPath, PageQuery, Nothing], installation: Instal
 
 def page_of(request: Request[Any, Any, Any], installation: Installation, rollout_id: str) -> Page:
     """Raises: RolloutUnknown."""
-    rollout, tally, gates = installation.find_all(
-        (rollout_key(rollout_id), Rollout),
-        (tally_key(rollout_id), RolloutTally),
-        (gates_key(rollout_id), RolloutGates),
+    rollout, tally = installation.find_all(
+        (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
     )
     if rollout is None or tally is None:
         raise RolloutUnknown(rollout_id)
@@ -102,8 +95,7 @@ def page_of(request: Request[Any, Any, Any], installation: Installation, rollout
     )
     row: RolloutTally = tally.row
     hosts = sum(wave.hosts for wave in row.waves)
-    troubled = _troubled(installation, row)
-    verdict, lines = _gates(installation, row, gates, hosts)
+    troubled = _troubled(installation, row, hosts, request.server.tail.position)
     verbs = verbs_of(request.principal, rollout, row, troubled)
     view = RolloutPage(
         rollout_id=rollout_id,
@@ -121,9 +113,7 @@ def page_of(request: Request[Any, Any, Any], installation: Installation, rollout
         hosts=hosts,
         settled=sum(map(settled, row.waves)),
         waves=tuple(_wave(number, wave, row) for number, wave in enumerate(row.waves)),
-        gates=lines,
-        verdict=verdict,
-        verdict_tone=_tone(row, lines),
+        gates=panel_of(installation, row),
         legend=_legend(row),
         troubled=troubled,
         timeline=all_told(installation, events[-TIMELINE_SHOWN:], people),
@@ -201,71 +191,18 @@ def _legend(tally: RolloutTally) -> tuple[Legend, ...]:
     return tuple(Legend(name, chip, counts[name]) for name, chip in words.GRID)
 
 
-# ── why it waits, and for whom ────────────────────────────────────────────────────────────────────
+# ── whom it waits for ─────────────────────────────────────────────────────────────────────────────
 
 
-def _gates(
-    installation: Installation, tally: RolloutTally, gates: Found[RolloutGates] | None, hosts: int
-) -> tuple[str, tuple[GateLine, ...]]:
-    """The answer to "why is it waiting?", and each gate's word."""
-    over = _over(tally)
-    if over:
-        return over, ()
-    stopped = _stopped(tally)
-    if hosts <= EXPLAINED_HOSTS_MAX:
-        state = installation.sights.state([tally.rollout_id], installation.clock())
-        said = explain(state, tally.rollout_id)
-        lines = tuple(
-            GateLine(
-                gate=item.gate,
-                passed=item.passed,
-                reason=item.reason,
-                evidence="" if item.evidence is None else f"#{item.evidence.position}",
-                hosts=item.hosts,
-            )
-            for item in said.verdicts
-        )
-        return stopped or said.answer[:1].upper() + said.answer[1:] + ".", lines
-    blocked = () if gates is None else gates.row.blocked
-    lines = tuple(GateLine(gate=item.gate, passed=False, reason=item.reason) for item in blocked)
-    if lines:
-        return stopped or f"{lines[0].gate} holds hosts back: {lines[0].reason}.", lines
-    return stopped or "No gate holds a host back.", ()
-
-
-def _stopped(tally: RolloutTally) -> str:
-    """Where only a person takes it on: what they have to do."""
-    if tally.state in CLEARABLE:
-        return f"{tally.halted_by or 'A host'} failed and halted it: clear it, retry or abort."
-    if tally.halted_at is not None:
-        return f"{tally.halted_by or 'A host'} failed and halted it; hosts in flight finish first."
-    return "It is paused until somebody resumes it." if tally.paused_at is not None else ""
-
-
-def _tone(tally: RolloutTally, lines: tuple[GateLine, ...]) -> str:
-    if tally.halted_at is not None and not _over(tally):
-        return "bad"
-    return "warn" if any(not line.passed for line in lines) else "good"
-
-
-def _over(tally: RolloutTally) -> str:
-    match tally.state:
-        case RolloutState.TERMINAL:
-            return "It is through: every host converged or left."
-        case RolloutState.SUPERSEDED:
-            return "It was superseded: a newer rollout of the channel goes on, or it was given up."
-        case RolloutState.PRUNED:
-            return "It is past its retention."
-    return ""
-
-
-def _troubled(installation: Installation, tally: RolloutTally) -> tuple[HostLine, ...]:
+def _troubled(
+    installation: Installation, tally: RolloutTally, hosts: int, head: Position
+) -> tuple[HostLine, ...]:
     """Hosts that failed, went back, or whose enforced probes fail."""
     rollout_id = tally.rollout_id
     lines: list[HostLine] = []
     if any(wave.count(*BAD) for wave in tally.waves):
-        rows = installation.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
-        lines += [_line(item.row, tally) for item in rows if item.row.state in BAD]
+        records = bad_records(installation, rollout_id, hosts, head)
+        lines += [_line(record, tally) for record in records]
     failing = installation.range(PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
     known = {line.host_id for line in lines}
     lines += [_probe_line(item.row, tally) for item in failing if item.row.host_id not in known]

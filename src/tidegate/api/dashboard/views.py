@@ -110,6 +110,38 @@ class GateLine(Struct, frozen=True, kw_only=True):
     reason: str
     evidence: str = ""
     hosts: int = 0
+    sample: tuple[str, ...] = ()  # some of these hosts
+    href: str = ""  # where all of them are
+
+
+class GatePanel(Struct, frozen=True, kw_only=True):
+    """Why a rollout waits: an answer, then each gate's word."""
+
+    verdict: str
+    tone: str
+    lines: tuple[GateLine, ...] = ()
+    at: datetime | None = None  # None: now
+    href: str = ""  # where it is asked for again; empty: with the page
+
+
+class HeldLine(Struct, frozen=True, kw_only=True):
+    host_id: str
+    gate: str
+    wave: str
+    reason: str
+
+
+class HeldPage(Struct, frozen=True, kw_only=True):
+    """The hosts that stop at a gate."""
+
+    rollout_id: str
+    gate: str  # empty: at any
+    gates: tuple[tuple[str, int], ...]
+    hosts: tuple[HeldLine, ...]
+    total: int
+    start: int
+    at: datetime | None
+    next: str = ""
 
 
 class Legend(Struct, frozen=True):
@@ -146,9 +178,7 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     hosts: int
     settled: int
     waves: tuple[WaveView, ...]
-    gates: tuple[GateLine, ...]
-    verdict: str  # one sentence: why it waits, or that it does not
-    verdict_tone: str
+    gates: GatePanel
     legend: tuple[Legend, ...]
     troubled: tuple[HostLine, ...]
     timeline: tuple[Told, ...]
@@ -341,31 +371,79 @@ class PlanPage(Struct, frozen=True, kw_only=True):
     channel: str
     releases: tuple[Option, ...]
     release: str
-    failing: int
+    luck: str
+    lucks: tuple[Option, ...]
+    failing: str
     seed: int
     waves: tuple[PlannedWave, ...]
     unstaged: int
     hosts: int
     findings: tuple[Finding, ...]
-    simulated: Simulated | None
+    forecast: str = ""  # where the first run is asked for; empty: none was
     no_simulation: str = ""  # why none can be run here
     why: str = ""  # why there is no plan
 
 
-class Simulated(Struct, frozen=True, kw_only=True):
-    """What the same machines did with made-up hosts."""
+class Tick(Struct, frozen=True):
+    """A round time on the axis, in percent of its length."""
 
-    end: Chip
-    lasted: str
-    events: int
-    converged: int
+    x: float
+    label: str
+
+
+class Mark(Struct, frozen=True):
+    """What one run did, and when."""
+
+    x: float
+    tone: str
+    title: str
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """A wave on the time axis: from when to when as a rule, and how much longer at worst."""
+
+    number: int
+    name: str
+    hosts: int
+    tone: str
+    x: float
+    width: float
+    worst: float
+    marks: tuple[Mark, ...]
+    ended: int  # runs
+    stopped: int  # runs
+    after: str  # empty: no run ends it
+    after_worst: str
     failed: int
-    reverted: int
-    times: tuple[int, ...]  # seconds from the opening
-    settled: tuple[int, ...]
-    in_flight: tuple[int, ...]
-    bad: tuple[int, ...]
-    said: tuple[Told, ...]
+    failed_worst: int
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    chip: Chip
+    runs: int
+
+
+class ForecastPart(Struct, frozen=True, kw_only=True):
+    """What the same machines did with made-up hosts, in as many runs as were played so far."""
+
+    wanted: int
+    runs: int = 0
+    next: str = ""  # where the next run is asked for; empty: all are played
+    hosts: int = 0
+    stands_for: int = 1
+    seed: int = 0
+    lanes: tuple[Lane, ...] = ()
+    ticks: tuple[Tick, ...] = ()
+    ends: tuple[Ended, ...] = ()
+    ends_bar: Bar = Bar()
+    stops: tuple[tuple[str, int], ...] = ()
+    failed: int = 0
+    failed_worst: int = 0
+    lasts: str = ""
+    lasts_worst: str = ""
+    said: tuple[Told, ...] = ()
+    said_more: int = 0
+    fault: str = ""  # why nothing was played
 
 
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
@@ -470,6 +548,7 @@ class OutboxLine(Struct, frozen=True, kw_only=True):
     error: str
     key: str
     redrive: Verb | None = None
+    cancel: Verb | None = None
 
 
 class DriftLine(Struct, frozen=True, kw_only=True):
@@ -539,4 +618,6 @@ class Lost(Struct, frozen=True, kw_only=True):
     text: str
     icon: str
     command: str = ""
+    code: str = ""
+    request: str = ""  # its id, where only our log knows what happened
     links: tuple[Option, ...] = ()

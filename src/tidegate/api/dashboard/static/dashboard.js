@@ -176,8 +176,9 @@ function plot(element) {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const axis = { stroke: css("--ink-3"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "11px Inter" };
   const utc = (seconds) => new Date(seconds * 1000).toISOString();
-  const long = data.x.at(-1) - data.x[0] > 86400;
-  const stamp = (seconds) => (long ? utc(seconds).slice(5, 16).replace("T", " ") : utc(seconds).slice(11, 16));
+  const whole = data.x.at(-1) - data.x[0];
+  const day = whole > 86400;
+  const stamp = (seconds) => (day ? utc(seconds).slice(5, 16).replace("T", " ") : utc(seconds).slice(11, whole < 900 ? 19 : 16));
   element.replaceChildren();
   new uPlot(
     {

@@ -1,0 +1,65 @@
+"""`python -m bench pages`: fill, visit, print, keep the results, write them into the docs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.http.command import PAGE, STATE
+from bench.http.harbour import fill
+from bench.pages import measure, report
+from bench.pages.report import Results
+from bench.speed.machine import described
+from bench.speed.shelf import Shelf
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How thorough a run is."""
+
+    hosts: int
+    rounds: int
+    writes_page: bool
+
+
+MODES = {
+    "tiny": Mode(50, 1, False),  # for its own test
+    "ci": Mode(5_000, 3, False),
+    "long": Mode(100_000, 9, True),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = _asked(arguments)
+    mode = MODES[asked.mode]
+    shelf = Shelf(asked.state)
+    at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    machine = {**described(shelf.home), "load while it ran": f"{os.getloadavg()[0]:.1f} before it"}
+    with shelf.copy() as home:
+        print(f"a rollout of {mode.hosts:,} hosts", file=sys.stderr, flush=True)
+        harbour = fill(home / "data", mode.hosts, 0)
+        overview, rollout, painted = measure.visits(harbour, mode.rounds)
+    machine["load while it ran"] += f", {os.getloadavg()[0]:.1f} behind it"
+    results = Results(at, machine, mode.hosts, overview, rollout, painted)
+    print(report.text(results))
+    results.save(asked.state / "pages.json")
+    if asked.page is not None:
+        report.write(asked.page, results)
+    return 0
+
+
+def _asked(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench pages", description=__doc__)
+    add = parser.add_argument
+    add("--mode", choices=MODES, default="ci", help="how thorough")
+    add("--state", type=Path, default=STATE, help="where results are kept")
+    add("--page", type=Path, help="to write the table into; a long run: docs/performance.md")
+    asked = parser.parse_args(arguments)
+    if asked.page is None and MODES[asked.mode].writes_page:
+        asked.page = PAGE
+    return asked

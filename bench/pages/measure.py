@@ -1,0 +1,91 @@
+"""A server of its own, Chromium in front of it, and the times that the browser itself notes.
+
+A visit is *first* when neither the server nor the browser has seen anything yet, *fresh* when the
+browser has not (each visit has a profile of its own), *again* when both have.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+from msgspec import Struct
+from playwright.sync_api import Browser, BrowserContext
+
+from bench.http.harbour import Harbour
+from bench.http.server import serving
+from tests.browser.gallery import launched
+
+TIMEOUT_MILLISECONDS = 60_000
+REPAINT = "() => { hostGrid.repaint(); return hostGrid.painted; }"
+STEP = """() => {
+  const began = performance.now();
+  for (let n = 0; n < 1000; n++) {
+    hostGrid.bytes[n * 7 % hostGrid.count] ^= 1;
+    hostGrid.cell(n * 7 % hostGrid.count);
+  }
+  hostGrid.flushNow();
+  hostGrid.counts();
+  return performance.now() - began;
+}"""
+LOADED = "() => performance.getEntriesByType('navigation')[0].loadEventEnd"
+DRAWN = "() => performance.getEntriesByName('grid')[0].startTime"
+
+
+class Visit(Struct, frozen=True):
+    """Milliseconds from the address to the page that one looks at."""
+
+    first: float
+    fresh: float
+    again: float
+
+
+class Painted(Struct, frozen=True):
+    """Milliseconds of work in the page."""
+
+    whole: float  # all squares
+    some: float  # a thousand of them
+
+
+def visits(harbour: Harbour, rounds: int) -> tuple[Visit, Visit, Painted]:
+    """The overview, the rollout's page with its grid, and the grid's repaint."""
+    with launched() as browser:
+        with serving(harbour.data) as server:
+            overview = _visit(browser, harbour, f"http://127.0.0.1:{server.port}/", LOADED, rounds)
+        with serving(harbour.data) as server:
+            url = f"http://127.0.0.1:{server.port}/rollouts/{harbour.rollout_id}"
+            rollout = _visit(browser, harbour, url, DRAWN, rounds)
+            painted = _painted(browser, harbour, url, rounds)
+    return overview, rollout, painted
+
+
+def _context(browser: Browser, harbour: Harbour) -> BrowserContext:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(TIMEOUT_MILLISECONDS)
+    context.set_extra_http_headers({"authorization": f"Bearer {harbour.token}"})
+    return context
+
+
+def _visit(browser: Browser, harbour: Harbour, url: str, shown: str, rounds: int) -> Visit:
+    fresh: list[float] = []
+    again: list[float] = []
+    for _ in range(rounds + 1):
+        context = _context(browser, harbour)
+        page = context.new_page()
+        for found in (fresh, again):
+            page.goto(url)
+            if shown is DRAWN:
+                page.wait_for_selector("[data-loaded]")
+            found.append(float(page.evaluate(shown)))
+        context.close()
+    return Visit(fresh[0], median(fresh[1:]), median(again[1:]))
+
+
+def _painted(browser: Browser, harbour: Harbour, url: str, rounds: int) -> Painted:
+    context = _context(browser, harbour)
+    page = context.new_page()
+    page.goto(url)
+    page.wait_for_selector("[data-loaded]")
+    whole = [float(page.evaluate(REPAINT)) for _ in range(rounds)]
+    some = [float(page.evaluate(STEP)) for _ in range(rounds)]
+    context.close()
+    return Painted(median(whole), median(some))

@@ -1,0 +1,140 @@
+"""If-Match holds in the commit itself: of several who saw the same version, one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import httpx2
+import pytest
+from msgspec import Struct
+
+from tests.api.crew import CHANNEL, Crew, sailing
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.slices import EditChannel, edit_channel
+from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.slices import LabelHost, label_host
+from tidegate.errors import StaleVersion
+from tidegate.kernel.model import Meta
+from tidegate.kernel.slices import Slice
+
+RACERS = 6
+LABELS = "/v1/hosts/web-01/labels"
+CHANNEL_PATH = f"/v1/channels/{CHANNEL}"
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        crew.create()
+        yield crew
+
+
+def raced(run: Callable[[int], Any]) -> list[Any]:
+    """What so many get who start at the same moment."""
+    start = Barrier(RACERS)
+
+    def racer(number: int) -> Any:
+        start.wait()
+        return run(number)
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        return list(pool.map(racer, range(RACERS)))
+
+
+def test_lets_one_of_many_label_a_host_at_the_version_that_all_saw(crew: Crew) -> None:
+    seen = crew.viewer.get("/v1/hosts/web-01").headers["etag"]
+
+    def label(number: int) -> httpx2.Response:
+        labels = {"app": "web", "tier": f"t{number}"}
+        return crew.operator.put(LABELS, json={"labels": labels}, headers={"if-match": seen})
+
+    found = raced(label)
+
+    assert sorted(answer.status_code for answer in found) == [200] + [409] * (RACERS - 1)
+    stale = next(answer.json() for answer in found if answer.status_code == 409)
+    winner = next(answer.json() for answer in found if answer.status_code == 200)
+    assert stale["code"] == "version_conflict"
+    shown = crew.viewer.get("/v1/hosts/web-01").json()
+    assert shown["labels"] == winner["labels"]
+
+
+def test_lets_one_of_many_edit_a_channel_at_the_version_that_all_saw(crew: Crew) -> None:
+    seen = crew.viewer.get(CHANNEL_PATH).headers["etag"]
+
+    def edit(number: int) -> httpx2.Response:
+        body = {"selector": f"app=web,tier!=t{number}"}
+        return crew.manager.patch(CHANNEL_PATH, json=body, headers={"if-match": seen})
+
+    found = raced(edit)
+
+    assert sorted(answer.status_code for answer in found) == [200] + [409] * (RACERS - 1)
+
+
+def commands(crew: Crew) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
+    """Edits of one host and of one channel, all made from the same sight."""
+    installation = crew.installation
+    channel = installation.find(channel_key(CHANNEL), Channel)
+    host = installation.find(host_key("web-01"), Host)
+    fleet = installation.find(fleet_key(), Fleet)
+    assert channel is not None
+    assert host is not None
+    assert fleet is not None
+    return (
+        (
+            edit_channel,
+            lambda number: EditChannel(
+                channel=CHANNEL,
+                selector=f"app=web,tier!=t{number}",
+                policy=channel.row.policy,
+                operator="user_op",
+                fleet_version=fleet.version,
+                expected_version=channel.version,
+            ),
+        ),
+        (
+            label_host,
+            lambda number: LabelHost(
+                host_id="web-01",
+                labels={"app": "web", "tier": f"t{number}"},
+                operator="user_op",
+                expected_version=host.version,
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["channel", "host"])
+def test_holds_among_processes_that_do_not_take_turns(crew: Crew, which: int) -> None:
+    item, command = commands(crew)[which]
+    head = crew.installation.head()
+
+    def execute(number: int) -> bool:
+        try:
+            crew.installation.control.execute(item, command(number), meta=Meta(actor="user_op"))
+        except StaleVersion:
+            return False
+        return True
+
+    assert raced(execute).count(True) == 1
+    written = crew.installation.feed(after=head, limit=100)
+    assert [event.type for event in written] == [
+        ("ChannelEdited" if which == 0 else "HostLabelled")
+    ]
+
+
+def test_answers_a_repeat_with_the_first_answer_whatever_happened_since(crew: Crew) -> None:
+    seen = crew.viewer.get("/v1/hosts/web-01").headers["etag"]
+    headers = {"if-match": seen, "idempotency-key": "label-once"}
+    body = {"labels": {"app": "web", "tier": "first"}}
+    first = crew.operator.put(LABELS, json=body, headers=headers)
+    crew.operator.put(LABELS, json={"labels": {"app": "web", "tier": "second"}})
+
+    again = crew.operator.put(LABELS, json=body, headers=headers)
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    shown = crew.viewer.get("/v1/hosts/web-01").json()
+    assert shown["labels"]["tier"] == "second"

@@ -1,0 +1,100 @@
+"""Simulate: runs are played one by one while the page shows them, and nothing changes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median_low
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Picture, sign_in
+from tests.browser.quay import Quay
+from tests.browser.test_screens import cookies
+from tidegate.api.dashboard.forecasts import LUCK, RUNS, ForecastQuery, Plays, part_of
+from tidegate.control.forecasts import Forecast
+from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.channels.rows import Channel, channel_key
+
+HOSTS = tuple(f"web-{number:02}" for number in range(6))
+
+
+def planned(quay: Quay) -> None:
+    quay.publish("v1", {"run": "exec web\n"})
+    waves = (WaveSpec(name="canary", count=2, soak_seconds=300), WaveSpec(name="rest"))
+    quay.channel("stable", waves=waves)
+    quay.enroll("stable", *HOSTS)
+
+
+def test_draws_run_after_run_until_all_are_played(quay: Quay, page: Page, picture: Picture) -> None:
+    planned(quay)
+    sign_in(page, quay, "viewer", "/plan?channel=stable")
+    head = quay.installation.head()
+    page.select_option("[name=luck]", "none")
+    page.fill("[name=failing]", HOSTS[3])
+
+    page.click("button:has-text('Simulate')")
+    page.wait_for_selector(f"#forecast[data-runs='{RUNS}']", timeout=30_000)
+
+    expect(page.locator("#forecast")).to_contain_text(f"{RUNS} of {RUNS} runs")
+    expect(page.locator(".lane .track")).to_have_count(2)
+    expect(page.locator(".outcomes")).to_contain_text("Ends Reverted")
+    expect(page.locator(".forecast .gates")).to_contain_text("a host failed: probes")
+    marks = page.locator(".lane >> nth=2").locator(".mark")
+    expect(marks).to_have_count(RUNS)  # every run stops in the second wave
+    assert page.locator("#forecast").get_attribute("hx-get") is None
+    assert quay.installation.head() == head
+    picture(page, "forecast")
+
+
+def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(quay: Quay) -> None:
+    planned(quay)
+    plays = Plays()
+    channel = quay.installation.find(channel_key("stable"), Channel)
+    assert channel is not None
+    played: list[tuple[Forecast, ...]] = [
+        plays.play(quay.installation, ForecastQuery(channel="stable", luck="bad", seed=5, runs=n))
+        for n in (1, 2, 3)
+    ]
+    plan = quay.installation.promotions.plan("stable").plan
+
+    whole = quay.installation.forecast(channel.row, plan, LUCK["bad"][1], range(5, 8))
+
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(played))
+    part = part_of(played[-1], "")
+    assert {item.runs for item in part.ends} == set(whole.ends.values())
+    assert dict(part.stops) == {stop.what: stop.runs for stop in whole.stops}
+    for lane, wave in zip(part.lanes, whole.waves, strict=True):
+        assert lane.ended == wave.ended
+        ends = [run.waves[lane.number].seconds for run in played[-1]]
+        found = [end.median for end in ends if end is not None]
+        assert (wave.seconds.median if wave.seconds else None) == (
+            median_low(found) if found else None
+        )
+    reaches = [lane.x + lane.width + lane.worst for lane in part.lanes]
+    assert all(0 <= reach <= 100.01 for reach in reaches)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("channel=nowhere", "nowhere"),
+        ("channel=stable&failing=db-1", "db-1 is in no wave"),
+    ],
+)
+def test_says_in_place_why_nothing_can_be_played(quay: Quay, asked: str, said: str) -> None:
+    planned(quay)
+
+    found = cookies(quay, "viewer").get(f"/plan/forecast?{asked}")
+
+    assert found.status_code == 200
+    assert said in found.text
+    assert "hx-get" not in found.text
+
+
+@pytest.mark.parametrize("asked", ["runs=0", f"runs={RUNS + 1}", "luck=good", "seed=-1", "odds=1"])
+def test_refuses_what_the_form_cannot_ask(quay: Quay, asked: str) -> None:
+    found = cookies(quay, "viewer").get(f"/plan/forecast?channel=stable&{asked}")
+
+    assert found.status_code == 400
+    assert f"{asked.partition('=')[0]}: " in found.text

@@ -1,0 +1,118 @@
+"""Why a rollout waits: every gate, how many hosts it holds and which, also of a large rollout."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Picture, sign_in
+from tests.browser.quay import Quay
+from tests.browser.test_screens import cookies
+from tidegate.api.dashboard import gatepanel
+from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.gates import GATES, explain, held_back
+
+HOSTS = tuple(f"web-{number:02}" for number in range(9))
+
+
+def waiting(quay: Quay) -> str:
+    """Two hosts have their order, seven wait for them."""
+    quay.publish("v1", {"run": "exec web\n"})
+    quay.channel("stable", waves=(WaveSpec(name="canary", count=2), WaveSpec(name="rest")))
+    quay.enroll("stable", *HOSTS)
+    rollout_id = quay.promote("stable", "web.1")
+    quay.dispatch()
+    return rollout_id
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rollout is a large one."""
+    monkeypatch.setattr(gatepanel, "AT_ONCE_MAX", 0)
+
+
+def test_names_every_host_that_a_survey_counts(quay: Quay) -> None:
+    rollout_id = waiting(quay)
+    state = quay.installation.sights.state([rollout_id], quay.installation.clock())
+
+    found = [*held_back(state, rollout_id)]
+
+    counted = {item.gate: item.hosts for item in explain(state, rollout_id).verdicts if item.hosts}
+    assert counted == {"wave-promotion": 7}
+    assert [(item.gate, item.host_id) for item in found] == [
+        ("wave-promotion", host) for host in HOSTS[2:]
+    ]
+
+
+@pytest.mark.parametrize("at_once", [0, 2_000])
+def test_shows_all_gates_with_counts_and_some_of_the_hosts(
+    quay: Quay, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(gatepanel, "AT_ONCE_MAX", at_once)
+    rollout_id = waiting(quay)
+    client = cookies(quay, "viewer")
+
+    text = client.get(f"/rollouts/{rollout_id}/gates").text
+
+    assert all(gate.name in text for gate in GATES)
+    assert "7 hosts" in text
+    assert [host for host in HOSTS if f"/hosts/{host}" in text] == [*HOSTS[2:5]]
+    assert "all 7" in text
+    assert ("hx-get" in text) is (at_once == 0)
+
+
+@pytest.mark.usefixtures("large")
+def test_asks_the_gates_of_a_large_rollout_beside_its_page(
+    quay: Quay, page: Page, picture: Picture
+) -> None:
+    rollout_id = waiting(quay)
+
+    sign_in(page, quay, "viewer", f"/rollouts/{rollout_id}")
+
+    expect(page.locator("#gates time[data-ago]")).to_be_visible()
+    expect(page.locator("#gates .passes li")).to_have_count(len(GATES) - 1)
+    page.reload()  # what was found stands in the page itself now
+    expect(page.locator("#gates .passes li")).to_have_count(len(GATES) - 1)
+    page.click("#gates >> text=all 7")
+    expect(page.locator("tbody tr")).to_have_count(7)
+    picture(page, "held")
+
+
+@pytest.mark.usefixtures("large")
+def test_keeps_what_it_found_for_a_few_seconds_only(
+    quay: Quay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollout_id = waiting(quay)
+    client = cookies(quay, "viewer")
+    path = f"/rollouts/{rollout_id}/held"
+    assert client.get(path).text.count("wave-promotion</td>") == 7
+    first = quay.records(rollout_id)[0].host_id
+    second = quay.records(rollout_id)[1].host_id
+    for host in (first, second):
+        quay.activate(rollout_id, host)
+        quay.converge(rollout_id, host)
+    quay.dispatch()
+
+    assert client.get(path).text.count("wave-promotion</td>") == 7
+    monkeypatch.setattr(gatepanel, "FRESH_SECONDS", 0)
+    assert "No host waits here" in client.get(path).text
+
+
+def test_pages_through_all_that_wait(quay: Quay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gatepanel, "ROWS", 3)
+    rollout_id = waiting(quay)
+    client = cookies(quay, "viewer")
+    path, seen = f"/rollouts/{rollout_id}/held", list[str]()
+
+    address = "?gate=wave-promotion"
+    for _ in range(3):
+        text = client.get(path + address).text
+        seen += re.findall(r'<td class="mono"><a href="/hosts/([^"]+)"', text)
+        found = re.search(r'href="(\?[^"]*next=[^"]+)"', text)
+        address = found[1].replace("&amp;", "&") if found else ""
+
+    assert seen == [*HOSTS[2:]]
+    assert address == ""
+    assert "No host waits here" in client.get(f"{path}?gate=freeze").text
