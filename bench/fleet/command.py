@@ -34,7 +34,7 @@ class Mode:
     writes_page: bool
 
 
-MODES = {"ci": Mode(2_000, 500, 1, False), "long": Mode(100_000, 5_000, 3, True)}
+MODES = {"ci": Mode(2_000, 500, 1, False), "long": Mode(100_000, 5_000, 5, True)}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -29,7 +29,7 @@ class Agents:
         self._every = every
         self._seconds = seconds
         self.polls, self.reports = Tally(), Tally()
-        self.resident: list[int] = []
+        self.memory: list[tuple[int, int]] = []  # resident, of it private
 
     async def run(self) -> None:
         hosts = self._harbour.polling
@@ -64,7 +64,7 @@ class Agents:
 
     async def _sample(self) -> None:
         while True:
-            self.resident.append(self._server.resident_bytes())
+            self.memory.append(self._server.memory_bytes())
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def _promote(self) -> None:

@@ -98,7 +98,7 @@ def running(harbour: Harbour, every: float, seconds: float) -> Running:
         polls=agents.polls.took,
         reports=agents.reports.took,
         cpu_share=spent / seconds,
-        resident=agents.resident,
+        memory=agents.memory,
     )
 
 

@@ -61,6 +61,7 @@ def _running(results: Results) -> str:
         ["report, median / p99, ms", f"{found.report_median_ms:.1f} / {found.report_tail_ms:.1f}"],
         ["CPU of the server, share of a core", f"{found.cpu_share:.0%}"],
         ["resident over the run, MiB", " → ".join(f"{mib:.0f}" for mib in found.resident_mib)],
+        ["of it private, MiB", " → ".join(f"{mib:.0f}" for mib in found.private_mib)],
     ]
     title = f"### {found.agents:,} agents that poll every {found.every:g} s while a rollout runs"
     return f"{title}\n\n" + _table(["", "found"], rows)

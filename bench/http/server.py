@@ -33,9 +33,12 @@ class Server:
         stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(stat[11]) + int(stat[12])) / TICKS
 
-    def resident_bytes(self) -> int:
-        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
-        return int(pages) * PAGE_BYTES
+    def memory_bytes(self) -> tuple[int, int]:
+        """What is resident, and what of it is the process's own: every reader of the log maps its
+        file, and the system counts a mapped page for each of them.
+        """
+        resident, mapped = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1:3]
+        return int(resident) * PAGE_BYTES, (int(resident) - int(mapped)) * PAGE_BYTES
 
 
 @contextmanager

@@ -43,7 +43,6 @@ KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
 CONNECTIONS_WAITING_MAX = 2_048
 GARBAGE_LOOKS = 10_000  # new containers between two searches for cycles; the usual 700 are few
-TURN_SECONDS = 0.002  # how long a thread keeps the interpreter while another one wants it
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 __all__ = [
@@ -148,13 +147,10 @@ def serve(settings: Settings) -> None:
 
 
 def _settle() -> None:
-    """Let nobody wait for long: what stands by now is not searched for garbage again, and a thread
-    that has something to answer gets its turn soon.
-    """
+    """Let nobody wait for long: what stands by now is not searched for garbage again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_LOOKS)
-    sys.setswitchinterval(TURN_SECONDS)
 
 
 def worker_of(

@@ -66,6 +66,7 @@ from tidegate.kernel.model import (
     COST_MAX,
     FACTS_MAX,
     ID_BYTES_MAX,
+    NO_META,
     Commit,
     Key,
     Meta,
@@ -453,6 +454,22 @@ def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             landed([report(lanes, seq, tree=tree) for tree in trees])
 
         assert len(lanes._lanes["north"].known) <= 10
+
+
+def test_forgets_lanes_that_know_too_many_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes_module, "ROWS_IDLE_MAX", 10)
+    trees = [f"tree-{number:02}" for number in range(8)]
+    orchard = planted(trees=trees)
+    with closing(orchard.lanes()) as lanes:
+        landed([report(lanes, 1, tree=tree) for tree in trees])
+        wait_for(lambda: "north" in lanes._idle)
+        known = len(lanes._lanes["north"].known)
+        south = [ReportPick(tree, "ann", 1, 2) for tree in trees]
+        landed(lanes.record_all("south", [(report_pick, pick, NO_META) for pick in south]))
+        wait_for(lambda: "south" in lanes._idle)
+
+        assert 0 < known <= 10
+        assert list(lanes._lanes) == ["south"]
 
 
 def wait_for(reached: object) -> None:

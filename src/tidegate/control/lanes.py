@@ -49,8 +49,9 @@ BACK_OFF_SECONDS = 0.002  # after a conflict with another process, full jitter, 
 BACK_OFF_SECONDS_MAX = 0.1
 DOUBLINGS_MAX = 10
 GATHER_SECONDS = 0.000_3  # that a pack waits for callers of the last one who are not back yet
-ROWS_KNOWN_MAX = 4_096  # per lane, handed from pack to pack
+ROWS_KNOWN_MAX = 16_384  # per lane, handed from pack to pack
 LANES_IDLE_MAX = 64  # lanes without work whose rows are still known
+ROWS_IDLE_MAX = 65_536  # that these know, all together
 
 
 @dataclass(slots=True)
@@ -255,9 +256,12 @@ class Lanes:
         """Keep what the lane knows, but not of ever more lanes."""
         lane.draining = False
         self._idle[lane.name] = None
-        if len(self._idle) > LANES_IDLE_MAX:
+        while len(self._idle) > LANES_IDLE_MAX or self._rows_idle() > ROWS_IDLE_MAX:
             longest, _ = self._idle.popitem(last=False)
             del self._lanes[longest]
+
+    def _rows_idle(self) -> int:
+        return sum([len(self._lanes[name].known) for name in self._idle])
 
     def _next_pack(self, lane: _Lane) -> list[_Report]:
         count = min(len(lane.reports), PACK_MAX)

@@ -23,6 +23,7 @@ from tidegate.errors import StoreRefused, StoreUnavailable
 VERSION_MIN = (3, 53, 0)
 BUSY_TIMEOUT_MS = 10_000  # a backstop: our own writers queue at the lock file
 CACHE_KIB = 96 * 1024
+READER_CACHE_KIB = 8 * 1024  # every commit empties it; what is not in the WAL is mapped
 MMAP_BYTES = 2**31 - 2**16  # as much as SQLite will map; it is the kernel's memory, not ours
 JOURNAL_BYTES_MAX = 128 * 1024 * 1024
 CHECKPOINT_PAGES = 16_000  # a page that many commits touch is then moved once
@@ -99,6 +100,7 @@ def open_reader(path: str) -> apsw.Connection:
     """
     connection = _open(path, apsw.SQLITE_OPEN_NOMUTEX)
     connection.execute(f"PRAGMA mmap_size = {MMAP_BYTES}").fetchall()
+    connection.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}").fetchall()
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute("PRAGMA query_only = ON").fetchall()
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
