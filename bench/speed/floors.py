@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench.speed.measure import Sample, Work
@@ -11,7 +11,7 @@ from bench.speed.workload import CLIENTS
 
 PROMISED_EVENTS = 1_000_000  # the size of the log for which the floors are meant
 
-Figure = Callable[[Results], float | None]
+Figure = Callable[[Results], Sequence[float]]  # one per round; none where nothing was measured
 
 
 @dataclass(frozen=True)
@@ -23,69 +23,77 @@ class Floor:
     bound: float
     at_most: bool = False
 
+    def best(self, results: Results) -> float | None:
+        """In the best of the rounds; None where the run has not measured it."""
+        found = self.figure(results)
+        if not found:
+            return None
+        return min(found) if self.at_most else max(found)
+
     def reached(self, results: Results) -> bool | None:
         """None where the run has not measured it."""
-        found = self.figure(results)
+        found = self.best(results)
         if found is None:
             return None
         return found <= self.bound if self.at_most else found >= self.bound
 
 
-def _quotient(over: float | None, under: float | None) -> float | None:
-    return over / under if over is not None and under else None
+def _quotients(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    """Round by round: what is compared was measured within the same minute."""
+    return [one / other for one, other in zip(over, under, strict=False)]
 
 
-def _rate(sample: Sample | None) -> float | None:
-    return sample.rate if sample else None
+def _rates(samples: Sequence[Sample]) -> list[float]:
+    return [sample.rate for sample in samples]
 
 
-def _median(sample: Sample | None) -> float | None:
-    return sample.median if sample else None
+def _medians(samples: Sequence[Sample]) -> list[float]:
+    return [sample.median for sample in samples]
 
 
 def append_ratio(ours: str, peer: str, clients: int, *, filled: bool = True) -> Figure:
     """How many times the peer's rate of conditional appends is ours."""
 
-    def figure(results: Results) -> float | None:
+    def figure(results: Results) -> Sequence[float]:
         rates = [
-            _rate(results.sample(name, Work.APPEND, clients, filled=filled))
+            _rates(results.rounds_of(name, Work.APPEND, clients, filled=filled))
             for name in (ours, peer)
         ]
-        return _quotient(*rates)
+        return _quotients(*rates)
 
     return figure
 
 
 def read_ratio(ours: str, peer: str, size: int) -> Figure:
     """How many times as long as ours the peer's read takes."""
-    return lambda results: _quotient(
-        _median(results.sample(peer, Work.READ, size)),
-        _median(results.sample(ours, Work.READ, size)),
+    return lambda results: _quotients(
+        _medians(results.rounds_of(peer, Work.READ, size)),
+        _medians(results.rounds_of(ours, Work.READ, size)),
     )
 
 
 def growth(ours: str, clients: int) -> Figure:
     """The median commit on the filled log, in medians on the empty one."""
-    return lambda results: _quotient(
-        _median(results.sample(ours, Work.APPEND, clients)),
-        _median(results.sample(ours, Work.APPEND, clients, filled=False)),
+    return lambda results: _quotients(
+        _medians(results.rounds_of(ours, Work.APPEND, clients)),
+        _medians(results.rounds_of(ours, Work.APPEND, clients, filled=False)),
     )
 
 
 def rows_cost(ours: str, clients: int) -> Figure:
     """What a commit with rows costs, in commits of the event alone."""
-    return lambda results: _quotient(
-        _rate(results.sample(ours, Work.ALONE, clients)),
-        _rate(results.sample(ours, Work.ROWS, clients)),
+    return lambda results: _quotients(
+        _rates(results.rounds_of(ours, Work.ALONE, clients)),
+        _rates(results.rounds_of(ours, Work.ROWS, clients)),
     )
 
 
-def memory_growth(results: Results) -> float | None:
+def memory_growth(results: Results) -> Sequence[float]:
     """Resident memory at the end of the appends, in what was resident at 30 % of them."""
     if results.memory is None:
-        return None
+        return ()
     early, late = results.memory
-    return late.resident / early.resident
+    return (late.resident / early.resident,)
 
 
 def _clients(count: int) -> str:

@@ -29,8 +29,14 @@ class Results(Struct, frozen=True):
         self, contender: str, work: Work, size: int, *, filled: bool = True
     ) -> Sample | None:
         """The best of the cell's rounds."""
-        rounds = self.samples.get(str(Cell(work, filled, size)), {}).get(contender)
+        rounds = self.rounds_of(contender, work, size, filled=filled)
         return best(rounds) if rounds else None
+
+    def rounds_of(
+        self, contender: str, work: Work, size: int, *, filled: bool = True
+    ) -> list[Sample]:
+        """What each round of the cell found."""
+        return self.samples.get(str(Cell(work, filled, size)), {}).get(contender, [])
 
     def save(self, path: Path) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
