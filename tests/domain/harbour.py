@@ -42,7 +42,8 @@ def channel(*waves: WaveSpec, selector: str = "*", name: str = "stable", **polic
     )
 
 
-def tally(frozen: Plan, **changes: Any) -> RolloutTally:
+def tally(frozen: Plan, current_wave: int = 0, **changes: Any) -> RolloutTally:
+    """The rollout with its cursor here: what lies before it has converged."""
     opened = RolloutTally(
         rollout_id=ROLLOUT,
         channel=frozen.channel,
@@ -54,9 +55,15 @@ def tally(frozen: Plan, **changes: Any) -> RolloutTally:
         plan_digest="sha256:plan",
         state=RolloutState.ACTIVE,
         waves=tuple(
-            WaveTally(name=wave.name, hosts=wave.hosts, failures_max=wave.failures_max)
-            for wave in opened_waves(frozen)
+            WaveTally(
+                name=wave.name,
+                hosts=wave.hosts,
+                failures_max=wave.failures_max,
+                states={HostState.CONVERGED: wave.hosts} if number < current_wave else {},
+            )
+            for number, wave in enumerate(opened_waves(frozen))
         ),
+        current_wave=current_wave,
         edges=frozen.policy.edges,
     )
     return replace(opened, **changes)

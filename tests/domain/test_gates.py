@@ -421,10 +421,39 @@ def test_sends_nothing_to_a_host_that_the_fleet_does_not_know() -> None:
 
 @pytest.mark.req("RO-12", engines=None, reason="a pure function; the journey runs on engines")
 def test_sends_a_wave_only_when_the_cursor_has_reached_it() -> None:
-    state = fleet_state(channel(WaveSpec(count=2), WaveSpec()), fleet(4))
+    where, hosts = channel(WaveSpec(count=2), WaveSpec()), fleet(4)
+    through = [standing(name, HostState.CONVERGED) for name in ("web-00", "web-01")]
 
-    assert names(state) == ["web-00", "web-01"]
-    assert names(with_tally(state, current_wave=1)) == ["web-00", "web-01", "web-02", "web-03"]
+    assert names(fleet_state(where, hosts)) == ["web-00", "web-01"]
+    assert names(fleet_state(where, hosts, (), through)) == []
+    passed = fleet_state(where, hosts, (), through, {"current_wave": 1})
+    assert names(passed) == ["web-02", "web-03"]
+
+
+@pytest.mark.req("RO-12", engines=None, reason="a pure function of rows")
+@pytest.mark.parametrize(
+    ("state", "waits"),
+    [
+        (HostState.DEFERRED, False),
+        (HostState.SOAKING, True),
+        (HostState.FAILED, True),
+        (HostState.REVERTED, True),
+        (HostState.PENDING, True),
+    ],
+)
+def test_waits_again_for_a_wave_behind_the_cursor_that_is_not_settled_any_more(
+    state: HostState, waits: bool
+) -> None:
+    where = channel(WaveSpec(count=2), WaveSpec(count=1), WaveSpec())
+    found = fleet_state(where, fleet(4), (), (), {"current_wave": 2})
+    first, *others = found.rollouts[ROLLOUT].tally.row.waves
+    first = replace(first, states={HostState.CONVERGED: 1, state: 1})
+    found = with_tally(found, waves=(first, *others))
+
+    blocked = [verdict for verdict in judge(found, ROLLOUT, "web-03") if not verdict.passed]
+
+    assert [verdict.reason for verdict in blocked] == ["wave 2 waits for wave 0"] * waits
+    assert shut(found, "web-01") == []
 
 
 def test_tells_a_host_that_no_wave_takes_from_one_that_must_wait() -> None:

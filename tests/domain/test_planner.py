@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.harbour import ROLLOUT, channel, fleet, fleet_state, host, with_sight
+from tests.domain.harbour import ROLLOUT, channel, fleet, fleet_state, host, standing, with_sight
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.fleet.budgets import slots
 from tidegate.domain.fleet.policies import HOST_EDGES_MAX, WAVES_MAX, cycle
@@ -19,7 +19,7 @@ from tidegate.domain.fleet.refusals import InvalidLabel, InvalidSelector, Malfor
 from tidegate.domain.fleet.rows import Budget, Host
 from tidegate.domain.gates import explain, next_dispatches, survey
 from tidegate.domain.hosts.facts import BudgetSlot
-from tidegate.domain.hosts.states import OnFailure
+from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.planner import (
     BUDGETS_OF_HOST_MAX,
     HOSTS_MAX,
@@ -411,12 +411,13 @@ def test_d21_decides_by_wave_and_name_whatever_order_the_rows_come_in(backwards:
         hosts.reverse()
         budgets.reverse()
 
+    through = [standing(name, HostState.CONVERGED) for name in ("web-00", "web-01")]
     state = fleet_state(
-        channel(WaveSpec(count=2), WaveSpec()), hosts, budgets, (), {"current_wave": 1}
+        channel(WaveSpec(count=2), WaveSpec()), hosts, budgets, through, {"current_wave": 1}
     )
 
     names = [order.host_id for order in next_dispatches(state, ROLLOUT)]
-    assert names == ["web-00", "web-01", "web-02", "web-03"]
+    assert names == ["web-02", "web-03", "web-04", "web-05"]
 
 
 def test_d24_plans_only_hosts_of_the_channel_so_every_wave_can_settle() -> None:

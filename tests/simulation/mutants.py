@@ -150,6 +150,16 @@ def cursor_moved_by_joins() -> Patches:
     return [(rollouts, "_joined", moving)]
 
 
+def wave_passed_for_good() -> Patches:
+    """Where the cursor has been nobody looks again: a host that waited for its reboot when it
+    passed may fail, and be tried again together with the waves behind it.
+    """
+    return [
+        (checks, "reached", lambda tally: tally.current_wave),
+        (reports, "_demand_turn", lambda tally, wave: None),
+    ]
+
+
 def soak_from_open() -> Patches:
     """The soak is measured from the order, not from the moment in which the target runs."""
     activated = activation._activated
@@ -274,7 +284,11 @@ def wave_not_seen_by_rows() -> Patches:
     def anyway(tally: RolloutTally, wave: int) -> None:
         dispatchable(tally, min(wave, tally.current_wave))
 
-    return [(reports, "_demand_dispatchable", anyway), *_joins_anyway()]
+    return [
+        (reports, "_demand_dispatchable", anyway),
+        (reports, "_demand_turn", lambda tally, wave: None),
+        *_joins_anyway(),
+    ]
 
 
 def _joins_anyway() -> Patches:
@@ -295,6 +309,7 @@ BUGS: Mapping[str, Callable[[], Patches]] = {
         duplicate_check_removed,
         repeat_refused,
         cursor_moved_by_joins,
+        wave_passed_for_good,
         soak_from_open,
         quarantine_not_loaded,
         halted_still_dispatching,

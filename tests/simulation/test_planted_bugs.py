@@ -18,6 +18,7 @@ SIGNS = {
     "duplicate_check_removed": "H4",
     "repeat_refused": "H4",
     "cursor_moved_by_joins": "the cursor is not in the log",
+    "wave_passed_for_good": "RO-12",
     "soak_from_open": "H9",
     "quarantine_not_loaded": "RO-10",
     "halted_still_dispatching": "R9",

@@ -51,7 +51,6 @@ from tidegate.kernel.replay import Replay
 from tidegate.kernel.store import Store
 
 PAGE = 1_000
-_GOING_ON = frozenset({HostState.SOAKING})  # with its reboot a deferred host soaks
 
 
 class Violation(AssertionError):
@@ -66,7 +65,6 @@ class HostModel:
     state: HostState
     late: bool = False
     left: bool = False
-    was_settled: bool = False  # a deferred host lets its wave go on, and then reboots
 
 
 @dataclass
@@ -90,11 +88,13 @@ class RolloutModel:
         )
 
     def unsettled(self, wave: int) -> int:
-        """Hosts of this wave and those before it that are not settled."""
+        """Hosts of this wave and those before it that are not settled at this moment: also one
+        that let its wave go on while it waited for its reboot, and has rebooted since.
+        """
         planned = sum(self.planned[: wave + 1])
         left = sum(count for number, count in self.gone.items() if number <= wave)
         settled = sum(
-            host.left or host.was_settled
+            host.left or host.state in SETTLED
             for host in self.hosts.values()
             if host.wave <= wave and not host.late
         )
@@ -236,7 +236,6 @@ class Watch:
         entered = value.to is HostState.ACTIVATING
         _demand(not (entered and model.halted and not value.late), lambda: "R9: a switch")
         host.state = value.to
-        host.was_settled = value.to in SETTLED or (host.was_settled and value.to in _GOING_ON)
         record = self._record(value.rollout_id, value.host_id)
         if record is not None and record.state is HostState.CONVERGED is value.to:
             self._hold_converged(record)

@@ -7,7 +7,7 @@
     hold              the channel is held
     quarantine        some host went back from this closure
     channel-edges     a channel that comes first is not through with its newest rollout
-    wave-promotion    the host's wave has not come yet; or no wave takes the host
+    wave-promotion    a wave before the host's is not settled; or no wave takes the host
     host-edge         a host that comes first is not settled
     disruption-budget every slot of a budget is taken
     probe-failures    an enforced probe fails on a host of an earlier wave
@@ -44,6 +44,7 @@ from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
 from tidegate.domain.rollouts.rows import QUARANTINE, TALLIES, RolloutTally, quarantine_key
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
+from tidegate.domain.rollouts.tallies import reached
 
 UNSTAGED = "wave-promotion-host-unstaged"
 RELEASING = frozenset({*ORDERED, RolloutState.PRUNED})  # what a channel edge waits for
@@ -64,6 +65,7 @@ class Look:
     state: FleetState
     sight: Sight
     tally: RolloutTally = field(init=False)
+    reached: int = field(init=False)  # the last wave that gets orders
     late: dict[str, tuple[BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
     failing: Seen[ProbeFailure] | None = field(init=False)  # of the earliest wave
     slots: dict[str, int] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Look:
 
     def __post_init__(self) -> None:
         self.tally = self.sight.tally.row
+        self.reached = reached(self.tally)
         self.late = {host.host_id: host.budgets for host in self.sight.latecomers}
         counted = [found for found in self.sight.failures if not self._left(found.row.host_id)]
         self.failing = min(
@@ -244,10 +247,9 @@ def wave_promotion(look: Look, host_id: str) -> Block | None:
         if host_id in look.late:
             return None
         return Block("no wave of the plan takes the host", look.tallied(), UNSTAGED)
-    current = look.tally.current_wave
-    if number <= current or host_id in look.late:
+    if number <= look.reached or host_id in look.late:
         return None
-    return Block(f"wave {number} waits for wave {current}", look.tallied())
+    return Block(f"wave {number} waits for wave {look.reached}", look.tallied())
 
 
 def host_edge(look: Look, host_id: str) -> Block | None:

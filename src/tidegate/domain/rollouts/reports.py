@@ -48,6 +48,7 @@ from tidegate.domain.hosts.refusals import (
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.hosts.wire import check_event
+from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.identity import channel_of
 from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
@@ -188,6 +189,19 @@ def _demand_dispatchable(tally: RolloutTally, wave: int) -> None:
         raise WaveNotReached(detail, **said)
 
 
+def _demand_turn(tally: RolloutTally, wave: int) -> None:
+    """That no host of an earlier wave is unsettled, though the cursor has passed it. Only orders
+    wait for that: one that is out holds slots of budgets, which the earlier host may need.
+    """
+    reached = tallies.reached(tally)
+    if wave > reached:
+        raise WaveNotReached(
+            f"wave {reached} of {tally.rollout_id} is not settled, the host goes with {wave}",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+
+
 def _demand_over(tally: RolloutTally) -> None:
     """A host that came after the plan joins when the plan is through."""
     if tally.terminal_at is None or tally.state not in ORDERED:
@@ -253,6 +267,8 @@ def decide_reservation(
         return ()
     late = command.late or (record is not None and (record.late or record.left is not None))
     _demand_under_way(tally, command.wave, late=late)
+    if not late:
+        _demand_turn(tally, command.wave)
     if command.target_closure != tally.target_closure:
         raise WrongClosure(HostState.PENDING, command.target_closure, tally.target_closure)
     _demand_unquarantined(quarantined)

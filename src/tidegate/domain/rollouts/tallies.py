@@ -114,8 +114,23 @@ def total(tally: RolloutTally, *states: HostState) -> int:
 
 def due_are_settled(tally: RolloutTally) -> bool:
     """Whether every host that may go is Converged, waits for its reboot, or left."""
-    due = tally.waves[: tally.current_wave + 1]
-    return all(wave.count(*SETTLED) + wave.left == wave.hosts for wave in due)
+    return all(map(_is_settled, tally.waves[: tally.current_wave + 1]))
+
+
+def reached(tally: RolloutTally) -> int:
+    """The last wave that gets orders now: all before it are settled.
+
+    That is where the cursor stands, unless a host waited for its reboot when the cursor passed
+    it, and is not through since. The cursor stays; later waves wait for that host again.
+    """
+    for number in range(min(tally.current_wave, len(tally.waves))):
+        if not _is_settled(tally.waves[number]):
+            return number
+    return tally.current_wave
+
+
+def _is_settled(wave: WaveTally) -> bool:
+    return wave.count(*SETTLED) + wave.left == wave.hosts
 
 
 def all_converged(tally: RolloutTally) -> bool:

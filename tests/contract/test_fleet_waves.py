@@ -1,0 +1,148 @@
+"""Waves after the cursor has passed them, on every engine: a host that waited for its reboot lets
+the next wave go, and what becomes of it afterwards counts again.
+
+Promotion, dispatcher, queue and lanes work together; no event is fed by hand. The first of these
+is what seed 1337 of the simulation found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.contract.conftest import address_of
+from tests.contract.fleet import CANARY, REST, SOAK, Berth, Squadron
+from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
+from tidegate.domain.folds import FOLDS
+from tidegate.domain.gates import explain
+from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed
+from tidegate.domain.hosts.refusals import WaveNotReached
+from tidegate.domain.hosts.states import HostState, ProbeStatus
+from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.kernel.replay import differences
+
+
+@pytest.fixture
+def berth(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Iterator[Berth]:
+    with closing(Berth(address_of(request, engine, tmp_path))) as berth:
+        yield berth
+
+
+@pytest.fixture
+def squadron(berth: Berth) -> Iterator[Squadron]:
+    """Whatever a test does, the log says afterwards what the rows say."""
+    sailed = Squadron(berth.open())
+    yield sailed
+    sailed.sound()
+    assert differences(sailed.store, FOLDS) == []
+
+
+def past_a_deferred_canary(squadron: Squadron) -> str:
+    """e1 waits for its reboot, so the wave of e2 and e3 has come."""
+    squadron.create("edge", CANARY, REST)
+    squadron.enroll("e1", "e2", "e3", channel="edge")
+    squadron.offer("web.1")
+    rollout_id = squadron.promote("edge", "web.1")
+    squadron.dispatch()
+    squadron.ack("e1")
+    squadron.say(ActivationDeferred, rollout_id, "e1", component="kernel")
+    assert squadron.tally(rollout_id).current_wave == 1
+    return rollout_id
+
+
+def why(squadron: Squadron, rollout_id: str, host_id: str) -> str:
+    state = squadron.plant.sights.state([rollout_id], squadron.clock())
+    return explain(state, rollout_id, host_id).answer
+
+
+def order_anyway(squadron: Squadron, rollout_id: str, host_id: str) -> object:
+    """What the rows say to a dispatcher that did not ask the gates."""
+    known = squadron.host(rollout_id, "e1")
+    command = ReserveDispatch(
+        rollout_id=rollout_id,
+        host_id=host_id,
+        target_closure=known.target_closure,
+        wave=1,
+        policy=known.policy,
+        attempt=squadron.tally(rollout_id).attempt,
+    )
+    return squadron.plant.recorded(rollout_id, reserve_dispatch, command)
+
+
+@pytest.mark.req("RO-12")
+def test_a_host_that_failed_after_its_reboot_is_tried_again_before_later_waves(
+    squadron: Squadron,
+) -> None:
+    rollout_id = past_a_deferred_canary(squadron)
+    assert squadron.dispatch().ordered == 2
+    squadron.reach(rollout_id, "e2")
+    squadron.ack("e3")
+    squadron.say(ActivationFailed, rollout_id, "e1", exit_code=1)
+    squadron.say(ActivationFailed, rollout_id, "e3", exit_code=1)
+    squadron.revert(rollout_id, "e1")
+    squadron.revert(rollout_id, "e3")
+    assert squadron.state(rollout_id) is RolloutState.REVERTED
+    squadron.clear(rollout_id, Clearance.RESUME)
+
+    assert why(squadron, rollout_id, "e3") == "wave-promotion: wave 1 waits for wave 0"
+    assert isinstance(order_anyway(squadron, rollout_id, "e3"), WaveNotReached)
+    first = squadron.dispatch()
+    again = squadron.dispatch(thorough=True)
+
+    assert (first.ordered, first.lost, again.ordered, again.lost) == (1, 0, 0, 0)
+    assert squadron.host(rollout_id, "e1").state is HostState.PENDING
+    assert squadron.host(rollout_id, "e3").state is HostState.REVERTED
+    assert squadron.tally(rollout_id).current_wave == 1, "the cursor never goes back"
+    squadron.reach(rollout_id, "e1")
+    assert squadron.dispatch().ordered == 1
+    squadron.reach(rollout_id, "e3")
+    assert squadron.state(rollout_id) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-12")
+def test_orders_of_later_waves_wait_while_a_rebooted_host_soaks(squadron: Squadron) -> None:
+    squadron.bound("*", 1)
+    rollout_id = past_a_deferred_canary(squadron)
+    assert squadron.dispatch().ordered == 1
+    squadron.activate(rollout_id, "e1")
+
+    squadron.reach(rollout_id, "e2")  # its order was out: it goes on
+
+    assert squadron.dispatch().ordered == 0
+    assert why(squadron, rollout_id, "e3") == "wave-promotion: wave 1 waits for wave 0"
+    assert isinstance(order_anyway(squadron, rollout_id, "e3"), WaveNotReached)
+    squadron.probe(rollout_id, "e1", ProbeStatus.PASS)
+    squadron.wait(SOAK)
+    squadron.converge(rollout_id, "e1")
+    assert squadron.dispatch().ordered == 1
+    squadron.reach(rollout_id, "e3")
+    assert squadron.state(rollout_id) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-12")
+def test_nobody_waits_for_an_earlier_host_that_was_waived(squadron: Squadron) -> None:
+    squadron.bound("*", 1)
+    rollout_id = past_a_deferred_canary(squadron)
+    squadron.dispatch()
+    squadron.say(ActivationFailed, rollout_id, "e1", exit_code=1)
+    squadron.revert(rollout_id, "e1")
+    squadron.dispatch(thorough=True)
+    assert squadron.state(rollout_id) is RolloutState.REVERTED
+    squadron.clear(rollout_id, Clearance.WAIVE, "e1")
+    lift = LiftQuarantine(
+        channel="edge",
+        closure_hash=squadron.tally(rollout_id).target_closure,
+        operator="user_1",
+        reason="looked at it",
+    )
+    squadron.execute(lift_quarantine, lift)
+
+    assert squadron.dispatch().ordered == 1
+    squadron.reach(rollout_id, "e2")
+    assert squadron.dispatch().ordered == 1
+    squadron.reach(rollout_id, "e3")
+    assert squadron.state(rollout_id) is RolloutState.TERMINAL
