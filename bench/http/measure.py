@@ -72,7 +72,7 @@ def _cpu(cost: Cost) -> float:
 
 def frames(harbour: Harbour, out: Path) -> dict[str, float]:
     """CPU microseconds of a report by frame; what no frame accounts for is the rest."""
-    hosts = harbour.reporting[-len(harbour.reporting) // 4 :][: len(harbour.reporting) // 8]
+    hosts = harbour.reporting[-len(harbour.reporting) // 6 :][: len(harbour.reporting) // 24]
     with serving(harbour.data, *ALONE, program=(*METERED, str(out))) as server:
         shares = _reports(harbour, server, hosts)
         server.process.send_signal(BEGIN)
