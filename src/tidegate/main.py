@@ -42,6 +42,7 @@ from tidegate.errors import TidegateError
 KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
 CONNECTIONS_WAITING_MAX = 2_048
+TURN_SECONDS = 0.003  # how long a thread keeps the interpreter while another one wants it
 GARBAGE_LOOKS = 10_000  # new containers between two searches for cycles; the usual 700 are few
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -147,10 +148,14 @@ def serve(settings: Settings) -> None:
 
 
 def _settle() -> None:
-    """Let nobody wait for long: what stands by now is not searched for garbage again."""
+    """Let nobody wait for long: what stands by now is not searched for garbage again, and a thread
+    that has something to answer gets its turn a little sooner than Python would give it. Turns of
+    2 ms cost a report a fifth more CPU, those of 5 ms kept one poll in a hundred for over 50 ms.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_LOOKS)
+    sys.setswitchinterval(TURN_SECONDS)
 
 
 def worker_of(
