@@ -149,8 +149,8 @@ def serve(settings: Settings) -> None:
 
 def _settle() -> None:
     """Let nobody wait for long: what stands by now is not searched for garbage again, and a thread
-    that has something to answer gets its turn a little sooner than Python would give it. Turns of
-    2 ms cost a report a fifth more CPU, those of 5 ms kept one poll in a hundred for over 50 ms.
+    that has something to answer gets its turn a little sooner than Python would give it. Turns
+    of 2 ms cost a report a sixth more CPU.
     """
     gc.collect()
     gc.freeze()
