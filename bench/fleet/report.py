@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.fleet.fleets import BATCH
 from bench.fleet.measure import CLIENTS, PROCESSES
 from bench.fleet.results import PEERS, PROMISED_HOSTS, Floor, Results, floors
+from bench.tables import put, table
 
 BEGIN = "<!-- fleet: begin (written by `python -m bench fleet`) -->"
 END = "<!-- fleet: end -->"
@@ -20,16 +20,8 @@ def text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Replaces what stands between the marks; the words around it are a person's.
-
-    Raises:
-        ValueError: the file has no marks.
-    """
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path.name} lacks the marks between which the tables go")
-    path.write_text(f"{before}{BEGIN}\n\n{text(results)}\n\n{END}{after}")
+    """Put them where the last ones stand. Raises: ValueError: the file has no marks."""
+    put(path, BEGIN, END, text(results))
 
 
 def _setting(results: Results) -> str:
@@ -49,7 +41,7 @@ def _reports(results: Results) -> str:
         for name, rate in results.reports.items()
     ]
     title = f"### Durable reports, in batches of {BATCH}, and of {CLIENTS} clients one by one"
-    return f"{title} ({PROCESSES} processes, one rollout)\n\n" + _table(
+    return f"{title} ({PROCESSES} processes, one rollout)\n\n" + table(
         ["", "reports/s", "facts/s", "CPU of a report, µs", "conflicts"], rows
     )
 
@@ -61,7 +53,7 @@ def _stages(results: Results) -> str:
         for name, spent in results.stages.items()
     ]
     rows.append(["all", f"{whole:.1f}", "100 %"])
-    return "### CPU of a report by stage, in batches on sqlite\n\n" + _table(
+    return "### CPU of a report by stage, in batches on sqlite\n\n" + table(
         ["stage", "µs", "share"], rows
     )
 
@@ -70,7 +62,7 @@ def _growth(results: Results) -> str:
     rows = [
         [f"{item.hosts:,}", f"{item.first:.0f}", f"{item.later:.0f}"] for item in results.growth
     ]
-    return "### CPU of a report by the size of its rollout, µs\n\n" + _table(
+    return "### CPU of a report by the size of its rollout, µs\n\n" + table(
         ["hosts", "first report of a host", "later ones"], rows
     )
 
@@ -86,7 +78,7 @@ def _size(results: Results) -> str:
         ["rebuild of all views, facts/s", f"{results.rebuilt_per_second:,.0f}"],
         *([name, envelope] for name, envelope in PEERS.items()),
     ]
-    return f"### A fleet of {size.hosts:,} hosts on sqlite\n\n" + _table(["", "found"], rows)
+    return f"### A fleet of {size.hosts:,} hosts on sqlite\n\n" + table(["", "found"], rows)
 
 
 def _floors(results: Results) -> str:
@@ -102,20 +94,10 @@ def _floors(results: Results) -> str:
         ]
         for floor in floors(results)
     ]
-    return f"### Floors of the fleet\n\n{note}" + _table(
+    return f"### Floors of the fleet\n\n{note}" + table(
         ["floor", "bound", "found", "reached"], rows
     )
 
 
 def _figure(floor: Floor) -> str:
     return f"{floor.found:,.0f}" if floor.found >= 100 else f"{floor.found:.2f}"
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
-    lines = [
-        " | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-        for line in (headings, *rows)
-    ]
-    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])

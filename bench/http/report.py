@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.http.results import PROMISED_AGENTS, Cost, Results, floors
+from bench.tables import put, table
 
 BEGIN = "<!-- http: begin (written by `python -m bench http`) -->"
 END = "<!-- http: end -->"
@@ -18,16 +18,8 @@ def text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Replaces what stands between the marks; the words around it are a person's.
-
-    Raises:
-        ValueError: the file has no marks.
-    """
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path.name} lacks the marks between which the tables go")
-    path.write_text(f"{before}{BEGIN}\n\n{text(results)}\n\n{END}{after}")
+    """Put them where the last ones stand. Raises: ValueError: the file has no marks."""
+    put(path, BEGIN, END, text(results))
 
 
 def _setting(results: Results) -> str:
@@ -44,13 +36,13 @@ def _routes(results: Results) -> str:
         row("durable single report", results.report),
         row("unchanged poll", results.poll),
     ]
-    return "### The hot routes\n\n" + _table(headings, rows)
+    return "### The hot routes\n\n" + table(headings, rows)
 
 
 def _frames(results: Results) -> str:
     rows = [[name, f"{spent:,.0f}"] for name, spent in results.frames.items()]
     rows.append(["all", f"{sum(results.frames.values()):,.0f}"])
-    return "### CPU of a report by frame, µs\n\n" + _table(["frame", "µs"], rows)
+    return "### CPU of a report by frame, µs\n\n" + table(["frame", "µs"], rows)
 
 
 def _running(results: Results) -> str:
@@ -64,7 +56,7 @@ def _running(results: Results) -> str:
         ["of it private, MiB", " → ".join(f"{mib:.0f}" for mib in found.private_mib)],
     ]
     title = f"### {found.agents:,} agents that poll every {found.every:g} s while a rollout runs"
-    return f"{title}\n\n" + _table(["", "found"], rows)
+    return f"{title}\n\n" + table(["", "found"], rows)
 
 
 def _following(results: Results) -> str:
@@ -74,7 +66,7 @@ def _following(results: Results) -> str:
         ["server's CPU per event and subscriber, µs", f"{found.cpu_microseconds:.1f}"],
         ["last report's answer to last subscriber, ms", f"{found.last_milliseconds:.0f}"],
     ]
-    return f"### {found.subscribers:,} subscribers by SSE\n\n" + _table(["", "found"], rows)
+    return f"### {found.subscribers:,} subscribers by SSE\n\n" + table(["", "found"], rows)
 
 
 def _floors(results: Results) -> str:
@@ -90,16 +82,4 @@ def _floors(results: Results) -> str:
         ]
         for floor in floors(results)
     ]
-    return f"### Floors over HTTP{note}\n\n" + _table(["floor", "bound", "found", "reached"], rows)
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
-    lines = [
-        " | ".join(
-            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])],
-        )
-        for line in (headings, *rows)
-    ]
-    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
+    return f"### Floors over HTTP{note}\n\n" + table(["floor", "bound", "found", "reached"], rows)

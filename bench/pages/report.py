@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.pages.measure import Painted, Visit
+from bench.tables import put
 
 BEGIN = "<!-- pages: begin (written by `python -m bench pages`) -->"
 END = "<!-- pages: end -->"
@@ -62,13 +63,5 @@ def text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Replaces what stands between the marks; the words around it are a person's.
-
-    Raises:
-        ValueError: the file has no marks.
-    """
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path.name} lacks the marks between which the table goes")
-    path.write_text(f"{before}{BEGIN}\n\n{text(results)}\n\n{END}{after}")
+    """Put them where the last ones stand. Raises: ValueError: the file has no marks."""
+    put(path, BEGIN, END, text(results))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.registry.measure import Verb
 from bench.registry.results import MEDIAN, PEER, PROMISED_REVISIONS, TAIL, Results, floors
+from bench.tables import put, table
 
 BEGIN = "<!-- registry: begin (written by `python -m bench registry`) -->"
 END = "<!-- registry: end -->"
@@ -19,16 +19,8 @@ def text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Replaces what stands between the marks; the words around it are a person's.
-
-    Raises:
-        ValueError: the file has no marks.
-    """
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path.name} lacks the marks between which the tables go")
-    path.write_text(f"{before}{BEGIN}\n\n{text(results)}\n\n{END}{after}")
+    """Put them where the last ones stand. Raises: ValueError: the file has no marks."""
+    put(path, BEGIN, END, text(results))
 
 
 def _setting(results: Results) -> str:
@@ -47,7 +39,7 @@ def _waits(results: Results) -> str:
         ]
         for verb in Verb
     ]
-    return "### A client waits for a verb, median / p99 in ms\n\n" + _table(headings, rows)
+    return "### A client waits for a verb, median / p99 in ms\n\n" + table(headings, rows)
 
 
 def _pair(results: Results, size: int, verb: Verb) -> str:
@@ -71,18 +63,6 @@ def _floors(results: Results) -> str:
         ]
         for floor in floors(results)
     ]
-    return f"### Floors of the registry{note}\n\n" + _table(
+    return f"### Floors of the registry{note}\n\n" + table(
         ["floor", "bound", "found", "reached"], rows
     )
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
-    lines = [
-        " | ".join(
-            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])],
-        )
-        for line in (headings, *rows)
-    ]
-    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])

@@ -18,6 +18,7 @@ from bench.speed.floors import (
 from bench.speed.measure import Sample, Work
 from bench.speed.results import Results
 from bench.speed.workload import BATCHES, CLIENTS, READS, Layout
+from bench.tables import put, table
 
 BEGIN = "<!-- measured: begin (written by `python -m bench speed`) -->"
 END = "<!-- measured: end -->"
@@ -44,17 +45,8 @@ def text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Replaces what stands between the marks; the words around it are a person's.
-
-    Raises:
-        ValueError: the file has no marks.
-    """
-    page = path.read_text()
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{path.name} lacks the marks between which the tables go")
-    path.write_text(f"{before}{BEGIN}\n\n{text(results)}\n\n{END}{after}")
+    """Put them where the last ones stand. Raises: ValueError: the file has no marks."""
+    put(path, BEGIN, END, text(results))
 
 
 def floors(results: Results) -> str:
@@ -78,7 +70,7 @@ def floors(results: Results) -> str:
             f"\n\nThe floors are meant for a log of {PROMISED_EVENTS:,} events; this run had "
             f"{results.events:,}."
         )
-    return f"### Floors{note}\n\n" + _table(
+    return f"### Floors{note}\n\n" + table(
         ["floor", "bound", "best round", "median", "reached"], rows
     )
 
@@ -159,7 +151,7 @@ def _memory(results: Results) -> str:
         [f"{mark.events:,}", f"{mark.resident / 2**20:.1f}", f"{mark.private / 2**20:.1f}"]
         for mark in results.memory
     ]
-    return "### Resident memory of a process that appends to sqlite, MiB\n\n" + _table(
+    return "### Resident memory of a process that appends to sqlite, MiB\n\n" + table(
         ["events", "resident", "of it private"], rows
     )
 
@@ -220,22 +212,4 @@ def _section(results: Results, title: str, columns: Sequence[Column]) -> str:
     rows = [row for row in rows if set(row[1:]) != {UNMEASURED}]
     if not rows:
         return ""
-    return f"### {title}\n\n" + _table(["", *(heading for heading, _ in columns)], rows)
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    lines = [list(headings), *map(list, rows)]
-    shown = [
-        "| "
-        + " | ".join(
-            part.ljust(width) if place == 0 else part.rjust(width)
-            for place, (part, width) in enumerate(zip(line, widths, strict=True))
-        )
-        + " |"
-        for line in lines
-    ]
-    rule = "|".join(
-        "-" * (width + 1) + ("-" if place == 0 else ":") for place, width in enumerate(widths)
-    )
-    return "\n".join([shown[0], f"|{rule}|", *shown[1:]])
+    return f"### {title}\n\n" + table(["", *(heading for heading, _ in columns)], rows)

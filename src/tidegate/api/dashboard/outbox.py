@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -22,6 +24,7 @@ from tidegate.api.dashboard.views import DriftLine, Outbox, OutboxLine
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Principal, Request, may, somewhere
 from tidegate.control.installation import Installation
+from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.outbox import shown
 from tidegate.domain.outbox.attempts import (
@@ -75,44 +78,40 @@ def outbox(request: Request[Nothing, OutboxQuery, Nothing], installation: Instal
 
 def redrive(request: Request[Nothing, PageQuery, Again], installation: Installation) -> Answer:
     """Try a dead intent again."""
-
-    def do() -> int:
-        command = RedriveIntent(
-            scope=api.scope_of(request.body.id),
-            intent_id=request.body.id,
-            by=request.by,
-            reason=request.body.reason,
-        )
-        return installation.execute(redrive_intent, command, meta=request.meta).position
-
-    return attempt(
-        request,
-        installation,
-        do,
-        "/outbox",
-        "redriven",
-        lambda: _page(request.principal, installation, "open"),
-    )
+    execute = partial(installation.execute, redrive_intent)
+    return _decided(request, installation, RedriveIntent, execute, "redriven")
 
 
 def cancel(request: Request[Nothing, PageQuery, Again], installation: Installation) -> Answer:
     """Give an intent up."""
+    execute = partial(installation.execute, cancel_intent)
+    return _decided(request, installation, CancelIntent, execute, "cancelled")
+
+
+def _decided(
+    request: Request[Nothing, PageQuery, Again],
+    installation: Installation,
+    decision: type[RedriveIntent] | type[CancelIntent],
+    execute: Callable[..., Outcome],
+    done: str,
+) -> Answer:
+    """What somebody decided about an intent, and the page with it."""
 
     def do() -> int:
-        command = CancelIntent(
+        command = decision(
             scope=api.scope_of(request.body.id),
             intent_id=request.body.id,
             by=request.by,
             reason=request.body.reason,
         )
-        return installation.execute(cancel_intent, command, meta=request.meta).position
+        return execute(command, meta=request.meta).position
 
     return attempt(
         request,
         installation,
         do,
         "/outbox",
-        "cancelled",
+        done,
         lambda: _page(request.principal, installation, "open"),
     )
 

@@ -1,0 +1,30 @@
+"""What every benchmark shows: tables that read as plain text too, and their place on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown, its first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+    lines = [
+        " | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+        for line in (headings, *rows)
+    ]
+    return "\n".join([f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])])
+
+
+def put(path: Path, begin: str, end: str, text: str) -> None:
+    """Replace what stands between the marks; the words around it are a person's.
+
+    Raises:
+        ValueError: the file has no marks.
+    """
+    before, found_begin, rest = path.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found_begin and found_end):
+        raise ValueError(f"{path.name} lacks the marks between which the tables go")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
