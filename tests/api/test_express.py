@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
@@ -45,6 +46,20 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Express, "send", noted)
     return told
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
+    """The sizes of what the server read from its sockets, in order."""
+    read: SimpleQueue[int] = SimpleQueue()
+    data_received = Express.data_received
+
+    def noted(self: Express, data: bytes) -> None:
+        data_received(self, data)
+        read.put(len(data))
+
+    monkeypatch.setattr(Express, "data_received", noted)
+    return read
 
 
 class Wire:
@@ -208,7 +223,9 @@ def test_refuses_a_changed_body_and_a_revoked_key_at_once(crew: Crew, brief: lis
 # ── bytes as they come ────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_a_head_that_comes_in_pieces_the_whole_way(crew: Crew, brief: list[str]) -> None:
+def test_takes_a_head_that_comes_in_pieces_the_whole_way(
+    crew: Crew, brief: list[str], pieces: SimpleQueue[int]
+) -> None:
     crew.sail()
     agent = crew.agents["web-01"]
     assert agent.send("GET", POLL).status_code == 200
@@ -221,7 +238,8 @@ def test_takes_a_head_that_comes_in_pieces_the_whole_way(crew: Crew, brief: list
         with closing(Wire(crew)) as wire:
             wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.send(report[:cut])
-            _until_read(crew)
+            while pieces.get(timeout=SECONDS_MAX) != cut:
+                pass  # of an earlier request
             wire.send(report[cut:])
             status, _, told = wire.answer()
             assert (status, json.loads(told)["code"]) == (409, "wrong_closure"), cut
@@ -251,11 +269,6 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
     assert (slow[0], quick[0]) == (200, 200)
     assert slow[2] == quick[2]
     assert brief == [quick[1]["x-request-id"]]
-
-
-def _until_read(crew: Crew) -> None:
-    """The server had a turn since."""
-    assert crew.viewer.get("/livez").status_code == 200
 
 
 def test_answers_requests_that_were_sent_ahead_in_their_order(crew: Crew) -> None:
@@ -368,7 +381,7 @@ def test_keeps_the_report_of_a_client_that_went_away(crew: Crew) -> None:
     with closing(Wire(crew)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-    _until_read(crew)
+    assert crew.viewer.get("/livez").status_code == 200  # the server had a turn since
     holding.end()
 
     again = agent.send("POST", EVENTS, json=acknowledgement(agent))
