@@ -36,6 +36,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel.folds import Folds
+from tidegate.kernel.futures import LightFuture
 from tidegate.kernel.model import NO_META, Commit, Key, Meta, Position, Receipt, at_most
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
@@ -54,8 +55,7 @@ LANES_IDLE_MAX = 64  # lanes without work whose rows are still known
 ROWS_IDLE_MAX = 65_536  # that these know, all together
 
 
-@dataclass(slots=True)
-class _Report:
+class _Report(Struct):
     slice: Slice
     report: Struct
     keys: tuple[Key, ...]
@@ -380,6 +380,6 @@ def _report(
         raise InvalidDefinition(f"{item.name} is no report: those are decided from rows alone")
     if not isinstance(report, item.command):
         raise InvalidInput(f"{item.name} takes {item.command.__name__}")
-    return _Report(
-        item, report, item.rows(report), meta, deadline, Future() if future is None else future
-    )
+    if future is None:
+        future = LightFuture()
+    return _Report(item, report, item.rows(report), meta, deadline, future)

@@ -19,6 +19,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from tidegate.errors import OutcomeUnknown, StoreUnavailable
+from tidegate.kernel.futures import LightFuture
 from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.kernel.store import Store
 
@@ -35,37 +36,16 @@ PATIENCE_SECONDS = 0.01  # how long the thread leaves it to somebody who waits
 RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
 
 
-class Pending(Future[Receipt]):
-    """A commit that waits for its flush. Asking for its result may be what makes it happen.
-
-    Nearly everybody asks for the result and nothing else. All that a standard future holds beside
-    it (``__getattr__``) is made for those who do more: look from outside, call back, set a limit.
-    """
+class Pending(LightFuture[Receipt]):
+    """A commit that waits for its flush. Asking for its result may be what makes it happen."""
 
     def __init__(self, group: Grouped, commit: Commit) -> None:
+        super().__init__()
         self.commit = commit
-        self.answer: Receipt | BaseException | None = None
         self._group = group
-        self._watched = False  # whether the standard future is there
-        self._shown = False  # whether it was told the answer
         self.seat = Lock()  # held by whoever waits in ``Grouped.help``
         self._turn = Lock()  # released to wake him: it is done, or it shall lead
         self._turn.acquire()
-
-    def result(self, timeout: float | None = None) -> Receipt:
-        answer = self._awaited(timeout)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        answer = self._awaited(timeout)
-        if isinstance(answer, CancelledError):
-            raise answer
-        return answer if isinstance(answer, BaseException) else None
-
-    def done(self) -> bool:
-        return self.answer is not None
 
     def cancel(self) -> bool:
         """Give up, which works as long as it waits."""
@@ -80,14 +60,8 @@ class Pending(Future[Receipt]):
         super().add_done_callback(fn)
         self._group.hurry()  # nobody waits in a thread of his own
 
-    def resolve(self, answer: Receipt | BaseException) -> None:
-        """Note what became of it; whoever waits in ``Grouped.help`` is still to be woken."""
-        self.answer = answer
-        if self._watched:
-            self._show(answer)
-
     def wake(self) -> None:
-        """Let whoever waits look again; nothing if he does already."""
+        """Let whoever waits in ``Grouped.help`` look again; nothing if he does already."""
         _release(self._turn)
 
     def wait_turn(self) -> None:
@@ -98,30 +72,7 @@ class Pending(Future[Receipt]):
         # A flush cannot be broken off, so whoever has a time limit does not lead one.
         if self.answer is None and not (timeout is None and self._group.help(self)):
             self._group.hurry()
-            super().exception(timeout)
-        assert self.answer is not None
-        return self.answer
-
-    def __getattr__(self, name: str) -> Any:
-        """Make the standard future, when one of its attributes is missed for the first time."""
-        with self._group.watching:
-            if not self._watched:
-                super().__init__()
-                self._watched = True
-        if self.answer is not None:
-            self._show(self.answer)
-        return object.__getattribute__(self, name)
-
-    def _show(self, answer: Receipt | BaseException) -> None:
-        """Tell the standard future the answer, once: its maker and the leader may meet here."""
-        with self._group.watching:
-            told, self._shown = self._shown, True
-        if told or isinstance(answer, CancelledError):
-            return
-        if isinstance(answer, BaseException):
-            self.set_exception(answer)
-        else:
-            self.set_result(answer)
+        return super()._awaited(timeout)
 
 
 class Grouped:
@@ -138,7 +89,6 @@ class Grouped:
         self._complete.acquire()
         self._entrance = Lock()  # held by whoever changes what waits
         self._closed = False
-        self.watching = Lock()  # held by whoever makes a standard future
         self._armed = Event()
         self._hurry = Event()
         self._thread = Thread(target=self._run, name="tidegate-writer", daemon=True)

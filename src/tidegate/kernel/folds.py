@@ -71,6 +71,7 @@ class Folds:
         self.row_costs = {
             name: 1 + 2 * len(item.indexes) for name, item in schema.collections.items()
         }
+        self.row_cost_max = max(self.row_costs.values())
         self._by_type: dict[str, tuple[Fold, ...]] = {}
         written: set[str] = set()
         for fold in self.folds:

@@ -48,8 +48,7 @@ class PackFull(LimitExceeded):
     """The commit has no room left for this call; in the next one there is."""
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     """A row while a commit is being built."""
 
     version: Position  # as stored; ABSENT if there is none
@@ -69,8 +68,7 @@ class _Row:
         return self.version if self.fact is None else first + self.fact
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """One call on an unfolding: where it began, to return there, and what it touched.
 
     As a block: all that is added inside stays, or, if an error leaves the block, none of it.
@@ -142,9 +140,11 @@ class Unfolding:
         """
         row = self._rows.get(key)
         if row is None:
-            if key not in self.known:
+            known = self.known.get(key)
+            if known is None:
                 self.fetch((key,))
-            row = _Row(*self.known[key])
+                known = self.known[key]
+            row = _Row(*known)
             self._load(key, row)
         self.looked[key] = row.version
         return row.value
@@ -245,11 +245,11 @@ class Unfolding:
         pack_cost_max = self.pack_cost_max
         if pack_cost_max is None:
             return
+        facts = slots(self._slot_bytes - call.slot_bytes) + 2 * len(call.filed)
         costs = self.folds.row_costs
-        rows = sum([costs[key.collection] for key in self.looked])
-        slots_alone = slots(self._slot_bytes - call.slot_bytes)
-        alone = slots_alone + 2 * len(call.filed) + rows + call.intended_cost
-        at_most("storage items of a report", alone, COST_MAX)
+        if facts + self.folds.row_cost_max * len(self.looked) + call.intended_cost > COST_MAX:
+            rows = sum([costs[key.collection] for key in self.looked])
+            at_most("storage items of a report", facts + rows + call.intended_cost, COST_MAX)
         at_most("facts of a report", len(self.facts) - call.facts, FACTS_MAX)
         if not call.facts:
             return

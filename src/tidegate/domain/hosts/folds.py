@@ -98,7 +98,7 @@ def _changed(before: HostRecord, after: HostRecord, effect: RecordTransition) ->
         rollback_failed=lost,
         freed=freed,
         budgets=before.budgets if freed else (),
-        cleared_probes=tuple(name for name in open_failures(before) if name not in still_open),
+        cleared_probes=tuple([name for name in open_failures(before) if name not in still_open]),
     )
 
 
@@ -155,7 +155,7 @@ def _probe_failure_ids(fact: ProbeResult | HostStateChanged) -> tuple[str, ...]:
         names = fact.cleared_probes
     else:
         names = (fact.probe_name,) if fact.mode is ProbeMode.ENFORCE else ()
-    return tuple(probe_failure_id(fact.rollout_id, fact.host_id, name) for name in names)
+    return tuple([probe_failure_id(fact.rollout_id, fact.host_id, name) for name in names])
 
 
 # ── which order a host is busy with ───────────────────────────────────────────────────────────────

@@ -139,6 +139,6 @@ def _is_sustained(record: HostRecord, name: str, at: datetime) -> bool:
 
 def open_failures(record: HostRecord) -> tuple[str, ...]:
     """The enforced probes that fail now: those that may have a row of ``probe_failures``."""
-    if record.state not in (HostState.SOAKING, HostState.FAILED):
+    if not record.probes or record.state not in (HostState.SOAKING, HostState.FAILED):
         return ()
     return tuple(name for name, p in sorted(record.probes.items()) if p.failing_since is not None)

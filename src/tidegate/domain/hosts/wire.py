@@ -69,29 +69,25 @@ def check_event(event: AgentEvent) -> None:
         )
     if event.seq < 1:
         raise InvalidInput(f"reports are numbered from 1 on, found {event.seq}", field="seq")
-    for what, text, allowed in _texts(event):
-        at_most(f"bytes of {what}", len((text or "").encode()), allowed)
+    for what, name, allowed in _TEXTS.get(type(event), ()):
+        _check_text(what, getattr(event, name), allowed)
+    if isinstance(event, ProbeTopologyDeclared):
+        for probe in event.probes:
+            _check_text("a probe's kind", probe.kind, REASON_BYTES_MAX)
 
 
-def _texts(event: AgentEvent) -> tuple[tuple[str, str | None, int], ...]:
-    match event:
-        case DispatchAck():
-            return (("a closure", event.current_closure_at_dispatch, CLOSURE_BYTES_MAX),)
-        case RollbackComplete():
-            return (("a closure", event.reverted_to_closure, CLOSURE_BYTES_MAX),)
-        case DispatchReject():
-            return (("a reason", event.reason, REASON_BYTES_MAX),)
-        case ActivationStarted():
-            return (("a switch method", event.switch_method, REASON_BYTES_MAX),)
-        case ActivationDeferred():
-            return (("a component", event.component, REASON_BYTES_MAX),)
-        case ActivationFailed():
-            return (("stderr_tail", event.stderr_tail, STDERR_BYTES_MAX),)
-        case ProbeResult():
-            return (("a failure_reason", event.failure_reason, REASON_BYTES_MAX),)
-        case ProbeTopologyDeclared():
-            return tuple(("a probe's kind", p.kind, REASON_BYTES_MAX) for p in event.probes)
-        case RollbackFailed():
-            return (("a phase", event.phase, REASON_BYTES_MAX),)
-        case _:
-            return ()
+def _check_text(what: str, text: str | None, allowed: int) -> None:
+    if text:
+        at_most(f"bytes of {what}", len(text.encode()), allowed)
+
+
+_TEXTS: Final[Mapping[type[AgentEvent], tuple[tuple[str, str, int], ...]]] = {
+    DispatchAck: (("a closure", "current_closure_at_dispatch", CLOSURE_BYTES_MAX),),
+    RollbackComplete: (("a closure", "reverted_to_closure", CLOSURE_BYTES_MAX),),
+    DispatchReject: (("a reason", "reason", REASON_BYTES_MAX),),
+    ActivationStarted: (("a switch method", "switch_method", REASON_BYTES_MAX),),
+    ActivationDeferred: (("a component", "component", REASON_BYTES_MAX),),
+    ActivationFailed: (("stderr_tail", "stderr_tail", STDERR_BYTES_MAX),),
+    ProbeResult: (("a failure_reason", "failure_reason", REASON_BYTES_MAX),),
+    RollbackFailed: (("a phase", "phase", REASON_BYTES_MAX),),
+}

@@ -61,7 +61,10 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return sum(self.states.values())
 
     def count(self, *states: HostState) -> int:
-        return sum([self.states.get(state, 0) for state in states])
+        found = 0
+        for state in states:
+            found += self.states.get(state, 0)
+        return found
 
 
 class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
