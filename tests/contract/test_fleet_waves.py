@@ -16,9 +16,10 @@ import pytest
 from tests.contract.conftest import address_of
 from tests.contract.fleet import CANARY, REST, SOAK, Berth, Squadron
 from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
+from tidegate.domain.fleet.slices import RetireHost, retire_host
 from tidegate.domain.folds import FOLDS
 from tidegate.domain.gates import explain
-from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed
+from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed
 from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.hosts.states import HostState, ProbeStatus
 from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
@@ -145,4 +146,33 @@ def test_nobody_waits_for_an_earlier_host_that_was_waived(squadron: Squadron) ->
     squadron.reach(rollout_id, "e2")
     assert squadron.dispatch().ordered == 1
     squadron.reach(rollout_id, "e3")
+    assert squadron.state(rollout_id) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-12")
+@pytest.mark.parametrize("went_back", [True, False])
+def test_nobody_waits_for_a_host_that_is_retired_before_it_is_tried_again(
+    squadron: Squadron, went_back: bool
+) -> None:
+    squadron.create("edge", CANARY, REST)
+    squadron.enroll("e1", "e2", channel="edge")
+    squadron.offer("web.1")
+    rollout_id = squadron.promote("edge", "web.1")
+    squadron.dispatch()
+    squadron.ack("e1")
+    squadron.say(ActivationFailed, rollout_id, "e1", exit_code=1)
+    if went_back:
+        squadron.revert(rollout_id, "e1")
+    else:
+        squadron.say(RollbackFailed, rollout_id, "e1", exit_code=1, phase="switch")
+    squadron.clear(rollout_id, Clearance.RESUME)
+    squadron.execute(retire_host, RetireHost(host_id="e1", operator="user_1", reason="burnt"))
+
+    assert squadron.dispatch(thorough=True).skipped == 1
+
+    assert squadron.host(rollout_id, "e1").left == "skipped"
+    assert squadron.tally(rollout_id).rollback_failed == 0
+    assert squadron.tally(rollout_id).current_wave == 1
+    assert squadron.dispatch().ordered == 1
+    squadron.reach(rollout_id, "e2")
     assert squadron.state(rollout_id) is RolloutState.TERMINAL

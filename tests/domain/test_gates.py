@@ -693,6 +693,14 @@ def skipped(state: FleetState) -> list[tuple[str, HostState | None]]:
         (silent_state(standing("web-00", HostState.PENDING, left="skipped")), []),
         (silent_state(standing("web-00", HostState.ACTIVATING)), []),
         (silent_state(standing("web-00", HostState.FAILED)), []),
+        (
+            with_tally(silent_state(standing("web-00", HostState.FAILED)), attempt=2),
+            [("web-00", HostState.FAILED)],
+        ),
+        (
+            with_tally(silent_state(standing("web-00", HostState.REVERTED)), attempt=2),
+            [("web-00", HostState.REVERTED)],
+        ),
         (silent_state(standing("web-00", HostState.DEFERRED)), []),
         (
             silent_state(standing("web-00", HostState.DEFERRED), status="retired"),

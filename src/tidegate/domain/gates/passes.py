@@ -186,6 +186,8 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
         for host_id in wave.hosts:
             found = sight.standings.get(host_id)
             standing = None if found is None else found.row
+            if standing is not None and not _is_waiting(standing, tally.attempt):
+                continue
             reason = _unheard(state, host_id, standing, plan.policy.offline_grace_seconds)
             if reason is not None:
                 skips.append(
@@ -200,19 +202,27 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
     return tuple(skips)
 
 
+def _is_waiting(standing: Standing, attempt: int) -> bool:
+    """Whether the rollout waits for the host's next order, or its reboot; ``decide_skip`` decides
+    again.
+    """
+    if standing.left is not None:
+        return False
+    if standing.state in (HostState.FAILED, HostState.REVERTED):
+        return standing.attempt < attempt
+    return standing.state in (HostState.PENDING, HostState.DEFERRED)
+
+
 def _unheard(
     state: FleetState, host_id: str, standing: Standing | None, grace: int | None
 ) -> str | None:
-    """Why the host need not be waited for; None: it must."""
-    if standing is not None and standing.left is not None:
-        return None
-    where = None if standing is None else standing.state
+    """Why the host, for which the rollout waits, need not be waited for; None: it must."""
     found = state.hosts.get(host_id)
     if found is None or found.row.status == RETIRED:
-        gone = where in (None, HostState.PENDING, HostState.DEFERRED)
-        return "the host was retired" if gone else None
+        return "the host was retired"
     since = found.row.silent_since
-    if since is None or grace is None or where not in (None, HostState.PENDING):
+    reboots = standing is not None and standing.state is HostState.DEFERRED
+    if since is None or grace is None or reboots:
         return None
     if state.at - since < timedelta(seconds=grace):
         return None

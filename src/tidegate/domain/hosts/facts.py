@@ -257,6 +257,7 @@ class HostSkipped(HostFact, frozen=True, kw_only=True):
     reason: str
     channel: str = ""
     target_closure: str = ""
+    rollback_failed: bool = False  # as the rollout counted it
 
 
 HostEvent = (

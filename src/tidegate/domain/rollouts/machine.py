@@ -213,7 +213,8 @@ def _counted(tally: RolloutTally, event: HostStateChanged) -> RolloutTally:
 
 
 def _demand_sound(tally: RolloutTally) -> None:
-    if not 0 <= tally.rollback_failed <= tallies.total(tally, HostState.FAILED):
+    lost = tally.rollback_failed
+    if lost and not 0 < lost <= tallies.total(tally, HostState.FAILED):
         raise broken(tally, "more failed rollbacks than failed hosts")
 
 
@@ -260,11 +261,14 @@ def _skipped(tally: RolloutTally, event: HostSkipped, now: datetime) -> Step:
     if event.reason == WAIVED:
         return tally, ()  # counted with the clearance that waived it
     tolerated = event.reason == TOLERATED
-    if event.state in (HostState.FAILED, HostState.REVERTED) and not tolerated:
+    ended = event.state in (HostState.FAILED, HostState.REVERTED)
+    if ended and not tolerated and tally.halted_at is not None:
         raise broken(tally, f"{event.host_id} is {event.state}: it is waived, not skipped")
     if event.wave > tally.current_wave:
         raise broken(tally, f"{event.host_id} is of wave {event.wave}, which may not go yet")
     tally = tallies.left(tally, event.wave, event.state, tolerated=tolerated)
+    tally = replace(tally, rollback_failed=tally.rollback_failed - event.rollback_failed)
+    _demand_sound(tally)
     if tally.state in DISPATCHABLE:
         return _settled(tally, now)
     return tally, ()

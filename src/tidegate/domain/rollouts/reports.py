@@ -59,6 +59,7 @@ from tidegate.kernel.slices import Slice
 REASON_BYTES_MAX = 512
 RECOVERABLE = frozenset({HostState.ACTIVATING, HostState.DEFERRED})
 SKIPPABLE = frozenset({HostState.PENDING, HostState.DEFERRED})
+RETRIED = frozenset({HostState.FAILED, HostState.REVERTED})  # after a resume
 
 Report = tuple[RolloutTally | None, HostRecord | None]
 
@@ -330,14 +331,15 @@ def decide_observation(rows: Report, command: ObserveHost, now: datetime) -> Seq
 def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Struct]:
     """Raises: RolloutUnknown, RolloutIsPruned, WaveNotReached, InvalidInput.
 
-    IllegalTransition: the host is under way, so its deadlines run, or failed, so it is waived.
+    IllegalTransition: the host is under way, so its deadlines run, or failed, so it is waived
+        unless it waits to be tried again.
     """
     check_text("a reason", command.reason, REASON_BYTES_MAX)
     tally = demand_tally(rows[0], command.rollout_id)
     record = rows[1]
     if record is not None and record.left is not None:
         return ()
-    if record is not None and record.state not in SKIPPABLE:
+    if record is not None and not _is_waiting(record, tally):
         raise IllegalTransition("host", record.state, "a skip")
     wave = command.wave if record is None else record.wave
     _demand_dispatchable(tally, wave)
@@ -351,8 +353,17 @@ def decide_skip(rows: Report, command: SkipHost, now: datetime) -> Sequence[Stru
             reason=command.reason,
             channel=tally.channel,
             target_closure=tally.target_closure,
+            rollback_failed=record is not None and record.rollback_failed,
         ),
     )
+
+
+def _is_waiting(record: HostRecord, tally: RolloutTally) -> bool:
+    """Whether nothing runs on the host, nor is anybody asked to clear it. One that failed in this
+    very attempt halts the rollout.
+    """
+    retried = record.attempt < tally.attempt and tally.halted_at is None
+    return record.state in SKIPPABLE or (record.state in RETRIED and retried)
 
 
 def _tally_and_record(command: ObserveHost | SkipHost) -> tuple[Key, ...]:
