@@ -1,8 +1,9 @@
 """Waves after the cursor has passed them, on every engine: a host that waited for its reboot lets
-the next wave go, and what becomes of it afterwards counts again.
+the next wave go, and what becomes of it afterwards counts again. And hosts that nobody may wait
+for: retired ones, and late ones whose order nobody takes.
 
 Promotion, dispatcher, queue and lanes work together; no event is fed by hand. The first of these
-is what seed 1337 of the simulation found.
+is what seed 1337 of the simulation found, the last one what seed 4347 did.
 """
 
 from __future__ import annotations
@@ -176,3 +177,30 @@ def test_nobody_waits_for_a_host_that_is_retired_before_it_is_tried_again(
     assert squadron.dispatch().ordered == 1
     squadron.reach(rollout_id, "e2")
     assert squadron.state(rollout_id) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-12")
+def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
+    squadron: Squadron,
+) -> None:
+    squadron.create("edge", REST)
+    squadron.enroll("e1", channel="edge")
+    squadron.offer("web.1", "web.2")
+    first = squadron.promote("edge", "web.1")
+    squadron.dispatch()
+    squadron.reach(first, "e1")
+    squadron.enroll("e2", "e3", channel="edge")
+    assert squadron.dispatch(thorough=True).ordered == 2
+    squadron.ack("e2")
+    squadron.say(ActivationFailed, first, "e2", exit_code=1)
+    squadron.revert(first, "e2")
+    second = squadron.promote("edge", "web.2")
+    squadron.dispatch()
+    assert why(squadron, second, "e3") == f"host-busy: the host is busy with {first}"
+
+    assert squadron.dispatch(thorough=True).cancelled == 1
+
+    assert squadron.host(first, "e3").cancelled_at is not None
+    assert squadron.dispatch().ordered == 1
+    squadron.reach(second, "e1", "e2", "e3")
+    assert squadron.state(second) is RolloutState.TERMINAL

@@ -41,7 +41,13 @@ from tidegate.domain.rollouts.reports import (
     reserve_dispatch,
     skip_host,
 )
-from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
+from tidegate.domain.rollouts.rows import (
+    Quarantined,
+    RolloutGates,
+    RolloutTally,
+    gates_key,
+    quarantine_key,
+)
 from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
 from tidegate.domain.rollouts.states import DISPATCHABLE
 from tidegate.errors import Conflict, Gone, NotFound, Refused
@@ -188,16 +194,27 @@ class Dispatcher:
         return done
 
     def _take_back(self, rollout_id: str, hosts: Sequence[str]) -> Pass:
-        tally = self._sights.tally(rollout_id).row
-        if not has_stopped(tally):
+        reason = self._void(self._sights.tally(rollout_id).row)
+        if reason is None:
             return Pass()
-        reason = "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
         reports = [
             (cancel_dispatch, CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason))
             for host_id in hosts
         ]
         landed, lost = self._record(rollout_id, reports)
         return Pass(cancelled=len(landed), lost=lost)
+
+    def _void(self, tally: RolloutTally) -> str | None:
+        """Why acknowledgements of the rollout's orders are refused from now on; None: they are not.
+
+        A host that came late may find its closure quarantined by another, and the rollout through.
+        """
+        if has_stopped(tally):
+            return "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
+        key = quarantine_key(tally.channel, tally.target_closure)
+        if self._sights.row(key, Quarantined) is not None:
+            return "its closure is quarantined"
+        return None
 
     def _say(self, rollout_id: str, changes: Sequence[GateChanged]) -> None:
         findings = tuple(GateFinding(item.gate, item.blocked, item.reason) for item in changes)
