@@ -233,6 +233,8 @@ class Agent:
                     pass  # the control plane's
 
     def _switch(self, rollout_id: str) -> None:
+        if rollout_id not in self.twins:
+            return  # a newer order came before the reboot
         luck = self.luck[rollout_id]
         if luck.dies:
             self.dead = True
