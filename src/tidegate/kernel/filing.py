@@ -27,7 +27,8 @@ class Filing(Struct, frozen=True):
 
     def filed(self, tags: Sequence[str], keys: Sequence[str]) -> tuple[str, ...]:
         """The same, where the tags' keys are known."""
-        names = [tag for tag, key in zip(tags, keys, strict=True) if key in self.keys]
+        wanted = self.keys
+        names = [tag for tag, key in zip(tags, keys, strict=True) if key in wanted]
         if self.composites and tuple(sorted(set(keys))) in self.composites:
             names.append(set_name(tags))
         if self.global_order:

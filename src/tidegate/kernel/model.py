@@ -252,8 +252,13 @@ def set_name(tags: Iterable[str]) -> str:
 
 def fact_bytes(fact: Fact) -> int:
     """Bytes of its body, its tags and the meta that is its own, as they are stored."""
-    own = 0 if fact.meta is None else meta_bytes(fact.meta)
-    return len(fact.body) + tags_bytes(fact.tags) + own
+    own = 0 if fact.meta is None else _size(astuple(fact.meta))
+    return len(fact.body) + _size(fact.tags) + own
+
+
+def _size(texts: tuple[str, ...]) -> int:
+    together = "".join(texts)
+    return len(together) if together.isascii() else len(together.encode())
 
 
 def slot_bytes(fact: Fact) -> int:

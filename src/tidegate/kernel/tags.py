@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from operator import attrgetter
+from operator import add, attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import fields as struct_fields
 
 from tidegate.errors import InvalidDefinition, InvalidInput
-from tidegate.kernel.model import TAGS_MAX, at_most, check_tag
+from tidegate.kernel.model import TAG_BYTES_MAX, TAGS_MAX, at_most, check_tag
 
 ALL_INDEX = "all:*"
 TAGGED_MAX = 8_192  # remembered tags of facts, for types that are tagged alike
@@ -122,27 +122,34 @@ def tagging(fields: tuple[TagField, ...]) -> Callable[[Struct], tuple[str, ...]]
     """How facts with these fields are tagged. Those of one host or revision come again and again:
     their tags are remembered by the members that they are made of.
     """
-    made: dict[Any, tuple[str, ...]] = {}
 
     def tags_of(value: Struct) -> tuple[str, ...]:
         tags = [tag for found in fields for tag in found.tags(value)]
         at_most("tags of a fact", len(tags), TAGS_MAX)
         return tuple(sorted(tags))  # distinct they are: no two fields have one key
 
-    if not fields or not all(found.is_text for found in fields):
+    if len(fields) < 2 or not all(found.is_text for found in fields):
         return tags_of
-    members = attrgetter(*[found.name for found in fields])
+    # No key with its colon begins like another one, so tags are sorted as their keys are.
+    prefixes, names = zip(*sorted((f"{found.key}:", found.name) for found in fields), strict=True)
+    members = attrgetter(*names)
+    short = TAG_BYTES_MAX - max(map(len, prefixes))
+    made: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def remembered(value: Struct) -> tuple[str, ...]:
-        key = members(value)
+        texts = members(value)
         try:
-            return made[key]
-        except KeyError:
-            if len(made) >= TAGGED_MAX:
-                made.clear()
-            made[key] = tags = tags_of(value)
-        except TypeError:  # no text, whatever the type says
-            tags = tags_of(value)
+            tags = made.get(texts)
+            if tags is not None:
+                return tags
+            together = "".join(texts)
+        except TypeError:  # one is missing, or no text, whatever the type says
+            return tags_of(value)
+        plain = len(together) <= short and together.isascii() and together.isprintable()
+        tags = tuple(map(add, prefixes, texts)) if plain and all(texts) else tags_of(value)
+        if len(made) >= TAGGED_MAX:
+            made.clear()
+        made[texts] = tags
         return tags
 
     return remembered
