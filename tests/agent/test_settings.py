@@ -51,6 +51,8 @@ def test_lets_a_flag_win(file: Path) -> None:
         ('root = "/srv/web"', 'root = "/srv/web"\nprobes = "p.toml"', "probes"),
         ('root = "/srv/web"', 'root = "/srv/web"\nrooot = 1', "rooot"),
         ("[channels.web-stable]", "[channels", "not TOML"),
+        ("[channels.web", 'reference_directories = ["mnt"]\n[channels.web', "reference_dir"),
+        ("[channels.web", 'reference_directories = ["/"]\n[channels.web', "reference_dir"),
         ('server = "http://127.0.0.1:8420"', 'server = "https://x"\npoll_seconds = 0', "poll"),
     ],
 )

@@ -49,6 +49,7 @@ from tidegate.api.dashboard.views import (
     PlanPage,
     ProbeLine,
     Quarantine,
+    ReferenceLine,
     Releases,
     RevisionLine,
     RevisionPage,
@@ -606,6 +607,7 @@ RELEASE_TABS = (
     Option("drafts", "Drafts"),
     Option("all", "All"),
 )
+REFERENCE = "https://artifacts.example/models/recommendations/2026-11-16/model.bin?generation=7"
 REVISION = RevisionPage(
     line=REVISIONS[0],
     against="revision 7",
@@ -635,6 +637,18 @@ REVISION = RevisionPage(
             removed=0,
             lines=(),
             note="Binary: 8.1 MiB → 8.3 MiB",
+        ),
+        FileDiff(
+            path="data/model.bin",
+            change=Chip("pencil", "info", "Changed"),
+            added=0,
+            removed=0,
+            lines=(
+                DiffLine("del", "", "", "kept here"),
+                DiffLine("del", "", "", f"sha256:{'7' * 64} 7.9 MiB"),
+                DiffLine("add", "", "", f"by reference {REFERENCE}"),
+                DiffLine("add", "", "", f"sha256:{'8' * 64} 8.0 MiB"),
+            ),
         ),
         FileDiff(
             path="probes/http.json",
@@ -688,6 +702,18 @@ REVISION = RevisionPage(
         told("pencil", "idle", "Drafted by The author", ago=95, position=47902),
     ),
     pinned=("web-stable",),
+    references=(
+        ReferenceLine(
+            path="data/model.bin", uri=REFERENCE, digest=f"sha256:{'8' * 64}", bytes=8_388_608
+        ),
+        ReferenceLine(
+            path="assets/" + "deep/" * 12 + "fonts.tar",
+            uri="file:///mnt/releases/fonts.tar",
+            digest=f"sha256:{'9' * 64}",
+            bytes=1_024,
+        ),
+    ),
+    references_cut=2,
 )
 PLAN = PlanPage(
     channels=(Option("web-stable", "web-stable"), Option("api-canary", "api-canary")),

@@ -21,7 +21,8 @@ import msgspec
 
 from tidegate.agent.config import Channel, Settings
 from tidegate.agent.content import Source, closure_of, keep_only, name_of, provide
-from tidegate.agent.faults import Answered, ContentMismatch
+from tidegate.agent.faults import UNPROVIDED
+from tidegate.agent.references import HTTP_ALONE, References
 
 EXIT_BROKEN: Final = -1
 EXIT_UNVERIFIED: Final = -3
@@ -98,10 +99,10 @@ def tail(text: bytes | str, limit: int = STDERR_BYTES) -> str:
     return data[-limit:].decode(errors="ignore").replace("\0", "")
 
 
-def _placed(change: Change, place: Path, source: Source) -> Path:
+def _placed(change: Change, place: Path, source: Source, references: References) -> Path:
     """The content's directory. Raises: those of ``provide``; FileNotFoundError: no way back."""
     if not change.is_back:
-        return provide(change.closure, change.content, place, source)
+        return provide(change.closure, change.content, place, source, references)
     path = place / name_of(change.closure)
     if not path.is_dir():
         raise FileNotFoundError(f"{path} is gone, so there is no way back to it")
@@ -111,9 +112,10 @@ def _placed(change: Change, place: Path, source: Source) -> Path:
 class Symlink:
     """Content in a directory per closure, and one symbolic link to that which runs."""
 
-    def __init__(self, root: Path, source: Source) -> None:
+    def __init__(self, root: Path, source: Source, references: References = HTTP_ALONE) -> None:
         self._root = root
         self._source = source
+        self._references = references
         self._releases = root / RELEASES
 
     def current(self) -> str:
@@ -126,8 +128,9 @@ class Symlink:
 
     def switch(self, change: Change) -> Outcome:
         try:
-            self._swap(_placed(change, self._releases, self._source).name)
-        except (ContentMismatch, Answered) as error:
+            placed = _placed(change, self._releases, self._source, self._references)
+            self._swap(placed.name)
+        except UNPROVIDED as error:
             return Broken(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
             return Broken(EXIT_BROKEN, tail(str(error)))
@@ -196,7 +199,13 @@ class Command:
     """A program of the operator's. It gets verified content, and may be run again after a crash."""
 
     def __init__(
-        self, name: str, channel: Channel, state: Path, running: Running, source: Source
+        self,
+        name: str,
+        channel: Channel,
+        state: Path,
+        running: Running,
+        source: Source,
+        references: References = HTTP_ALONE,
     ) -> None:
         self._name = name
         self._argv = channel.command
@@ -206,14 +215,16 @@ class Command:
         self._child = state / f"{name}.child"
         self._running = running
         self._source = source
+        self._references = references
 
     def current(self) -> str:
         return self._running[self._name]
 
     def switch(self, change: Change) -> Outcome:
         try:
-            outcome = self._run(change, _placed(change, self._content, self._source))
-        except (ContentMismatch, Answered) as error:
+            placed = _placed(change, self._content, self._source, self._references)
+            outcome = self._run(change, placed)
+        except UNPROVIDED as error:
             return Broken(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
             return Broken(EXIT_BROKEN, tail(str(error)))
@@ -287,13 +298,14 @@ def drivers(settings: Settings, source: Source) -> Mapping[str, Driver]:
     """The driver of each channel that this host serves."""
     state = Path(settings.state)
     running = Running(state)
+    references = References(tuple(map(Path, settings.reference_directories)))
     made: dict[str, Driver] = {}
     for name, channel in settings.channels.items():
         match channel.driver:
             case "symlink":
-                made[name] = Symlink(Path(channel.root), source)
+                made[name] = Symlink(Path(channel.root), source, references)
             case "command":
-                made[name] = Command(name, channel, state, running, source)
+                made[name] = Command(name, channel, state, running, source, references)
             case "fake":
                 made[name] = Fake(name, running)
     return made

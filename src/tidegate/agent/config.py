@@ -25,6 +25,7 @@ from tidegate.domain.hosts.protocol import WAIT_SECONDS_MAX
 
 FILE_BYTES_MAX = 256 * 1024
 CHANNELS_MAX = 64
+REFERENCE_DIRECTORIES_MAX = 16
 
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 _SERVER = re.compile(r"https?://[^/\s?#]+")
@@ -51,6 +52,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tick_seconds: Seconds = 5.0
     heartbeat_seconds: Seconds = 60.0
     back_off_seconds_max: Seconds = 60.0
+    # Where a release's references of file: may point to; empty: nowhere.
+    reference_directories: tuple[str, ...] = ()
 
 
 def load(file: Path, **flags: str | None) -> Settings:
@@ -91,6 +94,12 @@ def _check(settings: Settings) -> None:
         raise _wrong("state", settings.state, "an absolute path")
     if not 1 <= len(settings.channels) <= CHANNELS_MAX:
         raise _wrong("channels", str(len(settings.channels)), f"1 to {CHANNELS_MAX} of them")
+    for directory in settings.reference_directories:
+        if not Path(directory).is_absolute() or Path(directory) == Path("/"):
+            raise _wrong("reference_directories", directory, "absolute paths, / not among them")
+    if len(settings.reference_directories) > REFERENCE_DIRECTORIES_MAX:
+        count = str(len(settings.reference_directories))
+        raise _wrong("reference_directories", count, f"at most {REFERENCE_DIRECTORIES_MAX}")
     for name, channel in settings.channels.items():
         _check_channel(f"channels.{name}", channel)
 

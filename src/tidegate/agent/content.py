@@ -2,6 +2,8 @@
 
     listing = the closure? ──▶ each file = its hash? ──▶ .incoming-… ──▶ sha256-<hex>, one rename
 
+A file comes from the server by its hash, or from the address of its reference.
+
 The digest is SHA-256 over lines ``<hex sha256 of the file>  <path>`` in the order of the paths'
 bytes, so it can be checked with ``sha256sum`` alone.
 """
@@ -11,12 +13,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from shutil import rmtree
 from typing import Final, Protocol
 
 from tidegate.agent.faults import ContentMismatch
+from tidegate.agent.references import HTTP_ALONE, References
 from tidegate.domain.hosts.protocol import ReleaseContent, ReleaseFile
 
 FILES_MAX: Final = 10_000
@@ -54,14 +57,21 @@ def closure_of(name: str) -> str:
     return "" if found is None else f"sha256:{found[1]}"
 
 
-def provide(closure: str, content: str, place: Path, source: Source) -> Path:
+def provide(
+    closure: str,
+    content: str,
+    place: Path,
+    source: Source,
+    references: References = HTTP_ALONE,
+) -> Path:
     """The directory of this closure below ``place``, fetched unless it is there and intact.
 
     What an attempt that was cut off has brought is not fetched again.
 
     Raises:
         ContentMismatch: what is offered is something else.
-        ServerAway, Answered: as the source says. OSError: the disk.
+        ServerAway, Answered: as the source says. ReferenceAway, ReferenceRefused: as the place of
+        a reference says. OSError: the disk.
     """
     final = place / name_of(closure)
     if final.is_dir() and _holds(final, closure):
@@ -71,7 +81,14 @@ def provide(closure: str, content: str, place: Path, source: Source) -> Path:
     incoming = place / f"{INCOMING}{final.name}"
     incoming.mkdir(parents=True, exist_ok=True)
     for listed in files:
-        _lay_down(listed, incoming / listed.path, content, source)
+        path = incoming / listed.path
+        if path.is_file() and _hash(path) == listed.sha256:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if listed.uri is None:
+            _lay_down(listed, path, content, source)
+        else:
+            references.fetch(listed, listed.uri, path)
     if not _holds(incoming, closure):
         rmtree(incoming)
         raise ContentMismatch(f"what lies in {incoming.name} is not {closure}", expected=closure)
@@ -114,8 +131,6 @@ def _check(files: tuple[ReleaseFile, ...], closure: str) -> None:
 
 
 def _lay_down(listed: ReleaseFile, path: Path, content: str, source: Source) -> None:
-    if path.is_file() and sha256(path.read_bytes()).hexdigest() == listed.sha256:
-        return
     data = source.file(content, listed.sha256)
     found = sha256(data).hexdigest()
     if found != listed.sha256:
@@ -124,11 +139,15 @@ def _lay_down(listed: ReleaseFile, path: Path, content: str, source: Source) -> 
             expected=listed.sha256,
             found=found,
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def _digest(hashes: Mapping[str, str]) -> str:
@@ -147,7 +166,7 @@ def _holds(directory: Path, closure: str) -> bool:
             if len(hashes) >= FILES_MAX:
                 return False
             name = path.relative_to(directory).as_posix()
-            hashes[name] = sha256(path.read_bytes()).hexdigest()
+            hashes[name] = _hash(path)
     return _digest(hashes) == closure
 
 

@@ -57,3 +57,19 @@ class ContentMismatch(Refused):
     """What was fetched is not what the digest names; it is not activated."""
 
     code = "content_mismatch"
+
+
+class ReferenceAway(ServerAway):
+    """The place of a referenced file did not answer, or could not for now; it may work later."""
+
+    code = "reference_away"
+
+
+class ReferenceRefused(Refused):
+    """A referenced file is not to be had: its place says no, or this host's settings do."""
+
+    code = "reference_refused"
+
+
+# Why there is nothing to activate, for good: trying again cannot work.
+UNPROVIDED = (ContentMismatch, Answered, ReferenceRefused)

@@ -218,7 +218,9 @@ class Loop:
             except ServerAway as away:
                 if self._clock() >= job.until:
                     outcome = Broken(EXIT_BROKEN, away.detail)
-                elif self._stopping.wait(back_off.failed()):
+                    continue
+                log.warning("the switch of %s waits: %s", job.channel, away.detail)
+                if self._stopping.wait(back_off.failed()):
                     self._inbox.put(self._left)
                     return
         self._inbox.put(partial(self._switched, job, outcome))

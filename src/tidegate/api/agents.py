@@ -47,6 +47,7 @@ from tidegate.domain.hosts.protocol import (
 from tidegate.domain.hosts.refusals import RolloutIsSuperseded
 from tidegate.domain.hosts.rows import QueuedDispatch
 from tidegate.domain.packages.content import DIGEST_PREFIX
+from tidegate.domain.packages.refusals import FileByReference
 from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.domain.releases.known import KnownRelease, known_key
@@ -265,7 +266,7 @@ def _version(body: bytes) -> int:
 
 
 def release(request: Request[ReleasePath, Nothing, Nothing], installation: Installation) -> Answer:
-    """The files of a release of the host's channels: paths, hashes and sizes."""
+    """The files of a release of the host's channels: paths, hashes, sizes, uris of references."""
     return Answer(_content(installation, host_of(request), request.path.release_id))
 
 
@@ -273,8 +274,11 @@ def blob(request: Request[BlobPath, Nothing, Nothing], installation: Installatio
     """The bytes of one file of a release, by their hash."""
     content = _content(installation, host_of(request), request.path.release_id)
     wanted = request.path.sha256
-    if all(file.sha256 != wanted for file in content.files):
+    listed = [file for file in content.files if file.sha256 == wanted]
+    if not listed:
         raise BlobMissing(DIGEST_PREFIX + wanted)
+    if all(file.uri is not None for file in listed):
+        raise FileByReference(listed[0].path, listed[0].uri or "", wanted, listed[0].bytes)
     return Answer(
         installation.blobs.get(DIGEST_PREFIX + wanted),
         media=BYTES,
@@ -301,7 +305,7 @@ def _content(installation: Installation, host_id: str, release_id: str) -> Relea
     return ReleaseContent(
         release_id,
         known.row.digest,
-        tuple(ReleaseFile(file.path, file.sha256, file.bytes) for file in files),
+        tuple(ReleaseFile(file.path, file.sha256, file.bytes, file.uri) for file in files),
     )
 
 
@@ -396,6 +400,6 @@ ROUTES = (
         AGENT,
         bytes,
         produces=BYTES,
-        errors=(*_SPOKEN, *_BLOBS),
+        errors=(*_SPOKEN, *_BLOBS, FileByReference),
     ),
 )

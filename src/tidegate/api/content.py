@@ -29,7 +29,9 @@ from tidegate.domain.packages.history import Step
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.domain.packages.refusals import (
     ContentTooLarge,
+    FileByReference,
     InvalidFilePath,
+    InvalidReference,
     NotDraft,
     RevisionNotFound,
 )
@@ -92,13 +94,13 @@ class Descent(Struct, frozen=True):
 def resources(
     request: Request[RevisionPath, Reading, Nothing], installation: Installation
 ) -> Answer:
-    """The files of a revision: paths, sizes and hashes."""
+    """The files of a revision: paths, sizes and hashes, and of a reference its uri."""
     row = revision(installation, request.path.name)
     return Answer(Resources(row.content, manifest_of(installation.blobs, row.content).files))
 
 
 def download(request: Request[FilePath, Reading, Nothing], installation: Installation) -> Answer:
-    """The bytes of one file, checked against their hash."""
+    """The bytes of one file, checked against their hash; of a reference, where they are."""
     name, path = request.path.name, request.path.path
     row = revision(installation, name)
     file = manifest_of(installation.blobs, row.content).by_path.get(path)
@@ -112,10 +114,17 @@ def download(request: Request[FilePath, Reading, Nothing], installation: Install
 
 
 def pull(request: Request[RevisionPath, Reading, Nothing], installation: Installation) -> Answer:
-    """All files as one tar; the same bytes for the same content."""
+    """All files that are kept here as one tar; the same bytes for the same content.
+
+    References are not in it: tidegate-references says how many there are, resources lists them.
+    """
     row = revision(installation, request.path.name)
     content = archive(installation.blobs, manifest_of(installation.blobs, row.content))
-    headers = {"content-disposition": "attachment", "tidegate-digest": row.content.digest}
+    headers = {
+        "content-disposition": "attachment",
+        "tidegate-digest": row.content.digest,
+        "tidegate-references": str(row.content.references),
+    }
     return Answer(content, media="application/x-tar", headers=headers)
 
 
@@ -186,7 +195,7 @@ ROUTES = (
         may(Verb.AUTHOR, revision_scope),
         RevisionDocument,
         guard=Guard.DEMANDED,
-        errors=(RevisionNotFound, NotDraft, InvalidFilePath, ContentTooLarge),
+        errors=(RevisionNotFound, NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
     Route(
@@ -196,7 +205,7 @@ ROUTES = (
         may(Verb.READ, _file_scope),
         bytes,
         produces="application/octet-stream",
-        errors=(*_BLOBS, FileNotFound),
+        errors=(*_BLOBS, FileNotFound, FileByReference),
     ),
     Route(
         "GET",

@@ -20,6 +20,7 @@ from tidegate.domain.packages.history import Step
 from tidegate.domain.packages.names import check_label, check_path
 from tidegate.domain.packages.refusals import (
     ContentTooLarge,
+    InvalidReference,
     NumberUsed,
     PackageNotDeletable,
     PackageNotEmpty,
@@ -249,7 +250,13 @@ ROUTES = (
         may(Verb.ADMINISTER, _scope),
         Written,
         status=201,
-        errors=(RepositoryNotFound, NumberUsed, PackageNotEmpty, ContentTooLarge),
+        errors=(
+            RepositoryNotFound,
+            NumberUsed,
+            PackageNotEmpty,
+            InvalidReference,
+            ContentTooLarge,
+        ),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
     Route(

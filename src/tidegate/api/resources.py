@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Sequence
 from difflib import unified_diff
+from hashlib import sha256
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -25,6 +26,7 @@ from tidegate.domain.packages.content import (
     merge,
 )
 from tidegate.domain.packages.facts import Task, Upgrade
+from tidegate.domain.packages.references import URI_CHARS_MAX
 from tidegate.domain.packages.refusals import InvalidFilePath, RevisionNotFound
 from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision
@@ -35,15 +37,20 @@ PATCHES_MAX = 200
 
 
 class FileSent(Input, frozen=True, kw_only=True):
-    """A file and its bytes: as text, or as base64; one of the two."""
+    """A file and its bytes: as text, or as base64, or as a reference (uri, sha256 and bytes)."""
 
     path: Annotated[str, Meta(min_length=1, max_length=1_024)]
     text: str | None = None
     base64: str | None = None
+    uri: Annotated[str, Meta(min_length=1, max_length=URI_CHARS_MAX)] | None = None
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
+    bytes: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
 
 
 class FileChanged(Struct, frozen=True):
-    """A file that is not the same in two revisions; ``patch`` where both sides are short text."""
+    """A file that is not the same in two revisions; ``patch`` where both sides are short text that
+    is kept here.
+    """
 
     path: str
     what: Difference
@@ -56,31 +63,50 @@ def received(blobs: Blobs, files: Sequence[FileSent]) -> Manifest:
     """The manifest of files that came with a request, all durable.
 
     Raises:
-        InvalidRequest, InvalidFilePath, ContentTooLarge.
+        InvalidRequest, InvalidFilePath, InvalidReference, ContentTooLarge.
     """
     if len(files) > FILES_MAX:
         Manifest(File(file.path, "0" * 64, 0) for file in files)  # says how many are allowed
     faults = []
     contents: dict[str, bytes] = {}
+    references: dict[str, File] = {}
     for number, file in enumerate(files):
-        if file.path in contents:
+        if file.path in contents or file.path in references:
             raise InvalidFilePath(file.path, "it is there twice")
         try:
-            contents[file.path] = _bytes(file)
+            if file.uri is None:
+                contents[file.path] = _bytes(file)
+            else:
+                references[file.path] = _reference(file, file.uri)
         except (ValueError, binascii.Error) as error:
             faults.append(FieldFault(f"body.files[{number}]", str(error)))
     if faults:
         raise InvalidRequest(faults)
-    return stored(blobs, contents)
+    return stored(blobs, contents, references.values())
 
 
 def _bytes(file: FileSent) -> bytes:
+    data: bytes | None = None
     match file.text, file.base64:
         case str(text), None:
-            return text.encode()
+            data = text.encode()
         case None, str(encoded):
-            return base64.b64decode(encoded, validate=True)
-    raise ValueError("has text or base64, one of the two")
+            data = base64.b64decode(encoded, validate=True)
+    if data is None:
+        raise ValueError("has one of text, base64, and uri with sha256 and bytes")
+    if file.bytes not in (None, len(data)):
+        raise ValueError(f"has {len(data)} bytes, announced were {file.bytes}")
+    if file.sha256 not in (None, found := sha256(data).hexdigest()):
+        raise ValueError(f"has the sha256 {found}, announced was {file.sha256}")
+    return data
+
+
+def _reference(file: FileSent, uri: str) -> File:
+    if file.text is not None or file.base64 is not None:
+        raise ValueError("has text or base64 and a uri; one of the three")
+    if file.sha256 is None or file.bytes is None:
+        raise ValueError("has a uri, which needs sha256 and bytes: what hosts verify")
+    return File(file.path, file.sha256, file.bytes, uri)
 
 
 def revision(installation: Installation, name: str) -> Revision:
@@ -127,7 +153,7 @@ def _patch(blobs: Blobs, item: FileDifference) -> str | None:
         if file is None:
             sides.append([])
             continue
-        if file.bytes > PATCH_BYTES_MAX:
+        if file.bytes > PATCH_BYTES_MAX or file.uri is not None:
             return None
         try:
             text = content_of(blobs, file).decode()

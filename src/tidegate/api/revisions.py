@@ -34,6 +34,7 @@ from tidegate.domain.packages.refusals import (
     DigestMismatch,
     Immutable,
     InvalidName,
+    InvalidReference,
     RevisionNotFound,
     Terminating,
     TransitionRefused,
@@ -289,7 +290,7 @@ ROUTES = (
         may(Verb.AUTHOR, _new_scope),
         RevisionDocument,
         status=201,
-        errors=(InvalidName, ContentTooLarge),
+        errors=(InvalidName, InvalidReference, ContentTooLarge),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
     Route(
@@ -309,7 +310,7 @@ ROUTES = (
         RevisionDocument,
         also=(204,),
         guard=Guard.DEMANDED,
-        errors=(*_STEP, Immutable),
+        errors=(*_STEP, Immutable, InvalidReference),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
     Route(

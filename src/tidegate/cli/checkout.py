@@ -2,6 +2,9 @@
 
 A pull leaves ``.tidegate.json`` beside the files: which revision they are of, and at which version
 they were taken. A push from there is refused if somebody else pushed in between.
+
+Files whose bytes lie elsewhere stand in ``.tidegate-references.json``: a list of path, uri, sha256
+and bytes, written by a pull and by hand, sent by a push.
 """
 
 from __future__ import annotations
@@ -10,15 +13,17 @@ import json
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from tidegate.cli.exits import Exit, Stop
 
 MARK: Final = ".tidegate.json"
-SKIPPED: Final = frozenset({MARK, ".git"})
+REFERENCES: Final = ".tidegate-references.json"
+SKIPPED: Final = frozenset({MARK, REFERENCES, ".git"})
 FILES_MAX = 10_000
 BYTES_MAX = 32 * 1024 * 1024
 PATH_BYTES_MAX = 1_024
@@ -33,14 +38,38 @@ class Mark:
     name: str
     version: int
     digest: str
+    manifest: str = ""  # names the addresses of references, too
 
 
-def digest_of(files: Files) -> str:
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A file whose bytes lie elsewhere."""
+
+    path: str
+    uri: str
+    sha256: str
+    bytes: int
+
+
+def digest_of(files: Files, references: Iterable[Reference] = ()) -> str:
     """SHA-256 over the lines that ``sha256sum`` prints, in the order of the paths' bytes."""
-    lines = (
-        f"{sha256(files[path]).hexdigest()}  {path}\n" for path in sorted(files, key=str.encode)
-    )
+    hashes = {path: sha256(content).hexdigest() for path, content in files.items()}
+    hashes |= {item.path: item.sha256 for item in references}
+    lines = (f"{hashes[path]}  {path}\n" for path in sorted(hashes, key=str.encode))
     return "sha256:" + sha256("".join(lines).encode()).hexdigest()
+
+
+def manifest_of(files: Files, references: Iterable[Reference] = ()) -> str:
+    """The digest of the manifest as the server writes it: another address makes another one."""
+    lines = {
+        path: f"{sha256(content).hexdigest()} {len(content)} {path}\n"
+        for path, content in files.items()
+    }
+    lines |= {
+        item.path: f"@{item.uri} {item.sha256} {item.bytes} {item.path}\n" for item in references
+    }
+    listed = "".join(lines[path] for path in sorted(lines, key=str.encode))
+    return "sha256:" + sha256(listed.encode()).hexdigest()
 
 
 def read(directory: Path) -> Files:
@@ -72,6 +101,35 @@ def read(directory: Path) -> Files:
     return files
 
 
+def reference(item: Any) -> Reference:
+    """One of a list in JSON. Raises: KeyError, TypeError, ValueError."""
+    return Reference(str(item["path"]), str(item["uri"]), str(item["sha256"]), int(item["bytes"]))
+
+
+def referenced(directory: Path) -> tuple[Reference, ...]:
+    """What the directory's list of references names. Raises: Stop: it is no such list."""
+    place = directory / REFERENCES
+    try:
+        return tuple(reference(item) for item in json.loads(place.read_text()))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Stop(
+            Exit.USAGE,
+            f"{place} is no list of path, uri, sha256 and bytes: {type(error).__name__} {error}",
+            "tidegate rev push --help",
+        ) from None
+
+
+def refer(directory: Path, references: Iterable[Reference]) -> None:
+    """Make the directory's list name these, and no others."""
+    items = [asdict(item) for item in sorted(references, key=lambda item: item.path.encode())]
+    if items:
+        _replace(directory / REFERENCES, (json.dumps(items, indent=2) + "\n").encode())
+    else:
+        (directory / REFERENCES).unlink(missing_ok=True)
+
+
 def _below(directory: Path) -> list[Path]:
     """The plain files, in a fixed order. A link could lead anywhere, so it is refused."""
     found: list[Path] = []
@@ -96,14 +154,14 @@ def marked(directory: Path) -> Mark | None:
     """What a pull wrote down here; None: nothing, or nothing that can be read."""
     try:
         found = json.loads((directory / MARK).read_text())
-        return Mark(str(found["name"]), int(found["version"]), str(found["digest"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        manifest = str(found.get("manifest", ""))
+        return Mark(str(found["name"]), int(found["version"]), str(found["digest"]), manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def mark(directory: Path, what: Mark) -> None:
-    content = {"name": what.name, "version": what.version, "digest": what.digest}
-    _replace(directory / MARK, (json.dumps(content, indent=2) + "\n").encode())
+    _replace(directory / MARK, (json.dumps(asdict(what), indent=2) + "\n").encode())
 
 
 def check_free(directory: Path, name: str, *, discard: bool) -> None:
@@ -122,7 +180,7 @@ def check_free(directory: Path, name: str, *, discard: bool) -> None:
             f"{directory} holds {held}",
             f"tidegate rev pull {name} ANOTHER-DIRECTORY",
         )
-    if not discard and digest_of(read(directory)) != mark.digest:
+    if not discard and _is_changed(directory, mark):
         raise Stop(
             Exit.CONFLICT,
             f"{directory} has changes that were not pushed",
@@ -131,7 +189,16 @@ def check_free(directory: Path, name: str, *, discard: bool) -> None:
         )
 
 
-def write(directory: Path, files: Files, what: Mark) -> None:
+def _is_changed(directory: Path, mark: Mark) -> bool:
+    files, references = read(directory), referenced(directory)
+    if not mark.manifest:
+        return digest_of(files, references) != mark.digest
+    return manifest_of(files, references) != mark.manifest
+
+
+def write(
+    directory: Path, files: Files, what: Mark, references: tuple[Reference, ...] = ()
+) -> None:
     """Make the directory hold these files, and none that a pull left there before.
 
     Raises:
@@ -139,7 +206,7 @@ def write(directory: Path, files: Files, what: Mark) -> None:
     """
     for path in files:
         check_path(path)
-    if digest_of(files) != what.digest:
+    if digest_of(files, references) != what.digest:
         raise Stop(
             Exit.UNAVAILABLE,
             f"the files of {what.name} are not those of its digest {what.digest}",
@@ -155,6 +222,7 @@ def write(directory: Path, files: Files, what: Mark) -> None:
         if gone.relative_to(directory).as_posix() not in files:
             gone.unlink()
             _prune(gone.parent, directory)
+    refer(directory, references)
     mark(directory, what)
 
 

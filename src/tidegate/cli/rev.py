@@ -1,4 +1,4 @@
-"""Package revisions: made, read, pulled and pushed; their review stands in ``review``."""
+"""Package revisions: made and read; their files stand in ``files``, their review in ``review``."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from typing import Any
 
 import click
 
-from tidegate.cli import review
+from tidegate.cli import files, review
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, versioned, watched
+from tidegate.cli.desk import Desk, Noun, at_desk, watched
 from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.glyphs import size
-from tidegate.cli.output import coloured, column, dig, note, say, stated, text, timed
+from tidegate.cli.files import Given, brought, referring
+from tidegate.cli.output import column, dig, note, stated, timed
 from tidegate.cli.paths import at
 from tidegate.cli.revisions import (
     COLUMNS,
     PUBLISHED,
     REPOSITORY_DEFAULT,
     REVISIONS,
-    content_digest,
     full,
     parts_of,
     revision_fields,
@@ -59,6 +58,7 @@ def rev() -> None:
     help="Where it lives.",
 )
 @click.option("--from", "directory", type=click.Path(), help="Its first files.")
+@referring
 @click.option("--description", default="", help="What the package is.")
 @click.option("--gate", "gates", multiple=True, help="A condition that it needs before review.")
 @at_desk
@@ -68,18 +68,24 @@ def init(
     workspace: str,
     repository: str,
     directory: str | None,
+    given: Given,
     description: str,
     gates: tuple[str, ...],
 ) -> None:
     """Draft the first revision of PACKAGE (such as web or networking/vpc)."""
-    files = None
+    sent = None
     if directory is not None:
-        from tidegate.cli.checkout import read
         from tidegate.cli.transfer import encoded
 
-        files = encoded(read(Path(directory)))
+        sent = encoded(*brought(Path(directory), given))
+    elif given:
+        raise Stop(
+            Exit.USAGE,
+            "--reference goes with --from: it joins the files of a directory",
+            "tidegate rev init --help",
+        )
     task = {"type": "init", "description": description}
-    drafted(desk, repository, package, workspace, task, files=files, readinessGates=list(gates))
+    drafted(desk, repository, package, workspace, task, files=sent, readinessGates=list(gates))
 
 
 @rev.command("clone")
@@ -208,104 +214,8 @@ def get(
     )
 
 
-@rev.command("pull")
-@click.argument("name", shell_complete=REVISIONS)
-@click.argument("directory", type=click.Path(), required=False)
-@click.option("--discard", is_flag=True, help="Overwrite changes that were not pushed.")
-@at_desk
-def pull(desk: Desk, name: str, directory: str | None, discard: bool) -> None:
-    """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest."""
-    from tidegate.cli import checkout
-    from tidegate.cli.transfer import archived
-
-    name = full(name)
-    place = Path(directory or name)
-    checkout.check_free(place, name, discard=discard)
-    found = desk.get(at("revisions", name))
-    answer = desk.client.get(at("revisions", name, "archive"))
-    files = archived(answer.body)
-    version = int(found["metadata"]["resourceVersion"])
-    checkout.write(place, files, checkout.Mark(name, version, content_digest(found)))
-    total = size(sum(map(len, files.values())))
-    desk.done(found, f"{len(files)} files ({total}) of {name} are in {place}")
-
-
-@rev.command("push")
-@click.argument("name", shell_complete=REVISIONS)
-@click.argument("directory", type=click.Path())
-@versioned
-@at_desk
-def push(desk: Desk, name: str, directory: str, version: int | None) -> None:
-    """Replace all files of the draft NAME by those of DIRECTORY.
-
-    After a pull into DIRECTORY, it is refused if somebody else pushed in between.
-    """
-    from tidegate.cli import checkout
-    from tidegate.cli.transfer import encoded, uploading
-
-    name = full(name)
-    place = Path(directory)
-    files = checkout.read(place)
-    path = at("revisions", name)
-    etag = f'"{version}"' if version is not None else _unchanged(desk, name, place)
-    with uploading(desk, sum(map(len, files.values()))) as progress:
-        answer = desk.client.write(
-            "PUT", f"{path}/resources", {"files": encoded(files)}, etag=etag, progress=progress
-        )
-    found = answer.json()
-    if checkout.marked(place) is not None:
-        at_version = int(found["metadata"]["resourceVersion"])
-        checkout.mark(place, checkout.Mark(name, at_version, content_digest(found)))
-    count = dig(found, "status", "content", "file_count")
-    desk.done(found, f"{name} has {count} files; next: tidegate rev propose {name}")
-
-
-def _unchanged(desk: Desk, name: str, place: Path) -> str | None:
-    """The version that stands, if its content is what was pulled here. Raises: Stop."""
-    from tidegate.cli.checkout import marked
-
-    answer = desk.client.get(at("revisions", name))
-    mark = marked(place)
-    if mark is not None and mark.name == name and mark.digest != content_digest(answer.json()):
-        raise Stop(
-            Exit.CONFLICT,
-            f"somebody else pushed to {name} since it was pulled into {place}",
-            f"tidegate rev pull {name} ANOTHER-DIRECTORY",
-            f"tidegate rev history {name}",
-        )
-    return answer.etag
-
-
-@rev.command("diff")
-@click.argument("name", shell_complete=REVISIONS)
-@click.argument("against", required=False, shell_complete=REVISIONS)
-@at_desk
-def diff(desk: Desk, name: str, against: str | None) -> None:
-    """How NAME differs from AGAINST; else from the package's latest published revision."""
-    other = full(against) if against else None
-    found = desk.get(at("revisions", full(name), "diff"), against=other)
-    if not desk.is_for_people:
-        desk.card(found, [])
-        return
-    if not found["changes"]:
-        note(f"no difference to {text(found['old'])}")
-    for change in found["changes"]:
-        for line in _patch_lines(change):
-            say(line)
-
-
-def _patch_lines(change: Any) -> list[str]:
-    colours = {"+": "green", "-": "red", "@": "cyan"}
-    if change["patch"] is None:
-        before, after = (dig(change, side, "bytes") for side in ("before", "after"))
-        sizes = " → ".join(size(count) for count in (before, after) if count is not None)
-        return [f"{change['what']}: {text(change['path'])} ({sizes})"]
-    from tidegate.cli.glyphs import clean
-
-    return [
-        coloured(clean(line.replace("\t", "    ")), colours.get(line[:1], "default"))
-        for line in change["patch"].splitlines()
-    ]
+for verb in files.VERBS:
+    rev.add_command(verb)
 
 
 @rev.command("history")

@@ -50,7 +50,9 @@ def number_of(item: Item) -> str:
 
 def files_of(item: Item) -> str:
     content = dig(item, "status", "content") or {}
-    return f"{content.get('file_count', 0)} ({size(content.get('total_bytes', 0))})"
+    shown = f"{content.get('file_count', 0)} ({size(content.get('total_bytes', 0))})"
+    references = content.get("references", 0)
+    return f"{shown}, {references} by reference" if references else shown
 
 
 def release_of(item: Item) -> str:

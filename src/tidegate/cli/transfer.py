@@ -6,11 +6,12 @@ import base64
 import io
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
-from tidegate.cli.checkout import BYTES_MAX, FILES_MAX, Files
+from tidegate.cli.checkout import BYTES_MAX, FILES_MAX, Files, Reference
 from tidegate.cli.client import Progress
 from tidegate.cli.desk import Desk
 from tidegate.cli.exits import Exit, Stop
@@ -18,9 +19,12 @@ from tidegate.cli.exits import Exit, Stop
 BAR_BYTES_MIN = 512 * 1024  # below, a push is over before a bar is read
 
 
-def encoded(files: Files) -> list[dict[str, str]]:
-    """Files as the API takes them: text as it is, other bytes as base64."""
-    return [{"path": path, **_content(content)} for path, content in sorted(files.items())]
+def encoded(files: Files, references: Iterable[Reference] = ()) -> list[dict[str, Any]]:
+    """Files as the API takes them: text as it is, other bytes as base64, references as such."""
+    sent: list[dict[str, Any]] = [
+        {"path": path, **_content(content)} for path, content in sorted(files.items())
+    ]
+    return sent + [asdict(item) for item in references]
 
 
 def _content(content: bytes) -> dict[str, str]:

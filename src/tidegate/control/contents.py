@@ -1,6 +1,7 @@
 """Which blobs the content of packages names: what a collector of blobs must keep.
 
-a revision that stands      its manifest, and every file that the manifest lists
+a revision that stands      its manifest, and every file that the manifest lists and we keep: the
+                            bytes of a reference are not ours
 a deleted one               the same for 30 days more; its digests stay for ever
 """
 
@@ -24,7 +25,7 @@ Row = TypeVar("Row", Revision, Tombstone)
 
 
 def named_by_packages(store: Store, blobs: Blobs, now: datetime) -> frozenset[str]:
-    """The digests of all manifests and files that are still wanted.
+    """The digests of all manifests and kept files that are still wanted.
 
     Raises:
         BlobMissing, BlobDamaged: a manifest cannot be read, so nobody can say what it names.
@@ -33,7 +34,7 @@ def named_by_packages(store: Store, blobs: Blobs, now: datetime) -> frozenset[st
     named = set(manifests)
     for digest in manifests:
         files = Manifest.parse(blobs.get(digest)).files
-        named.update(DIGEST_PREFIX + file.sha256 for file in files)
+        named.update(DIGEST_PREFIX + file.sha256 for file in files if file.uri is None)
     return frozenset(named)
 
 

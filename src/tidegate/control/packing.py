@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tidegate.control.blobs import Blobs
 from tidegate.domain.packages.content import (
@@ -13,13 +13,18 @@ from tidegate.domain.packages.content import (
     File,
     Manifest,
 )
+from tidegate.domain.packages.refusals import FileByReference
 
 MODE = 0o644
 
 
-def stored(blobs: Blobs, files: Mapping[str, bytes]) -> Manifest:
-    """The manifest of these files, all of them and itself durable. Raises: Invalid, TooLarge."""
-    manifest = Manifest.of(files)  # refuses bad paths before anything is written
+def stored(blobs: Blobs, files: Mapping[str, bytes], references: Iterable[File] = ()) -> Manifest:
+    """The manifest of these files and references; all that is ours, and itself, durable.
+
+    Raises:
+        Invalid, TooLarge: before anything is written.
+    """
+    manifest = Manifest((*Manifest.of(files).files, *references))
     for content in files.values():
         blobs.put(content)
     return listed(blobs, manifest)
@@ -37,15 +42,26 @@ def manifest_of(blobs: Blobs, content: Content) -> Manifest:
 
 
 def content_of(blobs: Blobs, file: File) -> bytes:
-    """The bytes of a file. Raises: BlobMissing, BlobDamaged."""
+    """The bytes of a file.
+
+    A reference is never looked for in the blob store, though its bytes may lie there: who knows a
+    hash must not get by it what somebody else stored.
+
+    Raises:
+        FileByReference: they lie elsewhere. BlobMissing, BlobDamaged.
+    """
+    if file.uri is not None:
+        raise FileByReference(file.path, file.uri, file.sha256, file.bytes)
     return blobs.get(DIGEST_PREFIX + file.sha256)
 
 
 def archive(blobs: Blobs, manifest: Manifest) -> bytes:
-    """All files as one tar, the same bytes for the same content."""
+    """All files that are kept here as one tar, the same bytes for the same manifest."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for file in manifest.files:
+            if file.uri is not None:
+                continue
             entry = tarfile.TarInfo(file.path)
             entry.size = file.bytes
             entry.mode = MODE

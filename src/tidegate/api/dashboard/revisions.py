@@ -23,7 +23,7 @@ from tidegate.api.dashboard.pages import (
 from tidegate.api.dashboard.parts import Chip, Field, Place, Verb
 from tidegate.api.dashboard.rendering import short, size
 from tidegate.api.dashboard.telling import all_told
-from tidegate.api.dashboard.views import DiffLine, FileDiff, RevisionPage
+from tidegate.api.dashboard.views import DiffLine, FileDiff, ReferenceLine, RevisionPage
 from tidegate.api.repositories import repository_scope
 from tidegate.api.resources import FileChanged, changes
 from tidegate.api.revisions import RevisionPath, revision_scope
@@ -42,7 +42,7 @@ from tidegate.domain.packages.approvals import (
     reject_proposal,
     withdraw_proposal,
 )
-from tidegate.domain.packages.content import Difference, Manifest
+from tidegate.domain.packages.content import DIGEST_PREFIX, Difference, Manifest
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.refusals import RevisionNotFound
 from tidegate.domain.packages.revisions import package_key, revision_key
@@ -55,6 +55,7 @@ FILES_MAX = 100
 LINES_MAX = 2_000
 FILES_OPEN_MAX = 12
 HISTORY_MAX = 200
+REFERENCES_MAX = 50
 CHANNELS_MAX = 500
 
 CHANGES = {
@@ -96,7 +97,8 @@ def page_of(request: Request, installation: Installation, name: str) -> Page:  #
     row = found.row
     people = People(request)
     quorum = quorum_of(installation, row.repository)
-    against, files, cut = _changes(installation, row)
+    manifest = manifest_of(installation.blobs, row.content)
+    against, files, cut = _changes(installation, row, manifest)
     verbs = _verbs(request, installation, found, quorum)
     steps = installation.events(history.history_of(name), limit=HISTORY_MAX)
     view = RevisionPage(
@@ -119,6 +121,8 @@ def page_of(request: Request, installation: Installation, name: str) -> Page:  #
         verbs=verbs,
         history=all_told(installation, steps, people),
         pinned=_pinned(installation, row),
+        references=_references(manifest),
+        references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
     )
     title = path_of(row) + (f" revision {row.number}" if row.number else "")
     return Page(
@@ -140,10 +144,24 @@ def _pinned(installation: Installation, row: Revision) -> tuple[str, ...]:
     return tuple(item.row.scope for item in rows if item.row.pinned_release_id == release)
 
 
+def _references(manifest: Manifest) -> tuple[ReferenceLine, ...]:
+    return tuple(
+        ReferenceLine(
+            path=file.path,
+            uri=file.uri or "",
+            digest=DIGEST_PREFIX + file.sha256,
+            bytes=file.bytes,
+        )
+        for file in manifest.references[:REFERENCES_MAX]
+    )
+
+
 # ── what it changes ───────────────────────────────────────────────────────────────────────────────
 
 
-def _changes(installation: Installation, row: Revision) -> tuple[str, tuple[FileDiff, ...], int]:
+def _changes(
+    installation: Installation, row: Revision, manifest: Manifest
+) -> tuple[str, tuple[FileDiff, ...], int]:
     """What it is compared with, how each file differs, and how many are not shown.
 
     A draft or proposal is compared with the latest published revision; a published one with the
@@ -155,7 +173,7 @@ def _changes(installation: Installation, row: Revision) -> tuple[str, tuple[File
     if older is not None:
         old = manifest_of(installation.blobs, older.content)
         against = f"revision {older.number}" if older.number else older.name
-    found = changes(installation.blobs, old, manifest_of(installation.blobs, row.content))
+    found = changes(installation.blobs, old, manifest)
     files = tuple(
         _file(item, number < FILES_OPEN_MAX) for number, item in enumerate(found[:FILES_MAX])
     )
@@ -180,8 +198,17 @@ def _older(installation: Installation, row: Revision) -> Revision | None:
 def _file(item: FileChanged, opened: bool) -> FileDiff:
     note = ""
     lines: tuple[DiffLine, ...] = ()
+    sides = (item.before, item.after)
+    if any(side is not None and side.uri is not None for side in sides):
+        return FileDiff(
+            path=item.path,
+            change=CHANGES[item.what],
+            added=0,
+            removed=0,
+            lines=tuple(_places(item)),
+            open=opened,
+        )
     if item.patch is None:
-        sides = (item.before, item.after)
         sizes = " → ".join("none" if side is None else size(side.bytes) for side in sides)
         note = f"Not shown line by line: {sizes}"
     else:
@@ -195,6 +222,15 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
         note=note or ("" if lines else "Empty"),
         open=opened,
     )
+
+
+def _places(item: FileChanged) -> Iterator[DiffLine]:
+    """Where each side's bytes are, in place of their lines: one of them is not kept here."""
+    for kind, side in (("del", item.before), ("add", item.after)):
+        if side is not None:
+            place = "kept here" if side.uri is None else f"by reference {side.uri}"
+            yield DiffLine(kind, "", "", place)
+            yield DiffLine(kind, "", "", f"{DIGEST_PREFIX}{side.sha256} {size(side.bytes)}")
 
 
 def _lines(patch: str) -> Iterator[DiffLine]:

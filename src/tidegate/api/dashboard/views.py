@@ -326,6 +326,15 @@ class FileDiff(Struct, frozen=True, kw_only=True):
     open: bool = True
 
 
+class ReferenceLine(Struct, frozen=True, kw_only=True):
+    """A file whose bytes lie elsewhere."""
+
+    path: str
+    uri: str
+    digest: str
+    bytes: int
+
+
 class RevisionPage(Struct, frozen=True, kw_only=True):
     line: RevisionLine
     against: str  # the name of what it is compared with; empty: with nothing
@@ -346,6 +355,8 @@ class RevisionPage(Struct, frozen=True, kw_only=True):
     verbs: tuple[Verb, ...]
     history: tuple[Told, ...]
     pinned: tuple[str, ...]
+    references: tuple[ReferenceLine, ...] = ()
+    references_cut: int = 0  # of them that are not shown
 
 
 # ── plan and simulate ─────────────────────────────────────────────────────────────────────────────

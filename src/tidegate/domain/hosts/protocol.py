@@ -133,12 +133,15 @@ class Beat(Struct, frozen=True):
     last_accepted_seq: dict[str, int]
 
 
-class ReleaseFile(Struct, frozen=True):
-    """A file of a release: fetched by its hash, checked against it."""
+class ReleaseFile(Struct, frozen=True, omit_defaults=True):
+    """A file of a release: fetched by its hash, or from its ``uri`` if it has one; checked against
+    the hash either way.
+    """
 
     path: str
     sha256: str
     bytes: int
+    uri: str | None = None
 
 
 class ReleaseContent(Struct, frozen=True):

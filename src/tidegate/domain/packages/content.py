@@ -1,7 +1,8 @@
 """What a revision holds: files by path, named by one digest; how two differ and how three merge.
 
-The bytes lie in the blob store. Here content is its manifest, one entry per file, and facts carry
-only the digest, the sizes and where the manifest lies.
+The bytes lie in the blob store, or elsewhere if the file is a reference (ADR-0013). Here content is
+its manifest, one entry per file, and facts carry only the digest, the sizes and where the manifest
+lies.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.domain.packages.names import check_file_path
+from tidegate.domain.packages.references import check_uri
 from tidegate.domain.packages.refusals import (
     ContentTooLarge,
     InvalidFilePath,
@@ -26,23 +28,29 @@ FILES_MAX = 10_000
 CONTENT_BYTES_MAX = 32 * 1024 * 1024
 DIGEST_PREFIX = "sha256:"
 HEX_CHARS = 64
+REFERENCE_MARK: Final = "@"  # no line of a stored file begins with it
 
 
-class File(Struct, frozen=True, order=True):
-    """One file of a manifest: where it lies, the SHA-256 of its bytes in hex, and their number."""
+class File(Struct, frozen=True, order=True, omit_defaults=True):
+    """One file of a manifest: where it lies, the SHA-256 of its bytes in hex, and their number.
+
+    With a ``uri`` it is a reference: its bytes are there, and never in our blob store.
+    """
 
     path: str
     sha256: str
     bytes: int
+    uri: str | None = None
 
 
-class Content(Struct, frozen=True):
+class Content(Struct, frozen=True, omit_defaults=True):
     """All of a revision's content, as facts carry it."""
 
     digest: str
     manifest: str  # digest of the blob that lists the files
     file_count: int
-    total_bytes: int
+    total_bytes: int  # of references, too
+    references: int = 0  # of its files
 
 
 class Manifest:
@@ -51,6 +59,7 @@ class Manifest:
     Raises:
         InvalidFilePath: a path that is unsafe, is there twice, or is a directory of another.
         InvalidMember: a hash or size that cannot be one.
+        InvalidReference: an address that hosts are not sent to.
         ContentTooLarge: more files or bytes than a revision may have.
     """
 
@@ -77,18 +86,35 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over lines ``<hex sha256 of the file>  <path>``: what ``sha256sum`` prints."""
+        """SHA-256 over lines ``<hex sha256 of the file>  <path>``: what ``sha256sum`` prints.
+
+        It names what hosts get, so a file has the same part in it stored and by reference.
+        """
         lines = "".join(f"{file.sha256}  {file.path}\n" for file in self.files)
         return digest_of(lines.encode())
 
     @property
     def blob(self) -> bytes:
-        """The manifest as it lies in the blob store: hash, size and path, a line per file."""
-        return "".join(f"{f.sha256} {f.bytes} {f.path}\n" for f in self.files).encode()
+        """The manifest as it lies in the blob store: hash, size and path, a line per file.
+
+        The line of a reference begins with ``@`` and its address.
+        """
+        return "".join(map(_line, self.files)).encode()
 
     @property
     def content(self) -> Content:
-        return Content(self.digest, digest_of(self.blob), len(self.files), self.total_bytes)
+        return Content(
+            self.digest,
+            digest_of(self.blob),
+            len(self.files),
+            self.total_bytes,
+            len(self.references),
+        )
+
+    @property
+    def references(self) -> tuple[File, ...]:
+        """The files whose bytes lie elsewhere."""
+        return tuple(file for file in self.files if file.uri is not None)
 
     @property
     def by_path(self) -> dict[str, File]:
@@ -99,14 +125,23 @@ class Manifest:
         """The manifest of a blob that ``blob`` wrote. Raises: InvalidMember, InvalidFilePath."""
         files = []
         for line in blob.decode().split("\n")[:-1]:
+            uri = None
+            if line.startswith(REFERENCE_MARK):
+                address, line = line.split(" ", 1)
+                uri = address.removeprefix(REFERENCE_MARK)
             hashed, size, path = line.split(" ", 2)
-            files.append(File(path, hashed, int(size)))
+            files.append(File(path, hashed, int(size), uri))
         return cls(files)
 
     @classmethod
     def of(cls, files: Mapping[str, bytes]) -> Manifest:
         """The manifest of files whose bytes are at hand."""
         return cls(File(path, sha256(data).hexdigest(), len(data)) for path, data in files.items())
+
+
+def _line(file: File) -> str:
+    line = f"{file.sha256} {file.bytes} {file.path}\n"
+    return line if file.uri is None else f"{REFERENCE_MARK}{file.uri} {line}"
 
 
 def digest_of(data: bytes) -> str:
@@ -153,6 +188,8 @@ def _check_file(file: File) -> None:
             found=file.bytes,
             allowed=CONTENT_BYTES_MAX,
         )
+    if file.uri is not None:
+        check_uri(file.path, file.uri)
 
 
 def _is_hash(text: str) -> bool:

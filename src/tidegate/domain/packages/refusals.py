@@ -53,6 +53,21 @@ class InvalidMember(Invalid):
     code = "invalid_argument"
 
 
+class InvalidReference(Invalid):
+    """A file is referenced at an address that hosts are not sent to, or not described whole."""
+
+    code = "invalid_reference"
+
+    def __init__(self, path: str, found: str, allowed: str) -> None:
+        shown = ascii(path[:SHOWN_CHARS_MAX])
+        super().__init__(
+            f"the reference of {shown} has {found}; allowed is {allowed}",
+            path=shown,
+            found=found,
+            allowed=allowed,
+        )
+
+
 class LifecycleInvalidCreate(Invalid):
     """A package revision is created as Draft; the other states are reached from there."""
 
@@ -121,6 +136,21 @@ class RevisionNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no package revision {name}", revision=name)
+
+
+class FileByReference(NotFound):
+    """The bytes of this file are not kept here; it says where they are, and their hash."""
+
+    code = "file_by_reference"
+
+    def __init__(self, path: str, uri: str, sha256: str, size: int) -> None:
+        super().__init__(
+            f"{path[:SHOWN_CHARS_MAX]!r} is a reference: fetch {uri} and compare its SHA-256",
+            path=path,
+            uri=uri,
+            sha256=sha256,
+            bytes=size,
+        )
 
 
 # ── somebody was there before ─────────────────────────────────────────────────────────────────────

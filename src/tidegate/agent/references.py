@@ -1,0 +1,170 @@
+"""Files by reference: fetched from where a release says they are, in pieces, and verified.
+
+    uri ──▶ redirects, few ──▶ pieces, no more than announced ──▶ size and hash? ──▶ the file
+
+Nothing of ours goes there: no session, no cookie, no key, no name of the host. Whatever comes is
+compared with the hash that people approved, so the place need not be trusted (ADR-0013).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from ssl import SSLContext
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import httpx2
+
+from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused
+from tidegate.domain.hosts.protocol import ReleaseFile
+
+CONNECT_SECONDS: Final = 5.0
+PIECE_SECONDS: Final = 15.0  # that the next piece is waited for
+FETCH_SECONDS_MAX: Final = 300.0  # for all pieces of a file
+PIECE_BYTES: Final = 64 * 1024
+REDIRECTS_MAX: Final = 5
+SHOWN_CHARS_MAX: Final = 200
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+PASSING: Final = frozenset({408, 425, 429})  # and all of 500 on
+HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "tidegate-agent"}
+
+
+class References:
+    """What fetches them. ``directories``: where those of ``file:`` may lie on this host."""
+
+    def __init__(self, directories: tuple[Path, ...] = ()) -> None:
+        self._directories = directories
+
+    def fetch(self, listed: ReleaseFile, uri: str, path: Path) -> None:
+        """Write the referenced bytes to ``path``, durable; on failure nothing is left there.
+
+        Raises:
+            ContentMismatch: what lies there is not what the release names.
+            ReferenceRefused: it is not to be had. ReferenceAway: not for now. OSError: our disk.
+        """
+        deadline = time.monotonic() + FETCH_SECONDS_MAX
+        opened = _local(self._checked(uri)) if uri.startswith("file:") else _remote(uri)
+        try:
+            with opened as pieces, path.open("wb") as file:
+                hashed, size = sha256(), 0
+                for piece in pieces:
+                    size += len(piece)
+                    if size > listed.bytes:
+                        raise _mismatch(listed, uri, f"more than {listed.bytes} bytes")
+                    if time.monotonic() > deadline:
+                        raise ReferenceAway(
+                            f"{_shown(uri)} took longer than {FETCH_SECONDS_MAX:g} s"
+                        )
+                    hashed.update(piece)
+                    file.write(piece)
+                if size != listed.bytes:
+                    raise _mismatch(listed, uri, f"{size} bytes, expected {listed.bytes}")
+                if hashed.hexdigest() != listed.sha256:
+                    raise _mismatch(listed, uri, f"{hashed.hexdigest()}, expected {listed.sha256}")
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    def _checked(self, uri: str) -> Path:
+        """The real path of a file that this host's settings let a release name.
+
+        Raises: ReferenceRefused.
+        """
+        parts = urlsplit(uri)
+        real = Path(os.path.realpath(unquote(parts.path)))
+        allowed = (Path(os.path.realpath(directory)) for directory in self._directories)
+        if parts.netloc or not any(real.is_relative_to(directory) for directory in allowed):
+            raise ReferenceRefused(
+                f"{_shown(uri)} lies in no directory that reference_directories of this agent names"
+            )
+        return real
+
+
+HTTP_ALONE: Final = References()
+
+
+@contextmanager
+def _local(path: Path) -> Iterator[Iterator[bytes]]:
+    try:
+        # Not blocking: it may be a pipe that nobody writes to.
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise ReferenceRefused(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise ReferenceRefused(f"{path} is no plain file")
+        yield iter(lambda: os.read(opened, PIECE_BYTES), b"")
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def _remote(uri: str) -> Iterator[Iterator[bytes]]:
+    """The body as it travels, after redirects. A client of its own: it knows no secret of ours."""
+    try:
+        timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
+        with httpx2.Client(
+            headers=HEADERS, timeout=timeout, trust_env=False, verify=_roots()
+        ) as client:
+            url = httpx2.URL(uri)
+            if url.scheme not in ("https", "http") or not url.host:
+                raise ReferenceRefused(f"{_shown(uri)} is no address of the web")
+            for _ in range(REDIRECTS_MAX + 1):
+                client.cookies.clear()
+                with client.stream("GET", url) as answer:
+                    if answer.status_code not in REDIRECTS:
+                        yield _body(uri, answer)
+                        return
+                    url = _next(uri, url, answer)
+            raise ReferenceRefused(f"{_shown(uri)} leads through more than {REDIRECTS_MAX} others")
+    except httpx2.InvalidURL as error:
+        raise ReferenceRefused(f"{_shown(uri)} is no address: {error}") from None
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        raise ReferenceAway(f"{_shown(uri)}: {type(error).__name__} {error}") from None
+
+
+@cache
+def _roots() -> SSLContext:
+    """Whose certificates are trusted. Reading them takes a tenth of a second: once is enough."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
+def _body(uri: str, answer: httpx2.Response) -> Iterator[bytes]:
+    status = answer.status_code
+    if status == 200:
+        return answer.iter_raw()  # as they come, so that time is looked at even if they drip
+    if status >= 500 or status in PASSING:
+        raise ReferenceAway(f"{_shown(uri)} answers {status}")
+    raise ReferenceRefused(f"{_shown(uri)} answers {status}")
+
+
+def _next(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
+    """Where a redirect leads; never from the web to a file, nor out of TLS."""
+    found = url.join(answer.headers.get("location", ""))
+    if found.scheme not in ("https", url.scheme) or not found.host:
+        raise ReferenceRefused(
+            f"{_shown(uri)} leads to {_shown(str(found))}, which is not followed"
+        )
+    return found.copy_with(username=None, password=None)
+
+
+def _mismatch(listed: ReleaseFile, uri: str, found: str) -> ContentMismatch:
+    return ContentMismatch(
+        f"{listed.path[:SHOWN_CHARS_MAX]} at {_shown(uri)} is {found}",
+        expected=listed.sha256,
+        found=found,
+    )
+
+
+def _shown(uri: str) -> str:
+    """For people and logs, without a query: that of a redirect may be a signature."""
+    return uri.partition("?")[0][:SHOWN_CHARS_MAX]

@@ -1,0 +1,205 @@
+"""The files of revisions: listed, pulled, pushed, compared; kept by the server or by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tidegate.cli.desk import Desk, Verb, at_desk, versioned
+from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.glyphs import size
+from tidegate.cli.output import Column, coloured, column, dig, note, say, text
+from tidegate.cli.paths import at
+from tidegate.cli.revisions import REVISIONS, content_digest, full
+
+if TYPE_CHECKING:
+    from tidegate.cli.checkout import Files, Mark, Reference
+
+F = TypeVar("F", bound=Callable[..., Any])
+Given = tuple[tuple[str, str, str, int], ...]  # --reference
+FILES = (
+    column("PATH", "path"),
+    Column("SIZE", lambda item: size(item["bytes"])),
+    column("SHA256", "sha256"),
+    column("REFERENCE", "uri"),
+)
+SIDES = (("-", "red", "before"), ("+", "green", "after"))
+
+
+def referring(verb: F) -> F:
+    """``--reference``: a file whose bytes lie elsewhere."""
+    return click.option(
+        "--reference",
+        "given",
+        type=(str, str, str, click.IntRange(min=0)),
+        multiple=True,
+        metavar="PATH URI SHA256 BYTES",
+        help="A file that hosts fetch from URI (https, http, file) and verify; repeatable.",
+    )(verb)
+
+
+def brought(place: Path, given: Given) -> tuple[Files, tuple[Reference, ...]]:
+    """The files of a directory, and its references with those of the flags. Raises: Stop."""
+    from tidegate.cli import checkout
+
+    files = checkout.read(place)
+    references = {item.path: item for item in checkout.referenced(place)}
+    references |= {item[0]: checkout.Reference(*item) for item in given}
+    twice = sorted(files.keys() & references.keys())
+    if twice:
+        raise Stop(
+            Exit.USAGE,
+            f"{twice[0]} is a file in {place} and a reference; it is one of the two",
+            f"rm {place / twice[0]}",
+        )
+    return files, tuple(references.values())
+
+
+@click.command("pull", cls=Verb)
+@click.argument("name", shell_complete=REVISIONS)
+@click.argument("directory", type=click.Path(), required=False)
+@click.option("--discard", is_flag=True, help="Overwrite changes that were not pushed.")
+@at_desk
+def pull(desk: Desk, name: str, directory: str | None, discard: bool) -> None:
+    """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest.
+
+    References are not fetched: they stand in .tidegate-references.json, which a push sends again.
+    """
+    from tidegate.cli import checkout
+    from tidegate.cli.transfer import archived
+
+    name = full(name)
+    place = Path(directory or name)
+    checkout.check_free(place, name, discard=discard)
+    found = desk.get(at("revisions", name))
+    answer = desk.client.get(at("revisions", name, "archive"))
+    files = archived(answer.body)
+    references: tuple[Reference, ...] = ()
+    if dig(found, "status", "content", "references"):
+        listed = desk.get(at("revisions", name, "resources"))["files"]
+        references = tuple(checkout.reference(item) for item in listed if item.get("uri"))
+    checkout.write(place, files, _mark(name, found), references)
+    total = size(sum(map(len, files.values())))
+    more = f", {len(references)} are references" if references else ""
+    desk.done(found, f"{len(files)} files ({total}) of {name} are in {place}{more}")
+
+
+def _mark(name: str, found: Any) -> Mark:
+    from tidegate.cli.checkout import Mark
+
+    manifest = str(dig(found, "status", "content", "manifest") or "")
+    version = int(found["metadata"]["resourceVersion"])
+    return Mark(name, version, content_digest(found), manifest)
+
+
+@click.command("push", cls=Verb)
+@click.argument("name", shell_complete=REVISIONS)
+@click.argument("directory", type=click.Path())
+@referring
+@versioned
+@at_desk
+def push(desk: Desk, name: str, directory: str, given: Given, version: int | None) -> None:
+    """Replace all files of the draft NAME by those of DIRECTORY.
+
+    After a pull into DIRECTORY, it is refused if somebody else pushed in between. Files whose bytes
+    lie elsewhere are named by --reference, or in DIRECTORY/.tidegate-references.json.
+    """
+    from tidegate.cli import checkout
+    from tidegate.cli.transfer import encoded, uploading
+
+    name = full(name)
+    place = Path(directory)
+    files, references = brought(place, given)
+    path = at("revisions", name)
+    etag = f'"{version}"' if version is not None else _unchanged(desk, name, place)
+    with uploading(desk, sum(map(len, files.values()))) as progress:
+        body = {"files": encoded(files, references)}
+        answer = desk.client.write("PUT", f"{path}/resources", body, etag=etag, progress=progress)
+    found = answer.json()
+    if checkout.marked(place) is not None:
+        checkout.refer(place, references)
+        checkout.mark(place, _mark(name, found))
+    count = dig(found, "status", "content", "file_count")
+    more = f", {len(references)} by reference" if references else ""
+    desk.done(found, f"{name} has {count} files{more}; next: tidegate rev propose {name}")
+
+
+def _unchanged(desk: Desk, name: str, place: Path) -> str | None:
+    """The version that stands, if its content is what was pulled here. Raises: Stop."""
+    from tidegate.cli.checkout import marked
+
+    answer = desk.client.get(at("revisions", name))
+    mark = marked(place)
+    if mark is None or mark.name != name:
+        return answer.etag
+    stands = _mark(name, answer.json())
+    if mark.digest != stands.digest or mark.manifest not in ("", stands.manifest):
+        raise Stop(
+            Exit.CONFLICT,
+            f"somebody else pushed to {name} since it was pulled into {place}",
+            f"tidegate rev pull {name} ANOTHER-DIRECTORY",
+            f"tidegate rev history {name}",
+        )
+    return answer.etag
+
+
+@click.command("files", cls=Verb)
+@click.argument("name", shell_complete=REVISIONS)
+@at_desk
+def files(desk: Desk, name: str) -> None:
+    """The files of NAME: paths, sizes, hashes, and where the bytes of a reference are."""
+    found = desk.get(at("revisions", full(name), "resources"))
+    desk.list(found["files"], FILES)
+
+
+@click.command("diff", cls=Verb)
+@click.argument("name", shell_complete=REVISIONS)
+@click.argument("against", required=False, shell_complete=REVISIONS)
+@at_desk
+def diff(desk: Desk, name: str, against: str | None) -> None:
+    """How NAME differs from AGAINST; else from the package's latest published revision."""
+    other = full(against) if against else None
+    found = desk.get(at("revisions", full(name), "diff"), against=other)
+    if not desk.is_for_people:
+        desk.card(found, [])
+        return
+    if not found["changes"]:
+        note(f"no difference to {text(found['old'])}")
+    for change in found["changes"]:
+        for line in _patch_lines(change):
+            say(line)
+
+
+def _patch_lines(change: Any) -> list[str]:
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    if change["patch"] is None:
+        before, after = (dig(change, side, "bytes") for side in ("before", "after"))
+        sizes = " → ".join(size(count) for count in (before, after) if count is not None)
+        return [f"{change['what']}: {text(change['path'])} ({sizes})", *_side_lines(change)]
+    from tidegate.cli.glyphs import clean
+
+    return [
+        coloured(clean(line.replace("\t", "    ")), colours.get(line[:1], "default"))
+        for line in change["patch"].splitlines()
+    ]
+
+
+def _side_lines(change: Any) -> list[str]:
+    """Where each side's bytes are, if one of them is a reference."""
+    sides = [(sign, colour, change[side]) for sign, colour, side in SIDES if change[side]]
+    if not any(file.get("uri") for _, _, file in sides):
+        return []
+    return [
+        coloured(f"{sign}{_place_of(file)} sha256:{text(file['sha256'])}", colour)
+        for sign, colour, file in sides
+    ]
+
+
+def _place_of(file: Any) -> str:
+    return f"by reference {text(file['uri'])}" if file.get("uri") else "kept here"
+
+
+VERBS = (pull, push, files, diff)

@@ -1,0 +1,64 @@
+"""Files whose bytes lie elsewhere: which addresses may name them (ADR-0013).
+
+https, http   of a host, for everybody who can reach it
+file          on the hosts themselves, in directories that their agents' settings allow
+
+The address says where bytes are looked for; what they are is said by their hash alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
+
+from tidegate.domain.packages.refusals import InvalidReference
+
+URI_CHARS_MAX: Final = 2_048
+SCHEMES: Final = ("https", "http", "file")
+# What RFC 3986 lets a URI consist of, without the fragment that no server is ever sent.
+_URI = re.compile(r"([A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
+
+
+def check_uri(path: str, uri: str) -> None:
+    """That an agent may be told to fetch the file of this path there. Raises: InvalidReference."""
+    if not 0 < len(uri) <= URI_CHARS_MAX:
+        allowed = f"1 to {URI_CHARS_MAX} characters"
+        raise InvalidReference(path, f"a URI of {len(uri)} characters", allowed)
+    scheme, colon, _ = uri.partition(":")
+    if scheme not in SCHEMES or not colon:
+        found = f"the scheme {scheme[:40]!a}" if colon else "a URI without a scheme"
+        raise InvalidReference(path, found, "an absolute URI of https, http or file")
+    if not _URI.fullmatch(uri):
+        raise InvalidReference(
+            path,
+            "a character that no URI has, or a fragment",
+            "letters, digits and marks of RFC 3986, all others as %XX, without #",
+        )
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        raise InvalidReference(path, "no host or port", "scheme://host[:port]/path") from None
+    if "@" in parts.netloc:
+        raise InvalidReference(
+            path,
+            "user information before its host",
+            "no credentials: all who may read the revision see its references",
+        )
+    if scheme == "file":
+        _check_file(path, uri, parts)
+    elif not _HOST.fullmatch(parts.netloc.removesuffix(f":{port}")):
+        raise InvalidReference(path, "no host", f"{scheme}://host[:port]/path")
+
+
+def _check_file(path: str, uri: str, parts: SplitResult) -> None:
+    plain = unquote_to_bytes(parts.path)
+    odd = any(segment in (b"", b".", b"..") for segment in plain.split(b"/")[1:])
+    if odd or b"\0" in plain or "?" in uri or not uri.startswith("file:///"):
+        raise InvalidReference(
+            path,
+            "a host, a query, or a path that is not the plain one of a file",
+            "file:///directory/file without empty, . and .. segments",
+        )

@@ -1,0 +1,457 @@
+"""Files by reference on a host: fetched from a real server, verified, never half of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+from ssl import create_default_context
+from typing import Any
+
+import pytest
+
+from tests.agent.berth import Shelf, closure_of
+from tests.agent.harbour import CHANNEL, Harbour, Hull
+from tests.agent.warehouse import Says, Warehouse, certificate, warehouse
+from tests.api.test_packages import People
+from tests.servers.process import free_port
+from tidegate.agent import references
+from tidegate.agent.activate import (
+    EXIT_UNVERIFIED,
+    Broken,
+    Change,
+    Command,
+    Running,
+    Switched,
+    Symlink,
+)
+from tidegate.agent.config import Channel
+from tidegate.agent.content import provide
+from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused, ServerAway
+from tidegate.agent.references import HTTP_ALONE, REDIRECTS_MAX, References
+from tidegate.domain.hosts.protocol import ReleaseContent, ReleaseFile
+from tidegate.domain.hosts.states import HostState
+
+BODY = bytes(range(256)) * 1_000  # more than a piece
+FILES = {"app.txt": b"good", "bin/app": BODY}
+CLOSURE = closure_of(FILES)
+
+
+class Referring(Shelf):
+    """A server's listing in which some files are references."""
+
+    def __init__(self, **uris: str) -> None:
+        super().__init__(new=FILES)
+        self.uris = {path.replace("__", "/"): uri for path, uri in uris.items()}
+
+    def listing(self, content: str) -> ReleaseContent:
+        found = super().listing(content)
+        files = tuple(
+            ReleaseFile(file.path, file.sha256, file.bytes, self.uris.get(file.path))
+            for file in found.files
+        )
+        return ReleaseContent(found.release_id, found.digest, files)
+
+    def file(self, content: str, hashed: str) -> bytes:
+        assert hashed != sha256(BODY).hexdigest(), "the server does not have it"
+        return super().file(content, hashed)
+
+
+@pytest.fixture
+def store() -> Iterator[Warehouse]:
+    with warehouse() as held:
+        yield held
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    path = tmp_path / "place"
+    path.mkdir()
+    return path
+
+
+def brought(place: Path, uri: str, fetching: References = HTTP_ALONE) -> Path:
+    return provide(CLOSURE, "/new", place, Referring(bin__app=uri), fetching)
+
+
+def left(place: Path) -> list[str]:
+    """Files of the reference that lie anywhere, whole or half."""
+    return [str(path) for path in place.rglob("app") if path.is_file()]
+
+
+# ── fetched and verified ──
+
+
+def test_fetches_a_file_from_where_it_is(place: Path, store: Warehouse) -> None:
+    store.shelves["/app"] = BODY
+
+    found = brought(place, store.at("/app"))
+
+    assert (found / "bin/app").read_bytes() == BODY
+    assert (found / "app.txt").read_bytes() == b"good"
+    assert found.name == CLOSURE.replace(":", "-")
+
+
+def test_tells_the_place_nothing_of_ours(place: Path, store: Warehouse) -> None:
+    there = Says(status=302, headers={"location": "/next", "set-cookie": "who=me; Path=/"})
+    store.shelves |= {"/app": there, "/next": BODY}
+
+    brought(place, store.at("/app"))
+
+    for _, headers in store.asked:
+        assert set(headers) <= {"host", "accept", "accept-encoding", "connection", "user-agent"}
+        assert headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (Says(BODY[:-1] + b"!"), "expected"),
+        (Says(BODY + b"!"), f"more than {len(BODY)} bytes"),
+        (Says(BODY[:-1]), f"{len(BODY) - 1} bytes"),
+        (Says(b""), "0 bytes"),
+    ],
+    ids=["other", "longer", "shorter", "empty"],
+)
+def test_lays_down_nothing_that_is_not_what_was_approved(
+    place: Path, store: Warehouse, says: Says, told: str
+) -> None:
+    store.shelves["/app"] = says
+
+    with pytest.raises(ContentMismatch, match=told) as refused:
+        brought(place, store.at("/app"))
+
+    assert "bin/app" in refused.value.detail
+    assert store.url in refused.value.detail
+    assert left(place) == []
+    assert not (place / CLOSURE.replace(":", "-")).exists()
+
+
+def test_reads_no_more_of_an_endless_body_than_was_announced(place: Path, store: Warehouse) -> None:
+    store.shelves["/app"] = Says(BODY * 20, announced=2**40)
+
+    with pytest.raises(ContentMismatch, match="more than"):
+        brought(place, store.at("/app"))
+
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 204, 206, 300])
+def test_gives_up_what_its_place_refuses(place: Path, store: Warehouse, status: int) -> None:
+    store.shelves["/app"] = Says(b"", status)
+
+    with pytest.raises(ReferenceRefused, match=str(status)):
+        brought(place, store.at("/app"))
+
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503])
+def test_tries_again_what_its_place_cannot_give_for_now(
+    place: Path, store: Warehouse, status: int
+) -> None:
+    store.shelves["/app"] = Says(b"", status)
+    with pytest.raises(ReferenceAway, match=str(status)):
+        brought(place, store.at("/app"))
+    assert left(place) == []
+
+    store.shelves["/app"] = BODY
+
+    assert (brought(place, store.at("/app")) / "bin/app").read_bytes() == BODY
+
+
+def test_counts_a_broken_connection_as_away(place: Path, store: Warehouse) -> None:
+    store.shelves["/app"] = Says(BODY[:100_000], announced=len(BODY))
+
+    with pytest.raises(ReferenceAway):
+        brought(place, store.at("/app"))
+    with pytest.raises(ReferenceAway):
+        brought(place, f"http://127.0.0.1:{free_port()}/app")
+
+    assert left(place) == []
+    assert issubclass(ReferenceAway, ServerAway), "the loop tries it again"
+
+
+def test_ends_a_body_that_drips(
+    place: Path, store: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(references, "FETCH_SECONDS_MAX", 0.2)
+    store.shelves["/app"] = Says(BODY[:2_000], drips=True)
+
+    with pytest.raises(ReferenceAway, match="longer than"):
+        brought(place, store.at("/app"))
+
+    assert 0 < store.sent < 2_000, "it did not wait for the end"
+    assert left(place) == []
+
+
+def test_fetches_again_nothing_that_is_there_and_whole(place: Path, store: Warehouse) -> None:
+    store.shelves["/app"] = BODY
+    broken = Referring(bin__app=store.at("/app"), z=store.at("/none"))
+    broken.releases["/new"] = {**FILES, "z": b"missing"}
+    closure = closure_of(broken.releases["/new"])
+    with pytest.raises(ReferenceRefused):
+        provide(closure, "/new", place, broken)
+    store.shelves["/none"] = b"missing"
+
+    found = provide(closure, "/new", place, broken)
+
+    assert [path for path, _ in store.asked] == ["/app", "/none", "/none"]
+    assert (found / "bin/app").read_bytes() == BODY
+
+
+def test_shows_no_query_of_an_address(place: Path, store: Warehouse) -> None:
+    with pytest.raises(ReferenceRefused) as refused:
+        brought(place, store.at("/app?signature=hidden"))
+
+    assert store.asked[0][0] == "/app?signature=hidden"
+    assert "hidden" not in refused.value.detail
+
+
+# ── redirects ──
+
+
+def test_follows_a_few_redirects(place: Path, store: Warehouse) -> None:
+    store.shelves |= {
+        f"/{number}": Says(status=307, headers={"location": store.at(f"/{number + 1}")})
+        for number in range(REDIRECTS_MAX)
+    }
+    store.shelves[f"/{REDIRECTS_MAX}"] = BODY
+
+    assert (brought(place, store.at("/0")) / "bin/app").read_bytes() == BODY
+
+
+def test_follows_redirects_not_for_ever(place: Path, store: Warehouse) -> None:
+    store.shelves["/round"] = Says(status=302, headers={"location": "/round"})
+
+    with pytest.raises(ReferenceRefused, match="more than"):
+        brought(place, store.at("/round"))
+
+    assert len(store.asked) == REDIRECTS_MAX + 1
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("location", ["file:///etc/hostname", "ftp://127.0.0.1/x"])
+def test_follows_no_redirect_out_of_the_web(place: Path, store: Warehouse, location: str) -> None:
+    store.shelves["/app"] = Says(status=302, headers={"location": location})
+
+    with pytest.raises(ReferenceRefused, match="not followed"):
+        brought(place, store.at("/app"), References((Path("/etc"),)))
+
+    assert left(place) == []
+
+
+def test_goes_from_http_to_https_and_never_back(
+    tmp_path: Path, place: Path, store: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed = certificate(tmp_path)
+    monkeypatch.setattr(references, "_roots", lambda: create_default_context(cafile=signed))
+    with warehouse(signed) as safe:
+        safe.shelves |= {
+            "/app": BODY,
+            "/back": Says(status=302, headers={"location": store.at("/plain")}),
+        }
+        store.shelves |= {
+            "/up": Says(status=302, headers={"location": safe.at("/app")}),
+            "/plain": BODY,
+        }
+
+        with pytest.raises(ReferenceRefused, match="not followed"):
+            brought(place, safe.at("/back"))
+        assert store.asked == []
+        found = brought(place, store.at("/up"))
+
+    assert (found / "bin/app").read_bytes() == BODY
+
+
+def test_takes_nothing_from_a_place_whose_certificate_nobody_vouches_for(
+    tmp_path: Path, place: Path
+) -> None:
+    with warehouse(certificate(tmp_path)) as unknown:
+        unknown.shelves["/app"] = BODY
+
+        with pytest.raises(ReferenceAway, match="certificate"):
+            brought(place, unknown.at("/app"))
+
+        assert unknown.asked == []
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("uri", ["ftp://127.0.0.1/app", "gopher:x", "http://", "app"])
+def test_fetches_from_no_other_scheme_whatever_a_server_lists(place: Path, uri: str) -> None:
+    with pytest.raises(ReferenceRefused):
+        brought(place, uri)
+
+
+# ── file: ──
+
+
+def test_copies_a_local_file_from_a_directory_that_the_settings_name(
+    tmp_path: Path, place: Path
+) -> None:
+    shelf = tmp_path / "with space"
+    shelf.mkdir()
+    (shelf / "app").write_bytes(BODY)
+
+    found = brought(place, f"file://{tmp_path}/with%20space/app", References((shelf,)))
+
+    assert (found / "bin/app").read_bytes() == BODY
+
+
+def test_reads_no_local_file_elsewhere(tmp_path: Path, place: Path) -> None:
+    shelf, outside = tmp_path / "shelf", tmp_path / "outside"
+    shelf.mkdir()
+    outside.write_bytes(BODY)
+    (shelf / "link").symlink_to(outside)
+    os.mkfifo(shelf / "pipe")
+    allowed = References((shelf,))
+
+    for uri, fetching, told in (
+        (f"file://{outside}", HTTP_ALONE, "reference_directories"),
+        (f"file://{outside}", allowed, "reference_directories"),
+        (f"file://{shelf}/link", allowed, "reference_directories"),
+        (f"file://{shelf}/../outside", allowed, "reference_directories"),
+        (f"file://other{shelf}/link", allowed, "reference_directories"),
+        (f"file://{shelf}/pipe", allowed, "plain file"),
+        (f"file://{shelf}", allowed, "plain file"),
+        (f"file://{shelf}/none", allowed, "cannot be read"),
+    ):
+        with pytest.raises(ReferenceRefused, match=told):
+            brought(place, uri, fetching)
+
+    assert left(place) == []
+
+
+# ── drivers ──
+
+
+def test_keeps_what_runs_when_a_reference_is_something_else(
+    tmp_path: Path, store: Warehouse
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    shelf = Referring(bin__app=store.at("/app"))
+    shelf.releases["/old"] = {"app.txt": b"old"}
+    driver = Symlink(root, shelf)
+    old = closure_of(shelf.releases["/old"])
+    assert driver.switch(Change(old, "", "/old")) == Switched()
+
+    gone = driver.switch(Change(CLOSURE, old, "/new"))
+    store.shelves["/app"] = b"evil"
+    evil = driver.switch(Change(CLOSURE, old, "/new"))
+
+    assert isinstance(gone, Broken)
+    assert (gone.exit_code, "404" in gone.stderr_tail) == (EXIT_UNVERIFIED, True)
+    assert isinstance(evil, Broken)
+    assert (evil.exit_code, "bin/app" in evil.stderr_tail) == (EXIT_UNVERIFIED, True)
+    assert driver.current() == old
+    assert (root / "current/app.txt").read_bytes() == b"old"
+
+    store.shelves["/app"] = BODY
+    assert driver.switch(Change(CLOSURE, old, "/new")) == Switched()
+    assert (root / "current/bin/app").read_bytes() == BODY
+
+
+def test_gives_a_command_content_with_its_references(tmp_path: Path, store: Warehouse) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    store.shelves["/app"] = BODY
+    words = ("/bin/sh", "-c", 'cp "$TIDEGATE_CONTENT/bin/app" "$0"', str(tmp_path / "out"))
+    channel = Channel(driver="command", command=words)
+    shelf = Referring(bin__app=store.at("/app"))
+
+    done = Command(CHANNEL, channel, state, Running(state), shelf).switch(
+        Change(CLOSURE, "", "/new")
+    )
+
+    assert done == Switched()
+    assert (tmp_path / "out").read_bytes() == BODY
+
+
+# ── whole agents ──
+
+
+@pytest.fixture
+def moor(tmp_path: Path) -> Iterator[Callable[..., tuple[Harbour, Hull]]]:
+    with ExitStack() as stack:
+
+        def made(*texts: str, **settings: Any) -> tuple[Harbour, Hull]:
+            harbour = Harbour(tmp_path, *texts)
+            stack.callback(harbour.close)
+            hull = Hull(harbour, "web-1")
+            text = "".join(f"{name} = {value}\n" for name, value in settings.items())
+            file = hull.directory / "agent.toml"
+            file.write_text(text + file.read_text())
+            stack.callback(hull.end)
+            return harbour, hull
+
+        yield made
+
+
+def release(harbour: Harbour, *references: dict[str, Any]) -> None:
+    """web.2: pushed by one with these references, approved by another."""
+    people = People(harbour.served)
+    people.draft("v2", tasks=[{"type": "edit", "source": "default.web.v1"}])
+    pushed = people.author.put(
+        "/v1/revisions/default.web.v2/resources",
+        json={"files": [{"path": "app.txt", "text": "good two"}, *references]},
+        headers=people.seen("default.web.v2"),
+    )
+    assert pushed.status_code == 200, pushed.text
+    people.publish("default.web.v2")
+
+
+def referring(path: str, uri: str, body: bytes = BODY) -> dict[str, Any]:
+    hashed = sha256(body).hexdigest()
+    return {"path": path, "uri": uri, "sha256": hashed, "bytes": len(body)}
+
+
+def test_brings_a_release_with_references_to_a_host(
+    moor: Callable[..., tuple[Harbour, Hull]], store: Warehouse, tmp_path: Path
+) -> None:
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "model").write_bytes(b"weights")
+    harbour, hull = moor("good one", reference_directories=f'["{local}"]')
+    store.shelves["/app"] = Says(status=302, headers={"location": "/moved"})
+    store.shelves["/moved"] = Says(b"", 503)
+    release(
+        harbour,
+        referring("bin/app", store.at("/app")),
+        referring("data/model", f"file://{local}/model", b"weights"),
+    )
+    hull.start()
+    rollout_id = harbour.promote("web.2")
+    harbour.reaches(rollout_id, "web-1", HostState.ACTIVATING)
+    store.shelves["/moved"] = BODY  # it was away, and the agent waits for it
+
+    record = harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+
+    current = hull.root / "current"
+    assert hull.text == "good two"
+    assert (current / "bin/app").read_bytes() == BODY
+    assert (current / "data/model").read_bytes() == b"weights"
+    assert record.current_closure == closure_of(
+        {"app.txt": b"good two", "bin/app": BODY, "data/model": b"weights"}
+    )
+    assert harbour.installation.differences() == []
+    for _, headers in store.asked:
+        assert not {"authorization", "cookie", "tidegate-protocol"} & set(headers)
+
+
+def test_fails_a_release_whose_reference_is_something_else(
+    moor: Callable[..., tuple[Harbour, Hull]], store: Warehouse
+) -> None:
+    harbour, hull = moor("good one")
+    store.shelves["/app"] = b"evil"
+    release(harbour, referring("bin/app", store.at("/app")))
+    hull.start()
+    harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
+
+    record = harbour.reaches(harbour.promote("web.2"), "web-1", HostState.REVERTED)
+
+    assert record.current_closure != record.target_closure
+    assert hull.text == "good one"
+    assert left(hull.root) == []

@@ -1,0 +1,241 @@
+"""Files by reference: the same content digest, another manifest, and nothing kept here."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.domain.depot import FOLDS, Depot
+from tidegate.control.blobs import BLOB_KEPT
+from tidegate.control.blobs.collect import collect
+from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.contents import named_by_packages
+from tidegate.control.packing import archive, content_of, manifest_of, stored
+from tidegate.domain.packages.content import (
+    CONTENT_BYTES_MAX,
+    Difference,
+    File,
+    Manifest,
+    Strategy,
+    diff,
+    digest_of,
+    merge,
+)
+from tidegate.domain.packages.references import URI_CHARS_MAX
+from tidegate.domain.packages.refusals import (
+    ContentTooLarge,
+    FileByReference,
+    InvalidMember,
+    InvalidReference,
+    UpgradeConflict,
+)
+from tidegate.kernel.replay import differences
+
+HERE = File("bin/app", "ab" * 32, 7)
+THERE = msgspec.structs.replace(HERE, uri="https://cdn.example/app-1.bin?v=1")
+MOVED = msgspec.structs.replace(HERE, uri="https://mirror.example/app-1.bin")
+TEXT = File("app.conf", "cd" * 32, 3)
+
+
+# ── what it is named by ──
+
+
+def test_names_what_hosts_get_and_not_where_from() -> None:
+    kept, referenced = Manifest((TEXT, HERE)), Manifest((TEXT, THERE))
+
+    assert kept.digest == referenced.digest == Manifest((MOVED, TEXT)).digest
+    manifests = {each.content.manifest for each in (kept, referenced, Manifest((TEXT, MOVED)))}
+    assert len(manifests) == 3
+    assert (kept.content.references, referenced.content.references) == (0, 1)
+    assert kept.total_bytes == referenced.total_bytes == 10
+
+
+def test_reads_back_the_address_that_it_wrote() -> None:
+    odd = File("with space @ x", "ef" * 32, 0, "http://[::1]:8080/a@b%20c")
+    written = Manifest((TEXT, THERE, odd))
+
+    assert Manifest.parse(written.blob).files == written.files
+    assert written.references == (THERE, odd)
+
+
+def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -> None:
+    manifest = Manifest((TEXT, HERE))
+
+    assert manifest.blob == (f"{'cd' * 32} 3 app.conf\n{'ab' * 32} 7 bin/app\n").encode()
+    assert msgspec.json.decode(msgspec.json.encode(HERE)) == {
+        "path": "bin/app",
+        "sha256": "ab" * 32,
+        "bytes": 7,
+    }
+    assert set(msgspec.json.decode(msgspec.json.encode(manifest.content))) == {
+        *("digest", "manifest", "file_count", "total_bytes")
+    }
+    assert manifest.content.manifest == digest_of(manifest.blob)
+
+
+# ── what is no reference ──
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://cdn.example/a",
+        "https://cdn.example:8443/a/b%20c?x=1&y=[2]",
+        "http://127.0.0.1:8080/a",
+        "http://[::1]/a",
+        "https://cdn.example",
+        "file:///mnt/releases/app.bin",
+        "file:///mnt/releases/app%20one.bin",
+        "https://a.example/" + "x" * (URI_CHARS_MAX - 18),
+    ],
+)
+def test_takes_addresses_that_agents_fetch(uri: str) -> None:
+    (file,) = Manifest.parse(Manifest((File("a", "0" * 64, 0, uri),)).blob).files
+
+    assert file.uri == uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [
+        ("", "0 characters"),
+        ("https://a.example/" + "x" * (URI_CHARS_MAX - 17), f"{URI_CHARS_MAX + 1} characters"),
+        ("/mnt/app.bin", "without a scheme"),
+        ("cdn.example/app", "without a scheme"),
+        ("ftp://cdn.example/app", "'ftp'"),
+        ("HTTPS://cdn.example/app", "'HTTPS'"),
+        ("javascript:alert(1)", "'javascript'"),
+        ("https:app", "no host"),
+        ("https://", "no host"),
+        ("https:///app", "no host"),
+        ("https://:443/app", "no host"),
+        ("https://a.example:99999/app", "no host or port"),
+        ("https://a.example:x/app", "no host or port"),
+        ("https://[::1/app", "no host or port"),
+        ("https://-a.example/app", "no host"),
+        ("https://ann:secret@a.example/app", "user information"),
+        ("https://ann@a.example/app", "user information"),
+        ("https://a.example/app#part", "fragment"),
+        ("https://a.example/a b", "character"),
+        ("https://a.example/a\nb", "character"),
+        ("https://a.example/a\x7f", "character"),
+        ("https://a.example/ü", "character"),
+        ("https://a.example/%zz", "character"),
+        ("https://a.example/a\\b", "character"),
+        ("file:app.bin", "plain"),
+        ("file://host/app.bin", "plain"),
+        ("file:///", "plain"),
+        ("file:///a/../b", "plain"),
+        ("file:///a/%2e%2e/b", "plain"),
+        ("file:///a//b", "plain"),
+        ("file:///a?b", "plain"),
+        ("file:///a%00b", "plain"),
+    ],
+)
+def test_says_what_is_wrong_with_an_address_and_what_is_allowed(uri: str, found: str) -> None:
+    with pytest.raises(InvalidReference) as refused:
+        Manifest((File("bin/app", "0" * 64, 0, uri),))
+
+    assert found in refused.value.detail
+    assert "allowed is" in refused.value.detail
+    assert "bin/app" in refused.value.detail
+    assert "secret" not in refused.value.detail
+
+
+def test_counts_a_reference_like_any_other_file() -> None:
+    uri = "https://cdn.example/a"
+
+    with pytest.raises(ContentTooLarge):
+        Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX + 1, uri),))
+    with pytest.raises(ContentTooLarge):
+        Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX, uri), File("b", "0" * 64, 1)))
+    with pytest.raises(InvalidMember):
+        Manifest((File("a", "0" * 63, 1, uri),))
+
+
+# ── two and three revisions ──
+
+
+def test_shows_that_a_file_moved() -> None:
+    (became,) = diff(Manifest((TEXT, HERE)), Manifest((TEXT, THERE)))
+    (moved,) = diff(Manifest((THERE,)), Manifest((MOVED,)))
+
+    assert (became.what, became.before, became.after) == (Difference.CHANGED, HERE, THERE)
+    assert (moved.what, moved.before, moved.after) == (Difference.CHANGED, THERE, MOVED)
+
+
+def test_keeps_a_reference_through_an_upgrade_and_reports_two_moves() -> None:
+    base = Manifest((TEXT, THERE))
+    upstream = Manifest((msgspec.structs.replace(TEXT, sha256="11" * 32), THERE))
+
+    assert merge(base, Manifest((TEXT, MOVED)), upstream).by_path["bin/app"] == MOVED
+    with pytest.raises(UpgradeConflict):
+        merge(base, Manifest((TEXT, MOVED)), Manifest((TEXT, HERE)), Strategy.THREE_WAY)
+
+
+# ── on a log, beside blobs ──
+
+
+@pytest.fixture
+def depot() -> Depot:
+    depot = Depot()
+    depot.repository()
+    return depot
+
+
+@pytest.fixture
+def blobs(depot: Depot, tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=depot.clock)
+
+
+def test_notes_a_move_as_a_change_of_content(depot: Depot) -> None:
+    name = depot.create(files=(TEXT, THERE))
+    before = depot.revision(name).content
+
+    version = depot.version(name)
+    depot.push(name, (TEXT, THERE))
+    assert depot.version(name) == version, "what only restates what stands touches nothing"
+    depot.push(name, (TEXT, MOVED))
+
+    after = depot.revision(name).content
+    assert (after.digest, after.references) == (before.digest, 1)
+    assert after.manifest != before.manifest
+    assert differences(depot.store, FOLDS) == []
+
+
+def test_keeps_the_manifest_and_looks_for_no_bytes_of_a_reference(
+    depot: Depot, blobs: FileBlobs
+) -> None:
+    manifest = stored(blobs, {"app.conf": b"a=1"}, (THERE,))
+    name = depot.create(files=manifest.files)
+    depot.clock.advance(BLOB_KEPT + timedelta(seconds=1))
+
+    named = named_by_packages(depot.store, blobs, depot.clock())
+    swept = collect(blobs, lambda: named, depot.clock())
+
+    assert named == {digest_of(b"a=1"), digest_of(manifest.blob)}
+    assert swept.removed == 0
+    assert manifest_of(blobs, depot.revision(name).content).files == manifest.files
+
+
+def test_never_gives_what_somebody_else_stored_to_who_knows_its_hash(blobs: FileBlobs) -> None:
+    secret = b"of another repository"
+    blobs.put(secret)
+    hashed = digest_of(secret).removeprefix("sha256:")
+    manifest = stored(blobs, {}, (File("a", hashed, len(secret), "https://cdn.example/a"),))
+
+    with pytest.raises(FileByReference) as refused:
+        content_of(blobs, manifest.files[0])
+
+    assert refused.value.facts["uri"] == "https://cdn.example/a"
+    assert secret not in archive(blobs, manifest)
+
+
+def test_stores_nothing_of_a_push_with_a_bad_address(blobs: FileBlobs) -> None:
+    with pytest.raises(InvalidReference):
+        stored(blobs, {"app.conf": b"a=1"}, (File("a", "0" * 64, 0, "ftp://x/a"),))
+
+    assert list(blobs.iterate()) == []

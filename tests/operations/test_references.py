@@ -1,0 +1,58 @@
+"""Files by reference in operation: nothing that is kept elsewhere is missed here."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from tests.operations.processes import opened, prepared, run
+from tidegate.control.blobs import BLOB_KEPT
+from tidegate.control.blobs.collect import collect
+from tidegate.control.contents import named_by_packages
+from tidegate.control.packing import manifest_of, stored
+from tidegate.domain.packages.content import File
+from tidegate.domain.packages.creation import CreateRevision, create_revision
+from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.rows import Revision
+from tidegate.kernel.model import Meta
+
+ADMIN = "user_admin0000"
+REFERENCE = File("bin/app", "ab" * 32, 7, "https://cdn.example/app.bin")
+
+
+def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Path) -> None:
+    data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
+    prepared(data)
+    with opened(data) as installation:
+        manifest = stored(installation.blobs, {"app.conf": b"a=1\n"}, (REFERENCE,))
+        command = CreateRevision(
+            repository="default",
+            package="web",
+            workspace="v1",
+            uid="u" * 26,
+            by=ADMIN,
+            files=manifest.files,
+        )
+        installation.execute(create_revision, command, meta=Meta(actor=ADMIN))
+
+    done = {
+        " ".join(words[:2]): run(*words)
+        for words in (
+            ("doctor", "--data", str(data)),
+            ("views", "verify", "--data", str(data)),
+            ("backup", str(place), "--data", str(data)),
+            ("restore", str(place), "--data", str(again)),
+        )
+    }
+
+    assert {name: ran.returncode for name, ran in done.items()} == dict.fromkeys(done, 0), done
+    with opened(again) as restored:
+        found = restored.find(revision_key("default.web.v1"), Revision)
+        assert found is not None
+        assert manifest_of(restored.blobs, found.row.content).references == (REFERENCE,)
+        assert restored.differences() == []
+        later = restored.clock() + BLOB_KEPT + timedelta(hours=1)
+        named = named_by_packages(restored.store, restored.blobs, later)
+        assert {blob.digest for blob in restored.blobs.iterate()} >= named
+        collect(restored.blobs, lambda: named, later)
+        assert {blob.digest for blob in restored.blobs.iterate()} == named
