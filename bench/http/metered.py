@@ -26,7 +26,7 @@ import msgspec
 
 from tidegate import main as tidegate
 from tidegate.api import briefly
-from tidegate.api.auth import Doorkeeper
+from tidegate.api.agent_auth import AgentDoor
 from tidegate.api.express import Exchange, Express
 from tidegate.control import ingest
 from tidegate.control.lanes import Lanes
@@ -70,7 +70,7 @@ class Meter:
 def install(meter: Meter) -> None:
     """Wrap the frames of this process."""
     meter.wrap(Express, "data_received", "parse")
-    meter.wrap(Doorkeeper, "principal", "auth", inside="parse")
+    meter.wrap(AgentDoor, "proved", "auth", inside="parse")
     meter.wrap(briefly, "take_report", "decode", inside="parse")
     decide = meter.sync("decide", report_event.decide, inside="fold")
     vars(ingest)["report_event"] = replace(report_event, decide=decide)

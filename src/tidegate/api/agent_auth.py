@@ -12,16 +12,21 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any, Final
 
 from tidegate.api.problems import Unauthenticated, UnsupportedProtocol
 from tidegate.api.routing import Arrived, Principal, Request, Route
 from tidegate.control.enrollment import ClockSkewed, Enrollment, Session, check_skew, parsed
 from tidegate.control.installation import Installation
+from tidegate.control.macs import Macs
 from tidegate.domain.fleet.credentials import KeyRevoked
 from tidegate.domain.fleet.refusals import HostGone, HostNotFound
-from tidegate.domain.hosts.protocol import PROTOCOL, PROTOCOL_HEADER, request_message
+from tidegate.domain.hosts.protocol import (
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    SKEW_SECONDS_MAX,
+    request_message,
+)
 from tidegate.errors import InvalidInput
 
 SERVED: Final = frozenset({PROTOCOL})  # with the second version: this one and the one before
@@ -30,9 +35,6 @@ SESSIONS_MAX: Final = 20_000  # whose keys are remembered; past it, all are made
 
 _HEADER: Final = PROTOCOL_HEADER.lower().encode()
 _SCHEME: Final = b"tidegate"
-_BLOCK: Final = 64  # of SHA-256, as RFC 2104 wants it
-_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
 class SessionExpired(Unauthenticated):
@@ -59,28 +61,16 @@ class SkewRefused(Unauthenticated):
     code = "time_refused"
 
 
-class _Session:
-    """A session that was named to us, and its MACs: its key is mixed in once, not per request.
+class _Session(Macs):
+    """A session that was named to us, and the MACs of its requests."""
 
-    The short messages are hashed without letting go of the interpreter's lock; the library's own
-    one-shot HMAC lets go of it each time, and under load waits long to get it back.
-    """
-
-    __slots__ = ("_inner", "_outer", "named", "principal", "standing")
+    __slots__ = ("named", "principal", "standing")
 
     def __init__(self, named: Session, key: bytes) -> None:
+        super().__init__(key)
         self.named = named
         self.principal = Principal(PREFIX + named.host_id, "agent")
         self.standing: object = None  # of the door, when the host's key was last found valid
-        padded = key.ljust(_BLOCK, b"\0")
-        self._inner = sha256(padded.translate(_INNER))
-        self._outer = sha256(padded.translate(_OUTER))
-
-    def mac(self, message: bytes) -> bytes:
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(message)
-        outer.update(inner.digest())
-        return outer.hexdigest().encode()
 
 
 class AgentDoor:
@@ -104,19 +94,29 @@ class AgentDoor:
                 "send Authorization: Tidegate <session> <unix time> <mac>, as an agent does"
             )
         _, name, time, mac = parts
+        return self.proved(arrived, name, time, mac)
+
+    def proved(self, arrived: Arrived, name: bytes, time: bytes, mac: bytes) -> Principal:
+        """Who sent a request that speaks our protocol; its headers are of no matter here.
+
+        Raises:
+            Unauthenticated.
+        """
         known = self._sessions.get(name) or self._session(name)
         message = request_message(arrived.method, arrived.path, arrived.query, arrived.body, time)
-        if not hmac.compare_digest(known.mac(message), mac):
+        if not hmac.compare_digest(known.mac(message).hex().encode(), mac):
             raise BadMac("the MAC does not fit the request")
         session = known.named
         now = self._clock()
-        if now.timestamp() >= session.expires:
+        seconds = now.timestamp()
+        if seconds >= session.expires:
             self._sessions.pop(name, None)
             raise SessionExpired("the session is over; open a new one")
         if name not in self._sessions:
             self._remember(name, known)
         try:
-            check_skew(int(time), now)
+            if abs(seconds - int(time)) > SKEW_SECONDS_MAX:
+                check_skew(int(time), now)
             if known.standing is not self._standing:
                 self._demand_valid(known)
         except ClockSkewed as skewed:

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from tidegate.api import decoding
 from tidegate.api.answers import Headers, Reply, headers_of, refusal_of, reply_of
 from tidegate.api.auth import AgentProof, Doorkeeper, authorize, authorize_anywhere, check_csrf
+from tidegate.api.heads import Heads
 from tidegate.api.limits import Bucket
 from tidegate.api.lines import Line, Lines
 from tidegate.api.metrics import Metrics
@@ -107,6 +108,8 @@ class Application:
         )
         self._installation = installation
         self._router = Router(tuple(routes))
+        self.agents = agents
+        self.heads = Heads()
         self._door = Doorkeeper(accounts, settings, agents)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0

@@ -7,9 +7,8 @@ Origin. A token comes in the Authorization header alone, never in a URL.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tidegate.api.decoding import form_token
@@ -32,7 +31,13 @@ from tidegate.domain.access.roles import Verb
 COOKIE_BYTES_MAX = 4_096
 
 
-AgentProof = Callable[[Route, Arrived], Principal]  # raises Unauthenticated
+class AgentProof(Protocol):
+    """Tells whose agent sent a request. Raises: Unauthenticated."""
+
+    def __call__(self, route: Route, arrived: Arrived, /) -> Principal: ...
+
+    def proved(self, arrived: Arrived, name: bytes, time: bytes, mac: bytes) -> Principal:
+        """The same, once its head was read: the session's name, the time and the MAC in it."""
 
 
 class Doorkeeper:

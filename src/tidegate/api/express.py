@@ -1,11 +1,13 @@
 """Connections on which plain requests are answered at once: no task, no coroutine, one write.
 
-    bytes ─▶ parser ─▶ a plain request for a route that answers briefly? ─▶ door ─▶ its answer
+    bytes ─▶ a head that is known? ───────────────────────────────────────┐
+      └────▶ parser ─▶ a plain request for a route that answers briefly? ─┴─▶ door ─▶ its answer
                           └─ anything else, anything wrong ─▶ the whole way, through the application
 
 uvicorn's own protocol goes the whole way. Plain is a request whose head came in one piece, its body
 soon after, on a connection that waits for no other answer, with no header that could ask for more.
-It passes the same door as any; what the door refuses goes the whole way, which has words for it.
+Its head is known from then on. It passes the same door as any; what the door refuses goes the whole
+way, which has words for it.
 """
 
 from __future__ import annotations
@@ -13,15 +15,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from msgspec import Struct
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
-    RequestResponseCycle,
 )
 
 from tidegate.api import decoding
@@ -34,6 +35,7 @@ from tidegate.api.answers import (
     reply_of,
 )
 from tidegate.api.app import Application, next_id
+from tidegate.api.heads import Known
 from tidegate.api.problems import Fault
 from tidegate.api.routing import NOBODY, Answer, Arrived, Principal, Route, Server
 from tidegate.errors import TidegateError
@@ -85,7 +87,9 @@ class Exchange:
     )
     message_event: Final = _NOBODY
 
-    def __init__(self, protocol: Express, app: Application, route: Route) -> None:
+    def __init__(
+        self, protocol: Express, app: Application, route: Route, body: bytes = b""
+    ) -> None:
         self._protocol = protocol
         self._app = app
         self._started = time.perf_counter()
@@ -93,7 +97,7 @@ class Exchange:
         self.server: Server = app.server
         self.id = next_id()
         self.principal: Principal = NOBODY
-        self.body = b""
+        self.body = body
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = True
@@ -140,14 +144,34 @@ def _parts(reply: Reply) -> list[bytes]:
     return [*head, b"\r\n", reply.body]
 
 
+class _Common:
+    """The headers of every answer as bytes: the server has new ones each second."""
+
+    def __init__(self) -> None:
+        self._last: tuple[object, bytes] = (None, b"")
+
+    def of(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        known, text = self._last
+        if headers is not known:
+            text = b"".join([b"%b: %b\r\n" % header for header in headers])
+            self._last = headers, text
+        return text
+
+
 class Express(HttpToolsProtocol):
     """A connection. ``uvicorn.Config(application, http=Express)``."""
+
+    cycle: Any  # uvicorn's, or an exchange; None: nothing is under way
+    _common: Final = _Common()
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
         assert isinstance(config.app, Application)
         self._application = config.app
         self._brief = config.app.brief
+        self._heads = config.app.heads
+        self._is_between = True  # whether the parser is at the beginning of a request
+        self._at_hand = b""  # while they are read
         self._idle_since: float | None = None  # None: a request is under way
         self._few = False  # whether the bytes at hand are few
         self._fresh = False  # whether this request began in the few bytes at hand
@@ -157,9 +181,16 @@ class Express(HttpToolsProtocol):
     # ── bytes and parser ──
 
     def data_received(self, data: bytes) -> None:
+        few = len(data) <= PLAIN_BYTES_MAX
+        if few and self._is_between and (known := self._heads.find(data)) is not None:
+            if self._is_idle() and self._is_known(known):
+                return
+            few = False  # it was looked at: the parser need not look for a short way again
         self._fresh = False
-        self._few = len(data) <= PLAIN_BYTES_MAX
+        self._few = few
+        self._at_hand = data
         super().data_received(data)
+        self._at_hand = b""
         if self._pending is not None and self._patience is None:
             self._patience = self.loop.call_later(PATIENCE_SECONDS, self._lose_patience)
 
@@ -168,15 +199,11 @@ class Express(HttpToolsProtocol):
         self.headers = []
         self.expect_100_continue = False
         self._fresh = self._few
+        self._is_between = False
 
     def on_headers_complete(self) -> None:
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         route = self._brief.get(self.url) if self._fresh else None
-        if (
-            route is None
-            or not (cycle is None or cycle.response_complete)
-            or not self._is_plain(route)
-        ):
+        if route is None or not self._is_idle() or not self._is_plain(route):
             self._start_cycle()
             return
         self._pending = Exchange(self, self._application, route)
@@ -191,15 +218,26 @@ class Express(HttpToolsProtocol):
             self._go_the_whole_way()
 
     def on_message_complete(self) -> None:
+        self._is_between = True
         exchange = self._pending
         if exchange is None:
             super().on_message_complete()
             return
         if self._is_answered(exchange):
             self._forget()
+            self._heads.learn(exchange.route, self._at_hand)
         else:
             self._go_the_whole_way()
             super().on_message_complete()
+
+    def _is_idle(self) -> bool:
+        """Whether an answer can be given at once: nothing waits, in either direction."""
+        cycle = self.cycle
+        return (
+            (cycle is None or cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+        )
 
     def _is_plain(self, route: Route) -> bool:
         parser = self.parser
@@ -208,8 +246,6 @@ class Express(HttpToolsProtocol):
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
             and not parser.should_upgrade()
-            and not self.flow.write_paused
-            and not self.transport.is_closing()
         )
 
     # ── the two ways ──
@@ -260,12 +296,24 @@ class Express(HttpToolsProtocol):
         client = self.client[0] if self.client else ""
         path = self.url
         arrived = Arrived(route.method, path, b"", headers, client, exchange.body)
+        return self._is_let_in(exchange, self._application.agent, route, arrived)
+
+    def _is_known(self, known: Known) -> bool:
+        """As ``_is_answered``, of a request that is known by its head."""
+        self._unset_keepalive_if_required()
+        exchange = Exchange(self, self._application, known.route, known.arrived.body)
+        agents = self._application.agents
+        assert agents is not None, "a head is learnt from an agent that was let in"
+        return self._is_let_in(exchange, agents.proved, known.arrived, *known.proof)
+
+    def _is_let_in(self, exchange: Exchange, prove: Callable[..., Principal], *proof: Any) -> bool:
         before = self.cycle
         try:
-            exchange.principal = self._application.agent(route, arrived)
-            self.cycle = cast(RequestResponseCycle, exchange)
-            assert route.briefly is not None
-            if route.briefly(exchange, self._application.server.installation):
+            exchange.principal = prove(*proof)
+            self.cycle = exchange
+            briefly = exchange.route.briefly
+            assert briefly is not None
+            if briefly(exchange, exchange.server.installation):
                 return True
         except TidegateError:
             pass
@@ -279,15 +327,17 @@ class Express(HttpToolsProtocol):
 
     def send(self, exchange: Exchange, status: int, parts: Iterable[bytes]) -> None:
         """Write an answer, all of it at once, and go on with what waits behind it."""
-        common = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
-        closing = () if exchange.keep_alive else (b"connection: close\r\n",)
-        self.transport.write(b"".join((STATUS_LINE[status], *common, *closing, *parts)))
-        if self.cycle is cast(RequestResponseCycle, exchange):
-            # A connection that idles keeps nothing of its last request.
-            self.cycle = cast(RequestResponseCycle, None)
-            self.headers = []
-        if not exchange.keep_alive:
+        common = self._common.of(self.server_state.default_headers)
+        if exchange.keep_alive:
+            self.transport.write(b"".join((STATUS_LINE[status], common, *parts)))
+        else:
+            closing = b"connection: close\r\n"
+            self.transport.write(b"".join((STATUS_LINE[status], common, closing, *parts)))
             self.transport.close()
+        if self.cycle is exchange:
+            # A connection that idles keeps nothing of its last request.
+            self.cycle = None
+            self.headers = []
         self.on_response_complete()
 
     # ── connections that nobody uses ──

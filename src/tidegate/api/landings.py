@@ -22,7 +22,7 @@ class Landings:
     """Who waits for what, on one event loop. The tail is told of each landing."""
 
     def __init__(self, tail: Tail) -> None:
-        self._nudge = tail.nudge
+        self._hint = tail.hint
         self._loop = asyncio.get_running_loop()
         self._landed: deque[Then] = deque()
         self._woken = False
@@ -59,4 +59,4 @@ class Landings:
         self._woken = False  # before the look: what comes behind it wakes the loop again
         while self._landed:
             self._landed.popleft()()
-        self._nudge()
+        self._hint()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import accumulate
 
@@ -24,18 +25,13 @@ class Requests(Collector):
     """
 
     def __init__(self) -> None:
-        self._answered: dict[tuple[str, int], int] = {}
-        self._buckets: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] = {}
+        self._answered: dict[tuple[str, int], int] = defaultdict(int)
+        self._buckets: dict[str, list[int]] = defaultdict(lambda: [0] * len(_BOUNDS))
+        self._seconds: dict[str, float] = defaultdict(float)
 
     def count(self, operation: str, status: int, seconds: float) -> None:
-        key = (operation, status)
-        self._answered[key] = self._answered.get(key, 0) + 1
-        buckets = self._buckets.get(operation)
-        if buckets is None:
-            buckets = self._buckets[operation] = [0] * len(_BOUNDS)
-            self._seconds[operation] = 0.0
-        buckets[bisect_left(SECONDS, seconds)] += 1
+        self._answered[operation, status] += 1
+        self._buckets[operation][bisect_left(SECONDS, seconds)] += 1
         self._seconds[operation] += seconds
 
     def collect(self) -> Iterator[CounterMetricFamily | HistogramMetricFamily]:

@@ -3,8 +3,9 @@
     store ──feed──▶ Tail ──▶ ring of the newest events, each encoded once
                       └──▶ one signal ──▶ every subscriber looks at the ring from where it stands
 
-Own commits nudge it; those of other processes are found by polling. Who is further back than the
-ring reaches reads the store until it has caught up.
+Own commits nudge it; those of other processes are found by polling. While nobody waits for its end,
+what agents report is read a little later, and together. Who is further back than the ring reaches
+reads the store until it has caught up.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tidegate.wire import CloudEvent
 
 POLL_SECONDS = 0.5
 GATHER_SECONDS = 0.005  # between two looks: what a burst of commits appends is read together
+LEISURE_SECONDS = 0.1  # until a look for reports while nobody waits
 PAGE = 500
 RING_MAX = 4_096
 RING_BYTES_MAX = 32 * 1024 * 1024
@@ -85,6 +87,8 @@ class Tail:
         self._floor: Position = 0  # the ring holds all events behind this position
         self._changed: asyncio.Future[None] | None = None
         self._nudged = asyncio.Event()
+        self._waiting = 0  # for the next change
+        self._later: asyncio.TimerHandle | None = None  # the look at reports that nobody waits for
         self._reading = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -107,6 +111,8 @@ class Tail:
             self._installation.listeners.remove(self.nudge)
         if self._task is not None:
             self._task.cancel()
+        if self._later is not None:
+            self._later.cancel()
         self._signal()
         self._tell(())
 
@@ -115,6 +121,17 @@ class Tail:
         if self._loop is not None and not self.stopped:
             with suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 self._loop.call_soon_threadsafe(self._nudged.set)
+
+    def hint(self) -> None:
+        """Reports became durable; on the loop."""
+        if self._waiting:
+            self._nudged.set()
+        elif self._later is None and self._loop is not None and not self.stopped:
+            self._later = self._loop.call_later(LEISURE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._later = None
+        self._nudged.set()
 
     def since(self, after: Position) -> Sequence[Entry] | None:
         """The events behind this position; None: further back than the ring reaches."""
@@ -134,7 +151,14 @@ class Tail:
         """Wait until something was appended; False: nothing in so many seconds, or it stopped."""
         if self.stopped or self._changed is None:
             return False
-        done, _ = await asyncio.wait((self._changed,), timeout=seconds)
+        if self._later is not None:
+            self._later.cancel()
+            self._look()
+        self._waiting += 1
+        try:
+            done, _ = await asyncio.wait((self._changed,), timeout=seconds)
+        finally:
+            self._waiting -= 1
         return bool(done) and not self.stopped
 
     async def reached(self, position: Position, seconds: float) -> bool:

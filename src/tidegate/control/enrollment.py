@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Struct
 
 from tidegate.control.installation import Installation
+from tidegate.control.macs import Macs
 from tidegate.control.manifests import key_id
 from tidegate.control.runtime import Outcome
 from tidegate.domain.fleet.credentials import (
@@ -106,7 +107,7 @@ class Enrollment:
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
-        self._mac_key = installation.secrets.key("agents")
+        self._session_keys = Macs(installation.secrets.key("agents"))
 
     # ── tokens ──
 
@@ -193,7 +194,7 @@ class Enrollment:
 
     def session_key(self, session: str) -> bytes:
         """The key of a session's MACs, known to whoever knows the server's secret."""
-        return hmac.digest(self._mac_key, session.encode(), "sha256")
+        return self._session_keys.mac(session.encode())
 
     def demand_valid(self, host_id: str, public_key: str) -> None:
         """That the host is known by this key now. Raises: HostNotFound, HostGone, KeyRevoked."""

@@ -1,0 +1,214 @@
+"""Heads that are known are read without the parser; anything else in them goes through it."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.api.crew import Crew, sailing
+from tests.api.test_express import EVENTS, POLL, Wire, acknowledgement, raw
+from tidegate.api import heads, tail
+from tidegate.api.agents import ROUTES
+from tidegate.api.express import Express
+from tidegate.api.heads import Heads
+from tidegate.api.routing import Route
+from tidegate.control.macs import KEY_BYTES_MAX, Macs
+
+ROUTE = {route.path: route for route in ROUTES}
+PROOF = "Tidegate web-01:99:ab 1700000000 " + "0a" * 32
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        yield crew
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The requests that the parser read, by their paths."""
+    read: list[bytes] = []
+    on_headers_complete = Express.on_headers_complete
+
+    def noted(self: Express) -> None:
+        read.append(self.url)
+        on_headers_complete(self)
+
+    monkeypatch.setattr(Express, "on_headers_complete", noted)
+    return read
+
+
+def test_reads_what_agents_send_by_its_head_once_it_is_known(
+    crew: Crew, parsed: list[bytes]
+) -> None:
+    crew.sail()
+    agent, other = crew.agents["web-01"], crew.agents["web-02"]
+    agent.current = agent.send("GET", POLL).json()
+    parsed.clear()
+    answers: list[list[tuple[int, str | None]]] = [[], []]
+    with closing(Wire(crew)) as wire:
+        for told in answers:
+            for request in (
+                raw(agent, "POST", EVENTS, acknowledgement(agent)),
+                raw(other, "GET", POLL),
+                raw(agent, "POST", EVENTS, {"report": agent.report("ActivationStarted", 5)}),
+            ):
+                wire.send(request)
+                status, _, body = wire.answer()
+                told.append((status, json.loads(body or b"{}").get("code")))
+
+    assert answers[0] == answers[1]
+    assert [status for status, _ in answers[0]] == [200, 204, 409]
+    assert parsed.count(EVENTS.encode()) == 1
+    assert parsed.count(POLL.encode()) <= 1
+
+
+CHANGES = {
+    "a header more": (b"host: ", b"x-way: whole\r\nhost: "),
+    "a header twice": (b"host: ", b"host: x\r\nhost: "),
+    "a body in chunks": (b"content-length: ", b"transfer-encoding: chunked\r\ncontent-length: "),
+    "another protocol": (b"tidegate-protocol: 1", b"tidegate-protocol: 2"),
+    "another answer": (b"accept: */*", b"accept: text/html"),
+    "another type": (b"application/json", b"text/plain"),
+    "its last request": (b"connection: keep-alive", b"connection: close"),
+    "another version": (b"HTTP/1.1", b"HTTP/1.0"),
+    "another method": (b"POST /", b"PUT /"),
+    "another path": (b"/v1/agent/events ", b"/v1/agent/events? "),
+    "a bare line feed": (b"\r\naccept", b"\naccept"),
+    "a folded line": (b"user-agent: ", b"user-agent:\r\n "),
+    "a nul": (b"user-agent: ", b"user-agent: \0"),
+    "a bell": (b"user-agent: ", b"user-agent: \a"),
+    "a wrong MAC": (b"sha256:old", b"sha256:new"),
+    "another time": (b":old", b":old"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_answers_what_is_not_as_it_was_as_if_no_head_were_known(crew: Crew, change: str) -> None:
+    crew.sail()
+    agent = crew.agents["web-01"]
+    agent.current = agent.send("GET", POLL).json()
+    good = raw(agent, "POST", EVENTS, acknowledgement(agent))
+    old, new = CHANGES[change]
+    assert old in good
+    changed = good.replace(old, new, 1)
+    if change == "another time":
+        crew.wait(120)
+    said = []
+    for _ in range(2):
+        with closing(Wire(crew)) as wire:
+            wire.send(changed)
+            status, headers, body = wire.answer()
+            closes = headers.get("connection") == "close" and wire.is_closed()
+        code = json.loads(body).get("code") if body.startswith(b"{") else body
+        said.append((status, code, closes))
+        if change != "another time":
+            with closing(Wire(crew)) as wire:
+                wire.send(good)
+                assert wire.answer()[0] == 200
+
+    assert said[0] == said[1]
+
+
+def test_refuses_a_revoked_key_behind_a_head_that_is_known(crew: Crew, parsed: list[bytes]) -> None:
+    agent = crew.agents["web-01"]
+    with closing(Wire(crew)) as wire:
+        for _ in range(3):
+            wire.send(raw(agent, "GET", POLL))
+            assert wire.answer()[0] == 204
+        crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"})
+        parsed.clear()
+        wire.send(raw(agent, "GET", POLL))
+        status, _, body = wire.answer()
+
+    assert (status, json.loads(body)["code"]) == (401, "key_refused")
+    assert parsed == [POLL.encode()]  # which has words for it
+
+
+# ── what is learnt ────────────────────────────────────────────────────────────────────────────────
+
+
+def written(route: Route, body: bytes = b"", **headers: str) -> bytes:
+    named = {"host": "a", "authorization": PROOF, **headers}
+    if body:
+        named["content-length"] = str(len(body))
+    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+    return f"{route.method} {route.path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+def test_tells_proof_and_body_apart_wherever_they_stand() -> None:
+    known = Heads()
+    known.learn(ROUTE[EVENTS], written(ROUTE[EVENTS], b"{}"))
+    known.learn(ROUTE[POLL], written(ROUTE[POLL]))
+
+    found = known.find(written(ROUTE[EVENTS], b'{"a": 1}', host="b.example:1"))
+
+    assert found is not None
+    assert found.route is ROUTE[EVENTS]
+    assert (found.arrived.path, found.arrived.body) == (EVENTS.encode(), b'{"a": 1}')
+    assert found.proof == (b"web-01:99:ab", b"1700000000", b"0a" * 32)
+    assert known.find(written(ROUTE[EVENTS], b"{}") + b"x") is None
+    assert known.find(written(ROUTE[EVENTS], b"{}")[:-1]) is None
+    assert known.find(written(ROUTE[POLL]) * 2) is None
+    assert known.find(written(ROUTE[POLL], accept="*/*")) is None
+
+
+def test_learns_nothing_from_bytes_that_are_not_one_request_for_the_route() -> None:
+    poll, events = ROUTE[POLL], ROUTE[EVENTS]
+    known = Heads()
+    for route, data in (
+        (events, written(events, b"{}") * 2),
+        (poll, b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n" + written(poll)),
+        (poll, written(events, b"{}")),
+        (events, written(events, b"{}")[:-1]),
+        (poll, written(poll, authorization="Bearer x")),
+        (poll, written(poll).replace(b"\r\n\r\n", b"\r\n")),
+    ):
+        known.learn(route, data)
+        assert known.find(data) is None
+        assert known.find(written(poll)) is None
+        assert known.find(written(events, b"{}")) is None
+
+
+def test_knows_so_many_heads_and_no_more() -> None:
+    known = Heads()
+    sent = [written(ROUTE[POLL], accept=f"a/{n}") for n in range(heads.HEADS_MAX + 1)]
+    for data in sent:
+        known.learn(ROUTE[POLL], data)
+
+    assert [known.find(data) is not None for data in sent] == [True] * heads.HEADS_MAX + [False]
+
+
+@pytest.mark.parametrize("size", [0, 1, 32, KEY_BYTES_MAX])
+def test_makes_the_macs_that_the_library_makes(size: int) -> None:
+    key = bytes(range(size))
+    macs = Macs(key)
+
+    for message in (b"", b"poll", b"x" * 5_000):
+        assert macs.mac(message) == hmac.digest(key, message, "sha256")
+
+
+# ── reports that nobody waits for ─────────────────────────────────────────────────────────────────
+
+
+def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "LEISURE_SECONDS", 3_600.0)
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    followed = crew.served.application.server.tail
+    assert agent.acknowledge(order).status_code == 200
+    head = crew.served.installation.head()
+
+    answer = crew.operator.get("/v1/hosts", params={"min_position": head})
+
+    assert answer.status_code == 200
+    assert followed.position >= head
