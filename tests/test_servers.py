@@ -12,15 +12,15 @@ import psycopg
 import pytest
 
 from tests.servers import dynamodb, npm, postgres, shared
-from tests.servers.process import ServerUnavailable, until
+from tests.servers.process import RUN_VARIABLE, ServerUnavailable, free_port, until
 
 ROOT = Path(__file__).parents[1]
 ASKS_AND_DIES = """
 import os, signal
-from tests.servers import shared
+from tests.servers import process, shared
 
 with shared.run():
-    print(os.environ[shared.RUN_VARIABLE], shared.url("postgres"), flush=True)
+    print(os.environ[process.RUN_VARIABLE], shared.url("postgres"), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -40,7 +40,7 @@ def test_keeps_fsync_on_when_the_server_must_be_durable(monkeypatch: pytest.Monk
 
 
 def test_stops_a_server_whose_run_was_killed() -> None:
-    environment = {k: v for k, v in os.environ.items() if k != shared.RUN_VARIABLE}
+    environment = {k: v for k, v in os.environ.items() if k != RUN_VARIABLE}
     environment.pop(postgres.URL_VARIABLE, None)
     killed = subprocess.run(
         [sys.executable, "-c", ASKS_AND_DIES],
@@ -52,9 +52,15 @@ def test_stops_a_server_whose_run_was_killed() -> None:
 
     run, url = killed.stdout.split()
 
-    assert until(lambda: not Path(run).exists(), seconds_max=20)
+    assert until(lambda: not Path(run).exists(), seconds_max=60)
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(url)
+
+
+def test_gives_nobody_a_port_twice() -> None:
+    ports = [free_port() for _ in range(50)]
+
+    assert len(set(ports)) == len(ports)
 
 
 def test_takes_a_server_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

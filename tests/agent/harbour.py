@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.api.serving import ADMIN, Served, serving
 from tests.api.test_packages import People
+from tests.servers.process import free_port
 from tidegate.control.dispatch import Dispatcher
 from tidegate.control.due import Due
 from tidegate.control.enrollment import Enrollment
@@ -27,7 +28,7 @@ from tidegate.kernel.model import Meta
 
 CHANNEL = "web-stable"
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 60.0  # an order that a dying agent took is handed out again after 30
+SECONDS_MAX = 90.0  # an order that a dying agent took is handed out again after 30
 PROBE = """
 [[probes]]
 name = "good"
@@ -51,17 +52,16 @@ class Harbour:
     def __init__(self, tmp: Path, *texts: str, **policy: Any) -> None:
         self.tmp = tmp
         self._stack = ExitStack()
-        self._port = 0
-        self.open()
+        self._port = free_port()
+        self.open(is_set_up=True)
         self._publish(*texts)
         self._create(policy)
 
-    def open(self) -> None:
-        """Serve, on the same port as before."""
+    def open(self, *, is_set_up: bool = False) -> None:
+        """Serve, always on the same port."""
         self.served: Served = self._stack.enter_context(
-            serving(self.tmp / "data", is_set_up=self._port == 0, port=self._port)
+            serving(self.tmp / "data", is_set_up=is_set_up, port=self._port)
         )
-        self._port = int(self.served.url.rpartition(":")[2])
         self.installation = self.served.installation
         self._stack.enter_context(self._working())
 
@@ -206,7 +206,7 @@ class Hull:
         """As a supervisor would; the exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        code = self._process.wait(15)
+        code = self._process.wait(SECONDS_MAX)
         self._process = None
         return code
 

@@ -42,7 +42,7 @@ mode = "disabled"
 class Pages(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/slow":
-            time.sleep(1)
+            time.sleep(5)
             return
         self.send_response(503 if self.path == "/broken" else 200)
         self.end_headers()
@@ -65,7 +65,8 @@ def port() -> Iterator[int]:
 
 
 def http(port: int, path: str = "/", **more: object) -> Http:
-    return Http(name="front", url=f"http://127.0.0.1:{port}{path}", **more)  # type: ignore[arg-type]
+    seconds = {"timeout_seconds": 60.0, **more}
+    return Http(name="front", url=f"http://127.0.0.1:{port}{path}", **seconds)  # type: ignore[arg-type]
 
 
 def test_reads_every_kind_and_mode(tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_says_what_a_server_answered(
 
 
 def test_asks_a_port(port: int) -> None:
-    assert run(Tcp(name="p", host="127.0.0.1", port=port)) == PASSED
+    assert run(Tcp(name="p", host="127.0.0.1", port=port, timeout_seconds=60.0)) == PASSED
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         refused = run(Tcp(name="p", host="127.0.0.1", port=closed.getsockname()[1]))
@@ -159,11 +160,15 @@ def test_asks_a_port(port: int) -> None:
 
 def test_asks_a_program() -> None:
     python = sys.executable
-    assert run(Exec(name="p", command=(python, "-c", "pass"))) == PASSED
-    exits = (python, "-c", "raise SystemExit(3)")
-    assert run(Exec(name="p", command=exits, expect_exit_code=3)) == PASSED
 
-    broken = run(Exec(name="p", command=(python, "-c", "raise SystemExit('no disk' * 500)")))
+    def program(script: str, code: int = 0) -> Exec:
+        command = (python, "-c", script)
+        return Exec(name="p", command=command, expect_exit_code=code, timeout_seconds=60.0)
+
+    assert run(program("pass")) == PASSED
+    assert run(program("raise SystemExit(3)", 3)) == PASSED
+
+    broken = run(program("raise SystemExit('no disk' * 500)"))
 
     assert broken.status is ProbeStatus.FAIL
     assert broken.reason is not None

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.api.serving import ADMIN, Served, serving
+from tests.api.serving import ADMIN, Served, copied, serving
 from tests.api.test_packages import People
 from tests.api.test_releases import Town
 from tidegate.api.routes import ROUTES
@@ -64,7 +64,7 @@ def _prepared() -> tuple[Path, dict[str, Ed25519PrivateKey]]:
 def sailing(data: Path, routes: Sequence[Route] = ROUTES) -> Iterator[Crew]:
     """A server of its own with releases, hosts and their agents."""
     prepared, keys = _prepared()
-    copytree(prepared, data)
+    copied(prepared, data)
     with serving(data, routes=routes, is_set_up=False, clock=ManualClock(T0)) as served:
         served.skip_names()
         crew = Crew(served)

@@ -267,7 +267,7 @@ def test_hands_out_an_order_once_until_its_lease_ends(crew: Crew) -> None:
 def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(crew: Crew) -> None:
     crew.create()
     with ThreadPoolExecutor(2) as threads:
-        canary = threads.submit(crew.agents["web-01"].poll, 8)
+        canary = threads.submit(crew.agents["web-01"].poll, 60)
         rest = threads.submit(crew.agents["web-02"].poll, 1)
         sleep(0.2)
         assert not canary.done()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import httpx2
@@ -18,6 +19,7 @@ from tidegate.api import events, tail
 from tidegate.domain.access.roles import Role
 
 STREAM = {"accept": "text/event-stream"}
+SECONDS_MAX = 60.0
 
 
 def made(served: Served, *names: str) -> list[int]:
@@ -40,10 +42,15 @@ def parts(response: httpx2.Response) -> Iterator[dict[str, str]]:
         found = {}
 
 
-def followed(client: httpx2.Client, count: int, **options: Any) -> list[dict[str, Any]]:
+def followed(
+    client: httpx2.Client, count: int, begun: Semaphore | None = None, **options: Any
+) -> list[dict[str, Any]]:
+    """So many events of a stream; ``begun`` once the server has fixed where it starts."""
     headers = {**STREAM, **options.pop("headers", {})}
     with client.stream("GET", "/v1/events", headers=headers, **options) as response:
         assert response.headers["content-type"] == "text/event-stream"
+        if begun is not None:
+            begun.release()
         return [json.loads(part["data"]) for part in islice(parts(response), count)]
 
 
@@ -165,10 +172,11 @@ def test_gives_up_waiting_in_time(served: Served) -> None:
 def test_streams_what_was_and_what_comes(served: Served) -> None:
     (position,) = made(served, "a")
     admin = served.admin
+    begun = Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
         params = {"after": position - 1, "type": "RepositoryCreated"}
-        following = pool.submit(followed, admin, 3, params=params)
-        time.sleep(0.2)
+        following = pool.submit(followed, admin, 3, begun, params=params)
+        assert begun.acquire(timeout=SECONDS_MAX)
         made(served, "b", "c")
 
         found = following.result()
@@ -195,9 +203,10 @@ def test_resumes_a_stream_behind_the_last_event_that_was_seen(served: Served) ->
 def test_starts_a_stream_without_a_position_at_the_end(served: Served) -> None:
     made(served, "a")
     admin = served.admin
+    begun = Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(followed, admin, 1, params={"type": "RepositoryCreated"})
-        time.sleep(0.3)
+        following = pool.submit(followed, admin, 1, begun, params={"type": "RepositoryCreated"})
+        assert begun.acquire(timeout=SECONDS_MAX)
         made(served, "b")
 
         (found,) = following.result()
@@ -220,19 +229,18 @@ def test_catches_up_from_the_store_where_the_ring_is_too_short(
 
 
 def test_ends_open_streams_when_the_server_stops(tmp_path: Path) -> None:
+    """Uvicorn would wait ten seconds for one that stays open, and then break it off."""
+    begun = Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "data") as served:
             admin = served.admin
-            following = pool.submit(followed, admin, 10_000, params={"after": 0})
-            time.sleep(0.3)
-            started = time.monotonic()
+            following = pool.submit(followed, admin, 10_000, begun, params={"after": 0})
+            assert begun.acquire(timeout=SECONDS_MAX)
             served.close = lambda: None  # type: ignore[method-assign]
-        stopped = time.monotonic() - started
-        found = following.result()
+        found = following.result()  # a stream that was broken off raises
         admin.close()
 
     assert found
-    assert stopped < 8, "uvicorn would wait ten seconds for connections that stay open"
 
 
 def test_serves_many_subscribers_from_one_reader(served: Served) -> None:
@@ -245,10 +253,12 @@ def test_serves_many_subscribers_from_one_reader(served: Served) -> None:
         reads.append(1)
         return feed(**options)
 
+    begun = Semaphore(0)
     with ThreadPoolExecutor(40) as pool:
         params = {"type": "RepositoryCreated"}
-        following = [pool.submit(followed, admin, 5, params=params) for _ in range(40)]
-        time.sleep(1.0)
+        following = [pool.submit(followed, admin, 5, begun, params=params) for _ in range(40)]
+        for _ in following:
+            assert begun.acquire(timeout=SECONDS_MAX)
         served.installation.feed = counted  # type: ignore[method-assign]
         made(served, *"abcde")
         found = [item.result() for item in following]

@@ -248,7 +248,7 @@ def test_survives_what_is_not_http(shared: Served) -> None:
         b"GET / HTTP/9.9\r\n\r\n",
         b"POST /v1/me HTTP/1.1\r\n" + b"a" * 99,
     ):
-        with socket.create_connection((place.hostname, place.port), timeout=5) as raw:
+        with socket.create_connection((place.hostname, place.port), timeout=60) as raw:
             raw.sendall(noise)
 
     assert shared.client().get("/livez").status_code == 200

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,18 +16,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.servers.process import free_port
 from tidegate import config
 from tidegate.config import InvalidSetting, Settings
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 PERSON = {"login": "ada", "name": "Ada", "password": "a long password"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Process:

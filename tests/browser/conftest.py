@@ -13,7 +13,7 @@ from tests.browser.quay import PASSWORD, Quay, moored
 from tests.servers.npm import TOOLS
 
 PICTURES = TOOLS / "screenshots"
-SECONDS_MAX = 10_000  # milliseconds that a page is given to show something
+SECONDS_MAX = 60_000  # milliseconds that a page is given to show something
 
 Picture = Callable[[Page, str], None]
 

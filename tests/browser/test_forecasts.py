@@ -34,7 +34,7 @@ def test_draws_run_after_run_until_all_are_played(quay: Quay, page: Page, pictur
     page.fill("[name=failing]", HOSTS[3])
 
     page.click("button:has-text('Simulate')")
-    page.wait_for_selector(f"#forecast[data-runs='{RUNS}']", timeout=30_000)
+    page.wait_for_selector(f"#forecast[data-runs='{RUNS}']", timeout=60_000)
 
     expect(page.locator("#forecast")).to_contain_text(f"{RUNS} of {RUNS} runs")
     expect(page.locator(".lane .track")).to_have_count(2)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 90.0
 Dialogue = Sequence[tuple[str, str]]  # a prompt, and what is typed at it
 COLUMNS = 100
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.cli.scripted import Asked, Says, in_turn, problem, scripted
 from tests.cli.shell import Shell
+from tests.servers.process import free_port
 
 CREATED = Says(201, {"name": "x", "quorum": 1}, {"tidegate-position": "7", "etag": '"7"'})
 
@@ -113,11 +113,7 @@ def test_tells_both_versions_of_a_conflict(tmp_path: Path) -> None:
 
 
 def test_says_what_to_start_when_nobody_answers(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    away = shell(tmp_path, f"http://127.0.0.1:{port}").run("whoami")
+    away = shell(tmp_path, f"http://127.0.0.1:{free_port()}").run("whoami")
 
     assert away.code == 6
     assert "try: tidegate serve" in away.err

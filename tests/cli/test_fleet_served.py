@@ -52,7 +52,7 @@ def make_channel(operator: Shell, tmp_path: Path) -> None:
 def test_rolls_out_to_nobody_at_once_and_waits_for_it(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 
-    done = operator.run("channel", "promote", "web-stable", "web.1", "--wait", "--timeout", "20")
+    done = operator.run("channel", "promote", "web-stable", "web.1", "--wait", "--timeout", "80")
     again = operator.run("channel", "promote", "web-stable", "web.1")
     shown = operator.run("channel", "show", "web-stable")
     back = operator.run("channel", "rollback", "web-stable", *WHY)

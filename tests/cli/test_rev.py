@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ import pytest
 from tests.cli.conftest import Seat
 from tests.cli.shell import Shell
 from tidegate.domain.access.roles import Role
+
+DECISIONS_MAX = 100
 
 
 def files(place: Path, **content: str) -> str:
@@ -131,17 +133,18 @@ def test_waits_for_somebody_else_to_decide(seat: Seat) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     for package in ("waits-a", "waits-b"):
         author.run("rev", "init", package, "--workspace", "v1")
-    publishes = threading.Timer(1.0, approver.run, ("rev", "approve", "waits-a.v1"))
-    rejects = threading.Timer(
-        1.0, approver.run, ("rev", "reject", "waits-b.v1", "--reason", "not now")
-    )
 
-    publishes.start()
-    published = author.run("rev", "propose", "waits-a.v1", "--wait", "--timeout", "20")
-    publishes.join()
-    rejects.start()
-    rejected = author.run("rev", "propose", "waits-b.v1", "--wait", "--timeout", "20")
-    rejects.join()
+    def once_proposed(*words: str) -> None:
+        for _ in range(DECISIONS_MAX):
+            if approver.run("rev", *words).code == 0:
+                return
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(once_proposed, "approve", "waits-a.v1")
+        published = author.run("rev", "propose", "waits-a.v1", "--wait", "--timeout", "80")
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(once_proposed, "reject", "waits-b.v1", "--reason", "not now")
+        rejected = author.run("rev", "propose", "waits-b.v1", "--wait", "--timeout", "80")
 
     assert (published.code, "● Published" in published.out) == (0, True), published
     assert (rejected.code, "try: tidegate rev history" in rejected.err) == (1, True), rejected

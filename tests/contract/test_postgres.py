@@ -456,7 +456,7 @@ def test_tells_the_schemas_listeners_the_new_head(
 
     last = append(store, Rebooted(), Rebooted()).last
 
-    heard = next(iter(raw.notifies(timeout=5, stop_after=1)))
+    heard = next(iter(raw.notifies(timeout=60, stop_after=1)))
     assert (heard.channel, heard.payload) == (namespace, str(last))
 
 

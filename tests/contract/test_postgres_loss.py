@@ -38,13 +38,15 @@ from tests.contract.world import (
     whole_feed,
 )
 from tests.servers import postgres
-from tests.servers.process import ServerUnavailable
+from tests.servers.process import ServerUnavailable, until
 from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.errors import OutcomeUnknown, StoreUnavailable, TidegateError
 from tidegate.kernel.model import ALL, Commit, Once, Receipt
 
 SENT = b"INSERT INTO log_head"  # only in what a session's first second round trip says
+IDLE = b"Z\x00\x00\x00\x05I"  # the end of an answer after which no transaction is open
 SENDS_MAX = 200
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture
@@ -62,6 +64,8 @@ class Wire:
         self.url = f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}&port=5432"
         self.cut = ""  # "before" or "after" the server got the second round trip
         self.refusing = False
+        self.is_cut_for_good = False  # it refuses from the cut on
+        self._committed = Event()
         self._server = server
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(home / ".s.PGSQL.5432"))
@@ -102,7 +106,8 @@ class Wire:
                         break
                     server.sendall(heard)
                     if cut == "after":
-                        time.sleep(0.3)  # long enough for the commit, whose answer is withheld
+                        self._committed.wait(SECONDS_MAX)  # its answer is withheld
+                        self.refusing = self.is_cut_for_good
                         break
             finally:
                 for end in (client, server):
@@ -114,6 +119,9 @@ class Wire:
         with suppress(OSError):
             while heard := server.recv(1 << 16):
                 if self.cut == "after" and b"INSERT" in heard:
+                    while not heard.endswith(IDLE):
+                        heard += server.recv(1 << 16)
+                    self._committed.set()
                     continue
                 client.sendall(heard)
 
@@ -177,13 +185,9 @@ def test_a_commit_that_nobody_can_be_asked_about_is_unknown(
     moved = seen(direct, about(ProductAdded, tags="product_id:p2"))
     append(direct, ProductAdded("p2"))
     with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
-        wire.cut = "after"
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(store.commit, keyed(), told(ProductAdded("p2"), on=[moved]))
-            while direct.receipt("key-1") is None:
-                time.sleep(0.01)
-            wire.refusing = True
-            unknown, refused = waiting.result()
+        wire.cut, wire.is_cut_for_good = "after", True
+        unknown, refused = store.commit(keyed(), told(ProductAdded("p2"), on=[moved]))
+        assert direct.receipt("key-1") is not None
         assert isinstance(unknown, OutcomeUnknown)
         assert isinstance(refused, TidegateError)
         with pytest.raises(StoreUnavailable):
@@ -278,16 +282,20 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
         other = stack.enter_context(closing(PostgresStore(postgres_url, SCHEMA, namespace)))
         look = stalled._writer._look
 
+        has_the_lock, another_has_written = Event(), Event()
+
         def look_and_stall(*arguments: Any) -> Any:
             found = look(*arguments)
-            time.sleep(2)
+            has_the_lock.set()
+            assert another_has_written.wait(SECONDS_MAX)
             return found
 
         with ThreadPoolExecutor(1) as pool:
             monkeypatch.setattr(stalled._writer, "_look", look_and_stall)
             late = pool.submit(stalled.commit, keyed(1))
-            time.sleep(0.2)
+            assert has_the_lock.wait(SECONDS_MAX)
             assert append(other, Rebooted()).first == 1
+            another_has_written.set()
             (answer,) = late.result()
 
         assert isinstance(answer, StoreUnavailable)
@@ -340,6 +348,11 @@ def started(home: Path) -> tuple[AbstractContextManager[str], str]:
     raise AssertionError
 
 
+def wait_for_more(acknowledged: set[str], count: int = 20) -> None:
+    enough = len(acknowledged) + count
+    assert until(lambda: len(acknowledged) >= enough, seconds_max=SECONDS_MAX)
+
+
 def test_a_killed_server_loses_nothing_that_was_acknowledged(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,12 +386,12 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(
             loads = [pool.submit(load, handle, f"c{n}") for n, handle in enumerate(handles)]
             try:
                 for _ in range(CRASHES):
-                    time.sleep(0.7)
+                    wait_for_more(acknowledged)
                     pid = int((home / "cluster" / "postmaster.pid").read_text().split()[0])
                     os.kill(pid, signal.SIGKILL)
                     server.__exit__(None, None, None)
                     server, _ = started(home)
-                time.sleep(0.5)
+                wait_for_more(acknowledged)
             finally:
                 stop.set()
             for waiting in loads:
@@ -393,5 +406,4 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(
 
     assert acknowledged <= stands
     assert not stands & unavailable
-    assert len(acknowledged) > 20
     assert [event.position for event in events] == list(range(1, len(events) + 1))

@@ -21,7 +21,7 @@ from tests.docs.stages import STAGES
 from tests.servers.process import free_port
 
 PORT: Final = "8420"
-SECONDS_MAX: Final = 90
+SECONDS_MAX: Final = 240
 GOES_ON: Final = re.compile(r"^tidegate (serve|worker)\b(?!.*(--print-config|--help))")
 ENDS_WITH: Final = re.compile(r"^(\S.*?) +# exit code (\d+)$")
 PROLOGUE: Final = """
@@ -30,7 +30,7 @@ beside=()
 place=start
 trap 'echo "in the block at $place" >&2' ERR
 listening() {
-  for _ in $(seq 300); do
+  for _ in $(seq 600); do
     if (exec 3<>/dev/tcp/127.0.0.1/$TIDEGATE_PORT) 2>/dev/null; then return; fi
     sleep 0.1
   done
@@ -123,4 +123,4 @@ def _end(shell: subprocess.Popen[bytes]) -> None:
         os.killpg(shell.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    shell.wait(10)
+    shell.wait(SECONDS_MAX)

@@ -26,7 +26,7 @@ def test_builds_without_a_warning_and_asks_no_other_site(tmp_path: Path) -> None
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
     pages = list((tmp_path / "site").rglob("*.html"))

@@ -37,7 +37,7 @@ from tests.journeys.roadstead import (
     until,
 )
 from tests.servers.npm import TOOLS
-from tests.servers.shared import RUN_VARIABLE
+from tests.servers.process import RUN_VARIABLE
 
 UNTOLD = {"GateChanged", "HostStateChanged", "RecoveryActivationAssumed"}
 ARTEFACTS = TOOLS / "transcripts"

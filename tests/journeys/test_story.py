@@ -28,6 +28,7 @@ from tests.journeys.story import (
     Story,
     told,
 )
+from tests.servers.process import free_port
 from tidegate.control.manifests import Answer, BadSignature, verified
 from tidegate.control.outbox import Worker
 from tidegate.control.publisher import State
@@ -141,7 +142,7 @@ def the_release_manager_opens_the_channel(story: Story, first: str) -> str:
 
     assert story.actual().pinned_release_id == "web.1"
     assert is_one_commit(story, opened)
-    with receiving() as receiver:
+    with receiving(free_port()) as receiver:
         (attempted,) = deliver(story, receiver.place)
         assert isinstance(attempted, Done)
     assert owed(story)["web.1"].state == "done"

@@ -24,7 +24,7 @@ from tidegate.domain.access.slices import SetUp, set_up
 from tidegate.kernel.model import Meta
 
 ADMIN = "user_admin0000"
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 PROGRAM = [sys.executable, "-m", "tidegate"]
 RATES = ["--reads-per-second", "100000", "--writes-per-second", "100000"]
 

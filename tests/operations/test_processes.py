@@ -6,7 +6,16 @@ import signal
 import time
 from pathlib import Path
 
-from tests.operations.processes import Load, Server, opened, prepared, run, served, started
+from tests.operations.processes import (
+    SECONDS_MAX,
+    Load,
+    Server,
+    opened,
+    prepared,
+    run,
+    served,
+    started,
+)
 from tidegate.domain.packages.repositories import repository_key
 from tidegate.domain.packages.rows import Repository
 
@@ -51,7 +60,7 @@ def test_serves_one_log_once_and_says_so(tmp_path: Path) -> None:
     with served(data, token):
         second = Server(data, token)
 
-        assert second.process.wait(30) == 6
+        assert second.process.wait(SECONDS_MAX) == 6
         assert "another server serves" in second.said()
 
 
@@ -70,7 +79,7 @@ def test_works_in_a_process_of_its_own_beside_a_server_that_only_serves(tmp_path
 
 
 def wait_for_segment(archive: Path, text: bytes) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline:
         if any(text in path.read_bytes() for path in archive.rglob("*") if path.is_file()):
             return

@@ -26,7 +26,7 @@ from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Key, Meta
 
 QUICK = Pace(orders=0.02, timers=0.02, outbox=0.02, manifests=0.02, reconcile=0.05, collection=0.05)
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import os
+import secrets
 import socket
 import subprocess
 import time
@@ -11,10 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-READY_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 10.0
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.01
 LOG_TAIL_BYTES = 4_000
+RUN_VARIABLE = "TIDEGATE_TEST_RUN"
+PORT_MIN, PORT_MAX = 12_000, 32_000  # Linux gives clients and port 0 those from 32768 on
+PORT_TRIES_MAX = 100
 
 
 class ServerUnavailable(RuntimeError):
@@ -32,11 +37,38 @@ def until(ready: Callable[[], bool], *, seconds_max: float) -> bool:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of the loopback address for a process that binds it later.
+
+    It lies below those that the system hands out by itself, and nobody of this run gets it again,
+    so that nobody is there first.
+
+    Raises:
+        ServerUnavailable: none was found.
+    """
+    for _ in range(PORT_TRIES_MAX):
+        port = PORT_MIN + secrets.randbelow(PORT_MAX - PORT_MIN)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if _is_ours(port):
+            return port
+    raise ServerUnavailable(f"no free port between {PORT_MIN} and {PORT_MAX}")
+
+
+def _is_ours(port: int) -> bool:
+    """Whether no other process of this run has got the port; where there is no run, it is."""
+    run = os.environ.get(RUN_VARIABLE)
+    if run is None:
+        return True
+    ports = Path(run) / "ports"
+    ports.mkdir(exist_ok=True)
+    try:
+        (ports / str(port)).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def speaks_http(port: int) -> bool:

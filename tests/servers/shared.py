@@ -22,9 +22,14 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.servers import dynamodb, postgres, s3
-from tests.servers.process import READY_SECONDS_MAX, STOP_SECONDS_MAX, ServerUnavailable, until
+from tests.servers.process import (
+    READY_SECONDS_MAX,
+    RUN_VARIABLE,
+    STOP_SECONDS_MAX,
+    ServerUnavailable,
+    until,
+)
 
-RUN_VARIABLE = "TIDEGATE_TEST_RUN"
 ROOT = Path(__file__).parents[2]
 KINDS: dict[str, Callable[[], AbstractContextManager[str]]] = {
     "postgres": postgres.running,
