@@ -204,3 +204,32 @@ def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
     assert squadron.dispatch().ordered == 1
     squadron.reach(second, "e1", "e2", "e3")
     assert squadron.state(second) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-12")
+def test_orders_a_late_host_again_when_the_quarantine_is_lifted(squadron: Squadron) -> None:
+    squadron.create("edge", REST)
+    squadron.enroll("e1", channel="edge")
+    squadron.offer("web.1")
+    rollout_id = squadron.promote("edge", "web.1")
+    squadron.dispatch()
+    squadron.reach(rollout_id, "e1")
+    squadron.enroll("e2", "e3", channel="edge")
+    squadron.dispatch(thorough=True)
+    squadron.ack("e2")
+    squadron.say(ActivationFailed, rollout_id, "e2", exit_code=1)
+    squadron.revert(rollout_id, "e2")
+    assert squadron.dispatch(thorough=True).cancelled == 1
+    assert squadron.dispatch(thorough=True).ordered == 0
+    lift = LiftQuarantine(
+        channel="edge",
+        closure_hash=squadron.tally(rollout_id).target_closure,
+        operator="user_1",
+        reason="looked at it",
+    )
+    squadron.execute(lift_quarantine, lift)
+
+    assert squadron.dispatch(thorough=True).ordered == 1
+
+    squadron.reach(rollout_id, "e3")
+    assert squadron.host(rollout_id, "e3").state is HostState.CONVERGED

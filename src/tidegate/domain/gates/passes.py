@@ -84,9 +84,12 @@ def _is_late(sight: Sight, host_id: str) -> bool:
     found = sight.standings.get(host_id)
     if found is None:
         return host_id not in sight.chart.waves
-    # Skipped before it could try; a failure that was allowed for is not tried again by itself.
-    waits = found.row.state is HostState.PENDING and not found.row.busy and not found.row.late
-    return waits and found.row.left == "skipped"
+    row = found.row
+    if row.state is not HostState.PENDING or row.busy:
+        return False
+    # Its order was taken back, or it was skipped before it could try; a failure that was allowed
+    # for, or that nobody waited to see tried again, is not tried again by itself.
+    return row.cancelled_at is not None if row.late else row.left == "skipped"
 
 
 def _waiting(look: Look) -> Iterator[tuple[str, int, int]]:
