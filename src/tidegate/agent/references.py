@@ -8,6 +8,7 @@ compared with the hash that people approved, so the place need not be trusted (A
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import time
@@ -34,6 +35,9 @@ SHOWN_CHARS_MAX: Final = 200
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 PASSING: Final = frozenset({408, 425, 429})  # and all of 500 on
 HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "tidegate-agent"}
+
+
+log = logging.getLogger("tidegate.agent")
 
 
 class References:
@@ -79,8 +83,11 @@ class References:
 
         Raises: ReferenceRefused.
         """
-        parts = urlsplit(uri)
-        real = Path(os.path.realpath(unquote(parts.path)))
+        try:
+            parts = urlsplit(uri)
+            real = Path(os.path.realpath(unquote(parts.path)))
+        except ValueError as error:
+            raise ReferenceRefused(f"{_shown(uri)} names no file: {error}") from None
         allowed = (Path(os.path.realpath(directory)) for directory in self._directories)
         if parts.netloc or not any(real.is_relative_to(directory) for directory in allowed):
             raise ReferenceRefused(
@@ -89,7 +96,7 @@ class References:
         return real
 
 
-HTTP_ALONE: Final = References()
+HTTP_ALONE: Final = References()  # for hosts whose settings allow no file:
 
 
 @contextmanager
@@ -126,7 +133,7 @@ def _remote(uri: str) -> Iterator[Iterator[bytes]]:
                         return
                     url = _next(uri, url, answer)
             raise ReferenceRefused(f"{_shown(uri)} leads through more than {REDIRECTS_MAX} others")
-    except httpx2.InvalidURL as error:
+    except (httpx2.InvalidURL, ValueError) as error:  # a host's name that no resolver takes
         raise ReferenceRefused(f"{_shown(uri)} is no address: {error}") from None
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         raise ReferenceAway(f"{_shown(uri)}: {type(error).__name__} {error}") from None
@@ -158,10 +165,14 @@ def _next(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
 
 
 def _mismatch(listed: ReleaseFile, uri: str, found: str) -> ContentMismatch:
+    """What was found is for this host's log: whoever wrote the address need not learn by a report
+    what lies behind it.
+    """
+    log.warning("%s at %s is %s", listed.path[:SHOWN_CHARS_MAX], _shown(uri), found)
     return ContentMismatch(
-        f"{listed.path[:SHOWN_CHARS_MAX]} at {_shown(uri)} is {found}",
+        f"{listed.path[:SHOWN_CHARS_MAX]} at {_shown(uri)} is not what the release names; the"
+        " agent's log says what it is",
         expected=listed.sha256,
-        found=found,
     )
 
 

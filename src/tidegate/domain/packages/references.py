@@ -18,7 +18,8 @@ URI_CHARS_MAX: Final = 2_048
 SCHEMES: Final = ("https", "http", "file")
 # What RFC 3986 lets a URI consist of, without the fragment that no server is ever sent.
 _URI = re.compile(r"([A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*|\[[0-9A-Fa-f:.]+\]")
 
 
 def check_uri(path: str, uri: str) -> None:
