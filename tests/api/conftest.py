@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from tests.api.serving import Served, serving
+from tidegate.api.express import Express
 
 
 @pytest.fixture
@@ -22,3 +24,17 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One server for a module's tests that do not get into each other's way."""
     with serving(tmp_path_factory.mktemp("shared") / "data") as server:
         yield server
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
+    """The sizes of what the server read from its sockets, in order."""
+    read: SimpleQueue[int] = SimpleQueue()
+    data_received = Express.data_received
+
+    def noted(self: Express, data: bytes) -> None:
+        data_received(self, data)
+        read.put(len(data))
+
+    monkeypatch.setattr(Express, "data_received", noted)
+    return read

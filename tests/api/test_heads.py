@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from tests.api.crew import Crew, sailing
-from tests.api.test_express import EVENTS, POLL, Wire, acknowledgement, raw
+from tests.api.crew import SPOKEN, Crew, sailing
+from tests.api.test_express import EVENTS, POLL, SECONDS_MAX, Wire, acknowledgement, raw
 from tidegate.api import heads, tail
 from tidegate.api.agents import ROUTES
 from tidegate.api.express import Express
@@ -175,13 +176,35 @@ def test_learns_nothing_from_bytes_that_are_not_one_request_for_the_route() -> N
         assert known.find(written(events, b"{}")) is None
 
 
+def test_learns_nothing_from_a_body_that_reads_like_a_request(
+    crew: Crew, pieces: SimpleQueue[int]
+) -> None:
+    """A poll whose head came alone, then a body that nobody reads: no parser saw a head in it."""
+    agent = crew.agents["web-01"]
+    fake = written(ROUTE[POLL], expect="100-continue")
+    request = agent.client.build_request("GET", POLL, content=fake)
+    proof = agent.authorization(request)
+    said = {**SPOKEN, "authorization": proof, "content-type": "application/json"}
+    poll = written(ROUTE[POLL], fake, **said)
+
+    with closing(Wire(crew)) as wire:
+        wire.send(poll[: -len(fake)])
+        while pieces.get(timeout=SECONDS_MAX) != len(poll) - len(fake):
+            pass  # of an earlier request
+        wire.send(fake)
+        assert wire.answer()[0] == 204
+
+    assert crew.served.application.heads.find(fake) is None
+
+
 def test_knows_so_many_heads_and_no_more() -> None:
     known = Heads()
     sent = [written(ROUTE[POLL], accept=f"a/{n}") for n in range(heads.HEADS_MAX + 1)]
     for data in sent:
         known.learn(ROUTE[POLL], data)
 
-    assert [known.find(data) is not None for data in sent] == [True] * heads.HEADS_MAX + [False]
+    found = [known.find(data) is not None for data in sent]
+    assert found == [False] + [True] * heads.HEADS_MAX, "the oldest is forgotten"
 
 
 @pytest.mark.parametrize("size", [0, 1, 32, KEY_BYTES_MAX])

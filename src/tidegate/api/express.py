@@ -225,7 +225,8 @@ class Express(HttpToolsProtocol):
             return
         if self._is_answered(exchange):
             self._forget()
-            self._heads.learn(exchange.route, self._at_hand)
+            if self._fresh:  # else its head came before what is at hand
+                self._heads.learn(exchange.route, self._at_hand)
         else:
             self._go_the_whole_way()
             super().on_message_complete()

@@ -80,7 +80,7 @@ class Heads:
         if something else came with them, or not all of it.
         """
         begin = f"{route.method} {route.path} HTTP/1.1\r\n".encode()
-        if len(self._known) >= HEADS_MAX or not data.startswith(begin):
+        if not data.startswith(begin):
             return
         lines = data[len(begin) :].partition(_END)[0].split(b"\r\n")
         head = re.compile(re.escape(begin) + b"\r\n".join(map(_part, lines)) + _END)
@@ -92,6 +92,8 @@ class Heads:
         self._known.append(_Head(head, route, path, groups.get("length"), proof))
         if self.find(data) is None:
             self._known.pop()
+        elif len(self._known) > HEADS_MAX:
+            del self._known[0]
 
 
 def _part(line: bytes) -> bytes:
