@@ -11,6 +11,7 @@ import pytest
 
 from tests.api.serving import ADMIN, Served, serving
 from tidegate.clock import ManualClock
+from tidegate.control import accounts
 from tidegate.domain.access.roles import Grant, Role
 
 T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
@@ -372,3 +373,14 @@ def test_stores_no_secret_that_it_gave_out(served: Served) -> None:
     stored = b"".join(path.read_bytes() for path in files if path.is_file())
 
     assert [secret for secret in secrets if secret.encode() in stored] == []
+
+
+def test_knows_a_password_by_the_costs_that_it_was_kept_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = accounts.stretched(PASSWORD)
+    monkeypatch.setattr(accounts, "SCRYPT_N", accounts.SCRYPT_N // 2)
+
+    assert accounts.is_password(PASSWORD, kept)
+    assert not accounts.is_password("correct horse", kept)
+    assert accounts.is_password("other", accounts.stretched("other"))

@@ -399,15 +399,18 @@ def check_password(password: str, login: str) -> None:
 
 def stretched(password: str) -> str:
     """A password as it is kept."""
-    salt = randomness.token_bytes(16)
-    return f"{SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${_scrypt(password, salt).hex()}"
+    salt, costs = randomness.token_bytes(16), (SCRYPT_N, SCRYPT_R, SCRYPT_P)
+    found = _scrypt(password, salt, *costs)
+    return "$".join([*map(str, costs), salt.hex(), found.hex()])
 
 
 def is_password(password: str, kept: str) -> bool:
-    *_, salt, expected = kept.split("$")
-    return hmac.compare_digest(_scrypt(password, bytes.fromhex(salt)).hex(), expected)
+    """By the costs that it was kept with: those of today may be higher."""
+    *costs, salt, expected = kept.split("$")
+    found = _scrypt(password, bytes.fromhex(salt), *map(int, costs))
+    return hmac.compare_digest(found.hex(), expected)
 
 
-def _scrypt(password: str, salt: bytes) -> bytes:
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
     text = password.encode(errors="surrogatepass")
-    return scrypt(text, salt=salt, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P, dklen=32)
+    return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32)
