@@ -72,6 +72,17 @@ def test_is_given_up_until_it_is_under_way() -> None:
     assert under_way.result() == "here"
 
 
+def test_wakes_who_waits_for_one_that_is_cancelled_by_its_maker() -> None:
+    future: LightFuture[str] = LightFuture()
+    told: list[bool] = []
+    future.add_done_callback(lambda done: told.append(done.done()))
+    future.set_exception(CancelledError())
+
+    assert told == [True]
+    with pytest.raises(CancelledError):
+        future.result(timeout=SECONDS_MAX)
+
+
 def test_is_waited_for_among_others() -> None:
     light: LightFuture[str] = LightFuture()
     heavy: Future[str] = Future()

@@ -72,7 +72,9 @@ class Pending(LightFuture[Receipt]):
         # A flush cannot be broken off, so whoever has a time limit does not lead one.
         if self.answer is None and not (timeout is None and self._group.help(self)):
             self._group.hurry()
-        return super()._awaited(timeout)
+            return super()._awaited(timeout)
+        assert self.answer is not None
+        return self.answer
 
 
 class Grouped:

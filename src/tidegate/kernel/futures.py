@@ -68,10 +68,11 @@ class LightFuture(Future[T]):
         """Make the standard future, when one of its attributes is missed for the first time."""
         with _making:
             if not self._watched:
-                super().__init__()
-                self._watched = True
+                made: Future[T] = Future()
                 if self._running:
-                    super().set_running_or_notify_cancel()
+                    made.set_running_or_notify_cancel()
+                vars(self).update(vars(made))  # all at once: who sees one attribute sees the others
+                self._watched = True
         if self.answer is not None:
             self._show(self.answer)
         return object.__getattribute__(self, name)
@@ -80,7 +81,7 @@ class LightFuture(Future[T]):
         """Tell the standard future the answer, once: its maker and the resolver may meet here."""
         with _making:
             told, self._shown = self._shown, True
-        if told or isinstance(answer, CancelledError):
+        if told or self.cancelled():
             return
         if isinstance(answer, BaseException):
             super().set_exception(answer)

@@ -174,11 +174,11 @@ class Vocabulary:
         if scopes is None:
             raise InvalidInput(f"fact type {fact.type} is not declared")
         keys = [tag.partition(":")[0] for tag in fact.tags]
-        if not scopes.keys() >= set(keys):
-            strange = next(key for key in keys if key not in scopes)
-            raise InvalidInput(
-                f"{fact.type} carries no tag {strange!r}; it has {sorted(scopes) or 'none'}"
-            )
+        for key in keys:
+            if key not in scopes:
+                raise InvalidInput(
+                    f"{fact.type} carries no tag {key!r}; it has {sorted(scopes) or 'none'}"
+                )
         return self._filings[fact.type].filed(fact.tags, keys)
 
     def filing(self, name: str) -> Filing:
