@@ -47,8 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     _say("CPU by stage")
     with shelf.copy() as home:
         stages = measure.by_stage(home, asked.reporting)
-    size, growth, rebuilt = _sizes(shelf, asked.hosts, asked.reporting, Random(asked.seed))
-    results = Results(at, machine, reports, stages, growth, size, *rebuilt)
+    random = Random(asked.seed)
+    size, growth, rebuilt = _sizes(shelf, asked.hosts, asked.reporting, asked.rounds, random)
+    results = Results(at, machine, reports, stages, tuple(growth), size, *rebuilt)
     print(report.text(results))
     results.save(asked.state / "fleet.json")
     if asked.page is not None:
@@ -84,21 +85,23 @@ def _reports(shelf: Shelf, databases: Databases | None, hosts: int, rounds: int)
 
 
 def _sizes(
-    shelf: Shelf, hosts: int, reporting: int, random: Random
-) -> tuple[Size, tuple[Growth, ...], tuple[int, float]]:
+    shelf: Shelf, hosts: int, reporting: int, rounds: int, random: Random
+) -> tuple[Size, list[tuple[Growth, ...]], tuple[int, float]]:
     """Many small rollouts, and one large one: as many hosts report in each kind."""
-    _say(f"rollouts of {SMALL} hosts")
-    with shelf.copy() as home:
+    with shelf.copy() as small, shelf.copy() as large:
+        _say(f"rollouts of {SMALL} hosts")
         rollouts = max(reporting // SMALL, 1)
-        measure.fill(home, rollouts, SMALL, _say)
-        small = measure.growth(home, rollouts, SMALL, SMALL, random)
-    _say(f"a rollout of {hosts:,} hosts")
-    with shelf.copy() as home:
-        size = measure.fill(home, 1, hosts, _say)
-        large = measure.growth(home, 1, hosts, min(reporting, hosts), random)
+        measure.fill(small, rollouts, SMALL, _say)
+        _say(f"a rollout of {hosts:,} hosts")
+        size = measure.fill(large, 1, hosts, _say)
+        _say("reports in both, in turns")
+        crowds = (
+            measure.crowd(small, rollouts, SMALL, SMALL, rounds, random),
+            measure.crowd(large, 1, hosts, min(reporting, hosts), rounds, random),
+        )
+        grown = measure.growth(crowds)
         _say("rebuild of all views")
-        rebuilt = measure.rebuilding(home)
-    return size, (small, large), rebuilt
+        return size, grown, measure.rebuilding(large)
 
 
 def _say(line: str) -> None:

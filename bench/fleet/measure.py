@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -74,6 +75,15 @@ class Growth(Struct, frozen=True):
     hosts: int
     first: float
     later: float
+
+
+class Crowd(Struct, frozen=True):
+    """Hosts that report, round by round: rollouts of one size, and who of each."""
+
+    home: Path
+    hosts: int  # of each rollout
+    rounds: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]
+    random: Random  # in which order they report
 
 
 class Size(Struct, frozen=True):
@@ -162,23 +172,46 @@ def by_stage(home: Path, hosts: int) -> dict[str, float]:
 # ── what grows ────────────────────────────────────────────────────────────────────────────────────
 
 
-def growth(home: Path, rollouts: int, hosts: int, reporting: int, random: Random) -> Growth:
-    """CPU of reports in rollouts of so many hosts, in one thread; ``reporting`` hosts of each, by
-    chance, report in a random order. The fleet at ``home`` is filled before.
+def growth(crowds: Sequence[Crowd]) -> list[tuple[Growth, ...]]:
+    """CPU of reports in rollouts of different sizes, in one thread. They take turns, round by
+    round, so that a busy minute hits all alike. The fleets are filled before.
     """
+    with ExitStack() as stack:
+        fleets = [
+            stack.enter_context(at_work(sqlite_url(crowd.home), crowd.home, Here()))
+            for crowd in crowds
+        ]
+        return [
+            tuple(_spent(*pair, number) for pair in zip(fleets, crowds, strict=True))
+            for number in range(min(len(crowd.rounds) for crowd in crowds))
+        ]
+
+
+def crowd(
+    home: Path, rollouts: int, hosts: int, reporting: int, rounds: int, random: Random
+) -> Crowd:
+    """Of each rollout so many hosts, by chance: whole rollouts, or parts of one, in each round."""
+    parts = []
+    for number in range(rollouts):
+        channel = channel_name(number)
+        names = random.sample(host_names(channel, hosts), reporting)
+        slices = 1 if rollouts >= rounds else rounds
+        parts += [(rollout_of(channel), tuple(names[start::slices])) for start in range(slices)]
+    return Crowd(home, hosts, tuple(tuple(parts[start::rounds]) for start in range(rounds)), random)
+
+
+def _spent(fleet: FleetAtWork, crowd: Crowd, number: int) -> Growth:
     first = later = 0.0
-    with at_work(sqlite_url(home), home, Here()) as fleet:
-        for number in range(rollouts):
-            channel = channel_name(number)
-            names = random.sample(host_names(channel, hosts), reporting)
-            for turn, reports in enumerate(_rounds(rollout_of(channel), names)):
-                shuffled = random.sample(reports, len(reports))
-                cpu = time.process_time()
-                _send(fleet, rollout_of(channel), shuffled)
-                spent = time.process_time() - cpu
-                first, later = (first, later + spent) if turn else (first + spent, later)
-    count = rollouts * reporting
-    return Growth(hosts, 1e6 * first / count, 1e6 * later / (count * (PASSAGE - 1)))
+    count = 0
+    for rollout_id, names in crowd.rounds[number]:
+        count += len(names)
+        for turn, reports in enumerate(_rounds(rollout_id, names)):
+            shuffled = crowd.random.sample(reports, len(reports))
+            cpu = time.process_time()
+            _send(fleet, rollout_id, shuffled)
+            spent = time.process_time() - cpu
+            first, later = (first, later + spent) if turn else (first + spent, later)
+    return Growth(crowd.hosts, 1e6 * first / count, 1e6 * later / (count * (PASSAGE - 1)))
 
 
 def fill(home: Path, rollouts: int, hosts: int, say: Say) -> Size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 from bench.fleet.fleets import BATCH
 from bench.fleet.measure import CLIENTS, PROCESSES
@@ -60,10 +61,18 @@ def _stages(results: Results) -> str:
 
 def _growth(results: Results) -> str:
     rows = [
-        [f"{item.hosts:,}", f"{item.first:.0f}", f"{item.later:.0f}"] for item in results.growth
+        [
+            f"{sizes[0].hosts:,}",
+            f"{median(item.first for item in sizes):.0f}",
+            f"{median(item.later for item in sizes):.0f}",
+        ]
+        for sizes in zip(*results.growth, strict=True)
     ]
-    return "### CPU of a report by the size of its rollout, µs\n\n" + table(
-        ["hosts", "first report of a host", "later ones"], rows
+    ratios = f"{min(results.growths):.2f} in the best round, {median(results.growths):.2f} in the"
+    return (
+        "### CPU of a report by the size of its rollout, µs\n\n"
+        f"Medians of {len(results.growth)} rounds that took turns. Large ÷ small of later reports: "
+        f"{ratios} median one.\n\n" + table(["hosts", "first report of a host", "later ones"], rows)
     )
 
 
