@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.contract.conftest import address_of
 from tests.contract.fleet import CANARY, REST, SOAK, Berth, Squadron
@@ -233,3 +234,38 @@ def test_orders_a_late_host_again_when_the_quarantine_is_lifted(squadron: Squadr
 
     squadron.reach(rollout_id, "e3")
     assert squadron.host(rollout_id, "e3").state is HostState.CONVERGED
+
+
+@pytest.mark.req("RO-12")
+@pytest.mark.parametrize("late", [True, False])
+def test_is_not_pruned_while_a_host_that_does_not_count_goes_back(
+    squadron: Squadron, late: bool
+) -> None:
+    """Pruned, it would refuse the host's reports and deadlines, and the host stay busy for ever."""
+    spared = replace(REST, failures_max=1)
+    squadron.create("edge", spared, retention_seconds=60)
+    squadron.enroll("e1", *(() if late else ("e2",)), channel="edge")
+    squadron.offer("web.1", "web.2")
+    first = squadron.promote("edge", "web.1")
+    squadron.dispatch()
+    if late:
+        squadron.reach(first, "e1")
+        squadron.enroll("e2", channel="edge")
+        squadron.dispatch(thorough=True)
+    squadron.ack("e2")
+    squadron.say(ActivationFailed, first, "e2", exit_code=1)
+    if not late:
+        squadron.reach(first, "e1")
+    assert squadron.state(first) is RolloutState.TERMINAL
+
+    squadron.wait(120)
+    squadron.plant.due.tick()
+    assert squadron.state(first) is RolloutState.TERMINAL
+
+    squadron.revert(first, "e2")
+    squadron.plant.due.tick()
+    assert squadron.state(first) is RolloutState.PRUNED
+    second = squadron.promote("edge", "web.2")
+    assert squadron.dispatch().ordered == 2
+    squadron.reach(second, "e1", "e2")
+    assert squadron.state(second) is RolloutState.TERMINAL

@@ -117,8 +117,11 @@ def joins(wave: int = 0, *, late: bool = False, host_id: str = "a") -> HostJoine
 def moves(
     from_: HostState, to: HostState, wave: int = 0, *, host_id: str = "a", **changes: Any
 ) -> HostStateChanged:
+    # A host whose rollback failed was through with its order then.
+    lost = bool(changes.get("rollback_failed"))
+    freed = to is HostState.CONVERGED or (to is HostState.FAILED if lost else to is REVERTED)
     said: dict[str, Any] = {"rollout_id": ROLLOUT, "host_id": host_id, "at": T0, "wave": wave}
-    return HostStateChanged(from_=from_, to=to, **(said | changes))
+    return HostStateChanged(from_=from_, to=to, **(said | {"freed": freed} | changes))
 
 
 def skips(state: HostState | None, reason: str = "offline", wave: int = 0) -> HostSkipped:

@@ -132,7 +132,7 @@ def _gate_ids(fact: GateChanged | RolloutTransitioned) -> tuple[str, ...]:
 
 rollout_tallies = Machine(
     collection=TALLIES,
-    number=1,
+    number=2,
     reads=get_args(RolloutEvent),
     ids=_tally_ids,
     start=lambda id, fact: None,

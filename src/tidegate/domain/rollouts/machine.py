@@ -173,6 +173,8 @@ def _demand_going(tally: RolloutTally, event: Struct) -> None:
 
 
 def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step:
+    if event.freed:
+        tally = tallies.freed(tally)
     if event.late:
         return _changed_late(tally, event)
     if event.left:

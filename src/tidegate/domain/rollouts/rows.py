@@ -90,6 +90,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     paused_by: str | None = None
     rollback_failed: int = 0
     late: dict[HostState, int] = {}  # hosts that came after the plan
+    busy: int = 0  # hosts with its order, also those that do not count and are on their way back
     degraded: bool = False
     due_at: datetime | None = None  # when its retention ends
     terminal_at: datetime | None = None

@@ -37,6 +37,7 @@ def joined(tally: RolloutTally, wave: int) -> RolloutTally:
     counts = wave_of(tally, wave)
     if counts.joined + counts.left >= counts.hosts:
         raise broken(tally, f"all {counts.hosts} hosts of wave {wave} are counted already")
+    tally = replace(tally, busy=tally.busy + 1)
     return _with(tally, wave, replace(counts, states=_added(counts.states, HostState.PENDING)))
 
 
@@ -70,7 +71,14 @@ def left(
 
 def joined_late(tally: RolloutTally) -> RolloutTally:
     """A host that came after the plan joins."""
-    return replace(tally, late=_added(tally.late, HostState.PENDING))
+    return replace(tally, late=_added(tally.late, HostState.PENDING), busy=tally.busy + 1)
+
+
+def freed(tally: RolloutTally) -> RolloutTally:
+    """One host is through with its order. Raises: RolloutInvariant: none has one."""
+    if tally.busy < 1:
+        raise broken(tally, "no host has an order of it")
+    return replace(tally, busy=tally.busy - 1)
 
 
 def moved_late(tally: RolloutTally, from_: HostState, to: HostState) -> RolloutTally:
@@ -163,6 +171,8 @@ def troubled(tally: RolloutTally) -> bool:
 
 
 def under_way(tally: RolloutTally) -> int:
-    """Hosts, late ones too, of which something is still to be heard."""
+    """Hosts of which something is still to be heard: late ones too, and those that left on their
+    way back.
+    """
     late = sum(tally.late.get(state, 0) for state in (HostState.PENDING, *ON_TARGET))
-    return total(tally, HostState.PENDING, *ON_TARGET) + rolling_back(tally) + late
+    return max(tally.busy, total(tally, HostState.PENDING, *ON_TARGET) + rolling_back(tally) + late)
