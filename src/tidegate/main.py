@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any
 
@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry
 from tidegate import config
 from tidegate.api.agent_auth import AgentDoor
 from tidegate.api.app import Application
+from tidegate.api.dashboard.grids import look_ahead
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.express import Express
 from tidegate.api.lines import Lines
@@ -133,6 +134,9 @@ def serve(settings: Settings) -> None:
         installation = open_installation(settings)
         stack.callback(installation.close)
         refuse_old_clock(installation)
+        ahead = Thread(target=look_ahead, args=(installation,), name="tidegate-ahead")
+        ahead.start()
+        stack.callback(ahead.join)
         application = application_of(installation, lines=Lines(_write))
         stack.callback(application.close)
         code = application.server.accounts.open_setup()

@@ -10,7 +10,7 @@ import pytest
 from tests.browser.quay import PEOPLE, Quay
 from tests.browser.test_screens import cookies
 from tidegate.api.dashboard import grids, overview
-from tidegate.api.dashboard.grids import Drawn, Grids, grids_of
+from tidegate.api.dashboard.grids import Drawn, Grid, Grids, grids_of, look_ahead
 from tidegate.api.dashboard.words import GRID_CODES
 from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
 from tidegate.domain.channels.facts import WaveSpec
@@ -97,6 +97,21 @@ def test_reads_the_records_again_where_too_much_has_happened(
     quay.activate(rollout_id, quay.records(rollout_id)[0].host_id)
 
     assert kept(quay, rollout_id) == anew(quay, rollout_id)
+
+
+def test_reads_the_records_of_what_is_open_before_anybody_asks(
+    quay: Quay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollout_id = under_way(quay)
+    quay.dispatch()
+    expected = anew(quay, rollout_id)
+    look_ahead(quay.installation)
+
+    def read_again(*_: object) -> None:
+        raise AssertionError("the records were read before")
+
+    monkeypatch.setattr(Grid, "fill", read_again)
+    assert kept(quay, rollout_id) == expected
 
 
 def test_keeps_no_more_grids_than_it_says(quay: Quay, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """Grids that somebody looked at are kept, and brought up to date by what the log says since.
 
-    first look    every record of the rollout is read     100,000 hosts: a quarter of a second
+    first look    every record of the rollout is read     100,000 hosts: half a second
     later looks   its events behind the last look         a millisecond
+
+A server that starts looks first itself.
 
 A kept grid decides nothing and is never the only copy: it is dropped when others are looked at,
 or when so much has happened that reading the records is cheaper.
@@ -12,7 +14,9 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import OrderedDict
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -36,7 +40,7 @@ from tidegate.control.sights import Sights
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
-from tidegate.errors import InvalidInput, NotFound
+from tidegate.errors import InvalidInput, NotFound, TidegateError
 from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.wire import Nothing
 
@@ -170,6 +174,19 @@ def grids_of(installation: Installation) -> Grids:
     """Those of this installation; they end with it."""
     with _MAKING:
         return _KEPT.setdefault(installation.sights, Grids())
+
+
+def look_ahead(installation: Installation) -> None:
+    """Look at what is open before anybody asks: to read the records of a large rollout takes the
+    better part of a second. Only where reading costs no round trip; what cannot be read is for
+    whoever asks to hear of.
+    """
+    if not installation.is_local:
+        return
+    with suppress(TidegateError):
+        for rollout in islice(installation.sights.open_rollouts(), GRIDS_MAX):
+            head = installation.head()
+            grids_of(installation).look(installation, rollout.rollout_id, head)
 
 
 def in_trouble(
