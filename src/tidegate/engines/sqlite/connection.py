@@ -22,7 +22,9 @@ from tidegate.errors import StoreRefused, StoreUnavailable
 # of a table can be widened in place.
 VERSION_MIN = (3, 53, 0)
 BUSY_TIMEOUT_MS = 10_000  # a backstop: our own writers queue at the lock file
-CACHE_KIB = 96 * 1024
+# SQLite goes through all of it at every commit that split a page; what is not in it is not far, in
+# the system's cache.
+CACHE_KIB = 16 * 1024
 READER_CACHE_KIB = 8 * 1024  # every commit empties it; what is not in the WAL is mapped
 MMAP_BYTES = 2**31 - 2**16  # as much as SQLite will map; it is the kernel's memory, not ours
 JOURNAL_BYTES_MAX = 128 * 1024 * 1024
