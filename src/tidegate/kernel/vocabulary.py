@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any
 
 from msgspec import Struct
 
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel import codec
+from tidegate.kernel.clauses import Declared, shape
 from tidegate.kernel.filing import Filing
 from tidegate.kernel.model import (
     ANY,
@@ -30,15 +31,7 @@ from tidegate.kernel.model import (
     set_name,
 )
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.tags import (
-    ALL_INDEX,
-    Scope,
-    Tag,
-    TagField,
-    annotations_of,
-    tag_fields,
-    tagging,
-)
+from tidegate.kernel.tags import ALL_INDEX, Scope, tag_fields, tagging
 
 SHAPES_MAX = 4_096  # remembered forms of clauses
 FILED_MAX = 8_192  # remembered index names of facts, for types that are filed alike
@@ -67,14 +60,6 @@ class FactType:
 def facts(kind: str, *structs: type[Struct]) -> tuple[FactType, ...]:
     """Fact types of one kind, all at schema 1."""
     return tuple(FactType(struct, kind) for struct in structs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Clause:
-    """A clause of a slice before it has values: the fields of its tags, and the types."""
-
-    fields: tuple[TagField, ...]
-    types: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +102,12 @@ class Vocabulary:
             self._file_composite(item)
         self._filings = {name: self._filing(name) for name in self.types}
         self._alike = self._alike_filed()
-        self._plans = {item.name: self._plan(item) for item in self.slices}
+        self._declared = Declared(
+            {name: known.struct for name, known in self.types.items()},
+            self._scopes,
+            self.composites,
+        )
+        self._plans = {item.name: self._declared.plan(item) for item in self.slices}
         if len(self._plans) != len(self.slices):
             raise InvalidDefinition("two slices have one name")
 
@@ -227,7 +217,7 @@ class Vocabulary:
             return _Served(clause.types)
         types = clause.types
         if types is not ANY:
-            types = frozenset(name for name in types if self._indexed(name, {key}))
+            types = frozenset(name for name in types if self._declared.indexed(name, {key}))
         return _Served(types, tag=keys.index(key))
 
     def matches(self, clause: Clause, event: Event | Fact) -> bool:
@@ -316,7 +306,7 @@ class Vocabulary:
                 )
 
     def _file_composite(self, item: Slice) -> None:
-        for fields in self._shape(item):
+        for fields in shape(item):
             keys = frozenset(tag.key for tag in fields)
             if len(keys) > 1:
                 at_most("tags of a composite", len(keys), COMPOSITE_TAGS_MAX)
@@ -349,85 +339,3 @@ class Vocabulary:
         return keys <= set(found) and all(
             tag.many or tag.optional for key, tag in found.items() if key not in keys
         )
-
-    def _shape(self, item: Slice) -> tuple[tuple[TagField, ...], ...]:
-        """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5)."""
-        if item.rows is not None:
-            return ()
-        found = tag_fields(item.command)
-        if not found:
-            raise InvalidDefinition(f"{item.command.__name__} has no tag, so nothing to read by")
-        if any(tag.many or tag.scope is Scope.CROSS for tag in found):
-            return tuple((tag,) for tag in found)
-        return (found,)
-
-    def _plan(self, item: Slice) -> tuple[_Clause, ...]:
-        for struct in item.writes:
-            if self.types.get(struct.__name__) is None:
-                raise InvalidDefinition(f"slice {item.name} writes undeclared {struct.__name__}")
-        if item.rows is not None:
-            return ()
-        reads = frozenset(self._consumed(item, struct) for struct in item.reads)
-        for tag in tag_fields(item.command):
-            self._check_command_tag(item, tag, reads)
-        plan = []
-        for fields in self._shape(item):
-            keys = {tag.key for tag in fields}
-            types = frozenset(name for name in reads if keys <= set(self._scopes[name]))
-            if not any(self._indexed(name, keys) for name in types):
-                raise InvalidDefinition(
-                    f"slice {item.name} reads by {sorted(keys)}, but none of {sorted(reads)} "
-                    "is indexed under it; declare Cross() on command and fact, or Untagged()"
-                )
-            plan.append(_Clause(fields, types))
-        for name in reads:
-            if not any(
-                name in clause.types and self._indexed(name, {tag.key for tag in clause.fields})
-                for clause in plan
-            ):
-                raise InvalidDefinition(
-                    f"slice {item.name} reads {name}, but none of its clauses can find one"
-                )
-        return tuple(plan)
-
-    def _indexed(self, name: str, keys: set[str]) -> bool:
-        if len(keys) > 1:
-            return name in self.composites.get(frozenset(keys), ())
-        return self._scopes[name].get(next(iter(keys)), Scope.PLAIN) is not Scope.PLAIN
-
-    def _consumed(self, item: Slice, struct: type[Struct]) -> str:
-        name = struct.__name__
-        known = self.types.get(name)
-        if known is None:
-            raise InvalidDefinition(f"slice {item.name} reads undeclared {name}")
-        if known.struct is not struct:
-            hints = get_type_hints(struct, include_extras=True)
-            noted = [
-                field_name
-                for field_name, hint in hints.items()
-                if any(isinstance(note, Tag) for note in annotations_of(hint)[1])
-            ]
-            if noted:
-                raise InvalidDefinition(
-                    f"the view of {name} in slice {item.name} declares tags on {noted}; "
-                    "tags belong to the command and the produced fact"
-                )
-        return name
-
-    def _check_command_tag(self, item: Slice, tag: TagField, reads: frozenset[str]) -> None:
-        where = f"{item.command.__name__}.{tag.name}"
-        if tag.optional:
-            raise InvalidDefinition(f"{where} is a tag and may not be absent")
-        carried = {n: scopes[tag.key] for n, scopes in self._scopes.items() if tag.key in scopes}
-        if not carried:
-            raise InvalidDefinition(f"{where}: no fact carries a tag {tag.key!r}")
-        if tag.scope is Scope.CROSS:
-            plain = sorted(name for name, scope in carried.items() if scope is Scope.PLAIN)
-            if plain:
-                raise InvalidDefinition(
-                    f"{where} is cross-partition, but plain on {plain}; declare it on both"
-                )
-        elif any(carried.get(name) is Scope.CROSS for name in reads):
-            raise InvalidDefinition(
-                f"{where} is read over all partitions; say so with Cross() on the command too"
-            )

@@ -1,0 +1,129 @@
+"""By which clauses a slice reads, worked out from its types when it is defined.
+
+What could never find anything is refused here, once, and not when the first command comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_type_hints
+
+from msgspec import Struct
+
+from tidegate.errors import InvalidDefinition
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.tags import Scope, Tag, TagField, annotations_of, tag_fields
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClause:
+    """A clause of a slice before it has values: the fields of its tags, and the types."""
+
+    fields: tuple[TagField, ...]
+    types: frozenset[str]
+
+
+def shape(item: Slice) -> tuple[tuple[TagField, ...], ...]:
+    """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5).
+
+    Raises:
+        InvalidDefinition: the command has no tag.
+    """
+    if item.rows is not None:
+        return ()
+    found = tag_fields(item.command)
+    if not found:
+        raise InvalidDefinition(f"{item.command.__name__} has no tag, so nothing to read by")
+    if any(tag.many or tag.scope is Scope.CROSS for tag in found):
+        return tuple((tag,) for tag in found)
+    return (found,)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a slice is held against: the fact types, the scopes of their tags, by name and key, and
+    the exact tag sets that are indexes, with the types that are filed under them.
+    """
+
+    structs: Mapping[str, type[Struct]]
+    scopes: Mapping[str, Mapping[str, Scope]]
+    composites: Mapping[frozenset[str], frozenset[str]]
+
+    def indexed(self, name: str, keys: set[str]) -> bool:
+        """Whether facts of this type are filed under tags of these keys."""
+        if len(keys) > 1:
+            return name in self.composites.get(frozenset(keys), ())
+        return self.scopes[name].get(next(iter(keys)), Scope.PLAIN) is not Scope.PLAIN
+
+    def plan(self, item: Slice) -> tuple[PlannedClause, ...]:
+        """The clauses of a slice; none, if it starts from rows.
+
+        Raises:
+            InvalidDefinition: a clause that can find nothing, a consumed type that no clause can
+                reach, a type or tag that is not declared, a tag annotation on a consumed view.
+        """
+        for struct in item.writes:
+            if struct.__name__ not in self.structs:
+                raise InvalidDefinition(f"slice {item.name} writes undeclared {struct.__name__}")
+        if item.rows is not None:
+            return ()
+        reads = frozenset(self._consumed(item, struct) for struct in item.reads)
+        for tag in tag_fields(item.command):
+            self._check_command_tag(item, tag, reads)
+        plan = []
+        for fields in shape(item):
+            keys = {tag.key for tag in fields}
+            types = frozenset(name for name in reads if keys <= set(self.scopes[name]))
+            if not any(self.indexed(name, keys) for name in types):
+                raise InvalidDefinition(
+                    f"slice {item.name} reads by {sorted(keys)}, but none of {sorted(reads)} "
+                    "is indexed under it; declare Cross() on command and fact, or Untagged()"
+                )
+            plan.append(PlannedClause(fields, types))
+        for name in reads:
+            if not any(
+                name in clause.types and self.indexed(name, {tag.key for tag in clause.fields})
+                for clause in plan
+            ):
+                raise InvalidDefinition(
+                    f"slice {item.name} reads {name}, but none of its clauses can find one"
+                )
+        return tuple(plan)
+
+    def _consumed(self, item: Slice, struct: type[Struct]) -> str:
+        name = struct.__name__
+        known = self.structs.get(name)
+        if known is None:
+            raise InvalidDefinition(f"slice {item.name} reads undeclared {name}")
+        if known is not struct:
+            hints = get_type_hints(struct, include_extras=True)
+            noted = [
+                field_name
+                for field_name, hint in hints.items()
+                if any(isinstance(note, Tag) for note in annotations_of(hint)[1])
+            ]
+            if noted:
+                raise InvalidDefinition(
+                    f"the view of {name} in slice {item.name} declares tags on {noted}; "
+                    "tags belong to the command and the produced fact"
+                )
+        return name
+
+    def _check_command_tag(self, item: Slice, tag: TagField, reads: frozenset[str]) -> None:
+        where = f"{item.command.__name__}.{tag.name}"
+        if tag.optional:
+            raise InvalidDefinition(f"{where} is a tag and may not be absent")
+        carried = {n: scopes[tag.key] for n, scopes in self.scopes.items() if tag.key in scopes}
+        if not carried:
+            raise InvalidDefinition(f"{where}: no fact carries a tag {tag.key!r}")
+        if tag.scope is Scope.CROSS:
+            plain = sorted(name for name, scope in carried.items() if scope is Scope.PLAIN)
+            if plain:
+                raise InvalidDefinition(
+                    f"{where} is cross-partition, but plain on {plain}; declare it on both"
+                )
+        elif any(carried.get(name) is Scope.CROSS for name in reads):
+            raise InvalidDefinition(
+                f"{where} is read over all partitions; say so with Cross() on the command too"
+            )
