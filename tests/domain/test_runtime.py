@@ -40,13 +40,7 @@ from tests.domain.orchard import (
     report_pick,
     tree_key,
 )
-from tidegate.control.runtime import (
-    BACK_OFF_SECONDS,
-    BACK_OFF_SECONDS_MAX,
-    REFOLDS_MAX,
-    Control,
-    digest,
-)
+from tidegate.control.runtime import BACK_OFF_SECONDS, BACK_OFF_SECONDS_MAX, REFOLDS_MAX, Control
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import (
@@ -64,6 +58,7 @@ from tidegate.errors import (
 )
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import ABSENT, COST_MAX, Boundary, Check, Commit, Key, Meta, Put, Record
+from tidegate.kernel.once import digest
 from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema

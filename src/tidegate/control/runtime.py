@@ -14,7 +14,6 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from hashlib import sha256
 
 from msgspec import Struct
 
@@ -23,7 +22,6 @@ from tidegate.errors import (
     AttemptsExhausted,
     BoundaryMoved,
     Conflict,
-    IdempotencyMismatch,
     Invalid,
     InvalidInput,
     StaleVersion,
@@ -33,7 +31,6 @@ from tidegate.errors import (
     Unknown,
     VersionConflict,
 )
-from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import (
     ABSENT,
@@ -48,6 +45,7 @@ from tidegate.kernel.model import (
     Position,
     Receipt,
 )
+from tidegate.kernel.once import digest, earlier_receipt
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store, demand_boundary
 from tidegate.kernel.unfolding import Rows, Unfolding
@@ -291,19 +289,9 @@ class Control:
             raise _Moved(conflict) from conflict
 
     def _earlier(self, once: Once) -> Outcome | None:
-        receipt = self.store.receipt(once.key)
-        if receipt is None:
-            return None
-        if receipt.digest != once.digest:
-            raise IdempotencyMismatch(once.key)
-        return Outcome((), receipt, receipt.answer)
+        receipt = earlier_receipt(self.store, once)
+        return None if receipt is None else Outcome((), receipt, receipt.answer)
 
     def _back_off(self, attempt: int) -> None:
         longest = min(BACK_OFF_SECONDS * 2 ** min(attempt - 1, DOUBLINGS_MAX), BACK_OFF_SECONDS_MAX)
         self._sleep(longest * self._jitter())
-
-
-def digest(actor: str, route: str, command: Struct) -> bytes:
-    """What an idempotency key stands for: who asked what, never how it was answered."""
-    parts = (actor.encode(), route.encode(), codec.encode(command))
-    return sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()

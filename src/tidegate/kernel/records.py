@@ -6,7 +6,8 @@
     before any I/O
 
 A version that moved under a call is nobody's answer: the rows are read again and the conditions
-judged again, against what now stands there.
+judged again, against what now stands there. Under an idempotency key the receipt is asked for
+first, and again before a refusal: a call whose outcome is unknown is sent again and happens once.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from tidegate.errors import (
     InvalidDefinition,
     InvalidInput,
     NotFound,
+    TidegateError,
+    Unavailable,
+    Unknown,
     VersionConflict,
 )
-from tidegate.kernel import codec
+from tidegate.kernel import answers, codec
 from tidegate.kernel.actions import (
     Action,
     CreateRow,
@@ -46,11 +50,13 @@ from tidegate.kernel.model import (
     ABSENT,
     COST_MAX,
     ID_BYTES_MAX,
+    ONCE_KEY_BYTES_MAX,
     TAG_BYTES_MAX,
     Commit,
     Delete,
     Key,
     Meta,
+    Once,
     Position,
     Put,
     Receipt,
@@ -58,6 +64,7 @@ from tidegate.kernel.model import (
     at_most,
     check_text,
 )
+from tidegate.kernel.once import digest, earlier_receipt
 from tidegate.kernel.policy import Collection, Writers
 from tidegate.kernel.store import Store
 from tidegate.kernel.tags import Partition
@@ -66,6 +73,7 @@ from tidegate.kernel.vocabulary import FactType, facts
 PUT_ATTEMPTS_MAX = 32  # how often a row may move between our read and our commit
 BATCH_MAX = 100
 REASON_BYTES_MAX = 2_048
+ROUTE: Final = "records"  # what is asked under a key here is no command of a slice
 
 _UNNAMED: Final = Meta()
 
@@ -75,7 +83,8 @@ class Records:
 
     Every verb raises InvalidInput, ImmutableRecord or ProtectedField before any I/O;
     ConditionFailed or VersionConflict if the row is not as demanded; AttemptsExhausted if it
-    would not hold still.
+    would not hold still. With a ``key`` a repeat writes nothing and is answered as the first time,
+    with the rows as they stood then; IdempotencyMismatch if the key stands for something else.
     """
 
     def __init__(self, store: Store, clock: Clock, meta: Meta = _UNNAMED) -> None:
@@ -100,10 +109,16 @@ class Records:
         return found
 
     def create(
-        self, collection: str, id: str, value: Struct, *, when: Condition | None = None
+        self,
+        collection: str,
+        id: str,
+        value: Struct,
+        *,
+        when: Condition | None = None,
+        key: str | None = None,
     ) -> Stored:
         """A new row. Raises: ConditionFailed: it exists already."""
-        return self._written(CreateRow(collection, id, value, when=when))
+        return self._written(CreateRow(collection, id, value, when=when), key)
 
     def put(
         self,
@@ -113,13 +128,14 @@ class Records:
         *,
         when: Condition | None = None,
         expect: Position | None = None,
+        key: str | None = None,
     ) -> Stored:
         """The row, new or replaced; where the policy guards what stands there, new only."""
-        return self._written(PutRow(collection, id, value, when=when, expect=expect))
+        return self._written(PutRow(collection, id, value, when=when, expect=expect), key)
 
-    def save(self, collection: str, id: str, value: Struct) -> Stored:
+    def save(self, collection: str, id: str, value: Struct, *, key: str | None = None) -> Stored:
         """The row, new or replaced, whatever stands there."""
-        return self._written(SaveRow(collection, id, value))
+        return self._written(SaveRow(collection, id, value), key)
 
     def update(
         self,
@@ -131,6 +147,7 @@ class Records:
         expect: Position | None = None,
         when: Condition | None = None,
         protected_attributes: Iterable[str] = (),
+        key: str | None = None,
     ) -> Stored:
         """Some attributes of a row that exists. Raises: NotFound."""
         return self._written(
@@ -142,7 +159,8 @@ class Records:
                 expect=expect,
                 expected_version=expected_version,
                 protected_attributes=protected_attributes,
-            )
+            ),
+            key,
         )
 
     def delete(
@@ -152,21 +170,32 @@ class Records:
         *,
         when: Condition | None = None,
         expect: Position | None = None,
+        key: str | None = None,
     ) -> None:
         """No row; without a condition it is no fault if there was none."""
-        self.transaction(DeleteRow(collection, id, when=when, expect=expect))
+        self.transaction(DeleteRow(collection, id, when=when, expect=expect), key=key)
 
-    def transaction(self, *actions: Action) -> tuple[Stored | None, ...]:
+    def transaction(self, *actions: Action, key: str | None = None) -> tuple[Stored | None, ...]:
         """All of these or none; the rows as they then stand, in the order of the actions."""
         at_most("actions of a transaction", len(actions), COST_MAX)
         keys = self._screened(actions)
+        once = None if key is None else self._once(key, actions)
+        if once is not None and (rows := self._earlier(once, actions)) is not None:
+            return rows
         for _ in range(PUT_ATTEMPTS_MAX):
-            now = self._clock()
-            planned = self._planned(actions, keys, now)
-            commit = Commit(now, self._meta, writes=tuple(item.write for item in planned))
-            self._store.schema.check(commit, COST_MAX)
+            try:
+                planned, commit = self._prepared(actions, keys, once)
+            except (Unavailable, Unknown):
+                raise
+            except TidegateError:
+                # The refusal may have seen this very call's earlier copy.
+                if once is not None and (rows := self._earlier(once, actions)) is not None:
+                    return rows
+                raise
             (outcome,) = self._store.commit(commit)
             if isinstance(outcome, Receipt):
+                if outcome.replayed:
+                    return answers.answered(self._store.schema, actions, outcome)
                 return tuple(item.stored(outcome) for item in planned)
             if not isinstance(outcome, VersionConflict):
                 raise outcome
@@ -175,7 +204,9 @@ class Records:
     def batch(self, *actions: PutRow | DeleteRow) -> tuple[Stored | None, ...]:
         """Each of these on its own, in one flush; none if the policy refuses any.
 
-        An error later on leaves the rows before it written: a batch may be sent again.
+        An error later on leaves the rows before it written: a batch may be sent again. It takes no
+        idempotency key: a key names one commit, and here each row is one; a put or delete without a
+        condition leaves what it asks for, however often it is sent.
         """
         at_most("actions of a batch", len(actions), BATCH_MAX)
         keys = self._screened(actions, batch=True)
@@ -194,8 +225,8 @@ class Records:
                 return tuple(landed[key] for key in keys)
         raise AttemptsExhausted(f"{len(landed)} of {len(actions)} rows were written")
 
-    def _written(self, action: Action) -> Stored:
-        (stored,) = self.transaction(action)
+    def _written(self, action: Action, key: str | None) -> Stored:
+        (stored,) = self.transaction(action, key=key)
         assert stored is not None, "a row that was just written stands there"
         return stored
 
@@ -209,6 +240,31 @@ class Records:
             if keys.count(key) > 1:
                 raise InvalidInput(f"{key} is named twice; one action says all about a row")
         return keys
+
+    def _once(self, key: str, actions: Sequence[Action]) -> Once:
+        check_text("an idempotency key", key, ONCE_KEY_BYTES_MAX)
+        asked = answers.asked(self._store.schema, actions)
+        return Once(key, digest(self._meta.actor, ROUTE, asked))
+
+    def _earlier(self, once: Once, actions: Sequence[Action]) -> tuple[Stored | None, ...] | None:
+        """What the first copy of this call was answered; None: there was none."""
+        receipt = earlier_receipt(self._store, once)
+        if receipt is None:
+            return None
+        return answers.answered(self._store.schema, actions, receipt)
+
+    def _prepared(
+        self, actions: Sequence[Action], keys: Sequence[Key], once: Once | None
+    ) -> tuple[list[Planned], Commit]:
+        """One attempt, up to the commit."""
+        now = self._clock()
+        schema = self._store.schema
+        planned = self._planned(actions, keys, now)
+        if once is not None:
+            once = Once(once.key, once.digest, answers.answer(schema, actions, planned))
+        commit = Commit(now, self._meta, writes=tuple(item.write for item in planned), once=once)
+        schema.check(commit, COST_MAX)
+        return planned, commit
 
     def _planned(
         self, actions: Sequence[Action], keys: Sequence[Key], now: datetime

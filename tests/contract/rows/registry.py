@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from tidegate.errors import TidegateError
+from tidegate.errors import OutcomeUnknown, TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.actions import Action, CheckRow, CreateRow, DeleteRow, PutRow, UpdateRow
 from tidegate.kernel.attributes import Role
@@ -99,6 +99,7 @@ SCHEMA = Schema(
         Collection("once", Release, policy=WritePolicy(Mode.WRITE_ONCE, PINS.protected_attributes)),
         Collection("folded", Release, writers=Writers.FOLDED, nature=Nature.DERIVED, policy=PINS),
         Collection("actual", Actual, policy=WritePolicy(protected_attributes=("pinnedReleaseId",))),
+        Collection("free", Actual),
         Collection("occurrences", Occurrence, policy=WritePolicy(Mode.WRITE_ONCE)),
         Collection("swapped", Swapped, policy=WritePolicy(protected_attributes=("authority",))),
         Collection("pages", Metadata),
@@ -204,7 +205,11 @@ def race(handles: list[Store], act: Callable[[Store, int], object]) -> list[obje
 
 
 class Watched:
-    """A store that remembers what it was asked; ``meanwhile`` runs once, before a commit."""
+    """A store that remembers what it was asked; ``meanwhile`` runs once, before a commit.
+
+    ``beforehand`` runs once, before rows are read. ``losing`` the next "request" or "answer" leaves
+    the caller of a commit without knowledge of its outcome.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -213,10 +218,19 @@ class Watched:
         self.asked: list[str] = []
         self.commits: list[Commit] = []
         self.meanwhile: Callable[[], object] | None = None
+        self.beforehand: Callable[[], object] | None = None
+        self.losing = ""
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
         self.asked.append("get")
+        if self.beforehand is not None:
+            act, self.beforehand = self.beforehand, None
+            act()
         return self._store.get(*keys)
+
+    def receipt(self, key: str) -> Receipt | None:
+        self.asked.append("receipt")
+        return self._store.receipt(key)
 
     def commit(self, *commits: Commit) -> Any:
         self.asked.append("commit")
@@ -224,7 +238,11 @@ class Watched:
         if self.meanwhile is not None:
             act, self.meanwhile = self.meanwhile, None
             act()
-        return self._store.commit(*commits)
+        lost, self.losing = self.losing, ""
+        if lost == "request":
+            return (OutcomeUnknown("the request was lost"),) * len(commits)
+        answers = self._store.commit(*commits)
+        return (OutcomeUnknown("the answer was lost"),) * len(commits) if lost else answers
 
     def feed(self, *, after: Position, limit: int) -> Page:
         return self._store.feed(after=after, limit=limit)

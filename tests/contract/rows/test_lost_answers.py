@@ -1,0 +1,129 @@
+"""Answers that get lost on the way from each database: the same key counts an addition once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.contract.dynamodb_meddler import Send, fresh_table, lose_answer, lose_request
+from tests.contract.rows.registry import FIRST, SCHEMA, T0, Release
+from tests.contract.test_postgres_loss import Wire
+from tests.contract.test_sqlite import FailingFiles
+from tidegate.engines.postgres import PostgresStore, writer
+from tidegate.engines.sqlite import SqliteStore
+from tidegate.errors import OutcomeUnknown
+from tidegate.kernel.actions import Stored
+from tidegate.kernel.changes import Add
+from tidegate.kernel.records import Records
+from tidegate.kernel.store import Store
+
+FOREVER = 2_000
+
+
+def create(store: Store) -> None:
+    Records(store, lambda: T0).create("plain", "a", FIRST)
+
+
+def add(store: Store) -> Stored:
+    return Records(store, lambda: T0).update("plain", "a", {"attempts": Add(1)}, key="add")
+
+
+def found(store: Store) -> Release:
+    value = Records(store, lambda: T0).get("plain", "a").value
+    assert isinstance(value, Release)
+    return value
+
+
+# ── SQLite: the flush fails, and goes on failing ──────────────────────────────────────────────────
+
+
+@pytest.fixture
+def files() -> Iterator[FailingFiles]:
+    made = FailingFiles()
+    yield made
+    made.unregister()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_flush_that_kept_failing(engine: str, files: FailingFiles, tmp_path: Path) -> None:
+    with closing(SqliteStore(str(tmp_path / "log.db"), SCHEMA)) as store:
+        create(store)
+        files.failing_syncs = FOREVER
+        with pytest.raises(OutcomeUnknown):
+            add(store)
+        files.failing_syncs = 0
+
+        again = add(store)
+
+        assert again.value.attempts == 1
+        assert add(store) == again
+        assert found(store) == again.value
+
+
+# ── PostgreSQL: the wire is cut after the commit, and nobody can be asked ─────────────────────────
+
+
+@pytest.fixture
+def wire(postgres_url: str) -> Iterator[Wire]:
+    where = conninfo_to_dict(postgres_url)
+    socket_file = Path(str(where["host"])) / f".s.PGSQL.{where.get('port', 5432)}"
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-wire-") as name,
+        closing(Wire(Path(name), socket_file)) as made,
+    ):
+        yield made
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_wire_that_was_cut(
+    engine: str, wire: Wire, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = f"lost_{uuid4().hex[:16]}"
+    monkeypatch.setattr(writer, "OUTCOME_SECONDS_MAX", 0.2)
+    with (
+        closing(PostgresStore(postgres_url, SCHEMA, namespace)) as direct,
+        closing(PostgresStore(wire.url, SCHEMA, namespace)) as store,
+    ):
+        create(direct)
+        wire.cut, wire.is_cut_for_good = "after", True
+        with pytest.raises(OutcomeUnknown):
+            add(store)
+        assert direct.receipt("add") is not None
+        wire.cut, wire.refusing = "", False
+
+        again = add(store)
+
+        assert again.value.attempts == 1
+        assert add(direct) == again
+        assert found(direct) == again.value
+
+
+# ── DynamoDB: the request or its answer is lost, and so is every look at what became of it ────────
+
+
+@pytest.mark.parametrize("engine", ["dynamodb"])
+@pytest.mark.parametrize("fate", [lose_request, lose_answer])
+def test_a_transaction_that_nobody_answered(
+    engine: str, dynamodb_url: str, fate: Callable[[Send], Any]
+) -> None:
+    table = fresh_table(dynamodb_url, SCHEMA)
+    store, meddler = table.open(SCHEMA)
+    create(store)
+    meddler.plot("transact", fate)
+    meddler.plot("put", *[lose_request] * FOREVER)
+    with pytest.raises(OutcomeUnknown):
+        add(store)
+
+    fresh, _ = table.open(SCHEMA)
+    again = add(fresh)
+
+    assert again.value.attempts == 1
+    assert add(fresh) == again
+    assert found(fresh) == again.value
