@@ -102,12 +102,20 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
         "lone surrogate",
     ),
     "tags out of order": (
-        lambda: told(fact("DemandRecorded", "product_id:p1", "order_id:o1")),
+        lambda: told(fact("DemandRecorded", "product_id:p1", "order_id:o1", kind="demand")),
         "sorted",
     ),
     "a tag twice": (lambda: told(fact("ProductAdded", "product_id:p", "product_id:p")), "distinct"),
     "an empty type": (lambda: told(fact("")), "type is empty"),
     "an empty kind": (lambda: told(fact(kind="")), "kind is empty"),
+    "another kind than the type's": (
+        lambda: told(fact("ProductAdded", "product_id:p1", kind="demand")),
+        "ProductAdded is declared under kind 'shop', found 'demand'",
+    ),
+    "a kind that nothing is declared under": (
+        lambda: told(Rebooted(), fact("Rebooted", kind="Note")),
+        "Rebooted is declared under kind 'note', found 'Note'",
+    ),
     "a naive time": (lambda: told(at=datetime(2026, 1, 1)), "UTC"),  # noqa: DTZ001
     "a time elsewhere": (
         lambda: told(at=datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1)))),

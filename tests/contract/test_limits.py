@@ -8,6 +8,7 @@ import pytest
 from msgspec import Struct
 
 from tests.contract.world import (
+    KINDS,
     LONGEST,
     SCHEMA,
     T0,
@@ -138,7 +139,7 @@ CASES: dict[str, Case] = {
     "a kind": (
         "bytes of a fact's kind",
         TYPE_BYTES_MAX,
-        lambda size: told(Fact("k" * size, "Rebooted", 1, (), b"{}")),
+        lambda size: told(KINDS[size]()),
     ),
     "meta": (
         "bytes of a member of meta",

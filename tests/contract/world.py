@@ -98,6 +98,8 @@ class Rebooted(Struct, frozen=True):
 
 LONGEST = defstruct("L" * 128, [("thing_id", str)], frozen=True)  # a type name at its limit
 TOO_LONG = defstruct("L" * 129, [("thing_id", str)], frozen=True)
+# By the length of the kind under which each is declared, around its limit.
+KINDS = {size: defstruct(f"Kind{size}", [], frozen=True) for size in (127, 128, 129)}
 
 
 class RecordDemand(Struct, frozen=True):
@@ -121,6 +123,7 @@ VOCABULARY = Vocabulary(
         *facts("shop", ProductAdded, ProductRenamed, PriceChanged, OrderPlaced),
         *facts("demand", DemandRecorded, DemandRevoked, DemandBilled),
         *facts("note", LabelsGiven, Rebooted, LONGEST, TOO_LONG),
+        *(FactType(struct, "k" * size) for size, struct in KINDS.items()),
         FactType(Announced, "note", global_order=True),
     ),
     (record_demand,),

@@ -6,8 +6,9 @@ of it is right, and much of it was seen before, so what is right is told fast.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NoReturn, TypeGuard
 
 from tidegate.errors import InvalidInput, LimitExceeded
 from tidegate.kernel.model import (
@@ -15,12 +16,10 @@ from tidegate.kernel.model import (
     ANSWER_BYTES_MAX,
     BODY_BYTES_MAX,
     COMMIT_BYTES_MAX,
-    COST_MAX,
     ID_BYTES_MAX,
     NO_META,
     ONCE_KEY_BYTES_MAX,
     POSITION_MAX,
-    REMEMBERED_MAX,
     ROW_BYTES_MAX,
     TYPE_BYTES_MAX,
     WRITES_MAX,
@@ -46,8 +45,18 @@ from tidegate.kernel.model import (
 _WRITES = (Put, Delete, Check)
 
 
-def check_commit(commit: Commit, cost_max: int = COST_MAX) -> int:
-    """How many bytes the commit has.
+def portable_kinds(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Those types of fact, with their kinds, of which both names fit every engine."""
+    found = {}
+    for name, kind in kinds.items():
+        with suppress(InvalidInput, LimitExceeded):
+            _check_form(kind, name, 1)
+            found[name] = kind
+    return found
+
+
+def check_commit(commit: Commit, cost_max: int, kinds: Mapping[str, str]) -> int:
+    """How many bytes the commit has; ``kinds`` are the portable ones, by fact type.
 
     Raises:
         InvalidInput, LimitExceeded.
@@ -62,7 +71,9 @@ def check_commit(commit: Commit, cost_max: int = COST_MAX) -> int:
     at_most("writes of a commit", len(commit.writes), WRITES_MAX)
     for boundary in commit.boundaries:
         _demand("a boundary", boundary, Boundary)
-    size = sum(map(_check_fact, commit.facts))
+    size = 0
+    for fact in commit.facts:
+        size += _check_fact(fact, kinds)
     span = commit.span
     seen: set[Key] = set()
     for write in commit.writes:
@@ -109,10 +120,15 @@ def _check_once(once: Once) -> int:
     return len(once.answer)
 
 
-def _check_fact(fact: Fact) -> int:
+def _check_fact(fact: Fact, kinds: Mapping[str, str]) -> int:
     _demand("a fact", fact, Fact)
-    body = fact.body
-    _remembered(_check_form, fact.kind, fact.type, fact.schema)
+    body, schema = fact.body, fact.schema
+    try:
+        is_known = kinds.get(fact.type) == fact.kind and type(schema) is int and schema >= 1
+    except TypeError:
+        is_known = False  # its type has no hash
+    if not is_known:
+        _refuse_kind(fact, kinds)
     _demand("the tags of a fact", fact.tags, tuple)
     tags = _remembered(tags_bytes, fact.tags)
     _demand("the body of a fact", body, bytes)
@@ -121,13 +137,20 @@ def _check_fact(fact: Fact) -> int:
     return len(body) + tags + (0 if fact.meta is None else _check_meta(fact.meta))
 
 
-@lru_cache(REMEMBERED_MAX, typed=True)
-def _check_form(kind: object, type_: object, schema: object) -> int:
+def _refuse_kind(fact: Fact, kinds: Mapping[str, str]) -> NoReturn:
+    """What is wrong with its kind, type or schema. Raises: InvalidInput, LimitExceeded."""
+    _check_form(fact.kind, fact.type, fact.schema)
+    kind = kinds.get(fact.type)
+    if kind is None:
+        raise InvalidInput(f"fact type {fact.type} is not declared")
+    raise InvalidInput(f"{fact.type} is declared under kind {kind!r}, found {fact.kind!r}")
+
+
+def _check_form(kind: object, type_: object, schema: object) -> None:
     check_text("a fact's type", type_, TYPE_BYTES_MAX)
     check_text("a fact's kind", kind, TYPE_BYTES_MAX)
     if type(schema) is not int or schema < 1:
         raise InvalidInput(f"the schema of {type_} counts from 1 on, found {schema!r}")
-    return 0
 
 
 def _is_right(write: Write, span: int) -> TypeGuard[Put]:

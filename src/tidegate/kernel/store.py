@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput, TidegateError, UnfencedQuery
-from tidegate.kernel.checking import check_commit
+from tidegate.kernel.checking import check_commit, portable_kinds
 from tidegate.kernel.model import (
     SLOT_FACT_BYTES,
     Boundary,
@@ -47,6 +47,7 @@ class Schema:
     def __init__(self, vocabulary: Vocabulary, collections: Iterable[Collection] = ()) -> None:
         self.vocabulary = vocabulary
         self.collections = by_name((FOLD_NUMBERS, *collections))
+        self._kinds = portable_kinds({name: one.kind for name, one in vocabulary.types.items()})
         self._entries_max = max(len(found.indexes) for found in self.collections.values())
 
     def collection(self, name: str) -> Collection:
@@ -62,7 +63,7 @@ class Schema:
         Raises:
             InvalidInput, LimitExceeded.
         """
-        size = check_commit(commit, cost_max)
+        size = check_commit(commit, cost_max, self._kinds)
         for write in commit.writes:
             collection = self.collection(write.key.collection)
             if isinstance(write, Put):
