@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from ssl import create_default_context
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -37,6 +39,7 @@ from tidegate.domain.hosts.states import HostState
 BODY = bytes(range(256)) * 1_000  # more than a piece
 FILES = {"app.txt": b"good", "bin/app": BODY}
 CLOSURE = closure_of(FILES)
+SECONDS_MAX = 30.0
 
 
 class Referring(Shelf):
@@ -176,17 +179,72 @@ def test_counts_a_broken_connection_as_away(place: Path, store: Warehouse) -> No
     assert issubclass(ReferenceAway, ServerAway), "the loop tries it again"
 
 
-def test_ends_a_body_that_drips(
-    place: Path, store: Warehouse, monkeypatch: pytest.MonkeyPatch
+class Dripping:
+    """A place that says how it begins, then a byte at a time, for as long as somebody listens."""
+
+    def __init__(self, beginning: bytes) -> None:
+        self._beginning = beginning
+        self._end = Event()
+        self.dripped = 0
+        self.left = Event()  # set: who listened has hung up
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        came, _ = self._listening.accept()
+        with came:
+            try:
+                came.recv(65_536)
+                came.sendall(self._beginning)
+                while not self._end.wait(0.01):
+                    came.sendall(b"x")
+                    self.dripped += 1
+            except OSError:
+                self.left.set()
+
+    def close(self) -> None:
+        self._end.set()
+        with suppress(OSError):  # nobody came: then it still waits
+            socket.create_connection(self._listening.getsockname()).close()
+        self._thread.join()
+        self._listening.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "beginning"),
+    [
+        ("https", b"\x16\x03\x03\x40\x00"),  # a record of 16 KiB, of which nothing comes
+        ("http", b""),
+        ("http", b"HTTP/1.1 200 OK\r\nserver: "),
+        ("http", b"HTTP/1.1 302 Found\r\nlocation: /"),
+        ("http", b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n"),
+        ("http", b"HTTP/1.1 503 Later\r\nserver: "),
+    ],
+    ids=["tls", "status", "head", "redirect", "body", "refusal"],
+)
+def test_ends_an_exchange_that_drips_wherever_it_does(
+    place: Path, scheme: str, beginning: bytes
 ) -> None:
-    monkeypatch.setattr(references, "FETCH_SECONDS_MAX", 0.2)
-    store.shelves["/app"] = Says(BODY[:2_000], drips=True)
+    references._roots()  # they are read once, which may take long, too
+    with closing(Dripping(beginning)) as there:
+        with pytest.raises(ReferenceAway, match="/app took longer than 1 s"):
+            brought(place, f"{scheme}://{there.address}/app", References(seconds=1.0))
 
-    with pytest.raises(ReferenceAway, match="longer than"):
-        brought(place, store.at("/app"))
-
-    assert 0 < store.sent < 2_000, "it did not wait for the end"
+        assert there.left.wait(SECONDS_MAX), "it listens no longer"
+        assert there.dripped > 1, "no single wait was too long"
     assert left(place) == []
+
+
+def test_gives_all_redirects_one_deadline(place: Path, store: Warehouse) -> None:
+    references._roots()
+    store.shelves["/round"] = Says(status=302, headers={"location": "/round"}, waits=0.2)
+
+    with pytest.raises(ReferenceAway, match=r"/round took longer than 0\.5 s"):
+        brought(place, store.at("/round"), References(seconds=0.5))
+
+    assert 0 < len(store.asked) <= REDIRECTS_MAX, "time was over before it had followed them all"
 
 
 def test_fetches_again_nothing_that_is_there_and_whole(place: Path, store: Warehouse) -> None:

@@ -9,21 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from tests.contract.address import Address
 from tests.contract.outbox_world import OPERATIONS, T0, desk_on, opened
+from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
 from tidegate.control.targets import Done, Effect, Failed, Observation, Target, Unobservable
@@ -127,51 +123,7 @@ def webhook(place: str, **settings: Any) -> WebhookTarget:
 # ── TLS ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Authority:
-    """A certificate authority of this test, and what it issues."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
-        own = self._certificate(self._name, self._key.public_key())
-        own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        self.pem = own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
-
-    def _certificate(
-        self, name: x509.Name, key: ec.EllipticCurvePublicKey
-    ) -> x509.CertificateBuilder:
-        now = system_clock()
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self._name)
-            .public_key(key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-        )
-
-    def issue(self, host: str) -> ssl.SSLContext:
-        """What a server needs to be believed to be this host."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        names = x509.SubjectAlternativeName([x509.DNSName(host)])
-        built = self._certificate(name, key.public_key()).add_extension(names, critical=False)
-        certificate = built.sign(self._key, hashes.SHA256())
-        path = self._home / f"{host}.pem"
-        secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        path.write_bytes(secret + certificate.public_bytes(Encoding.PEM))
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(path)
-        return context
-
-    def trust(self) -> ssl.SSLContext:
-        """What a client needs to believe in it."""
-        return ssl.create_default_context(cadata=self.pem)
-
-
-def secured(port: int, **settings: Any) -> WebhookTarget:
+def named_hooks(port: int, **settings: Any) -> WebhookTarget:
     """A webhook to hooks.test, whose address is that of the receiver."""
     return WebhookTarget(
         f"https://hooks.test:{port}/hooks",
@@ -187,8 +139,8 @@ def secured(port: int, **settings: Any) -> WebhookTarget:
 def test_sends_over_tls_to_the_host_that_the_certificate_names(tmp_path: Path) -> None:
     """The address was looked up once; the certificate is asked for the name all the same."""
     authority = Authority(tmp_path)
-    with receiving(context=authority.issue("hooks.test")) as server:
-        target = secured(server.server_address[1], trust=authority.trust())
+    with receiving(context=secured(authority.issue("hooks.test"))) as server:
+        target = named_hooks(server.server_address[1], trust=authority.trust())
 
         assert target.perform(KEY, effect()) == Done("status 204")
 
@@ -208,8 +160,8 @@ def test_sends_nothing_to_a_host_that_cannot_prove_its_name(
 ) -> None:
     authority = Authority(tmp_path)
     trust = authority.trust() if trusted else None
-    with receiving(context=authority.issue(named)) as server:
-        outcome = secured(server.server_address[1], trust=trust).perform(KEY, effect())
+    with receiving(context=secured(authority.issue(named))) as server:
+        outcome = named_hooks(server.server_address[1], trust=trust).perform(KEY, effect())
 
     assert outcome == Failed("no answer: ConnectError")
     assert server.requests == []

@@ -1,6 +1,7 @@
 """Files by reference: fetched from where a release says they are, in pieces, and verified.
 
     uri ──▶ redirects, few ──▶ pieces, no more than announced ──▶ size and hash? ──▶ the file
+     └──────────── all of it within one deadline ───────┘
 
 Nothing of ours goes there: no session, no cookie, no key, no name of the host. Whatever comes is
 compared with the hash that people approved, so the place need not be trusted (ADR-0013).
@@ -11,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,12 +23,13 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 
+from tidegate.agent.bounded import BoundedTransport, Deadline
 from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused
 from tidegate.domain.hosts.protocol import ReleaseFile
 
 CONNECT_SECONDS: Final = 5.0
 PIECE_SECONDS: Final = 15.0  # that the next piece is waited for
-FETCH_SECONDS_MAX: Final = 300.0  # for all pieces of a file
+FETCH_SECONDS_MAX: Final = 300.0  # for a file, from the first connection to the last piece
 PIECE_BYTES: Final = 64 * 1024
 REDIRECTS_MAX: Final = 5
 SHOWN_CHARS_MAX: Final = 200
@@ -41,10 +42,15 @@ log = logging.getLogger("tidegate.agent")
 
 
 class References:
-    """What fetches them. ``directories``: where those of ``file:`` may lie on this host."""
+    """What fetches them. ``directories``: where those of ``file:`` may lie on this host;
+    ``seconds``: how long one may take, whichever part of it is slow.
+    """
 
-    def __init__(self, directories: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self, directories: tuple[Path, ...] = (), seconds: float = FETCH_SECONDS_MAX
+    ) -> None:
         self._directories = directories
+        self._seconds = seconds
 
     def fetch(self, listed: ReleaseFile, uri: str, path: Path) -> None:
         """Write the referenced bytes to ``path``, durable; on failure nothing is left there.
@@ -53,8 +59,9 @@ class References:
             ContentMismatch: what lies there is not what the release names.
             ReferenceRefused: it is not to be had. ReferenceAway: not for now. OSError: our disk.
         """
-        deadline = time.monotonic() + FETCH_SECONDS_MAX
-        opened = _local(self._checked(uri)) if uri.startswith("file:") else _remote(uri)
+        deadline = Deadline(self._seconds)
+        is_local = uri.startswith("file:")
+        opened = _local(self._checked(uri)) if is_local else _remote(uri, deadline)
         try:
             with opened as pieces, path.open("wb") as file:
                 hashed, size = sha256(), 0
@@ -62,10 +69,8 @@ class References:
                     size += len(piece)
                     if size > listed.bytes:
                         raise _mismatch(listed, uri, f"more than {listed.bytes} bytes")
-                    if time.monotonic() > deadline:
-                        raise ReferenceAway(
-                            f"{_shown(uri)} took longer than {FETCH_SECONDS_MAX:g} s"
-                        )
+                    if deadline.is_over:
+                        raise _late(uri, deadline)
                     hashed.update(piece)
                     file.write(piece)
                 if size != listed.bytes:
@@ -115,12 +120,13 @@ def _local(path: Path) -> Iterator[Iterator[bytes]]:
 
 
 @contextmanager
-def _remote(uri: str) -> Iterator[Iterator[bytes]]:
+def _remote(uri: str, deadline: Deadline) -> Iterator[Iterator[bytes]]:
     """The body as it travels, after redirects. A client of its own: it knows no secret of ours."""
     try:
         timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
+        transport = BoundedTransport(deadline, _roots())
         with httpx2.Client(
-            headers=HEADERS, timeout=timeout, trust_env=False, verify=_roots()
+            headers=HEADERS, timeout=timeout, trust_env=False, transport=transport
         ) as client:
             url = httpx2.URL(uri)
             if url.scheme not in ("https", "http") or not url.host:
@@ -136,6 +142,8 @@ def _remote(uri: str) -> Iterator[Iterator[bytes]]:
     except (httpx2.InvalidURL, ValueError) as error:  # a host's name that no resolver takes
         raise ReferenceRefused(f"{_shown(uri)} is no address: {error}") from None
     except (httpx2.HTTPError, httpx2.StreamError) as error:
+        if deadline.is_over:
+            raise _late(uri, deadline) from None
         raise ReferenceAway(f"{_shown(uri)}: {type(error).__name__} {error}") from None
 
 
@@ -162,6 +170,10 @@ def _next(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
             f"{_shown(uri)} leads to {_shown(str(found))}, which is not followed"
         )
     return found.copy_with(username=None, password=None)
+
+
+def _late(uri: str, deadline: Deadline) -> ReferenceAway:
+    return ReferenceAway(f"{_shown(uri)} took longer than {deadline.seconds:g} s")
 
 
 def _mismatch(listed: ReleaseFile, uri: str, found: str) -> ContentMismatch:

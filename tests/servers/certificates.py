@@ -1,0 +1,77 @@
+"""Certificates for servers on loopback: an authority of a test, and what it vouches for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from ssl import PROTOCOL_TLS_SERVER, SSLContext, create_default_context
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from tidegate.clock import system_clock
+
+VALID = timedelta(hours=1)
+
+
+class Authority:
+    """It keeps what it issues in a directory of the test's."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("authority of a test")
+        own = self._certificate(self._name, self._key.public_key())
+        own = own.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        self._own = own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+    def issue(self, host: str) -> Path:
+        """A file by which a server is believed to be this host: its key, and who vouches for it."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([_alternative(host)])
+        built = self._certificate(_name(host), key.public_key())
+        made = built.add_extension(names, critical=False).sign(self._key, hashes.SHA256())
+        secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        path = self._home / f"{host}.pem"
+        path.write_bytes(secret + made.public_bytes(Encoding.PEM) + self._own)
+        return path
+
+    def trust(self) -> SSLContext:
+        """What a client needs to believe in it, and in nobody else."""
+        return create_default_context(cadata=self._own.decode())
+
+    def _certificate(
+        self, name: x509.Name, key: ec.EllipticCurvePublicKey
+    ) -> x509.CertificateBuilder:
+        now = system_clock()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - VALID)
+            .not_valid_after(now + VALID)
+        )
+
+
+def secured(issued: Path) -> SSLContext:
+    """What a server needs to speak TLS by a file that was issued to it."""
+    context = SSLContext(PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued)
+    return context
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
