@@ -126,6 +126,16 @@ def test_refuses_a_data_directory_that_others_can_read(tmp_path: Path) -> None:
     assert process.said().strip() == "store_refused: data can be read by others; chmod 0700 it"
 
 
+def test_refuses_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.touch()
+
+    process = Process(data)
+
+    assert process.process.wait(SECONDS_MAX) == 1
+    assert process.said().strip() == f"store_refused: {data} cannot be made: File exists"
+
+
 def test_serves_a_data_directory_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with started(data):

@@ -5,7 +5,7 @@
 
 A replayed report is a repeat by its number, a replayed poll is a read: so there is no table of
 requests. A key that was revoked is found out here, with every request; that it stands is remembered
-only until the next commit of this process, and only where no other server has the log.
+only until some key of this installation ends, and only where no other server has the log.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class AgentDoor:
     def __init__(self, installation: Installation) -> None:
         self._clock = installation.clock
         self._enrollment = Enrollment(installation)
-        # One server has a local log to itself: keys change by its own commits, or not at all.
+        # One server has a local log to itself: keys end by its own commits, or not at all.
         self._is_local = installation.is_local
         self._standing = object()
-        installation.listeners.append(self._changed)
+        installation.key_listeners.append(self._forget)
         self._sessions: dict[bytes, _Session] = {}  # what their names say; not whether they count
 
     def __call__(self, _route: Route, arrived: Arrived) -> Principal:
@@ -137,8 +137,8 @@ class AgentDoor:
         if self._is_local:
             known.standing = standing
 
-    def _changed(self) -> None:
-        """Something was committed here, in whatever thread: all keys are looked up again."""
+    def _forget(self) -> None:
+        """A key ended, by whatever thread: all are looked up again."""
         self._standing = object()
 
     def _session(self, name: bytes) -> _Session:

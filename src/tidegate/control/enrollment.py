@@ -50,6 +50,7 @@ from tidegate.domain.hosts.protocol import (
 )
 from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, InvalidInput
 from tidegate.kernel.model import Meta
+from tidegate.kernel.slices import Slice
 
 TOKEN_PREFIX = "te"
 PRUNED_MAX = 10_000  # rows in one go
@@ -216,17 +217,23 @@ class Enrollment:
         Raises:
             HostNotFound, HostGone.
         """
-        self._shut(command.host_id, command.operator, command.reason, meta)
-        return self._installation.in_turn(
-            lambda: self._installation.execute(revoke_host, command, meta=meta, key=key)
-        )
+        return self._end(revoke_host, command, meta, key)
 
     def retire(self, command: RetireHost, meta: Meta, key: str | None) -> Outcome:
         """The host leaves for good, its key with it. Raises: HostNotFound."""
-        self._shut(command.host_id, command.operator, command.reason, meta)
-        return self._installation.in_turn(
-            lambda: self._installation.execute(retire_host, command, meta=meta, key=key)
-        )
+        return self._end(retire_host, command, meta, key)
+
+    def _end(
+        self, item: Slice, command: RevokeHost | RetireHost, meta: Meta, key: str | None
+    ) -> Outcome:
+        """All ends of keys are here: nobody else runs these slices, or writes revocations."""
+        try:
+            self._shut(command.host_id, command.operator, command.reason, meta)
+            return self._installation.in_turn(
+                lambda: self._installation.execute(item, command, meta=meta, key=key)
+            )
+        finally:  # it may have ended even if nobody can say so
+            self._tell()
 
     def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
         found = self._installation.find(host_key(host_id), Host)
@@ -236,7 +243,11 @@ class Enrollment:
             found.row.public_key, host_id, self._installation.clock(), operator, reason
         )
         self._installation.records(meta).save(CERT_REVOCATIONS.name, row.public_key, row)
-        self._installation.nudge()  # the door looks again, whatever becomes of the command
+        self._tell()  # before the command has its turn, and whatever becomes of it
+
+    def _tell(self) -> None:
+        for listener in self._installation.key_listeners:
+            listener()
 
     def prune(self) -> int:
         """Drop what nobody could profit from any more; how many rows there were."""

@@ -106,8 +106,15 @@ class Secrets:
 
 
 def private_directory(directory: Path) -> None:
-    """The data directory, made if need be. Raises: StoreRefused: others can read it."""
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """The data directory, made if need be.
+
+    Raises:
+        StoreRefused: it cannot be made, or others can read it.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreRefused(f"{directory} cannot be made: {error.strerror}") from None
     if directory.stat().st_mode & 0o077:
         raise StoreRefused(f"{directory.name} can be read by others; chmod 0700 it")
 
@@ -139,6 +146,7 @@ class Installation:
     forecast: Forecaster = no_forecast  # plays a plan with simulated hosts
     is_local: bool = False  # point reads take microseconds: they may run on an event loop
     listeners: list[Callable[[], None]] = field(default_factory=list)  # called after own commits
+    key_listeners: list[Callable[[], None]] = field(default_factory=list)  # an agent's key ended
     _closing: Lock = field(default_factory=Lock)
 
     def close(self) -> None:

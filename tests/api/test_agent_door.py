@@ -1,0 +1,124 @@
+"""What the agents' door remembers of keys, and what makes it look again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate
+from tests.api.crew import Crew, sailing
+from tidegate.control.enrollment import Enrollment
+from tidegate.errors import StoreUnavailable
+
+SOURCE = Path(tidegate.__file__).parent
+ENDS = frozenset({"revoke_host", "retire_host", "CERT_REVOCATIONS"})  # who names one can end keys
+ROOMS = ("domain/fleet/", "simulate/")  # where they are made, and where there is no door
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    with sailing(tmp_path / "data") as crew:
+        yield crew
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hosts whose keys were looked up, in order."""
+    hosts: list[str] = []
+    look = Enrollment.demand_valid
+
+    def noted(self: Enrollment, host_id: str, public_key: str) -> None:
+        hosts.append(host_id)
+        look(self, host_id, public_key)
+
+    monkeypatch.setattr(Enrollment, "demand_valid", noted)
+    return hosts
+
+
+def test_looks_a_key_up_once_however_much_is_committed(crew: Crew, looked: list[str]) -> None:
+    agent = crew.agents["web-01"]
+    assert agent.poll().status_code == 204
+    assert looked == ["web-01"]
+
+    crew.sail()
+    crew.enroll("db-01", app="db")
+    labelled = crew.operator.put("/v1/hosts/web-02/labels", json={"labels": {"app": "x"}})
+    looked.clear()
+
+    assert labelled.status_code == 200, labelled.text
+    assert agent.poll().status_code == 200
+    assert looked == []
+
+
+@pytest.mark.parametrize("verb", ["revoke", "retire"])
+def test_looks_every_key_up_again_once_one_has_ended(
+    crew: Crew, looked: list[str], verb: str
+) -> None:
+    stays, goes = crew.agents["web-01"], crew.agents["web-02"]
+    assert [stays.poll().status_code, goes.poll().status_code] == [204, 204]
+    looked.clear()
+
+    crew.operator.post(f"/v1/hosts/web-02/{verb}", json={"reason": "stolen"})
+    refused = goes.poll()
+
+    assert (refused.status_code, refused.json()["code"]) == (401, "key_refused")
+    assert [stays.poll().status_code for _ in range(3)] == [204, 204, 204]
+    assert looked.count("web-01") == 1
+
+
+@pytest.mark.parametrize("verb", ["revoke", "retire"])
+def test_refuses_a_key_whose_end_was_begun_and_could_not_be_finished(
+    crew: Crew, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = crew.agents["web-01"]
+    assert agent.poll().status_code == 204
+    installation: Any = crew.installation
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreUnavailable("no disk")
+
+    monkeypatch.setattr(installation, "execute", fail)
+    away = crew.operator.post(f"/v1/hosts/web-01/{verb}", json={"reason": "stolen"})
+
+    assert away.status_code == 503
+    assert agent.poll().json()["code"] == "key_refused"
+
+
+def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"}).is_success
+    installation: Any = crew.installation
+    execute = installation.execute
+
+    def late(*args: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        assert crew.enroll("web-01").poll().status_code == 204  # behind the look, and let in
+        return execute(*args, **named)
+
+    in_turn = installation.in_turn
+    monkeypatch.setattr(installation, "execute", late)
+    monkeypatch.setattr(installation, "in_turn", lambda run: run())
+    retired = crew.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
+
+    assert installation.in_turn == in_turn
+    assert (retired.status_code, retired.json()["status"]) == (200, "retired")
+    assert crew.agents["web-01"].poll().json()["code"] == "key_refused"
+
+
+def test_ends_of_keys_are_in_one_place() -> None:
+    """The door forgets when it is told; whoever ended a key elsewhere would not tell it."""
+    named = {
+        path.relative_to(SOURCE).as_posix(): {
+            node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
+        }
+        for path in SOURCE.rglob("*.py")
+    }
+
+    ending = {path for path, names in named.items() if names & ENDS and not path.startswith(ROOMS)}
+
+    assert ending == {"control/enrollment.py"}
