@@ -10,6 +10,8 @@ import httpx2
 import pytest
 
 from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.serving import serving
+from tests.api.test_packages import People
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.domain.fleet.credentials import Revocation, revocation_key
@@ -47,6 +49,33 @@ def test_shuts_the_door_to_a_host_that_is_revoked_or_retired(crew: Crew, verb: s
     assert (kept.row.host_id, kept.row.reason) == ("web-01", "it was stolen")
     assert (asked.status_code, asked.json()["code"]) == (401, "key_refused")
     assert crew.installation.differences() == []
+
+
+def test_shows_a_revision_that_its_author_approved(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", routes=(*ROUTES, *PAGES), alone=True) as served:
+        people = People(served)
+        people.author = people.approver = served.everything()
+        people.draft()
+        people.push("default.web.v1", index_html="hello")
+        people.publish("default.web.v1")
+
+        shown = page(people.author, "/revisions/default.web.v1")
+
+    assert "Self-approved" in shown
+    assert "(none needed)" in shown
+    assert "1 file, 5 B" in shown
+
+
+def test_says_why_there_is_no_plan(crew: Crew) -> None:
+    body = {"channel": "empty", "package": "default/none", "selector": "app=none"}
+    made = crew.manager.post("/v1/channels", json={**body, "policy": {"waves": [{"name": "all"}]}})
+    assert made.status_code == 201, made.text
+
+    shown = page(crew.manager, "/plan?channel=empty")
+
+    assert "There is no plan" in shown
+    assert "No enrolled host matches" in shown
+    assert "none is published" in shown
 
 
 def test_aborts_a_rollout_that_goes(crew: Crew) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -20,6 +21,7 @@ from tests.api.serving import serving
 from tidegate.api.express import Express
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
+from tidegate.main import KEEP_ALIVE_SECONDS
 
 POLL = "/v1/agent/dispatch"
 EVENTS = "/v1/agent/events"
@@ -236,6 +238,14 @@ def test_takes_a_head_that_comes_in_pieces_the_whole_way(
 def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
     crew: Crew, brief: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lost = Event()
+    lose_patience = Express._lose_patience
+
+    def noted(self: Express) -> None:
+        lose_patience(self)
+        lost.set()
+
+    monkeypatch.setattr(Express, "_lose_patience", noted)
     monkeypatch.setattr("tidegate.api.express.PATIENCE_SECONDS", 0.05)
     crew.sail()
     agent = crew.agents["web-01"]
@@ -244,9 +254,10 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
     brief.clear()
     with closing(Wire(crew)) as wire:
         wire.send(report[:-9])
-        Event().wait(0.3)
+        assert lost.wait(SECONDS_MAX)
         wire.send(report[-9:])
         slow = wire.answer()
+        monkeypatch.setattr("tidegate.api.express.PATIENCE_SECONDS", SECONDS_MAX)
         wire.send(report)
         quick = wire.answer()
     with closing(Wire(crew)) as wire:  # one that never comes is nobody's
@@ -348,8 +359,9 @@ def test_answers_nothing_before_the_report_is_durable(crew: Crew) -> None:
     with closing(Wire(crew)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-        wire.socket.settimeout(0.2)
-        with pytest.raises(TimeoutError):
+        assert crew.viewer.get("/livez").status_code == 200  # the server had a turn since
+        wire.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
             wire.socket.recv(1)
         wire.socket.settimeout(SECONDS_MAX)
         holding.end()
@@ -376,8 +388,19 @@ def test_keeps_the_report_of_a_client_that_went_away(crew: Crew) -> None:
     assert crew.installation.differences() == []
 
 
-def test_finishes_a_report_that_waits_when_the_server_stops(tmp_path: Path) -> None:
+def test_finishes_a_report_that_waits_when_the_server_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers: list[tuple[int, dict[str, str], bytes]] = []
+    told = Event()  # the connection was, that the server stops
+    shutdown = Express.shutdown
+
+    def noted(self: Express) -> None:
+        shutdown(self)
+        if not self.transport.is_closing():  # others wait for nothing
+            told.set()
+
+    monkeypatch.setattr(Express, "shutdown", noted)
     with sailing(tmp_path / "data") as crew:
         crew.sail()
         agent = crew.agents["web-01"]
@@ -392,7 +415,7 @@ def test_finishes_a_report_that_waits_when_the_server_stops(tmp_path: Path) -> N
 
         listening = Thread(target=listen)
         listening.start()
-        Thread(target=_end_later, args=(holding,)).start()
+        Thread(target=_end_after, args=(holding, told)).start()
     listening.join(SECONDS_MAX)
     with closing(wire):
         assert wire.is_closed()
@@ -402,8 +425,8 @@ def test_finishes_a_report_that_waits_when_the_server_stops(tmp_path: Path) -> N
     assert headers["connection"] == "close"
 
 
-def _end_later(holding: Holding) -> None:
-    Event().wait(0.3)  # by then the server is told to stop
+def _end_after(holding: Holding, told: Event) -> None:
+    told.wait(SECONDS_MAX)
     holding.end()
 
 
@@ -497,10 +520,70 @@ def test_reserves_orders_in_commits_between_which_others_have_their_turn(
 # ── connections ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_closes_a_connection_that_nobody_uses_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tidegate.main.KEEP_ALIVE_SECONDS", 1)
+class Timer:
+    """What a connection waits for."""
+
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call = call
+
+    def cancel(self) -> None:
+        self.at = inf
+
+
+class Hours:
+    """The time of all connections, which goes on when a test says so; else it is their loop."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._timers: list[Timer] = []
+        self._loop: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def of(self, loop: Any) -> Hours:
+        self._loop = loop
+        return self
+
+    def time(self) -> float:
+        return self._now
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(self._now + seconds, call)
+        self._timers.append(timer)
+        return timer
+
+    def go_on(self, seconds: float) -> None:
+        """Let so much time pass; what was due by then has happened."""
+        done: Future[None] = Future()
+
+        def turn() -> None:
+            self._now += seconds
+            due = [timer for timer in self._timers if timer.at <= self._now]
+            self._timers = [timer for timer in self._timers if timer.at > self._now]
+            for timer in due:
+                timer.call()
+            done.set_result(None)
+
+        self._loop.call_soon_threadsafe(turn)
+        done.result(SECONDS_MAX)
+
+
+@pytest.fixture
+def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    hours = Hours()
+    connection_made = Express.connection_made
+
+    def made(self: Express, transport: Any) -> None:
+        self.loop = hours.of(self.loop)  # type: ignore[assignment]
+        connection_made(self, transport)
+
+    monkeypatch.setattr(Express, "connection_made", made)
+    return hours
+
+
+def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours: Hours) -> None:
     request = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
     with serving(tmp_path / "data") as served:
         host, port = served.url.removeprefix("http://").split(":")
@@ -511,14 +594,22 @@ def test_closes_a_connection_that_nobody_uses_and_no_other(
         ):
             idle.sendall(request)
             assert idle.recv(4096).startswith(b"HTTP/1.1 200")
-            for _ in range(5):
+            for part in (0.4, 0.4, 0.1):
                 busy.sendall(request)
                 assert busy.recv(4096).startswith(b"HTTP/1.1 200")
-                Event().wait(0.4)
+                hours.go_on(part * KEEP_ALIVE_SECONDS)
+            idle.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                idle.recv(1)  # it may be idle a little longer
+            idle.settimeout(SECONDS_MAX)
+
+            hours.go_on(0.2 * KEEP_ALIVE_SECONDS)
 
             assert idle.recv(1) == b""
             busy.sendall(request)
             assert busy.recv(4096).startswith(b"HTTP/1.1 200")
+            hours.go_on(1.1 * KEEP_ALIVE_SECONDS)
+            assert busy.recv(1) == b"", "its turn came, too"
 
 
 def test_counts_and_logs_what_is_answered_at_the_socket(crew: Crew) -> None:

@@ -137,7 +137,8 @@ def test_names_every_parameter_that_is_wrong(shared: Served) -> None:
     }
     check(shared.admin.get("/v1/repositories?next=%ff"), 400, "invalid_request")
     check(shared.admin.get("/v1/repositories/%ff"), 400, "invalid_request")
-    check(shared.admin.get("/v1/repositories/UPPER"), 400, "invalid_request")
+    formed = check(shared.admin.get("/v1/repositories/UPPER"), 400, "invalid_request")
+    assert formed["errors"][0]["detail"].endswith("; found 'UPPER'")
     check(shared.admin.get("/v1/repositories?limit=501"), 400, "invalid_request")
 
 

@@ -21,6 +21,7 @@ from tidegate.wire import NOTHING, FieldFault, Input, Nothing
 
 DEPTH_MAX = 32
 FAULTS_MAX = 64
+FOUND_CHARS_MAX = 80  # of a value that is shown as wrong
 QUERY_PAIRS_MAX = 100
 QUERY_BYTES_MAX = 16 * 1024
 PATH_BYTES_MAX = 16 * 1024
@@ -29,6 +30,7 @@ ACCEPTS_MAX = 256  # headers whose meaning is remembered
 CSRF_FIELD = "csrf_token"
 
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
+_FORM = "matching regex"  # as msgspec says that a text has another form
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})*"')
 _KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")
@@ -109,7 +111,7 @@ def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> 
         try:
             found[name] = _from_text(item, values)
         except (ValueError, msgspec.ValidationError) as error:
-            faults.append(FieldFault(f"{where}.{name}", str(error)))
+            faults.append(FieldFault(f"{where}.{name}", _found(str(error), values[-1])))
     if faults:
         raise InvalidRequest(faults[:FAULTS_MAX])
     return msgspec.convert(found, struct)
@@ -255,8 +257,15 @@ def _own_fault(content: Any, hint: Any, where: str) -> list[FieldFault]:
         msgspec.convert(content, hint)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
-        return [FieldFault(where + place.rstrip("`"), reason)]
+        return [FieldFault(where + place.rstrip("`"), _found(reason, content))]
     return []
+
+
+def _found(reason: str, content: Any) -> str:
+    """What is wrong with a value; one of the wrong form is shown as well."""
+    if _FORM in reason and isinstance(content, str):
+        return f"{reason}; found {content[:FOUND_CHARS_MAX]!r}"
+    return reason
 
 
 # ── headers ───────────────────────────────────────────────────────────────────────────────────────
