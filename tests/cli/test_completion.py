@@ -12,14 +12,24 @@ from tests.cli.conftest import Seat
 from tests.cli.shell import Shell
 from tidegate.domain.access.roles import Role
 
+# What none of it needs, and takes longer to import than to ask the server.
+HEAVY = frozenset(
+    {"asyncio", "dataclasses", "email", "http.client", "httpx2", "msgspec", "pathlib", "rich"}
+)
+
+
+def pressed(*words: str) -> dict[str, str]:
+    """What bash sets when somebody presses the tab key behind these words."""
+    return {
+        "COMP_WORDS": " ".join(("tidegate", *words)),
+        "COMP_CWORD": str(len(words)),
+        "_TIDEGATE_COMPLETE": "bash_complete",
+    }
+
 
 def completed(shell: Shell, *words: str) -> list[str]:
     """What bash would offer for the last of these words."""
-    asked = shell.run(
-        COMP_WORDS=" ".join(("tidegate", *words)),
-        COMP_CWORD=str(len(words)),
-        _TIDEGATE_COMPLETE="bash_complete",
-    )
+    asked = shell.run(**pressed(*words))
     assert asked.code == 0, asked.err
     return [line.partition(",")[2] for line in asked.out.splitlines() if line]
 
@@ -42,6 +52,16 @@ def test_completes_names_that_the_server_knows(seat: Seat) -> None:
     assert "default.complete-me.v1" in completed(author, "rev", "get", "default.comp")
     assert completed(author, "rev", "approve", "default.comp") == ["default.complete-too.v1"]
     assert "default" in completed(author, "repo", "edit", "")
+
+
+def test_asks_the_server_without_a_library_that_takes_long_to_import(seat: Seat) -> None:
+    author = seat(Role.AUTHOR)
+    asked = author.run(**pressed("repo", "edit", ""), PYTHONPROFILEIMPORTTIME="1")
+
+    imported = {line.rpartition("|")[2].strip() for line in asked.err.splitlines()}
+    assert "default" in asked.out
+    assert {"tidegate.cli.profile", "socket"} <= imported
+    assert imported & HEAVY == set()
 
 
 def test_completes_nothing_where_nobody_answers(tmp_path: Path) -> None:

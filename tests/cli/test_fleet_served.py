@@ -80,7 +80,7 @@ def test_steers_and_explains_a_rollout(served: Served, operator: Shell, tmp_path
     late = operator.run("rollout", "watch", ROLLOUT, "--timeout", "1")
     unknown = operator.run("rollout", "pause", "web-stable@web.9", *WHY)
 
-    assert "wave 0  canary  1 hosts" in plan.out
+    assert "wave 0  canary  1 host," in plan.out
     assert opened["rollout_id"] == ROLLOUT
     assert paused.code == resumed.code == 0, paused.err
     assert "■ paused by" in shown.out

@@ -86,6 +86,10 @@ def test_counts_hosts_without_an_order_as_waiting() -> None:
         (True, "yes"),
         (0, "0"),
         ({"b": 1, "a": 2}, "a=2, b=1"),
+        (
+            {"on": True, "none": None, "some": ["x"], "said": "x"},
+            'none=null, on=true, said=x, some=["x"]',
+        ),
         (["x", "y"], "x, y"),
     ],
 )

@@ -81,7 +81,7 @@ def test_drops_a_reference_that_is_no_longer_listed(seat: Seat, tmp_path: Path) 
 
     pushed = author.run("rev", "push", "drop.v1", place)
 
-    assert "has 1 files;" in pushed.out
+    assert "has 1 file;" in pushed.out
 
 
 def test_says_what_is_wrong_with_a_reference(seat: Seat, tmp_path: Path) -> None:

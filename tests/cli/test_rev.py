@@ -35,6 +35,23 @@ def published(author: Shell, approver: Shell, package: str, place: str) -> str:
     return name
 
 
+def test_says_what_comes_next_and_how_revisions_are_named(seat: Seat, tmp_path: Path) -> None:
+    author = seat(Role.AUTHOR)
+    place = files(tmp_path / "next", app_conf="port = 80\n")
+
+    empty = author.run("rev", "init", "next", "--workspace", "v1")
+    full = author.run("rev", "init", "next", "--workspace", "v2", "--from", place)
+    pushed = author.run("rev", "push", "next.v1", place)
+    nameless = author.run("rev", "get", "next")
+
+    assert empty.out.endswith("next: tidegate rev push default.next.v1 DIRECTORY\n")
+    assert full.out.endswith("next: tidegate rev propose default.next.v2\n")
+    assert "has 1 file; next" in pushed.out
+    assert nameless.code == 2
+    assert "repository.package.workspace" in nameless.err
+    assert "found 'next'" in nameless.err
+
+
 def test_takes_a_draft_to_its_release(seat: Seat, tmp_path: Path) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     place = files(tmp_path / "web", app_conf="port = 80\n", static__index_html="<h1>hi</h1>\n")

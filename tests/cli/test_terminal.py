@@ -61,7 +61,7 @@ def test_shows_a_bar_while_it_pushes_much(seat: Seat, tmp_path: Path) -> None:
 
     assert pushed.code == 0, pushed.out
     assert "pushing" in pushed.out
-    assert "has 1 files" in pushed.out
+    assert "has 1 file;" in pushed.out
     assert (piped.code, piped.err) == (0, "")
 
 

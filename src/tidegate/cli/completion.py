@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from tidegate.cli.desk import Desk, Verb
 from tidegate.cli.exits import Stop
+from tidegate.cli.root import COMPLETION
 
 if TYPE_CHECKING:
     from socket import socket
@@ -35,7 +36,7 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all three"
     root = click.get_current_context().find_root().command
-    click.echo(kind(root, {}, "tidegate", "_TIDEGATE_COMPLETE").source())
+    click.echo(kind(root, {}, "tidegate", COMPLETION).source())
 
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,11 +10,13 @@ import click
 from tidegate.cli.desk import Desk, Verb, at_desk, versioned
 from tidegate.cli.exits import Exit, Stop
 from tidegate.cli.glyphs import size
-from tidegate.cli.output import Column, coloured, column, dig, note, say, text
+from tidegate.cli.output import Column, coloured, column, counted, dig, note, say, text
 from tidegate.cli.paths import at
 from tidegate.cli.revisions import REVISIONS, content_digest, full
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tidegate.cli.checkout import Files, Mark, Reference
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,6 +69,8 @@ def pull(desk: Desk, name: str, directory: str | None, discard: bool) -> None:
 
     References are not fetched: they stand in .tidegate-references.json, which a push sends again.
     """
+    from pathlib import Path
+
     from tidegate.cli import checkout
     from tidegate.cli.transfer import archived
 
@@ -84,7 +87,7 @@ def pull(desk: Desk, name: str, directory: str | None, discard: bool) -> None:
     checkout.write(place, files, _mark(name, found), references)
     total = size(sum(map(len, files.values())))
     more = f", {len(references)} are references" if references else ""
-    desk.done(found, f"{len(files)} files ({total}) of {name} are in {place}{more}")
+    desk.done(found, f"{place} has {counted(len(files), 'file')} ({total}) of {name}{more}")
 
 
 def _mark(name: str, found: Any) -> Mark:
@@ -107,6 +110,8 @@ def push(desk: Desk, name: str, directory: str, given: Given, version: int | Non
     After a pull into DIRECTORY, it is refused if somebody else pushed in between. Files whose bytes
     lie elsewhere are named by --reference, or in DIRECTORY/.tidegate-references.json.
     """
+    from pathlib import Path
+
     from tidegate.cli import checkout
     from tidegate.cli.transfer import encoded, uploading
 
@@ -124,7 +129,9 @@ def push(desk: Desk, name: str, directory: str, given: Given, version: int | Non
         checkout.mark(place, _mark(name, found))
     count = dig(found, "status", "content", "file_count")
     more = f", {len(references)} by reference" if references else ""
-    desk.done(found, f"{name} has {count} files{more}; next: tidegate rev propose {name}")
+    desk.done(
+        found, f"{name} has {counted(count, 'file')}{more}; next: tidegate rev propose {name}"
+    )
 
 
 def _unchanged(desk: Desk, name: str, place: Path) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.cli.frames import Line
 from tidegate.cli.glyphs import clean, glyph
-from tidegate.cli.output import dig
+from tidegate.cli.output import counted, dig
 
 SHOWN_MAX = 50
 
@@ -55,7 +55,7 @@ def _line(verdict: Any, width: int) -> Line:
     if reason:
         line.append((f"  {reason}", "default"))
     if verdict.get("hosts"):
-        line.append((f"  ({verdict['hosts']} hosts)", "default"))
+        line.append((f"  ({counted(verdict['hosts'], 'host')})", "default"))
     evidence = verdict.get("evidence")
     if evidence is not None:
         row = f"{evidence['collection']}/{evidence['id']}"

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -182,6 +181,8 @@ def export(
             for event in items:
                 say(line_of(event))
         return
+    from pathlib import Path
+
     place = Path(file)
     fresh = place.with_name(f".{place.name}.{os.getpid()}")
     try:

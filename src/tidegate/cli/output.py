@@ -66,10 +66,19 @@ def text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{clean(name)}={clean(value[name])}" for name in sorted(value))
+        return ", ".join(f"{clean(name)}={_member(value[name])}" for name in sorted(value))
     if isinstance(value, list | tuple):
         return ", ".join(text(item) for item in value)
     return clean(value)
+
+
+def _member(value: Any) -> str:
+    return clean(value if isinstance(value, str) else line_of(value))
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of something whose plural ends in s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def when(value: Any) -> str:

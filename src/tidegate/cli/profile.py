@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.cli.exits import Exit, Stop
+
+if TYPE_CHECKING:  # late: completion reads the file at every press of a key
+    from pathlib import Path
 
 URL_DEFAULT = "http://127.0.0.1:8420"
 FILE_BYTES_MAX = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """A server and the token for it; no token: ask as nobody."""
 
     url: str
@@ -67,17 +68,17 @@ def trimmed(url: str) -> str:
     return text
 
 
-def place() -> Path:
+def place() -> str:
     """Where the file lies."""
-    root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(root) / "tidegate" / "client.json"
+    root = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(root, "tidegate", "client.json")
 
 
 def load() -> Profile | None:
     """What ``login`` kept; None: nothing. Raises: Stop."""
     path = place()
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX)
         found = json.loads(content)
         token = found.get("token")
@@ -90,7 +91,9 @@ def load() -> Profile | None:
 
 def keep(profile: Profile) -> Path:
     """Write the file as a whole, readable by its owner alone. Raises: Stop."""
-    path = place()
+    from pathlib import Path
+
+    path = Path(place())
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     content = json.dumps({"url": profile.url, "token": profile.token}, indent=2) + "\n"
     try:
@@ -111,7 +114,7 @@ def keep(profile: Profile) -> Path:
 def forget() -> bool:
     """Remove the file; False: there was none."""
     try:
-        place().unlink()
+        os.unlink(place())
     except FileNotFoundError:
         return False
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -75,6 +74,8 @@ def init(
     """Draft the first revision of PACKAGE (such as web or networking/vpc)."""
     sent = None
     if directory is not None:
+        from pathlib import Path
+
         from tidegate.cli.transfer import encoded
 
         sent = encoded(*brought(Path(directory), given))
@@ -167,7 +168,8 @@ def drafted(
     }
     answer = desk.client.write("POST", at("revisions"), body)
     name = answer.json()["metadata"]["name"]
-    desk.done(answer, f"{name} is drafted; next: tidegate rev push {name} DIRECTORY")
+    following = f"propose {name}" if more.get("files") else f"push {name} DIRECTORY"
+    desk.done(answer, f"{name} is drafted; next: tidegate rev {following}")
 
 
 # ── read ──────────────────────────────────────────────────────────────────────────────────────────

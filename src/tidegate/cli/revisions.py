@@ -32,7 +32,14 @@ COLUMNS = (
 
 
 def full(name: str) -> str:
-    """A revision's whole name; ``web.v1`` is one of the repository ``default``."""
+    """A revision's whole name; ``web.v1`` is one of the repository ``default``. Raises: Stop."""
+    if "." not in name:
+        raise Stop(
+            Exit.USAGE,
+            f"a revision is named repository.package.workspace, such as default.web.v1 or, in"
+            f" {REPOSITORY_DEFAULT}, web.v1; found {name!r}",
+            "tidegate rev get",
+        )
     return f"{REPOSITORY_DEFAULT}.{name}" if name.count(".") == 1 else name
 
 

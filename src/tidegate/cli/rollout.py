@@ -17,6 +17,7 @@ from tidegate.cli.output import (
     Item,
     State,
     column,
+    counted,
     dig,
     say,
     stated,
@@ -102,7 +103,9 @@ def planned(desk: Desk, found: Any) -> None:
     for number, wave in enumerate(waves):
         hosts = wave.get("hosts") or []
         soak = wave.get("soak_seconds") or 0
-        say(f"wave {number}  {text(wave.get('name'))}  {len(hosts)} hosts, soak {soak} s")
+        say(
+            f"wave {number}  {text(wave.get('name'))}  {counted(len(hosts), 'host')}, soak {soak} s"
+        )
         say(f"  {text([_host(host) for host in hosts[:20]])}{' …' if len(hosts) > 20 else ''}")
     unstaged = found.get("unstaged") or []
     if unstaged:

@@ -15,6 +15,7 @@ from tidegate.cli.lazy import Lazy, LazyGroup, ReaderGone
 from tidegate.errors import TidegateError
 
 WIDTH_MAX: Final = 100
+COMPLETION: Final = "_TIDEGATE_COMPLETE"  # set by the scripts that click makes for shells
 _HERE: Final = "tidegate.cli"
 ACCESS: Final[Mapping[str, Lazy]] = {
     "setup": (f"{_HERE}.access:setup", "Set up a new installation with its one-time code."),
@@ -78,7 +79,14 @@ def root(commands: Mapping[str, Lazy]) -> click.Group:
 
 def app(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> NoReturn:
     """Run the command that the arguments name, and exit."""
-    sys.exit(run(commands, args))
+    try:
+        sys.exit(run(commands, args))
+    except SystemExit as ended:
+        if COMPLETION in os.environ and isinstance(ended.code, int):
+            # To take the interpreter apart is a tenth of all work, and somebody pressed a key.
+            sys.stdout.flush()
+            os._exit(ended.code)
+        raise
 
 
 def run(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> int:
