@@ -167,6 +167,7 @@ def test_asks_a_program() -> None:
 
     assert run(program("pass")) == PASSED
     assert run(program("raise SystemExit(3)", 3)) == PASSED
+    assert run(program("raise SystemExit(3)")).reason == "exit code 3, expected 0"
 
     broken = run(program("raise SystemExit('no disk' * 500)"))
 

@@ -1,7 +1,6 @@
 """What an operator sets for an agent: one TOML file, every member checked at the start.
 
 server = "https://tidegate.example"
-host_id = "web-1"
 state = "/var/lib/tidegate-agent"
 
 [channels.web-stable]
@@ -15,7 +14,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,6 +26,7 @@ FILE_BYTES_MAX = 256 * 1024
 CHANNELS_MAX = 64
 REFERENCE_DIRECTORIES_MAX = 16
 
+Driver = Literal["symlink", "command", "fake"]
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 _SERVER = re.compile(r"https?://[^/\s?#]+")
 _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
@@ -35,7 +35,7 @@ _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
 class Channel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How this host runs what a channel hands it."""
 
-    driver: Literal["symlink", "command", "fake"]
+    driver: Driver
     root: str = ""  # symlink: holds releases/ and current
     command: tuple[str, ...] = ()  # command: its argv
     timeout_seconds: Seconds = 300.0  # command: then it is killed, and failed
@@ -64,6 +64,7 @@ def load(file: Path, **flags: str | None) -> Settings:
     """
     found = _read(file)
     found.update({name: value for name, value in flags.items() if value is not None})
+    _check_members(found)
     try:
         settings = msgspec.convert(found, Settings)
     except msgspec.ValidationError as error:
@@ -83,6 +84,28 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidAgentSetting(f"{file.name} is not TOML: {error}") from None
+
+
+def _check_members(found: dict[str, Any]) -> None:
+    """That there is nothing but settings; whether all are there, their types tell."""
+    _demand_known("", found, Settings)
+    channels = found.get("channels")
+    for name, channel in channels.items() if isinstance(channels, dict) else ():
+        if isinstance(channel, dict):
+            _demand_known(f"channels.{name}.", channel, Channel)
+            driver = str(channel.get("driver", ""))
+            if driver not in get_args(Driver):
+                allowed = ", ".join(get_args(Driver))
+                raise _wrong(f"channels.{name}.driver", driver, f"one of {allowed}")
+
+
+def _demand_known(where: str, found: dict[str, Any], model: type[Struct]) -> None:
+    known = model.__struct_fields__
+    for name in found:
+        if name not in known:
+            raise InvalidAgentSetting(
+                f"there is no setting {where}{name[:200]}; known are {', '.join(known)}"
+            )
 
 
 def _check(settings: Settings) -> None:

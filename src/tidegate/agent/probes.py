@@ -193,4 +193,5 @@ def _exec(probe: Exec) -> Result:
             return PASSED
         said.seek(max(0, said.seek(0, os.SEEK_END) - REASON_BYTES))
         told = said.read().decode(errors="ignore").strip()
-    return failed(f"exit code {code}, expected {probe.expect_exit_code}: {told}")
+    reason = f"exit code {code}, expected {probe.expect_exit_code}"
+    return failed(f"{reason}: {told}" if told else reason)
