@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -23,6 +24,7 @@ from tidegate.engines.dynamodb.transport import (
     Reason,
     Slice,
     Transport,
+    Value,
 )
 from tidegate.kernel.store import Schema
 
@@ -57,8 +59,12 @@ class Meddler:
         assert isinstance(page, Slice)
         return page
 
-    def increment(self, place: Place, attribute: str) -> int:
-        return int(self._through("increment", lambda: self.inner.increment(place, attribute)))
+    def increment(
+        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+    ) -> int | None:
+        send = partial(self.inner.increment, place, attribute, equal)
+        number: int | None = self._through("increment", send)
+        return number
 
     def put_absent(self, item: Item) -> Item | None:
         standing: Item | None = self._through("put", lambda: self.inner.put_absent(item))

@@ -11,7 +11,7 @@ time is virtual, so a run is fast and can be run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from threading import Semaphore, Thread, local
@@ -30,6 +30,7 @@ from tidegate.engines.dynamodb.transport import (
     Remove,
     Replace,
     Slice,
+    Value,
     place_of,
 )
 
@@ -271,8 +272,13 @@ class TornTransport:
             self._maybe_wait()
         return Slice(items, last)
 
-    def increment(self, place: Place, attribute: str) -> int:
+    def increment(
+        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+    ) -> int | None:
         self._enter()
+        if any(self._table.items.get(place, {}).get(name) != at for name, at in equal.items()):
+            self._leave()
+            return None
         item = self._table.items.setdefault(place, {"pk": place.pk, "sk": place.sk})
         number = item.get(attribute, 0)
         assert isinstance(number, int)

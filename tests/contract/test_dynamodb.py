@@ -43,6 +43,7 @@ from tidegate.control.runtime import Control
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.items import (
     COUNTER,
+    ERA,
     SPAN,
     Fence,
     entry_item,
@@ -398,7 +399,7 @@ def test_the_feed_crosses_segments_and_numbers_without_events(table: Table) -> N
     store, _ = table.open()
     append(store, Rebooted("first"))
     for _ in range(1_005):
-        transport.increment(COUNTER, "n")  # a thousand writers took a number and died
+        transport.increment(COUNTER, "n", {ERA: None})  # a thousand writers took a number and died
     append(store, Rebooted("last"))
     assert [value.text for value in values(whole_feed(store))] == ["first"]  # type: ignore[attr-defined]
 

@@ -51,6 +51,7 @@ from tidegate.engines.dynamodb.commit import Landing, Writer
 from tidegate.engines.dynamodb.items import (
     COUNT_ATTRIBUTE,
     COUNTER,
+    ERA,
     SPAN,
     Fence,
     fence_place,
@@ -419,7 +420,7 @@ def test_a_read_of_the_whole_log_waits_for_holes_and_skips_none(table: Table) ->
 
 
 def test_a_reader_without_the_right_to_write_waits_for_others(table: Table) -> None:
-    table.transport().increment(COUNTER, COUNT_ATTRIBUTE)  # by somebody who died
+    table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by somebody who died
     reader, meddler = table.open()
     append(table.open()[0], Rebooted())
     assert whole_feed(reader) == []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from msgspec import Struct, defstruct
@@ -16,9 +17,16 @@ from tidegate.engines.memory import MemoryStore
 from tidegate.errors import BoundaryMoved, InvalidInput, StoreRefused
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold, Folds
-from tidegate.kernel.model import Clause, Commit, Event, Key, Query, Receipt
+from tidegate.kernel.model import Clause, Commit, Event, Key, Query, Receipt, Record
 from tidegate.kernel.policy import Collection, Nature, Writers
-from tidegate.kernel.replay import differences, rebuild_changed
+from tidegate.kernel.replay import (
+    begin,
+    changed_folds,
+    differences,
+    rebuild,
+    rebuild_all,
+    rebuild_changed,
+)
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.tags import Partition
@@ -240,3 +248,115 @@ def test_a_fold_with_a_new_number_is_rebuilt_at_the_start(reopen: Open) -> None:
     assert (web.born, web.version) == (receipt.first, receipt.last)
     assert differences(store, new) == []
     assert rebuild_changed(reopen(schema), new, T0) == ()
+
+
+def test_a_log_that_begins_needs_no_rebuild_and_keeps_the_numbers_noted_first(
+    reopen: Open,
+) -> None:
+    schema = Schema(FIRST, (HOSTS,))
+    store = reopen(schema)
+    old, new = (Folds(schema, (counted(number=number, step=1),)) for number in (1, 2))
+
+    begin(store, old, T0)
+    begin(store, new, T0)
+
+    assert changed_folds(store, old) == ()
+    assert changed_folds(store, new) == new.folds
+
+
+def test_a_log_with_facts_and_no_numbers_does_not_begin(reopen: Open) -> None:
+    schema = Schema(FIRST, (HOSTS,))
+    store = reopen(schema)
+    land(store, HostSeen1("web", "1"))
+    folds = Folds(schema, (counted(number=1, step=1),))
+
+    begin(store, folds, T0)
+
+    assert changed_folds(store, folds) == folds.folds
+
+
+SIGHTS = Collection("sights", Host, writers=Writers.FOLDED, nature=Nature.DERIVED)
+
+
+class PowerFailed(Exception):
+    """The process is gone in the middle of what it did."""
+
+
+class Mortal:
+    """A store whose process dies at the rows of one collection, or after so many commits."""
+
+    def __init__(self, store: Store, last: str = "", commits: int = 10) -> None:
+        self._store = store
+        self._last = last
+        self._commits = commits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def restore(self, collection: str, records: Iterable[Record]) -> None:
+        if collection == self._last:
+            raise PowerFailed
+        self._store.restore(collection, records)
+
+    def commit(self, *commits: Commit) -> Any:
+        self._commits -= 1
+        if self._commits < 0:
+            raise PowerFailed
+        return self._store.commit(*commits)
+
+
+def test_a_rebuild_that_was_broken_off_is_made_again_as_a_whole(reopen: Open) -> None:
+    schema = Schema(FIRST, (HOSTS, SIGHTS))
+    hosts = counted(number=1, step=1)
+    folds = Folds(schema, (hosts, replace(hosts, collection=SIGHTS)))
+    store = reopen(schema)
+    land(store, HostSeen1("web", "1"), HostSeen1("db", "2"))
+    rebuild_changed(store, folds, T0)
+    for name in ("hosts", "sights"):
+        store.restore(name, ())
+
+    with pytest.raises(PowerFailed):
+        rebuild(cast(Store, Mortal(store, "sights")), folds, *folds.folds)
+
+    store = reopen(schema)
+    assert {found.key for found in differences(store, folds)} == {"sights/web", "sights/db"}
+    assert changed_folds(store, folds) == folds.folds
+    rebuild(store, folds, hosts)
+    assert changed_folds(store, folds) == folds.folds, "one of two was made anew"
+    assert rebuild_changed(store, folds, T0) == ("hosts", "sights")
+    assert changed_folds(store, folds) == ()
+    assert differences(store, folds) == []
+
+
+def test_rows_that_were_all_made_anew_are_not_taken_for_those_of_an_older_program(
+    reopen: Open,
+) -> None:
+    schema = Schema(FIRST, (HOSTS,))
+    store = reopen(schema)
+    land(store, HostSeen1("web", "1"))
+    old, new = (Folds(schema, (counted(number, step=number),)) for number in (1, 2))
+    rebuild_changed(store, old, T0)
+
+    assert rebuild_all(store, new, T0) == 1
+
+    assert changed_folds(store, new) == ()
+    assert changed_folds(reopen(schema), old) == old.folds
+
+
+def test_a_rebuild_that_was_broken_off_before_it_noted_its_numbers_is_made_again(
+    reopen: Open,
+) -> None:
+    schema = Schema(FIRST, (HOSTS,))
+    store = reopen(schema)
+    land(store, HostSeen1("web", "1"))
+    old, new = (Folds(schema, (counted(number, step=number),)) for number in (1, 2))
+    rebuild_changed(store, old, T0)
+
+    with pytest.raises(PowerFailed):
+        rebuild_changed(cast(Store, Mortal(store, commits=1)), new, T0)
+
+    store = reopen(schema)
+    assert differences(store, new) == []
+    assert changed_folds(store, old) == old.folds
+    assert rebuild_changed(store, old, T0) == ("hosts",)
+    assert differences(store, old) == []

@@ -20,6 +20,7 @@ from tests.contract.fleet import (
     ROWS_MAX,
     Berth,
     Squadron,
+    muster,
     rows,
     sail,
 )
@@ -30,7 +31,8 @@ from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
 from tidegate.domain.rollouts.history import histories, printed
 from tidegate.domain.rollouts.rows import QUARANTINE, ROLLOUTS, TALLIES, Rollout, rollout_key
 from tidegate.domain.rollouts.states import OPEN, RolloutState
-from tidegate.domain.views import VIEWS, classes, rebuild_lost, undeclared
+from tidegate.domain.views import VIEWS, classes, lost_caches, rebuild_lost, undeclared
+from tidegate.engines.memory import MemoryStore
 from tidegate.engines.postgres.layout import OWN_TABLES
 from tidegate.engines.sqlite.layout import ENGINE_TABLES
 from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput
@@ -95,8 +97,6 @@ def collections_of(berth: Berth) -> set[str]:
         "dynamodb",
         region_name="local",
         endpoint_url=options.partition("endpoint=")[2],
-        aws_access_key_id="none",
-        aws_secret_access_key="none",
     )
     with closing(client):
         pages = client.get_paginator("scan").paginate(TableName=table, ProjectionExpression="pk")
@@ -368,6 +368,19 @@ def test_finds_a_row_that_was_changed_added_or_removed_by_hand(sailed: Squadron)
     stray = Record(rollout_key("edge@web.9"), record.version, record.born, record.data)
     assert seen(record, stray) == [(str(stray.key), "extra row")]
     assert seen(record) == []
+
+
+def test_a_rollout_that_waits_for_its_first_host_has_lost_nothing() -> None:
+    squadron = Squadron(MemoryStore(SCHEMA))
+    muster(squadron)
+
+    squadron.promote("edge", "web.1")
+
+    assert squadron.store.range(HOST_RECORDS.name, limit=1) == ()
+    assert lost_caches(squadron.store, FOLDS) == ()
+    squadron.dispatch()
+    squadron.store.restore(HOST_RECORDS.name, ())
+    assert HOST_RECORDS.name in [f.collection.name for f in lost_caches(squadron.store, FOLDS)]
 
 
 @pytest.mark.req("RO-20")

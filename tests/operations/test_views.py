@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from multiprocessing import get_context
 from pathlib import Path
-from uuid import uuid4
 
 import apsw
 import pytest
 
 from tests.operations.processes import prepared, run, served, started
 from tidegate.engines.presence import present
-from tidegate.errors import StoreRefused
-
-
-@pytest.fixture
-def processes() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        yield pool
 
 
 def changed(data: Path, statement: str) -> int:
@@ -103,31 +92,6 @@ def test_lets_a_rebuild_follow_a_worker_that_was_killed(tmp_path: Path) -> None:
         worker.stop(signal.SIGKILL)
 
     assert run("views", "rebuild", "--data", str(data)).returncode == 0
-
-
-def _counted_there(url: str, alone: bool) -> str:
-    """In a process of its own: whether one may join, or be alone."""
-    try:
-        with present(url, alone=alone):
-            return "there"
-    except StoreRefused as refused:
-        return refused.detail.partition(";")[0]
-
-
-def test_counts_who_has_a_log_on_postgresql_open(
-    postgres_url: str, processes: ProcessPoolExecutor
-) -> None:
-    url = f"{postgres_url}&schema=present_{uuid4().hex[:8]}"
-
-    def ask(alone: bool) -> str:
-        return processes.submit(_counted_there, url, alone).result()
-
-    with present(url):
-        assert ask(False) == "there"
-        assert ask(True) == "another process has the log open"
-    with present(url, alone=True):
-        assert ask(False) == "the rows of the log are being made anew"
-    assert ask(True) == "there"
 
 
 def test_verifies_no_log_where_there_is_none(tmp_path: Path) -> None:

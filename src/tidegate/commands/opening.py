@@ -6,10 +6,12 @@ It knows engines, and nothing of the web: commands that only look at the data st
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from random import uniform
 
 from tidegate import __version__
 from tidegate.clock import Clock, system_clock
@@ -23,38 +25,38 @@ from tidegate.control.runtime import Control
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.folds import composed
 from tidegate.domain.planner import Plan
-from tidegate.domain.views import rebuild_lost
+from tidegate.domain.views import lost_caches, rebuild_lost
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
-from tidegate.engines.presence import present
+from tidegate.engines.presence import LEASE_SECONDS, OPEN_ELSEWHERE, present
 from tidegate.errors import NotFound, StoreRefused
-from tidegate.kernel.replay import rebuild_changed
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.replay import begin, changed_folds, rebuild_changed
 from tidegate.kernel.store import Store
 
 CLOCK_BEHIND_MAX = timedelta(minutes=5)
 FOLDS = composed(ARCHIVE_POSITIONS)
+STARTS_MAX = 10  # until a start that cannot be alone with the log gives up
+START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX = 0.05, 0.25  # apart, or starts meet each time
 
 
 def open_installation(settings: Settings, clock: Clock = system_clock) -> Installation:
     """Open everything, in the order in which it depends on each other; closed in reverse.
 
     Raises:
-        StoreRefused, Unavailable, InvalidInput. StoreRefused also while rows are made anew.
+        StoreRefused, Unavailable, InvalidInput. StoreRefused also while rows are made anew, or
+            where they must be and somebody else has the log open.
     """
     data = Path(settings.data)
     secrets = Secrets.in_directory(data)
     url = settings.store_url
-    with ExitStack() as closing:
-        closing.enter_context(present(url))
-        store = connect(url, FOLDS.schema)
-        closing.callback(store.close)
-        rebuild_changed(store, FOLDS, clock())
-        rebuild_lost(store, FOLDS)
+    with ExitStack() as stack:
+        store = stack.enter_context(counted_store(url, FOLDS, clock))
         writer = Grouped(store)
-        closing.callback(writer.close)
+        stack.callback(writer.close)
         control = Control(store, FOLDS, writer.submit, clock=clock)
         lanes = Lanes(store, FOLDS, writer.submit, clock=clock)
-        closing.callback(lanes.close)
+        stack.callback(lanes.close)
         blobs = FileBlobs(data / "blobs", log_id(store, clock), clock=clock)
         return Installation(
             settings=settings,
@@ -67,11 +69,60 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
             secrets=secrets,
             clock=clock,
             version=__version__,
-            closing=closing.pop_all(),
+            closing=stack.pop_all(),
             forecast=_forecast,
             is_local=url.startswith(("sqlite:", "memory:")),
         )
     raise AssertionError("the stack swallows nothing")
+
+
+@contextmanager
+def counted_store(
+    url: str, folds: Folds, clock: Clock, *, lease: float = LEASE_SECONDS
+) -> Iterator[Store]:
+    """A log whose rows are those of these folds, with this process among those who have it open.
+
+    Nobody makes rows anew while it is. So what is owed is looked for, and looked for again, while
+    we are counted; and made good while we are alone.
+
+    Raises:
+        StoreRefused: rows are being made anew, or must be and somebody else has the log open.
+        Unavailable.
+    """
+    with ExitStack() as stack:
+        yield _counted(url, folds, clock, lease, stack)
+
+
+def _counted(url: str, folds: Folds, clock: Clock, lease: float, stack: ExitStack) -> Store:
+    refused: StoreRefused | None = None
+    for _ in range(STARTS_MAX):
+        with ExitStack() as counted:
+            counted.enter_context(present(url, lease=lease))
+            store = counted.enter_context(closing(connect(url, folds.schema)))
+            begin(store, folds, clock())
+            owed = [*changed_folds(store, folds), *lost_caches(store, folds)]
+            if not owed:
+                stack.push(counted.pop_all())
+                return store
+        names = ", ".join(dict.fromkeys(fold.collection.name for fold in owed))
+        try:
+            _make_good(url, folds, clock, lease)
+        except StoreRefused as error:
+            if error.facts.get("reason") != OPEN_ELSEWHERE:
+                raise
+            refused = StoreRefused(f"rows must be made anew ({names}), and {error.detail}")
+            # It may be a start like ours, which is just about to leave and be alone.
+            time.sleep(uniform(START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX))
+    raise refused or StoreRefused("other versions make the rows of the log anew; keep one of them")
+
+
+def _make_good(url: str, folds: Folds, clock: Clock, lease: float) -> None:
+    with (
+        present(url, alone=True, lease=lease),
+        closing(connect(url, folds.schema)) as store,
+    ):
+        rebuild_changed(store, folds, clock())
+        rebuild_lost(store, folds)
 
 
 def _forecast(channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int]) -> Forecast:

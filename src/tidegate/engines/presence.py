@@ -2,11 +2,12 @@
 
     sqlite       a lock on a file beside the database; the system frees it when a process dies
     postgresql   an advisory lock of a connection of its own; the server frees it
-    dynamodb     none: no lock there outlives a process and ends with it
+    dynamodb     a lease, renewed while the process lives; one that died is counted until it is over
     memory       none: nobody else can have it open
 
 What commits holds rows in memory, and a row that is made anew may keep its version: no guard would
-notice. So whoever makes rows anew is alone.
+notice. So whoever makes rows anew is alone. A lease may lapse under a process that lives on: on
+DynamoDB no commit of it lands after somebody was alone since (ADR-0014).
 """
 
 from __future__ import annotations
@@ -15,19 +16,34 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO, Final
 from urllib.parse import unquote, urlsplit
 
 from tidegate.errors import StoreRefused
 
 OPEN_SUFFIX = ".open"
+LEASE_SECONDS = 30.0  # how long a process that died is counted where presence is a lease
+OPEN_ELSEWHERE: Final = "open_elsewhere"  # the ``reason`` of a refusal that ends with those others
 
-_OTHERS = "another process has the log open; stop every server and worker of it first"
-_REBUILT = "the rows of the log are being made anew; start when that is over"
+
+def open_elsewhere(more: str = "") -> StoreRefused:
+    """Nobody can be alone: others have the log open."""
+    return StoreRefused(
+        f"another process has the log open; stop every server and worker of it first{more}",
+        reason=OPEN_ELSEWHERE,
+    )
+
+
+def being_made_anew() -> StoreRefused:
+    """Nobody can be there: one is alone."""
+    return StoreRefused("the rows of the log are being made anew; start when that is over")
 
 
 @contextmanager
-def present(url: str, *, alone: bool = False) -> Iterator[None]:
+def present(url: str, *, alone: bool = False, lease: float = LEASE_SECONDS) -> Iterator[None]:
     """Be counted among those who have the log open while the block lasts, or be the only one.
+
+    A store that is to commit is opened inside the block. ``lease`` counts on DynamoDB only.
 
     Raises:
         StoreRefused: somebody else has it open, or is alone with it. Unavailable.
@@ -40,9 +56,12 @@ def present(url: str, *, alone: bool = False) -> Iterator[None]:
         case "postgresql" | "postgres":
             from tidegate.engines.postgres.presence import held
 
-            with held(url, alone) as is_held:
-                if not is_held:
-                    raise StoreRefused(_OTHERS if alone else _REBUILT)
+            with held(url, alone):
+                yield
+        case "dynamodb":
+            from tidegate.engines.dynamodb.presence import leased
+
+            with leased(url, alone, lease):
                 yield
         case _:
             yield
@@ -55,8 +74,15 @@ def _file(path: str, alone: bool) -> Iterator[None]:
     except OSError as error:
         raise StoreRefused(f"cannot open {path}: {error.strerror}") from error
     with os.fdopen(handle, "rb") as file:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreRefused(_OTHERS if alone else _REBUILT) from None
+        if not _locked(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+            # Whoever could join here is kept from being alone by others who joined.
+            raise open_elsewhere() if alone and _locked(file, fcntl.LOCK_SH) else being_made_anew()
         yield
+
+
+def _locked(file: IO[bytes], how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

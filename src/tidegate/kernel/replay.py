@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
@@ -21,8 +21,10 @@ from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold, Folds, Intent, Machine, stepped
 from tidegate.kernel.model import (
     ABSENT,
+    ALL,
     POSITION_MAX,
     Commit,
+    Delete,
     Event,
     Fact,
     Key,
@@ -34,6 +36,11 @@ from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store
 
 PAGE = 1_000
 VERIFY_ROUNDS_MAX = 10
+
+UNDER_WAY = Key(FOLD_NUMBERS.name, "(rebuild)")  # there while rows may be half of them anew
+
+
+Numbered = tuple[Fold, Record | None]  # the row of its number
 
 
 class Difference(Struct, frozen=True):
@@ -60,6 +67,7 @@ class Replay:
         self._only = None if only is None else {fold.collection.name for fold in only}
         self._awaited: deque[Struct] = deque()
         self.position: Position = 0
+        self.at = datetime(1970, 1, 1, tzinfo=UTC)  # of the newest event
         self.rows: dict[Key, Record] = {}
         self._values: dict[Key, Any] = {}
         self.differences: list[Difference] = []
@@ -80,7 +88,7 @@ class Replay:
 
     def step(self, event: Event) -> None:
         """Fold one event, and compare it with the follow-up that its cause called for."""
-        self.position = event.position
+        self.position, self.at = event.position, event.at
         value = self._folds.vocabulary.value(event)
         if self._awaited:
             self._compare(self._awaited.popleft(), value, event)
@@ -161,7 +169,7 @@ def differences(store: Store, folds: Folds) -> list[Difference]:
 def _renumbered(store: Store, folds: Folds) -> Position:
     """Where some machine last got another number; 0 if none did since the log began."""
     machines = [fold for fold in folds.folds if isinstance(fold, Machine)]
-    keys = [Key(FOLD_NUMBERS.name, fold.collection.name) for fold in machines]
+    keys = [_number_key(fold) for fold in machines]
     return max((record.version for record in _get(store, keys) if record is not None), default=0)
 
 
@@ -221,38 +229,129 @@ def _get(store: Store, keys: Sequence[Key]) -> Iterator[Record | None]:
 def rebuild(store: Store, folds: Folds, *changed: Fold) -> int:
     """Make the rows of these folds anew, in one pass over the log; how many there are.
 
-    Nothing else may write meanwhile.
+    Nothing else may write meanwhile. If it is broken off, the next start makes all rows anew.
     """
-    replay = Replay(folds, only=changed)
-    replay.follow(store)
-    for fold in changed:
-        name = fold.collection.name
-        keys = [key for key in replay.rows if key.collection == name]
-        store.restore(name, (replay.record(key) for key in keys))
+    is_whole = len(changed) == len(folds.folds) or store.get(UNDER_WAY) == (None,)
+    replay = _made_anew(store, folds, changed)
+    if is_whole:
+        _end(store, replay.at)
     return len(replay.rows)
+
+
+def rebuild_all(store: Store, folds: Folds, at: datetime) -> int:
+    """Make every row anew, and note whose they are; how many there are. As ``rebuild`` else."""
+    return _rebuild_as(store, folds, _numbers(store, folds), at)
+
+
+def changed_folds(store: Store, folds: Folds) -> tuple[Fold, ...]:
+    """The folds whose rows were made by another number of them, by none, or half. Cheap."""
+    return tuple(fold for fold, _ in _changed(store, folds))
 
 
 def rebuild_changed(store: Store, folds: Folds, at: datetime) -> tuple[str, ...]:
     """Rebuild each collection whose fold has another number than the one that wrote it.
 
-    To be called at a start, before anything else writes.
+    To be called at a start, before anything else writes, by a process that is alone with the log.
     """
-    keys = {Key(FOLD_NUMBERS.name, fold.collection.name): fold for fold in folds.folds}
-    records = dict(zip(keys, _get(store, tuple(keys)), strict=True))
-    changed = {key: fold for key, fold in keys.items() if not _is_of(fold, records[key])}
-    if not changed:
-        return ()
-    rebuild(store, folds, *changed.values())
-    for key, fold in changed.items():
-        record = records[key]
-        version = ABSENT if record is None else record.version
-        number = codec.encode(FoldNumber(fold.number))
-        (result,) = store.commit(Commit(at, writes=(Put(key, number, version),)))
-        if isinstance(result, VersionConflict) and _is_of(fold, store.get(key)[0]):
-            continue  # another process started with the same fold and was faster
+    changed = _changed(store, folds)
+    if changed:
+        _rebuild_as(store, folds, changed, at)
+    return tuple(fold.collection.name for fold, _ in changed)
+
+
+def _rebuild_as(store: Store, folds: Folds, changed: Sequence[Numbered], at: datetime) -> int:
+    replay = _made_anew(store, folds, tuple(fold for fold, _ in changed))
+    _remember(store, [pair for pair in changed if not _is_of(*pair)], at)
+    _end(store, at)
+    return len(replay.rows)
+
+
+def _made_anew(store: Store, folds: Folds, changed: Sequence[Fold]) -> Replay:
+    """The replay whose rows were put in the place of those that there were."""
+    replay = Replay(folds, only=tuple(changed))
+    replay.follow(store)
+    # A feed stops before a number whose writer died with it; a read waits until that is closed.
+    for event in store.read(ALL, after=replay.position).events:
+        replay.step(event)
+    _landed(store, Commit(replay.at, writes=(Put(UNDER_WAY, codec.encode(FoldNumber(0)), ABSENT),)))
+    for fold in changed:
+        name = fold.collection.name
+        keys = [key for key in replay.rows if key.collection == name]
+        store.restore(name, (replay.record(key) for key in keys))
+    return replay
+
+
+def _end(store: Store, at: datetime) -> None:
+    """No row is half made any more."""
+    for ending in _endings(store):
+        _landed(store, Commit(at, writes=(ending,)))
+
+
+def _endings(store: Store) -> list[Put | Delete]:
+    return [Delete(UNDER_WAY, mark.version) for mark in store.get(UNDER_WAY) if mark is not None]
+
+
+def _landed(store: Store, commit: Commit) -> None:
+    """Raises: what the store answers, but for that somebody did it already."""
+    (result,) = store.commit(commit)
+    if isinstance(result, TidegateError) and not isinstance(result, VersionConflict):
+        raise result
+
+
+def _changed(store: Store, folds: Folds) -> list[Numbered]:
+    numbers = _numbers(store, folds)
+    if store.get(UNDER_WAY) != (None,):
+        return numbers
+    return [pair for pair in numbers if not _is_of(*pair)]
+
+
+def begin(store: Store, folds: Folds, at: datetime) -> None:
+    """Note the numbers of all folds in a log that has neither facts nor numbers.
+
+    Others may do so at the same time: a number that somebody else noted first is left, and
+    ``changed_folds`` tells.
+    """
+    numbers = _numbers(store, folds)
+    if all(record is None for _, record in numbers) and not store.feed(after=0, limit=1).events:
+        _remember(store, numbers, at, is_first=True)
+
+
+def _remember(
+    store: Store, numbers: Sequence[Numbered], at: datetime, *, is_first: bool = False
+) -> None:
+    """Note the numbers. With the last one a rebuild is over: not before, or a program of the old
+    numbers would take the new rows for its own.
+    """
+    writes: list[list[Put | Delete]] = [
+        [
+            Put(
+                _number_key(fold),
+                codec.encode(FoldNumber(fold.number)),
+                ABSENT if record is None else record.version,
+            )
+        ]
+        for fold, record in numbers
+    ]
+    for last in writes[-1:]:
+        last += _endings(store)
+    results = store.commit(*(Commit(at, writes=tuple(group)) for group in writes))
+    for (fold, _), result in zip(numbers, results, strict=True):
+        if isinstance(result, VersionConflict) and (
+            is_first or _is_of(fold, store.get(_number_key(fold))[0])
+        ):
+            continue  # another process started and was faster
         if isinstance(result, TidegateError):
             raise result
-    return tuple(fold.collection.name for fold in changed.values())
+
+
+def _numbers(store: Store, folds: Folds) -> list[Numbered]:
+    """Each fold, and the row that says which number of it wrote its collection."""
+    keys = [_number_key(fold) for fold in folds.folds]
+    return list(zip(folds.folds, _get(store, keys), strict=True))
+
+
+def _number_key(fold: Fold) -> Key:
+    return Key(FOLD_NUMBERS.name, fold.collection.name)
 
 
 def _is_of(fold: Fold, record: Record | None) -> bool:

@@ -5,6 +5,7 @@ items                        what lies in the table
 draft ─▶ commit              what a commit demands and changes; how it lands
 log, read, rows              how slots, decisions and rows are read
 rules                        by which rule events were filed
+presence                     who has the log open
 store                        all of it as the kernel's Store
 """
 

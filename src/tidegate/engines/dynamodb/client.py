@@ -142,16 +142,14 @@ class BotoTransport:
         last = answer.get("LastEvaluatedKey")
         return Slice([_plain(raw) for raw in answer["Items"]], last[SK]["S"] if last else None)
 
-    def increment(self, place: Place, attribute: str) -> int:
-        answer = self._call(
-            self._client.update_item,
-            TableName=self._table,
-            Key=_key(place),
-            UpdateExpression="ADD #a :one",
-            ExpressionAttributeNames={"#a": attribute},
-            ExpressionAttributeValues={":one": {"N": "1"}},
-            ReturnValues="UPDATED_NEW",
-        )
+    def increment(
+        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+    ) -> int | None:
+        change = self._change(Change(place, equal, adds={attribute: 1}))
+        try:
+            answer = self._call(self._client.update_item, **change, ReturnValues="UPDATED_NEW")
+        except _ConditionFailed:
+            return None
         return int(answer["Attributes"][attribute]["N"])
 
     def put_absent(self, item: Item) -> Item | None:

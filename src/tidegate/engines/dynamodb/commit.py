@@ -17,6 +17,7 @@ from tidegate.engines.dynamodb.hints import Hints
 from tidegate.engines.dynamodb.items import (
     COUNT_ATTRIBUTE,
     COUNTER,
+    ERA,
     blob,
     fence_place,
     integer,
@@ -40,6 +41,7 @@ from tidegate.engines.dynamodb.transport import (
     Place,
     Reason,
     Transport,
+    in_another_era,
 )
 from tidegate.errors import (
     IdempotencyMismatch,
@@ -70,11 +72,14 @@ class Number:
 class Writer:
     """The write side of a store. Keeps nothing between calls but hints."""
 
-    def __init__(self, transport: Transport, schema: Schema, pace: Pace, hints: Hints) -> None:
+    def __init__(
+        self, transport: Transport, schema: Schema, pace: Pace, hints: Hints, era: int
+    ) -> None:
         self.transport = transport
         self.schema = schema
         self.pace = pace
         self.hints = hints
+        self.era = era
         self.drafter = Drafter(schema)
 
     def commit(self, commits: Sequence[Commit]) -> tuple[Answer, ...]:
@@ -210,12 +215,19 @@ class Landing:
         return []
 
     def _taken(self) -> Number:
-        """The number that we hold, or a new one: never ahead of need, a held number is a hole."""
+        """The number that we hold, or a new one: never ahead of need, a held number is a hole.
+
+        Raises:
+            StoreRefused: it is another era. StoreUnavailable.
+        """
         if self._number is None:
+            equal = {ERA: self._writer.era or None}
             n = self._pace.persist(
-                lambda: self._transport.increment(COUNTER, COUNT_ATTRIBUTE),
+                lambda: self._transport.increment(COUNTER, COUNT_ATTRIBUTE, equal),
                 max(0.0, self._deadline - self._pace.now()),
             )
+            if n is None:
+                raise in_another_era()
             self._number = Number(n)
         return self._number
 

@@ -1,6 +1,6 @@
 """What lies in the table: the place and form of every item, and back.
 
-    counter               -              n
+    counter               -              n, and the era in which numbers are taken
     log#<n div 1000>      n              the slot of transaction n: its id and events, or VOID
                           n.01 …         what of its events did not fit into one item
     index#<name>          position       the events of one commit that are filed under that index
@@ -9,6 +9,7 @@
     entry#<coll>#<index>  entry ␟ id     one index entry of a row, pointing to it
     key#<key>             -              an idempotency key: digest, answer, positions
     meta                  rules          by which rule the events of each type are filed
+    presence              -              who has the log open (presence.py)
 
 A position is n * 128 + ordinal. Slots and index items never change.
 """
@@ -48,6 +49,7 @@ DIGITS: Final = 16  # 2**53 has that many
 
 COUNTER: Final = Place("counter", "-")
 COUNT_ATTRIBUTE: Final = "n"
+ERA: Final = "era"  # absent, which is 0, until somebody was alone with the log
 FENCE: Final = "FENCE"
 
 

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import islice
 
 from tidegate.engines.dynamodb.items import (
+    COUNTER,
+    ERA,
     entry_item,
     entry_partition,
     row_item,
@@ -22,6 +24,7 @@ from tidegate.engines.dynamodb.transport import (
     SK,
     TRANSACTION_BYTES_MAX,
     Action,
+    Change,
     Item,
     Place,
     Remove,
@@ -42,10 +45,11 @@ PAGE_ITEMS_MIN, PAGE_ITEMS_MAX = 16, 1_000
 class Rows:
     """The records of one table."""
 
-    def __init__(self, transport: Transport, schema: Schema, pace: Pace) -> None:
+    def __init__(self, transport: Transport, schema: Schema, pace: Pace, era: int) -> None:
         self._transport = transport
         self._schema = schema
         self._pace = pace
+        self._era = era
 
     def get(self, keys: Sequence[Key]) -> tuple[Record | None, ...]:
         for key in keys:
@@ -112,7 +116,7 @@ class Rows:
         partitions = [row_partition(collection)]
         partitions += [entry_partition(collection, index.name) for index in declared.indexes]
         old = {place_of(item) for pk in partitions for item in self._items(pk, "", "", ITEMS_MAX)}
-        batch = Batch(self._transport, self._pace)
+        batch = Batch(self._transport, self._pace, self._era)
         for record in records:
             entries = declared.entries(record.data).items()
             items = [row_item(record), *(entry_item(record.key, *entry) for entry in entries)]
@@ -125,25 +129,28 @@ class Rows:
 
 
 class Batch:
-    """Unconditional actions, sent as many at once as the service takes."""
+    """Unconditional actions, sent as many at once as the service takes, in one era."""
 
-    def __init__(self, transport: Transport, pace: Pace) -> None:
+    def __init__(self, transport: Transport, pace: Pace, era: int) -> None:
         self._transport = transport
         self._pace = pace
+        self._fence: list[Action] = []
+        if era:  # else nobody was ever alone, and there is nothing to demand
+            self._fence.append(Change(COUNTER, {ERA: era}, sets={ERA: era}))
         self._actions: list[Action] = []
         self._bytes = 0
 
     def add(self, action: Action, bytes_: int) -> None:
-        if len(self._actions) == ITEMS_MAX or self._bytes + bytes_ > TRANSACTION_BYTES_MAX:
+        most = ITEMS_MAX - len(self._fence)
+        if len(self._actions) == most or self._bytes + bytes_ > TRANSACTION_BYTES_MAX:
             self.flush()
         self._actions.append(action)
         self._bytes += bytes_
 
     def flush(self) -> None:
         if self._actions:
-            self._pace.persist(
-                partial(overwrite, self._transport, self._actions, self._pace.fresh())
-            )
+            actions = [*self._fence, *self._actions]
+            self._pace.persist(partial(overwrite, self._transport, actions, self._pace.fresh()))
         self._actions, self._bytes = [], 0
 
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tidegate.engines.dynamodb.client import BotoTransport
 from tidegate.engines.dynamodb.commit import Writer
 from tidegate.engines.dynamodb.hints import Hints
-from tidegate.engines.dynamodb.items import once_place, once_receipt
+from tidegate.engines.dynamodb.items import COUNTER, ERA, integer, once_place, once_receipt
 from tidegate.engines.dynamodb.log import Log
 from tidegate.engines.dynamodb.pace import Pace
 from tidegate.engines.dynamodb.read import Reader
@@ -60,13 +60,14 @@ class DynamoStore:
         self.schema = schema
         pace = Pace(clock, sleep, random)
         self._transport = transport or _opened(table, region, endpoint, pace)
+        era = _era(self._transport, pace)
         hints = Hints()
         log = Log(self._transport, pace)
         self._pace = pace
         self._log = log
         self._reader = Reader(self._transport, schema, pace, hints, log)
-        self._writer = Writer(self._transport, schema, pace, hints)
-        self._rows = Rows(self._transport, schema, pace)
+        self._writer = Writer(self._transport, schema, pace, hints, era)
+        self._rows = Rows(self._transport, schema, pace, era)
         settle_rules(self._transport, pace, schema.vocabulary, log)
 
     @classmethod
@@ -76,14 +77,8 @@ class DynamoStore:
         Raises:
             InvalidInput: the URL has another form.
         """
-        parts = urlsplit(url)
-        given = parse_qs(parts.query, keep_blank_values=True)
-        if parts.scheme != "dynamodb" or not parts.netloc or parts.path.strip("/"):
-            raise InvalidInput(f"{url!r} is not dynamodb://table?region=…&endpoint=…", field="url")
-        if unknown := sorted(set(given) - {"region", "endpoint"}):
-            raise InvalidInput(f"{url!r} says {unknown}, which means nothing here", field="url")
-        region, endpoint = (given.get(name, [None])[-1] for name in ("region", "endpoint"))
-        return cls(unquote(parts.netloc), schema, region=region, endpoint=endpoint)
+        table, region, endpoint = _named(url)
+        return cls(table, schema, region=region, endpoint=endpoint)
 
     def read(
         self,
@@ -136,7 +131,30 @@ class DynamoStore:
         self._transport.close()
 
 
+def opened(url: str, pace: Pace) -> Transport:
+    """The table that a URL names, made if it is missing. Raises: InvalidInput, StoreRefused."""
+    return _opened(*_named(url), pace)
+
+
 def _opened(table: str, region: str | None, endpoint: str | None, pace: Pace) -> Transport:
     transport = BotoTransport(table, region=region, endpoint=endpoint)
     transport.open_table(pace.sleep)
     return transport
+
+
+def _named(url: str) -> tuple[str, str | None, str | None]:
+    """The table, region and endpoint in a URL. Raises: InvalidInput."""
+    parts = urlsplit(url)
+    given = parse_qs(parts.query, keep_blank_values=True)
+    if parts.scheme != "dynamodb" or not parts.netloc or parts.path.strip("/"):
+        raise InvalidInput(f"{url!r} is not dynamodb://table?region=…&endpoint=…", field="url")
+    if unknown := sorted(set(given) - {"region", "endpoint"}):
+        raise InvalidInput(f"{url!r} says {unknown}, which means nothing here", field="url")
+    region, endpoint = (given.get(name, [None])[-1] for name in ("region", "endpoint"))
+    return unquote(parts.netloc), region, endpoint
+
+
+def _era(transport: Transport, pace: Pace) -> int:
+    """The era in which what is read from now on may be written back."""
+    found = pace.persist(partial(transport.get, [COUNTER]))
+    return integer(found.get(COUNTER, {}), ERA)

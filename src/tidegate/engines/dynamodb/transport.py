@@ -2,7 +2,7 @@
 
     get         items by place, read strongly, on request as one atomic cut
     query       one page of a partition in order, read strongly
-    increment   the next number of a counter
+    increment   the next number of a counter, if it is as demanded
     put_absent  a put where nothing stands yet
     transact    several actions, all or nothing
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
+
+from tidegate.errors import StoreRefused
 
 Value = str | int | bytes
 Item = dict[str, Value]
@@ -152,8 +154,10 @@ class Transport(Protocol):
         """Items of a partition with ``low`` ≤ sk ≤ ``high``, in order, after ``start``."""
         ...
 
-    def increment(self, place: Place, attribute: str) -> int:
-        """The value after adding 1."""
+    def increment(
+        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+    ) -> int | None:
+        """The value after adding 1; None: the item is not as demanded (as in ``Change``)."""
         ...
 
     def put_absent(self, item: Item) -> Item | None:
@@ -168,8 +172,19 @@ class Transport(Protocol):
 
 
 def overwrite(transport: Transport, actions: Sequence[Action], token: str) -> None:
-    """Actions without a condition: only contention can refuse them, so they may be sent again."""
+    """Actions that may be sent again: but for the era, none has a condition.
+
+    Raises:
+        StoreRefused: it is another era. Busy: contention.
+    """
     try:
         transport.transact(actions, token)
     except Cancelled as contention:
+        if any(reason.code == FAILED for reason in contention.reasons):
+            raise in_another_era() from contention
         raise Busy(str(contention)) from contention
+
+
+def in_another_era() -> StoreRefused:
+    """What was read before somebody was alone with the log must not be written after it."""
+    return StoreRefused("the rows of the log were made anew since it was opened; start again")

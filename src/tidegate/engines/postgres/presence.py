@@ -8,23 +8,38 @@ from typing import Final
 from zlib import crc32
 
 from tidegate.engines.postgres.failures import translated
-from tidegate.engines.postgres.sessions import Address
+from tidegate.engines.postgres.layout import lock_key
+from tidegate.engines.postgres.sessions import Address, Connection
+from tidegate.engines.presence import being_made_anew, open_elsewhere
 
 NAMESPACE: Final = "tidegate"  # of a store whose URL names none
 
 _CLASS: Final = 0x7469_6465  # of our advisory locks with two keys; that of commits has one
 _SIGN: Final = 1 << 31
+_ALONE: Final = "pg_try_advisory_lock"
+_COUNTED: Final = "pg_try_advisory_lock_shared"
+_COMMITS: Final = b"SELECT pg_advisory_xact_lock(%s)"
 
 
 @contextmanager
-def held(url: str, alone: bool) -> Iterator[bool]:
-    """Whether the lock could be had: a shared one, or the only one. Raises: Unavailable."""
-    name = "pg_try_advisory_lock" if alone else "pg_try_advisory_lock_shared"
+def held(url: str, alone: bool) -> Iterator[None]:
+    """Hold the lock, the only one or a shared one. Raises: StoreRefused, Unavailable."""
     with translated():
         address = Address(url, NAMESPACE)
         connection = address.connect()
     key = (crc32(address.namespace.encode()) ^ _SIGN) - _SIGN
     with closing(connection):
         with translated():
-            found = connection.execute(f"SELECT {name}(%s, %s)".encode(), (_CLASS, key)).fetchone()
-        yield found == (True,)
+            if not _locked(connection, _ALONE if alone else _COUNTED, key):
+                # Whoever could join here is kept from being alone by others who joined.
+                is_joinable = alone and _locked(connection, _COUNTED, key)
+                raise open_elsewhere() if is_joinable else being_made_anew()
+            if alone:
+                # Somebody who was killed may have a commit under way there: it ends first.
+                connection.execute(_COMMITS, (lock_key(address.namespace),))
+        yield
+
+
+def _locked(connection: Connection, function: str, key: int) -> bool:
+    found = connection.execute(f"SELECT {function}(%s, %s)".encode(), (_CLASS, key)).fetchone()
+    return found == (True,)

@@ -1,0 +1,346 @@
+"""Whoever makes rows anew is alone with the log, as processes on each engine see it (ADR-0014)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.operations.processes import SECONDS_MAX, run, started
+from tidegate.clock import system_clock
+from tidegate.commands.opening import FOLDS, counted_store
+from tidegate.control.runtime import Control
+from tidegate.domain.access.slices import SetUp, set_up
+from tidegate.engines import connect
+from tidegate.engines.group import Grouped
+from tidegate.engines.presence import LEASE_SECONDS, present
+from tidegate.errors import StoreRefused, TidegateError
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import Meta
+from tidegate.kernel.replay import changed_folds, differences
+from tidegate.kernel.store import Store
+
+ADMIN = "user_admin0000"
+SHORT = 2.0  # seconds of a lease that nobody renews for long
+RENEWED = 4.0  # of one that a busy machine still renews in time
+# The folds of a version to come, of which one makes its rows by other rules.
+NEWER = Folds(
+    FOLDS.schema,
+    [
+        replace(fold, number=fold.number + 1) if fold.collection.name == "users" else fold
+        for fold in FOLDS.folds
+    ],
+)
+OTHERS = "another process has the log open; stop every server and worker of it first"
+UNDER_WAY = "the rows of the log are being made anew; start when that is over"
+
+
+@pytest.fixture(params=["sqlite", "postgres", "dynamodb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh log on each engine that has processes."""
+    name = f"company_{uuid4().hex[:12]}"
+    match request.param:
+        case "sqlite":
+            return f"sqlite:///{tmp_path / 'tidegate.db'}"
+        case "postgres":
+            return f"{request.getfixturevalue('postgres_url')}&schema={name}"
+        case _:
+            return _table(request.getfixturevalue("dynamodb_url"))
+
+
+@pytest.fixture
+def table_url(dynamodb_url: str) -> str:
+    return _table(dynamodb_url)
+
+
+def _table(endpoint: str) -> str:
+    return f"dynamodb://company_{uuid4().hex[:12]}?region=local&endpoint={endpoint}"
+
+
+def set_up_by(store: Store, folds: Folds = FOLDS, user_id: str = ADMIN) -> None:
+    """Facts with rows of several folds."""
+    with closing(Grouped(store)) as writer:
+        control = Control(store, folds, writer.submit)
+        control.execute(set_up, SetUp(user_id=user_id, alone=True), meta=Meta(actor=user_id))
+
+
+def prepared(url: str) -> None:
+    with counted_store(url, FOLDS, system_clock) as store:
+        set_up_by(store)
+
+
+# ── other processes ───────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _place(url: str, how: str, lease: float) -> Iterator[Store | None]:
+    match how:
+        case "joins" | "is alone":
+            with present(url, alone=how == "is alone", lease=lease):
+                yield None
+        case _:
+            folds = NEWER if how == "starts newer" else FOLDS
+            with counted_store(url, folds, system_clock, lease=lease) as store:
+                yield store
+
+
+def _live(url: str, how: str, lease: float, pipe: Connection) -> None:
+    """What another process does: take its place, say so, do as it is told, leave."""
+    try:
+        with _place(url, how, lease) as store:
+            pipe.send("there")
+            while pipe.recv() == "commit":
+                assert store is not None
+                try:
+                    set_up_by(store)
+                    pipe.send("committed")
+                except TidegateError as error:
+                    pipe.send(error.detail)
+    except StoreRefused as refused:
+        pipe.send(refused.detail)
+
+
+class Other:
+    """A process of its own beside this one; ``said`` is how its start ended."""
+
+    def __init__(self, url: str, how: str, lease: float = LEASE_SECONDS) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_live, args=(url, how, lease, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def hears(self) -> str:
+        assert self._pipe.poll(SECONDS_MAX), "it says nothing"
+        said: str = self._pipe.recv()
+        return said
+
+    def ask(self, word: str) -> None:
+        self._pipe.send(word)
+
+    def signal(self, how: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, how)
+
+    def leave(self) -> None:
+        self.ask("leave")
+        assert self.ended() == 0
+
+    def ended(self) -> int:
+        """How it ended. Not by ``join``: that waits for whoever has inherited its pipe, too."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while (code := self.process.exitcode) is None:
+            assert time.monotonic() < deadline, "it does not end"
+            time.sleep(0.02)
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.ended()
+        self._pipe.close()
+
+
+@contextmanager
+def other(url: str, how: str, lease: float = LEASE_SECONDS) -> Iterator[Other]:
+    with closing(Other(url, how, lease)) as process:
+        yield process
+
+
+def refusal(url: str, *, alone: bool) -> str:
+    with pytest.raises(StoreRefused) as refused, present(url, alone=alone):
+        pass
+    return refused.value.detail
+
+
+def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:
+    """Be alone as soon as nobody else is there."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(present(url, alone=True, lease=lease))
+            except StoreRefused:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+                continue
+            return stack.pop_all()
+
+
+# ── presence ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_many_may_be_there_or_one_alone(url: str) -> None:
+    with other(url, "joins") as guest:
+        assert guest.hears() == "there"
+        with present(url):
+            assert refusal(url, alone=True).startswith(OTHERS)
+        assert refusal(url, alone=True).startswith(OTHERS)
+        guest.leave()
+
+    with other(url, "is alone") as host:
+        assert host.hears() == "there"
+        assert refusal(url, alone=False) == UNDER_WAY
+        assert refusal(url, alone=True) == UNDER_WAY
+        host.leave()
+
+    with present(url, alone=True):
+        pass
+    with present(url):
+        pass
+
+
+@pytest.mark.parametrize("how", ["joins", "is alone"])
+def test_a_process_that_was_killed_is_counted_no_more(url: str, how: str) -> None:
+    with other(url, how, SHORT) as guest:
+        assert guest.hears() == "there"
+
+        guest.signal(signal.SIGKILL)
+        assert guest.ended() == -signal.SIGKILL
+
+        with await_alone(url):
+            assert refusal(url, alone=False) == UNDER_WAY
+
+
+def test_a_lease_is_renewed_while_its_process_lives(table_url: str) -> None:
+    with present(table_url, lease=RENEWED):
+        deadline = time.monotonic() + 1.5 * RENEWED
+        while time.monotonic() < deadline:
+            assert refusal(table_url, alone=True).startswith(OTHERS)
+            time.sleep(0.2)
+    with present(table_url, alone=True, lease=RENEWED):
+        time.sleep(1.5 * RENEWED)
+
+        assert refusal(table_url, alone=False) == UNDER_WAY
+
+
+# ── starts ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_all_who_start_at_once_on_a_new_log_are_there_together(url: str) -> None:
+    with ExitStack() as stack:
+        guests = [stack.enter_context(other(url, "starts")) for _ in range(3)]
+
+        assert [guest.hears() for guest in guests] == ["there"] * 3
+
+        for guest in guests:
+            guest.leave()
+    with closing(connect(url, FOLDS.schema)) as store:
+        assert changed_folds(store, FOLDS) == ()
+
+
+def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: str) -> None:
+    with counted_store(url, FOLDS, system_clock) as server:
+        set_up_by(server)
+
+        with other(url, "starts newer") as newer:
+            said = newer.hears()
+
+        assert said.startswith(f"rows must be made anew (users), and {OTHERS}")
+        assert changed_folds(server, FOLDS) == ()
+        assert differences(server, FOLDS) == []
+
+    with counted_store(url, NEWER, system_clock) as newer_store:
+        assert changed_folds(newer_store, NEWER) == ()
+        assert [fold.collection.name for fold in changed_folds(newer_store, FOLDS)] == ["users"]
+        assert differences(newer_store, NEWER) == []
+
+
+def test_of_two_newer_ones_that_start_at_once_one_makes_rows_anew_and_both_are_there_later(
+    url: str,
+) -> None:
+    prepared(url)
+    refused: list[str] = []
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(other(url, "starts newer")) for _ in range(2)]
+        there: list[Other] = []
+        for _ in range(20):
+            for guest in waiting:
+                said = guest.hears()
+                if said == "there":
+                    there.append(guest)
+                else:
+                    refused.append(said)
+            if len(there) == 2:
+                break
+            waiting = [stack.enter_context(other(url, "starts newer"))]
+
+        assert len(there) == 2
+        assert set(refused) <= {UNDER_WAY}
+        for guest in there:
+            guest.leave()
+    with closing(connect(url, FOLDS.schema)) as store:
+        assert differences(store, NEWER) == []
+
+
+# ── a process that lost its lease ─────────────────────────────────────────────────────────────────
+
+
+def test_no_commit_of_a_process_that_stood_still_lands_after_a_rebuild(table_url: str) -> None:
+    with other(table_url, "starts", SHORT) as server:
+        assert server.hears() == "there"
+        server.signal(signal.SIGSTOP)
+        with await_alone(table_url):
+            pass
+
+        server.signal(signal.SIGCONT)
+        server.ask("commit")
+
+        assert "were made anew since it was opened" in server.hears()
+    with counted_store(table_url, FOLDS, system_clock) as store:
+        assert store.feed(after=0, limit=10).events == ()
+        set_up_by(store)
+
+
+def test_a_process_that_stood_still_while_nobody_was_alone_goes_on(table_url: str) -> None:
+    with other(table_url, "starts", SHORT) as server:
+        assert server.hears() == "there"
+        server.signal(signal.SIGSTOP)
+        time.sleep(SHORT + 0.2)
+        with present(table_url):  # counts it out
+            pass
+
+        server.signal(signal.SIGCONT)
+        server.ask("commit")
+
+        assert server.hears() == "committed"
+        server.leave()
+
+
+def test_a_rebuild_that_lost_its_lease_writes_no_row_any_more(table_url: str) -> None:
+    prepared(table_url)
+    with ExitStack() as stack:
+        with present(table_url, alone=True):
+            late = stack.enter_context(closing(connect(table_url, FOLDS.schema)))
+            before = late.range("users", limit=10)
+        with present(table_url, alone=True), pytest.raises(StoreRefused, match="made anew since"):
+            late.restore("users", ())
+
+        assert [record.key.id for record in late.range("users", limit=10)] == [ADMIN]
+        assert late.range("users", limit=10) == before
+
+
+# ── the command ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_command_makes_nothing_anew_while_a_worker_runs(url: str, tmp_path: Path) -> None:
+    prepared(url)
+    words = ("--data", str(tmp_path / "data"), "--store", url)
+    with started(["worker", *words], tmp_path / "said") as worker:
+        worker.says("working")
+
+        refused = run("views", "rebuild", *words)
+
+        assert refused.returncode == 6
+        assert OTHERS in refused.stderr
+        assert worker.stop() == 0
+    made = run("views", "rebuild", *words)
+    assert (made.returncode, made.stderr) == (0, "")
