@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from bench.http import report
 from bench.http.measure import REST
 from bench.http.metered import FRAMES
 from bench.http.results import Cost, Floor, Results, at_share
-
-ROOT = Path(__file__).parents[2]
+from tests.bench.harness import ROOT, measured
 
 
 def test_measures_a_server_whole_and_writes_the_page(tmp_path: Path) -> None:
-    page = tmp_path / "performance.md"
-    page.write_text(f"Before.\n{report.BEGIN}\nstale words\n{report.END}\nAfter.\n")
-    places = ["--state", str(tmp_path / "state"), "--page", str(page)]
+    results = measured("http", report, Results, tmp_path)
 
-    run = subprocess.run(
-        [sys.executable, "-m", "bench", "http", "--mode", "tiny", *places],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-
-    found = (tmp_path / "state" / "http.json").read_bytes()
-    results = msgspec.json.decode(found, type=Results)
     assert results.report.requests > 0
     assert results.poll.requests > 0
     assert tuple(results.frames) == (*FRAMES, REST)
     assert results.running.ordered == results.running.agents
     assert results.following.events >= 4
-    written = page.read_text()
-    assert written.startswith("Before.\n")
-    assert written.endswith("After.\n")
-    assert "stale words" not in written
-    assert report.text(results) in written
-    assert report.text(results) in run.stdout
 
 
 def test_has_its_place_in_the_docs() -> None:

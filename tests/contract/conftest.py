@@ -12,9 +12,14 @@ from uuid import uuid4
 import pytest
 
 from tests.contract.address import Address
+from tests.contract.clones import Template
+from tests.contract.fleet import Berth, Squadron
 from tests.contract.racing import Crowd
 from tests.contract.world import SCHEMA
+from tidegate.domain.folds import FOLDS
+from tidegate.domain.folds import SCHEMA as FLEET_SCHEMA
 from tidegate.engines.memory import MemoryStore
+from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 
 Connect = Callable[[], Store]
@@ -63,6 +68,41 @@ def connect(address: Address | None) -> Iterator[Connect]:
 @pytest.fixture
 def store(connect: Connect) -> Store:
     return connect()
+
+
+@pytest.fixture(scope="session")
+def fleet_template(postgres_url: str) -> Iterator[Template]:
+    """The domain's tables on PostgreSQL, laid out once for all fleets of this process."""
+    with closing(Template(postgres_url, FLEET_SCHEMA)) as template:
+        yield template
+
+
+@pytest.fixture
+def fleet_address(
+    request: pytest.FixtureRequest, engine: str, tmp_path: Path
+) -> Iterator[Address | None]:
+    """Where this test's fleet keeps its log; None for memory."""
+    if engine != "postgres":
+        yield address_of(request, engine, tmp_path)
+        return
+    template: Template = request.getfixturevalue("fleet_template")
+    with template.clone() as address:
+        yield address
+
+
+@pytest.fixture
+def berth(fleet_address: Address | None) -> Iterator[Berth]:
+    with closing(Berth(fleet_address)) as berth:
+        yield berth
+
+
+@pytest.fixture
+def squadron(berth: Berth) -> Iterator[Squadron]:
+    """A fleet of this test: whatever it does, the log says afterwards what the rows say."""
+    sailed = Squadron(berth.open())
+    yield sailed
+    sailed.sound()
+    assert differences(sailed.store, FOLDS) == []
 
 
 @pytest.fixture(scope="module")

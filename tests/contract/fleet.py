@@ -26,7 +26,12 @@ from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.promotion import Promoted
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.channels.slices import CreateChannel, create_channel
+from tidegate.domain.channels.slices import (
+    CreateChannel,
+    LiftQuarantine,
+    create_channel,
+    lift_quarantine,
+)
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.fleet.slices import EnrollHost, SetBudget, enroll_host, set_budget
 from tidegate.domain.folds import FOLDS, SCHEMA
@@ -213,6 +218,17 @@ class Squadron:
 
     def clear(self, rollout_id: str, mode: Clearance, *hosts: str) -> None:
         self.execute(clear_rollout, self.clearance(rollout_id, mode, *hosts))
+
+    def lift(self, rollout_id: str) -> None:
+        """Its closure may go out on its channel again."""
+        found = self.rollout(rollout_id)
+        command = LiftQuarantine(
+            channel=found.channel,
+            closure_hash=found.target_closure,
+            operator="user_1",
+            reason="looked at it",
+        )
+        self.execute(lift_quarantine, command)
 
     def dispatch(self, *, thorough: bool = False) -> Pass:
         return self.plant.dispatcher.run_pass(thorough=thorough)

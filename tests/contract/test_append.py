@@ -232,6 +232,8 @@ def test_lets_another_partition_of_the_same_type_pass(store: Store) -> None:
 
     land(store, told(ProductAdded("p1"), on=[boundary]))
 
+    assert values(store.read(PRODUCT).events) == [ProductAdded("p1")]
+
 
 @pytest.mark.req("CB-11", "CB-21")
 def test_a_secondary_read_checks_its_tag_but_does_not_move_it(connect: Connect) -> None:
@@ -266,11 +268,14 @@ def test_every_carrier_of_a_cross_partition_tag_moves_it(connect: Connect) -> No
 
 @pytest.mark.req("CB-22")
 def test_orders_of_different_customers_never_conflict(store: Store) -> None:
-    first, second = seen(store, CUSTOMER), seen(store, about(OrderPlaced, tags="customer_id:c2"))
+    other = about(OrderPlaced, tags="customer_id:c2")
+    first, second = seen(store, CUSTOMER), seen(store, other)
 
     land(store, told(OrderPlaced("o1", "c1", ("p1",)), on=[first]))
-
     land(store, told(OrderPlaced("o2", "c2", ("p1",)), on=[second]))
+
+    assert values(store.read(CUSTOMER).events) == [OrderPlaced("o1", "c1", ("p1",))]
+    assert values(store.read(other).events) == [OrderPlaced("o2", "c2", ("p1",))]
 
 
 @pytest.mark.req("CB-8", "CB-11")
@@ -315,6 +320,8 @@ def test_an_untagged_fact_moves_nobody(store: Store) -> None:
 
     land(store, told(ProductAdded("p1"), on=boundaries))
 
+    assert values(whole_feed(store)) == [Rebooted("now"), ProductAdded("p1")]
+
 
 @pytest.mark.req("CB-13")
 def test_of_two_first_writers_one_conflicts_though_neither_reads_what_it_creates(
@@ -347,6 +354,8 @@ def test_a_guard_lets_another_type_pass(store: Store) -> None:
 
     land(store, told(PriceChanged("p1"), on=[boundary]))
 
+    assert values(store.read(guard).events) == [PriceChanged("p1")]
+
 
 @pytest.mark.req("CB-13")
 def test_a_guard_is_not_moved_by_what_stood_before_the_read(store: Store) -> None:
@@ -357,6 +366,8 @@ def test_a_guard_is_not_moved_by_what_stood_before_the_read(store: Store) -> Non
     append(store, PriceChanged("p1", 1))
 
     land(store, told(PriceChanged("p1", 2), on=[seen(store, reads, guard)]))
+
+    assert values(store.read(guard).events) == [PriceChanged("p1", 1), PriceChanged("p1", 2)]
 
 
 @pytest.mark.req("CB-13")
@@ -371,6 +382,8 @@ def test_a_guard_counts_only_on_an_empty_model(store: Store) -> None:
     append(store, PriceChanged("p1", 1))
 
     land(store, told(PriceChanged("p1", 2), on=[boundary]))
+
+    assert values(store.read(guard).events) == [PriceChanged("p1", 1), PriceChanged("p1", 2)]
 
 
 def test_a_read_after_a_position_still_guards_all_that_follows(store: Store) -> None:

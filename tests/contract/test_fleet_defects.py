@@ -6,24 +6,17 @@ The numbers are those of the list in the reference; no event is fed by hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
-from tests.contract.conftest import address_of
 from tests.contract.fleet import CANARY, HTTP, OLD, REST, SOAK, Berth, Squadron
 from tidegate.control.runtime import Outcome
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.slices import (
     EditChannel,
     HoldChannel,
-    LiftQuarantine,
     UnholdChannel,
     edit_channel,
     hold_channel,
-    lift_quarantine,
     unhold_channel,
 )
 from tidegate.domain.fleet.rows import fleet_key
@@ -40,23 +33,8 @@ from tidegate.domain.hosts.states import HostState, OnFailure, ProbeStatus
 from tidegate.domain.rollouts.rows import QUARANTINE, ROLLOUTS
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import IllegalTransition
-from tidegate.kernel.replay import differences, rebuild
+from tidegate.kernel.replay import rebuild
 from tidegate.simulate.plant import Fate
-
-
-@pytest.fixture
-def berth(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Iterator[Berth]:
-    with closing(Berth(address_of(request, engine, tmp_path))) as berth:
-        yield berth
-
-
-@pytest.fixture
-def squadron(berth: Berth) -> Iterator[Squadron]:
-    """Whatever a test does, the log says afterwards what the rows say."""
-    sailed = Squadron(berth.open())
-    yield sailed
-    sailed.sound()
-    assert differences(sailed.store, FOLDS) == []
 
 
 def under_way(squadron: Squadron, *waves: WaveSpec, hosts: int = 3, **policy: object) -> str:
@@ -104,13 +82,7 @@ def test_d04_the_dispatcher_loads_what_is_quarantined_also_after_a_restart(
     assert [(done.ordered, done.lost) for done in passes] == [(0, 0)] * 3
     said = explain(squadron.plant.sights.state([rollout_id], squadron.clock()), rollout_id)
     assert said.answer.startswith("quarantine holds 2 of 2 hosts")
-    lift = LiftQuarantine(
-        channel="edge",
-        closure_hash=squadron.tally(rollout_id).target_closure,
-        operator="user_1",
-        reason="looked at it",
-    )
-    squadron.execute(lift_quarantine, lift)
+    squadron.lift(rollout_id)
     assert squadron.dispatch().ordered == 1
 
 

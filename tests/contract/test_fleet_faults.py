@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import address_of
 from tests.contract.fleet import Berth, Squadron
 from tidegate.domain.channels.facts import HostEdge
 from tidegate.domain.fleet.refusals import MalformedPolicy
@@ -21,12 +16,6 @@ from tidegate.domain.planner import IdleEdge, frozen
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.kernel.replay import differences
 from tidegate.simulate.plant import Bodies
-
-
-@pytest.fixture
-def berth(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Iterator[Berth]:
-    with closing(Berth(address_of(request, engine, tmp_path))) as berth:
-        yield berth
 
 
 class Swapped(Bodies):

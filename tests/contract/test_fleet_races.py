@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import datetime
@@ -74,9 +74,8 @@ SENDS_MAX = 5  # of one report
 
 
 @pytest.fixture
-def berth(address: Address | None) -> Iterator[Berth]:
-    with closing(Berth(address)) as berth:
-        yield berth
+def address(fleet_address: Address | None) -> Address | None:
+    return fleet_address
 
 
 # ── many hosts, one rollout ───────────────────────────────────────────────────────────────────────

@@ -8,40 +8,17 @@ is what seed 1337 of the simulation found, the last one what seed 4347 did.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import address_of
-from tests.contract.fleet import CANARY, REST, SOAK, Berth, Squadron
-from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
+from tests.contract.fleet import CANARY, REST, SOAK, Squadron
 from tidegate.domain.fleet.slices import RetireHost, retire_host
-from tidegate.domain.folds import FOLDS
 from tidegate.domain.gates import explain
 from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed
 from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.hosts.states import HostState, ProbeStatus
 from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
 from tidegate.domain.rollouts.states import Clearance, RolloutState
-from tidegate.kernel.replay import differences
-
-
-@pytest.fixture
-def berth(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Iterator[Berth]:
-    with closing(Berth(address_of(request, engine, tmp_path))) as berth:
-        yield berth
-
-
-@pytest.fixture
-def squadron(berth: Berth) -> Iterator[Squadron]:
-    """Whatever a test does, the log says afterwards what the rows say."""
-    sailed = Squadron(berth.open())
-    yield sailed
-    sailed.sound()
-    assert differences(sailed.store, FOLDS) == []
 
 
 def past_a_deferred_canary(squadron: Squadron) -> str:
@@ -54,6 +31,22 @@ def past_a_deferred_canary(squadron: Squadron) -> str:
     squadron.ack("e1")
     squadron.say(ActivationDeferred, rollout_id, "e1", component="kernel")
     assert squadron.tally(rollout_id).current_wave == 1
+    return rollout_id
+
+
+def past_a_failure_of_late_hosts(squadron: Squadron) -> str:
+    """e2 and e3 came after e1 was done; e2 failed and went back, nobody took the order of e3."""
+    squadron.create("edge", REST)
+    squadron.enroll("e1", channel="edge")
+    squadron.offer("web.1", "web.2")
+    rollout_id = squadron.promote("edge", "web.1")
+    squadron.dispatch()
+    squadron.reach(rollout_id, "e1")
+    squadron.enroll("e2", "e3", channel="edge")
+    assert squadron.dispatch(thorough=True).ordered == 2
+    squadron.ack("e2")
+    squadron.say(ActivationFailed, rollout_id, "e2", exit_code=1)
+    squadron.revert(rollout_id, "e2")
     return rollout_id
 
 
@@ -136,13 +129,7 @@ def test_nobody_waits_for_an_earlier_host_that_was_waived(squadron: Squadron) ->
     squadron.dispatch(thorough=True)
     assert squadron.state(rollout_id) is RolloutState.REVERTED
     squadron.clear(rollout_id, Clearance.WAIVE, "e1")
-    lift = LiftQuarantine(
-        channel="edge",
-        closure_hash=squadron.tally(rollout_id).target_closure,
-        operator="user_1",
-        reason="looked at it",
-    )
-    squadron.execute(lift_quarantine, lift)
+    squadron.lift(rollout_id)
 
     assert squadron.dispatch().ordered == 1
     squadron.reach(rollout_id, "e2")
@@ -184,17 +171,7 @@ def test_nobody_waits_for_a_host_that_is_retired_before_it_is_tried_again(
 def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
     squadron: Squadron,
 ) -> None:
-    squadron.create("edge", REST)
-    squadron.enroll("e1", channel="edge")
-    squadron.offer("web.1", "web.2")
-    first = squadron.promote("edge", "web.1")
-    squadron.dispatch()
-    squadron.reach(first, "e1")
-    squadron.enroll("e2", "e3", channel="edge")
-    assert squadron.dispatch(thorough=True).ordered == 2
-    squadron.ack("e2")
-    squadron.say(ActivationFailed, first, "e2", exit_code=1)
-    squadron.revert(first, "e2")
+    first = past_a_failure_of_late_hosts(squadron)
     second = squadron.promote("edge", "web.2")
     squadron.dispatch()
     assert why(squadron, second, "e3") == f"host-busy: the host is busy with {first}"
@@ -209,26 +186,10 @@ def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
 
 @pytest.mark.req("RO-12")
 def test_orders_a_late_host_again_when_the_quarantine_is_lifted(squadron: Squadron) -> None:
-    squadron.create("edge", REST)
-    squadron.enroll("e1", channel="edge")
-    squadron.offer("web.1")
-    rollout_id = squadron.promote("edge", "web.1")
-    squadron.dispatch()
-    squadron.reach(rollout_id, "e1")
-    squadron.enroll("e2", "e3", channel="edge")
-    squadron.dispatch(thorough=True)
-    squadron.ack("e2")
-    squadron.say(ActivationFailed, rollout_id, "e2", exit_code=1)
-    squadron.revert(rollout_id, "e2")
+    rollout_id = past_a_failure_of_late_hosts(squadron)
     assert squadron.dispatch(thorough=True).cancelled == 1
     assert squadron.dispatch(thorough=True).ordered == 0
-    lift = LiftQuarantine(
-        channel="edge",
-        closure_hash=squadron.tally(rollout_id).target_closure,
-        operator="user_1",
-        reason="looked at it",
-    )
-    squadron.execute(lift_quarantine, lift)
+    squadron.lift(rollout_id)
 
     assert squadron.dispatch(thorough=True).ordered == 1
 

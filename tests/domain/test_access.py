@@ -123,8 +123,12 @@ def test_covers_a_scope_by_itself_or_by_everything(
 
 
 @pytest.mark.parametrize("scope", ["*", "repository:a", "channel:web-stable", "repository:a1"])
-def test_knows_scopes(scope: str) -> None:
+def test_knows_scopes_and_none_with_more_behind_it(scope: str) -> None:
     check_scope(scope)
+
+    for more in ("\n", " ", "*", ":"):
+        with pytest.raises(InvalidScope):
+            check_scope(scope + more)
 
 
 @pytest.mark.parametrize(

@@ -607,6 +607,8 @@ def test_believes_no_refusal_of_rows_that_it_only_remembers(orchard: Orchard, la
 
     landed([report(lanes, 3)])  # by what the lane remembers, the second is missing
 
+    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
+
 
 def test_believes_no_repetition_of_rows_that_it_only_remembers(
     orchard: Orchard, lanes: Lanes

@@ -375,6 +375,8 @@ def test_lets_one_person_alone_delete_what_they_proposed(depot: Depot) -> None:
 
     depot.delete(name, by=AUTHOR)
 
+    assert depot.store.get(revision_key(name)) == (None,)
+
 
 def test_unlinks_a_revision_from_the_middle_of_its_package(depot: Depot) -> None:
     names = [depot.published("v1")]

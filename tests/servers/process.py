@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ LOG_TAIL_BYTES = 4_000
 RUN_VARIABLE = "TIDEGATE_TEST_RUN"
 PORT_MIN, PORT_MAX = 12_000, 32_000  # Linux gives clients and port 0 those from 32768 on
 PORT_TRIES_MAX = 100
+STARTS_MAX = 3
 
 
 class ServerUnavailable(RuntimeError):
@@ -130,3 +133,30 @@ def serving(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def serving_http(command: Callable[[int], Sequence[str | Path]], home: Path) -> Iterator[str]:
+    """The URL of a server on a free port, told to ``command``, while the block runs.
+
+    Raises:
+        ServerUnavailable: it did not start on any of a few ports.
+    """
+    with ExitStack() as stack:
+        for start in range(1, STARTS_MAX + 1):
+            port = free_port()
+            server = serving(
+                command(port),
+                ready=partial(speaks_http, port),
+                log=home / "log",
+                cwd=home,
+                stop_signal=signal.SIGTERM,
+            )
+            try:
+                stack.enter_context(server)
+            except ServerUnavailable:
+                if start == STARTS_MAX:
+                    raise  # else someone took the port between our look and its bind
+            else:
+                yield f"http://127.0.0.1:{port}"
+                return

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.servers.process import ServerUnavailable, free_port, serving, speaks_http
+from tests.servers.process import ServerUnavailable, serving_http
 
 URL_VARIABLE = "TIDEGATE_TEST_S3_URL"
 KEY_ID, KEY = "tests", "not-a-secret"
-STARTS_MAX = 3
 
 
 @contextmanager
@@ -30,24 +28,11 @@ def running() -> Iterator[str]:
     if given := os.environ.get(URL_VARIABLE):
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="tidegate-s3-") as name, ExitStack() as stack:
-        for start in range(1, STARTS_MAX + 1):
-            port = free_port()
-            server = serving(
-                _command(Path(name), port),
-                ready=partial(speaks_http, port),
-                log=Path(name) / "log",
-                cwd=Path(name),
-                stop_signal=signal.SIGTERM,
-            )
-            try:
-                stack.enter_context(server)
-            except ServerUnavailable:
-                if start == STARTS_MAX:
-                    raise  # else someone took the port between our look and its bind
-            else:
-                yield f"http://127.0.0.1:{port}"
-                return
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-s3-") as name,
+        serving_http(partial(_command, Path(name)), Path(name)) as url,
+    ):
+        yield url
 
 
 def client(endpoint: str) -> Any:
