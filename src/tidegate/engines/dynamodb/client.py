@@ -18,6 +18,7 @@ from botocore.exceptions import (
     ProxyConnectionError,
 )
 
+from tidegate import __version__
 from tidegate.engines.dynamodb.transport import (
     EXPIRES,
     ITEMS_MAX,
@@ -40,6 +41,7 @@ from tidegate.engines.dynamodb.transport import (
 )
 from tidegate.errors import StoreRefused
 
+USER_AGENT = f"tidegate/{__version__}"
 CONNECT_SECONDS_MAX = 2.0
 ANSWER_SECONDS_MAX = 5.0
 CONNECTIONS_MAX = 64
@@ -77,6 +79,7 @@ class BotoTransport:
             read_timeout=ANSWER_SECONDS_MAX,
             max_pool_connections=CONNECTIONS_MAX,
             retries={"total_max_attempts": 1, "mode": "standard"},
+            user_agent=USER_AGENT,  # else it is put together anew for every request
         )
         with _session_lock:
             self._client = _session().client(
