@@ -11,7 +11,6 @@ is woken while another runs only goes to sleep again, so they wake each other in
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -28,10 +27,10 @@ GROUP_BYTES_MAX = 4_000_000
 WAITING_MAX = 20_000  # commits in the queue; past it, callers are told to come back
 
 # After a shared flush its callers are still waking up. To wait for as many as there were makes
-# larger groups and costs a lone client nothing: as long as they keep coming, at most this long for
-# each, and no longer than that without anybody.
-GATHER_SECONDS = 0.000_2
-GATHER_EACH_SECONDS = 0.000_05
+# larger groups and costs a lone client nothing: at most this long for each, and for all as long as
+# they keep coming. A leader that looks more often takes the interpreter from those it waits for.
+GATHER_EACH_SECONDS = 0.000_1
+GATHER_SECONDS = 0.001
 PATIENCE_SECONDS = 0.01  # how long the thread leaves it to somebody who waits
 RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
 
@@ -218,13 +217,14 @@ class Grouped:
 
     def _wait_for(self, wanted: int) -> None:
         """Until so many wait, or nobody comes any more."""
-        latest = time.monotonic() + GATHER_EACH_SECONDS * wanted
+        left = GATHER_EACH_SECONDS * wanted
         came = -1
-        while came < len(self._queue) < wanted and time.monotonic() < latest:
+        while came < len(self._queue) < wanted and left > 0:
             came = len(self._queue)
             self._awaited = wanted
-            self._complete.acquire(timeout=GATHER_SECONDS)
+            self._complete.acquire(timeout=min(left, GATHER_SECONDS))
             self._awaited = 0
+            left -= GATHER_SECONDS
 
     def _write(
         self, group: list[Pending], answers: list[tuple[Pending, Receipt | BaseException]]
