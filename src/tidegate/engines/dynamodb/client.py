@@ -18,7 +18,6 @@ from botocore.exceptions import (
     ProxyConnectionError,
 )
 
-from tidegate import __version__
 from tidegate.engines.dynamodb.transport import (
     EXPIRES,
     ITEMS_MAX,
@@ -41,7 +40,7 @@ from tidegate.engines.dynamodb.transport import (
 )
 from tidegate.errors import StoreRefused
 
-USER_AGENT = f"tidegate/{__version__}"
+USER_AGENT = "tidegate"
 CONNECT_SECONDS_MAX = 2.0
 ANSWER_SECONDS_MAX = 5.0
 CONNECTIONS_MAX = 64
