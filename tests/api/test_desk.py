@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import httpx2
@@ -12,8 +13,10 @@ import pytest
 from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
 from tests.api.serving import serving
 from tests.api.test_packages import People
+from tests.domain.documents import good
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.fleet.credentials import Revocation, revocation_key
 
 PAGE = f"/rollouts/{ROLLOUT}"
@@ -76,6 +79,52 @@ def test_says_why_there_is_no_plan(crew: Crew) -> None:
     assert "There is no plan" in shown
     assert "No enrolled host matches" in shown
     assert "none is published" in shown
+
+
+@pytest.mark.parametrize("package", ["web", "default/web"])
+def test_offers_the_releases_of_a_package_however_the_channel_calls_it(
+    crew: Crew, package: str
+) -> None:
+    body = {"channel": "short", "package": package, "selector": "app=web", "policy": {}}
+    assert crew.manager.post("/v1/channels", json=body).status_code == 201
+
+    shown = page(crew.manager, "/channels/short")
+    planned = page(crew.manager, "/plan?channel=short")
+    form = {"release": "web.2", "command_id": "command-1"}
+    done = sent(crew.manager, "/channels/short/promote", **form)
+
+    assert '<option value="web.2"' in shown
+    assert '<option value="web.2"' in planned
+    assert done.status_code == 303, done.text
+
+
+def test_leads_to_no_channel_that_was_never_created(crew: Crew) -> None:
+    """A scope of the registry may be pinned without one."""
+    digest = crew.viewer.get("/v1/releases/web.1").json()["digest"]
+    evidence = good(("operator_command", "release-control-plane"), "outside", "web.1", digest)
+    body = {"releaseId": "web.1", "digest": digest, **evidence}
+    assert crew.manager.post("/v1/releases/outside/register", json=body).status_code == 201
+
+    shown = page(crew.viewer, "/revisions/default.web.v1")
+    hidden = page(
+        crew.served.as_role(Grant(Role.AUTHOR, "repository:default")), "/revisions/default.web.v1"
+    )
+
+    assert "outside" in shown
+    assert "/channels/outside" not in shown
+    assert "outside" not in hidden, "who may not read the channel does not hear of its pin"
+
+
+def test_goes_on_to_the_second_page_of_a_list_whichever_way_one_came(crew: Crew) -> None:
+    for came in (
+        "/releases?limit=1",
+        "/hosts?filter=nonsense&limit=1",
+        "/hosts?done=revoked&limit=1",
+    ):
+        more = re.search(r'href="([^"]+next=[^"]+)">More', page(crew.viewer, came))
+        assert more is not None, came
+
+        assert 'role="alert"' not in page(crew.viewer, unescape(more[1]))
 
 
 def test_aborts_a_rollout_that_goes(crew: Crew) -> None:

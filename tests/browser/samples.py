@@ -701,7 +701,7 @@ REVISION = RevisionPage(
         told("file", "info", "Content replaced", "14 files, 24.3 KiB", ago=40, position=48166),
         told("pencil", "idle", "Drafted by The author", ago=95, position=47902),
     ),
-    pinned=("web-stable",),
+    pinned=(Place("web-stable", "/channels/web-stable"), Place("elsewhere")),
     references=(
         ReferenceLine(
             path="data/model.bin", uri=REFERENCE, digest=f"sha256:{'8' * 64}", bytes=8_388_608

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tidegate.api import paging
 from tidegate.api.dashboard import words
-from tidegate.api.dashboard.pages import ROWS, ListQuery, Page, People, answer, shows
+from tidegate.api.dashboard.pages import ROWS, ListQuery, Page, People, answer, further, shows
 from tidegate.api.dashboard.parts import Option
 from tidegate.api.dashboard.views import Releases, RevisionLine, Waiting
 from tidegate.api.repositories import repository_scope
@@ -105,7 +105,7 @@ def releases(
             revision_line(item.row, people) for item in found if sees(request.principal, item.row)
         )
         last = found[-1].id if len(found) == request.query.limit else None
-        following = paging.listed(request, installation, (), last).next or ""
+        following = further(request, installation, last, tab=tab)
     view = Releases(
         tab=tab,
         tabs=tuple(

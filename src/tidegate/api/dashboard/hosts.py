@@ -22,6 +22,7 @@ from tidegate.api.dashboard.pages import (
     attempt,
     does,
     fault_of,
+    further,
     shows,
 )
 from tidegate.api.dashboard.parts import Chip, Fault, Option, Place, Verb
@@ -81,6 +82,7 @@ Listing = Request[Nothing, HostsQuery, Nothing]
 def index(request: Listing, installation: Installation) -> Answer:
     """Hosts that a filter and a selector leave."""
     fleet = installation.find(fleet_key(), Fleet)
+    kind = request.query.filter if request.query.filter in FILTERS else "all"
     fault: Fault | None = None
     rows: list[Host] = []
     last: str | None = None
@@ -92,9 +94,9 @@ def index(request: Listing, installation: Installation) -> Answer:
     view = Hosts(
         total=0 if fleet is None else fleet.row.hosts,
         hosts=tuple(_host_rows(installation, rows)),
-        filter=request.query.filter if request.query.filter in FILTERS else "all",
+        filter=kind,
         selector=request.query.selector,
-        next=paging.listed(request, installation, (), last).next or "",
+        next=further(request, installation, last, filter=kind),
         fault=fault,
     )
     page = Page(template="hosts.html", title="Hosts", here="/hosts", view=view)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
-from tidegate.api import problems
+from tidegate.api import paging, problems
 from tidegate.api.dashboard.parts import Fault, Field, Frame, Option, Place, Verb, navigation
 from tidegate.api.dashboard.rendering import render
 from tidegate.api.dashboard.views import Door, Lost
@@ -141,6 +141,14 @@ def _address(request: Asked, page: Page) -> str:
     ]
     path = request.arrived.path.decode("latin-1")
     return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def further(request: Asked, installation: Installation, last: str | None, **meant: str) -> str:
+    """The cursor behind ``last``, for a link that asks for what was meant: a cursor goes with the
+    filters of its address, and what was only said once is not among them.
+    """
+    query = structs.replace(request.query, done="", **meant)
+    return paging.listed(replace(request, query=query), installation, (), last).next or ""
 
 
 def _stream(about: str) -> str:

@@ -15,7 +15,7 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.rows import REVISIONS
-from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.offers import DEFAULT_REPOSITORY, release_id_of
 from tidegate.domain.releases.rows import Actual
 
 RELEASES_MAX = 200
@@ -120,9 +120,19 @@ def _promote(
 
 
 def publishable(installation: Installation, package: str) -> tuple[Option, ...]:
-    """Releases of a package that may be pinned, newest first."""
-    rows = installation.range(REVISIONS, index="by_package", of=(package,), limit=RELEASES_MAX)
-    published = [item.row for item in rows if item.row.lifecycle == Lifecycle.PUBLISHED]
+    """Releases of a package that may be pinned, newest first.
+
+    A channel may call a package of the default repository by its path alone, as its releases do.
+    """
+    names = dict.fromkeys((package, f"{DEFAULT_REPOSITORY}/{package}"))
+    published = [
+        item.row
+        for name in names
+        for item in installation.range(
+            REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX
+        )
+        if item.row.lifecycle == Lifecycle.PUBLISHED
+    ]
     return tuple(
         Option(release, f"{release} · {short(row.content.digest)}")
         for row in sorted(published, key=lambda row: row.number, reverse=True)

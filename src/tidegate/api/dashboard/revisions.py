@@ -24,6 +24,7 @@ from tidegate.api.dashboard.parts import Chip, Field, Place, Verb
 from tidegate.api.dashboard.rendering import short, size
 from tidegate.api.dashboard.telling import all_told
 from tidegate.api.dashboard.views import DiffLine, FileDiff, ReferenceLine, RevisionPage
+from tidegate.api.releases import channel_scope
 from tidegate.api.repositories import repository_scope
 from tidegate.api.resources import FileChanged, changes
 from tidegate.api.revisions import RevisionPath, revision_scope
@@ -31,6 +32,7 @@ from tidegate.api.routing import Answer, Request, may
 from tidegate.control.installation import Found, Installation
 from tidegate.control.packing import manifest_of
 from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages import history
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
@@ -120,7 +122,7 @@ def page_of(request: Request, installation: Installation, name: str) -> Page:  #
         version=found.version,
         verbs=verbs,
         history=all_told(installation, steps, people),
-        pinned=_pinned(installation, row),
+        pinned=_pinned(request, installation, row),
         references=_references(manifest),
         references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
     )
@@ -136,12 +138,27 @@ def page_of(request: Request, installation: Installation, name: str) -> Page:  #
     )
 
 
-def _pinned(installation: Installation, row: Revision) -> tuple[str, ...]:
+def _pinned(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+    row: Revision,
+) -> tuple[Place, ...]:
+    """The scopes that are pinned to it; one that no channel was created for leads nowhere."""
     if not row.number:
         return ()
     release = release_id_of(row.package, row.number)
     rows = installation.range(ACTUAL, limit=CHANNELS_MAX)
-    return tuple(item.row.scope for item in rows if item.row.pinned_release_id == release)
+    scopes = [
+        item.row.scope
+        for item in rows
+        if item.row.pinned_release_id == release
+        and request.principal.may(Right.READ, channel_scope(item.row.scope))
+    ]
+    found = installation.find_all(*((channel_key(scope), Channel) for scope in scopes))
+    return tuple(
+        Place(scope, "" if channel is None else f"/channels/{scope}")
+        for scope, channel in zip(scopes, found, strict=True)
+    )
 
 
 def _references(manifest: Manifest) -> tuple[ReferenceLine, ...]:

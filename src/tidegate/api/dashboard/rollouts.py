@@ -9,7 +9,16 @@ from tidegate.api.dashboard import words
 from tidegate.api.dashboard.gatepanel import panel_of
 from tidegate.api.dashboard.hostgrid import RolloutPath, rollout_scope
 from tidegate.api.dashboard.overview import bad_records, why_failed
-from tidegate.api.dashboard.pages import ROWS, ListQuery, Page, PageQuery, People, answer, shows
+from tidegate.api.dashboard.pages import (
+    ROWS,
+    ListQuery,
+    Page,
+    PageQuery,
+    People,
+    answer,
+    further,
+    shows,
+)
 from tidegate.api.dashboard.parts import Chip, Place
 from tidegate.api.dashboard.steering import verbs_of
 from tidegate.api.dashboard.summaries import BAD, marks, settled, summaries, wave_bar
@@ -70,7 +79,7 @@ def index(request: Request[Nothing, RolloutsQuery, Nothing], installation: Insta
     view = Rollouts(
         open=summaries(installation, filter(sees, under_way)),
         past=summaries(installation, past),
-        next=paging.listed(request, installation, (), last).next or "",
+        next=further(request, installation, last),
     )
     page = Page(template="rollouts.html", title="Rollouts", here="/rollouts", view=view)
     return answer(request, installation, page)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.api.dashboard.parts import Bar, Chip, Fault, Field, Option, Told, Verb
+from tidegate.api.dashboard.parts import Bar, Chip, Fault, Field, Option, Place, Told, Verb
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -354,7 +354,7 @@ class RevisionPage(Struct, frozen=True, kw_only=True):
     version: int
     verbs: tuple[Verb, ...]
     history: tuple[Told, ...]
-    pinned: tuple[str, ...]
+    pinned: tuple[Place, ...]
     references: tuple[ReferenceLine, ...] = ()
     references_cut: int = 0  # of them that are not shown
 

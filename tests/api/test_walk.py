@@ -1,0 +1,269 @@
+"""Every page of the dashboard, in every state and for everybody: it answers, and leads somewhere.
+
+What is walked through is the empty installation and the harbour, in which something of everything
+has happened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import httpx2
+import pytest
+
+from tests.api.crew import T0, sailing
+from tests.api.harbour import PEOPLE, Harbour
+from tests.api.serving import serving
+from tests.api.walking import Form, Page, walk
+from tidegate.api.dashboard import gatepanel, revisions, rollouts
+from tidegate.api.dashboard.routes import PAGES
+from tidegate.api.routes import ROUTES
+from tidegate.clock import ManualClock
+from tidegate.control import accounts
+
+ALL_ROUTES = (*ROUTES, *PAGES)
+EVERYWHERE = ("viewer", "operator", "administrator")
+# What else somebody may ask for: pages that only many rows, or a typed address, would show.
+TYPED = (
+    *("/find?q=web", "/find?q=soak-1", "/find?q=%2312", "/find?q=zzz", "/find?q=few%40web.1"),
+    *("/hosts?limit=2", "/hosts?selector=app%3Dfew&limit=2", "/hosts?filter=other&limit=3"),
+    *(
+        "/releases?tab=all&limit=2",
+        "/releases?tab=other&limit=2",
+        "/releases?limit=2",
+        "/outbox?tab=other",
+    ),
+    *("/rollouts/soaking@web.1/held", "/rollouts/through@web.1/held", "/rollouts?done=paused"),
+    *("/events?type=RolloutOpened", "/events?at=0", "/events?at=3&type=RolloutOpened"),
+    *("/plan?luck=bad&channel=few&simulate=true", "/plan?channel=zzz", "/plan?release=zzz"),
+    *("/rollouts/few@web.1/gates", "/rollouts/few@web.1/grid/0"),
+)
+
+
+@pytest.fixture(scope="module")
+def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
+    with (
+        patch.object(accounts, "SCRYPT_N", 2),  # nobody guesses these passwords
+        sailing(tmp_path_factory.mktemp("harbour") / "data", ALL_ROUTES) as crew,
+    ):
+        harbour = Harbour(crew.served)
+        harbour.fill()
+        yield harbour
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits so low that the harbour is past them: what is cut, paged or asked for beside."""
+    monkeypatch.setattr(gatepanel, "AT_ONCE_MAX", 3)
+    monkeypatch.setattr(gatepanel, "ROWS", 2)
+    monkeypatch.setattr(rollouts, "ROWS", 5)
+    monkeypatch.setattr(revisions, "FILES_MAX", 1)
+    monkeypatch.setattr(revisions, "REFERENCES_MAX", 1)
+
+
+@pytest.mark.parametrize("login", ["operator", "administrator"])
+def test_leads_nobody_to_a_page_that_is_not_there_or_cannot_be_drawn(
+    harbour: Harbour, login: str
+) -> None:
+    seen = walk(harbour.browser(login), "/", *TYPED)
+
+    assert seen.faults == []
+    assert seen.refused(403) == []
+    assert everything(harbour) <= seen.statuses.keys()
+
+
+@pytest.mark.usefixtures("crowded")
+def test_leads_a_viewer_on_where_a_page_shows_only_a_part(harbour: Harbour) -> None:
+    seen = walk(harbour.browser("viewer"), "/", *TYPED)
+
+    assert seen.faults == []
+    assert seen.refused(403) == []
+    assert everything(harbour) <= seen.statuses.keys()
+    assert any("/held?gate=" in address and "next=" in address for address in seen.statuses)
+    assert any(address.startswith("/rollouts?next=") for address in seen.statuses)
+    assert "/rollouts/few@web.1/gates" in seen.statuses
+    assert {*seen.forms} == {"/signout", "/settings/tokens", "/settings/revoke"}, "it may only look"
+
+
+def everything(harbour: Harbour) -> set[str]:
+    """The addresses of all that has a page of its own."""
+
+    def items(noun: str) -> list[dict[str, Any]]:
+        found = harbour.viewer.get(f"/v1/{noun}", params={"limit": 500}).json()["items"]
+        assert found
+        return list(found)
+
+    return {
+        *(f"/rollouts/{item['rollout_id']}" for item in items("rollouts")),
+        *(f"/revisions/{item['metadata']['name']}" for item in items("revisions")),
+        *(f"/hosts/{item['host_id']}" for item in items("hosts")),
+        *(f"/channels/{item['channel']}" for item in items("channels")),
+    }
+
+
+@pytest.mark.parametrize("login", ["neighbour", "nobody"])
+def test_refuses_on_a_page_what_somebody_may_not_see(harbour: Harbour, login: str) -> None:
+    client = harbour.browser(login)
+
+    seen = walk(client, "/", *TYPED, wrong=(404,))
+
+    assert seen.faults == []
+    assert "/hosts" in seen.refused(403)
+    assert seen.statuses["/settings"] == 200
+    assert (seen.statuses["/"] == 200) is (login == "neighbour")
+
+
+@pytest.mark.parametrize("login", EVERYWHERE)
+def test_draws_every_page_before_anything_has_happened(tmp_path: Path, login: str) -> None:
+    with (
+        patch.object(accounts, "SCRYPT_N", 2),
+        serving(tmp_path / "data", routes=ALL_ROUTES, clock=ManualClock(T0)) as served,
+    ):
+        empty = Harbour(served)
+        empty.user(login, *PEOPLE[login])
+
+        seen = walk(empty.browser(login), "/")
+
+    assert seen.faults == []
+    assert {*seen.statuses.values()} <= {200, 303}
+    assert {"/", "/rollouts", "/channels", "/plan", "/outbox"} <= seen.statuses.keys()
+
+
+# ── wrong input ───────────────────────────────────────────────────────────────────────────────────
+
+FORMS = (
+    *("/settings", "/outbox", "/hosts/h-plain", "/channels/through", "/channels/held"),
+    *(
+        "/channels/back",
+        "/rollouts/soaking@web.1",
+        "/rollouts/paused@web.1",
+        "/rollouts/back@web.1",
+    ),
+    *("/revisions/default.web.kinds", "/revisions/default.web.asked"),
+)
+WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
+FREE = {"reason", "display_name", "hosts", "command_id", "csrf_token"}  # any text will do
+NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
+HARMLESS = {"/settings/tokens"}  # empty, it makes a token for the usual time
+
+
+def forms(client: httpx2.Client) -> list[Form]:
+    """A form for everything that can be done at the dashboard."""
+    found: dict[str, Form] = {}
+    for address in FORMS:
+        for form in Page(client.get(address).text).forms:
+            if form.method == "post" and form.action != "/signout":
+                found[f"{form.action.split('/')[1]} {form.action.rpartition('/')[2]}"] = form
+    csrf = next(iter(found.values())).values["csrf_token"]
+    return [*found.values(), Form(WITHDRAW, "post", {"version": "1", "csrf_token": csrf})]
+
+
+def wrong(form: Form) -> Iterator[dict[str, str]]:
+    """What a form may be sent with that it cannot mean."""
+    csrf = {"csrf_token": form.values["csrf_token"]}
+    if form.action not in HARMLESS:
+        yield csrf
+    typed = form.values.keys() - FREE
+    for text in NONSENSE if typed else NONSENSE[-1:]:
+        yield dict.fromkeys(form.values, text) | csrf
+        for name in typed:
+            yield form.values | {name: text}
+    yield form.values | {"unknown": "x"}
+
+
+def says_why(answer: httpx2.Response) -> bool:
+    """Whether it is a refusal, as a page, with what is wrong."""
+    return (
+        400 <= answer.status_code < 500
+        and answer.headers["content-type"] == "text/html; charset=utf-8"
+        and ('role="alert"' in answer.text or "lost-code" in answer.text)
+    )
+
+
+def test_has_a_form_for_every_verb_of_the_dashboard(harbour: Harbour) -> None:
+    sent = {form.action.rpartition("/")[2] for form in forms(harbour.browser("administrator"))}
+
+    verbs = {route.path.rpartition("/")[2] for route in PAGES if route.method == "POST"}
+    assert verbs - sent == {"signin", "setup", "signout", "enable"} - sent
+
+
+def test_says_on_a_page_what_is_wrong_with_a_form(harbour: Harbour) -> None:
+    client = harbour.browser("administrator")
+    before = harbour.installation.head()
+
+    answers = [
+        (form.action, values, client.post(form.action, data=values))
+        for form in forms(client)
+        for values in wrong(form)
+    ]
+
+    unsaid = [f"{action} {values}" for action, values, answer in answers if not says_why(answer)]
+    assert unsaid == []
+    assert harbour.installation.head() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "media"),
+    [
+        (b"", "application/x-www-form-urlencoded"),
+        (b"reason=x", "application/x-www-form-urlencoded"),
+        (b"\xff%zz=%ff&&=&a", "application/x-www-form-urlencoded"),
+        (b"reason=" + b"x" * 3_000_000, "application/x-www-form-urlencoded"),
+        (b'{"reason": "x"}', "application/json"),
+        (b"reason=x", "text/plain"),
+    ],
+)
+def test_refuses_bodies_that_no_form_of_this_session_sends(
+    harbour: Harbour, content: bytes, media: str
+) -> None:
+    client = harbour.browser("administrator")
+    before = harbour.installation.head()
+
+    for form in forms(client):
+        answer = client.post(form.action, content=content, headers={"content-type": media})
+        assert says_why(answer), f"{form.action}: {answer.status_code} {answer.text[-300:]}"
+
+    assert harbour.installation.head() == before
+
+
+@pytest.mark.parametrize("is_set_up", [True, False])
+def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: bool) -> None:
+    with serving(tmp_path / "data", routes=ALL_ROUTES, is_set_up=is_set_up) as served:
+        client = served.client(None, accept="text/html")
+        for action, names in (
+            ("/signin", ("login", "password", "next")),
+            ("/setup", ("code", "login", "name", "password", "alone")),
+        ):
+            for text in (None, "", *NONSENSE):
+                values = {} if text is None else dict.fromkeys(names, text)
+                answer = client.post(action, data=values)
+                assert says_why(answer), f"{action} {values}: {answer.status_code}"
+        shown = client.get("/rollouts/anything", follow_redirects=True)
+        first = client.get("/setup")
+
+    assert (first.status_code == 200) is not is_set_up
+    assert (shown.status_code, 'action="/signin"' in shown.text) == (401, True)
+
+
+def test_says_on_a_page_what_is_wrong_with_an_address(harbour: Harbour) -> None:
+    """Whatever is typed in the place of a name, a number or a filter."""
+    client = harbour.browser("administrator")
+    texts = ("zzz", "%00", "-1", "%ff", "9" * 40, "%C3%B6%3C%26%3E", "a" * 900, "a@b~c", "..")
+    queries = [
+        *("next", "at", "type", "tag", "tab", "filter", "selector", "limit", "channel", "luck"),
+        *("failing", "seed", "simulate", "q", "gate", "done", "min_position", "runs", "about"),
+    ]
+    paths = [route.path for route in PAGES if route.method == "GET" and route.path != "/live"]
+
+    for path in paths:
+        for text in texts:
+            address = re.sub(r"\{[^}]+\}", text, path)
+            asked = [f"{path}?{name}={text}" for name in queries] if text in texts[:4] else []
+            for found in [address] if "{" in path else asked:
+                answer = client.get(found)
+                assert answer.status_code < 500, f"{found}: {answer.text[-300:]}"
+                assert answer.status_code in (200, 303) or says_why(answer), found
