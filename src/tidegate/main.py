@@ -32,6 +32,7 @@ from tidegate.api.express import Express
 from tidegate.api.lines import Lines
 from tidegate.api.routes import ROUTES
 from tidegate.api.routing import Route
+from tidegate.commands.listening import bound
 from tidegate.commands.opening import alone, open_installation, refuse_old_clock
 from tidegate.config import Settings
 from tidegate.control.archive.files import FilePlace
@@ -128,9 +129,10 @@ def application_of(
 
 
 def serve(settings: Settings) -> None:
-    """Serve until a signal says stop; then finish what is under way."""
+    """Serve until a signal says stop; then finish what is under way. Raises: AddressUnusable."""
     with ExitStack() as stack:
         stack.enter_context(alone(Path(settings.data)))
+        sockets = stack.enter_context(bound(settings))
         installation = open_installation(settings)
         stack.callback(installation.close)
         refuse_old_clock(installation)
@@ -142,13 +144,13 @@ def serve(settings: Settings) -> None:
         code = application.server.accounts.open_setup()
         if code is not None:
             _say(f"first start: set up within 15 minutes with the one-time code {code}")
-        _say(f"serving on http://{settings.host}:{settings.port}")
+        _say(f"serving on http://{settings.host}:{sockets[0].getsockname()[1]}")
         server = host(application, settings)
         if settings.worker:
             registry = application.server.metrics.registry
             stack.enter_context(worker_of(installation, registry, server.end))
         _settle()
-        server.run()
+        server.run(sockets=sockets)
 
 
 def _settle() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,6 +13,7 @@ import pytest
 
 from tests.cli.test_verbs import COMMANDS
 from tidegate import api, control, domain
+from tidegate.api.dashboard.rendering import HERE
 from tidegate.api.problems import status_of
 from tidegate.cli.desk import Noun
 from tidegate.cli.exits import exit_of_status
@@ -21,6 +23,7 @@ from tidegate.errors import TidegateError
 # What main adds, now or later, and what stands on the root itself.
 MAINS = {"serve", "worker", "agent", "demo", "simulate", "doctor", "backup", "restore", "views"}
 ROOTS = {"--help", "--version"}
+TEMPLATES = HERE / "templates"
 
 
 def leaves() -> Iterator[type[TidegateError]]:
@@ -73,3 +76,18 @@ def test_looks_at_every_noun_where_it_can_be_seen() -> None:
     words = {*LOOKS.values(), *LISTS.values()}
 
     assert [look for look in words if " ".join(look.split()[:2]) not in COMMANDS] == []
+
+
+def test_can_type_every_command_that_the_dashboard_suggests() -> None:
+    drawn = "".join(path.read_text() for path in sorted(TEMPLATES.glob("*.html")))
+    found = set(re.findall(r"tidegate ([a-z-]+ [a-z-]+)([^\"<{]*)", drawn))
+
+    assert len(found) > 5
+    unknown = {
+        f"{name} {flag}"
+        for name, rest in found
+        for flag in (None, *re.findall(r"--[a-z-]+", rest))
+        if name not in COMMANDS
+        or (flag and not any(flag in param.opts for param in COMMANDS[name].params))
+    }
+    assert unknown == set()

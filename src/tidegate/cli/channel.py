@@ -17,12 +17,15 @@ from tidegate.cli.output import (
     State,
     column,
     dig,
+    note,
+    person,
     stated,
     text,
     timed,
     when,
 )
 from tidegate.cli.paths import at
+from tidegate.cli.revisions import REPOSITORY_DEFAULT
 from tidegate.cli.waiting import Waiting, awaited, waiting
 
 POLICY_BYTES_MAX = 256 * 1024
@@ -48,7 +51,7 @@ HISTORY = (
     column("RELEASE", "releaseId"),
     column("BEFORE", "previousReleaseId"),
     column("STATUS", "status"),
-    column("BY", "by"),
+    person("BY", "by"),
     column("EVIDENCE", "provenance", "kind"),
     column("WHY", "reason"),
 )
@@ -90,6 +93,31 @@ def create(desk: Desk, channel: str, package: str, selector: str, file: str | No
         "POST", at("channels"), {**body, "policy": policy_of(file) if file else {}}
     )
     desk.done(answer, f"channel {channel} carries {package} to hosts {selector}")
+    _note_missing(desk, package)
+
+
+def _note_missing(desk: Desk, package: str) -> None:
+    """A channel may come before its package; but a name that is not there may be a slip.
+
+    A path alone is of the repository ``default``, as everywhere.
+    """
+    first, _, rest = package.partition("/")
+    repository, path = (first, rest) if rest else (REPOSITORY_DEFAULT, first)
+    for name in (package, f"{REPOSITORY_DEFAULT}/{package}"):
+        if "/" in name and not _is_missing(desk, name):
+            return
+    where = "" if repository == REPOSITORY_DEFAULT else f" --repo {repository}"
+    note(f"package {package} has no revision yet")
+    note(f"  try: tidegate rev init {path} --workspace main{where}")
+
+
+def _is_missing(desk: Desk, package: str) -> bool:
+    """Whether nothing is known of it; one that we may not look at is not told to be missing."""
+    try:
+        desk.client.get(at("packages", *package.split("/")))
+    except Stop as stop:
+        return stop.code is Exit.NOT_FOUND
+    return False
 
 
 @channel.command("edit")

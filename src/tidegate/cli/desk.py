@@ -13,6 +13,7 @@ from tidegate.cli.lazy import resolve as resolve_member
 if TYPE_CHECKING:  # late, each where it is used: help needs none of them
     from tidegate.cli.client import Answer, Client
     from tidegate.cli.output import Cell, Column, Item
+    from tidegate.cli.people import People
     from tidegate.cli.profile import Profile
 
 FORMATS: Final = ("table", "json", "jsonl")
@@ -41,6 +42,12 @@ class Desk:
 
         return Client(self.profile)
 
+    @cached_property
+    def people(self) -> People:
+        from tidegate.cli.people import People
+
+        return People(self.client)
+
     # ── asking ──
 
     def get(self, path: str, **query: Any) -> Any:
@@ -62,7 +69,16 @@ class Desk:
     ) -> None:
         from tidegate.cli.output import listing
 
+        if self.is_for_people:
+            items = [*items]
+            columns = self._named(items, columns)
         listing(self.output, items, columns, empty=empty)
+
+    def _named(self, items: Sequence[Item], columns: Sequence[Column]) -> Sequence[Column]:
+        """The columns, with the names of people where they are known."""
+        if not any(column.is_person for column in columns):
+            return columns
+        return self.people.named(items, columns)
 
     def shown(
         self,
@@ -78,7 +94,10 @@ class Desk:
             return
         from tidegate.cli.frames import follow, list_lines
 
-        follow(ask, lambda items: list_lines(columns, items), output=self.output)
+        def drawn(items: Sequence[Item]) -> Any:
+            return list_lines(self._named(items, columns), items)
+
+        follow(ask, drawn, output=self.output)
 
     def told(
         self,

@@ -7,7 +7,7 @@ import click
 from tidegate.cli.channel import CHANNELS
 from tidegate.cli.completion import names
 from tidegate.cli.desk import Desk, Noun, at_desk, reason, watched
-from tidegate.cli.output import Column, column, text, timed
+from tidegate.cli.output import Column, column, person, text, timed
 from tidegate.cli.paths import at
 
 COLUMNS = (
@@ -15,7 +15,7 @@ COLUMNS = (
     Column("CHANNELS", lambda item: text(item.get("channels") or "all")),
     timed("SINCE", "started_at"),
     timed("UNTIL", "until"),
-    column("BY", "operator"),
+    person("BY", "operator"),
     column("WHY", "reason"),
 )
 

@@ -37,11 +37,17 @@ class Column(NamedTuple):
 
     title: str
     cell: Callable[[Item], Cell]
+    is_person: bool = False  # a user id, in whose place a name may stand
 
 
 def column(title: str, *path: str) -> Column:
     """A column that shows what lies at this path of each item."""
     return Column(title, lambda item: text(dig(item, *path)))
+
+
+def person(title: str, *path: str) -> Column:
+    """A column that shows who it was: by name, to who may know it."""
+    return Column(title, lambda item: text(dig(item, *path)), is_person=True)
 
 
 def timed(title: str, *path: str) -> Column:

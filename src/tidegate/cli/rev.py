@@ -11,7 +11,7 @@ from tidegate.cli.completion import names
 from tidegate.cli.desk import Desk, Noun, at_desk, watched
 from tidegate.cli.exits import Exit, Stop
 from tidegate.cli.files import Given, brought, referring
-from tidegate.cli.output import column, dig, note, stated, timed
+from tidegate.cli.output import column, dig, note, person, stated, timed
 from tidegate.cli.paths import at
 from tidegate.cli.revisions import (
     COLUMNS,
@@ -31,7 +31,7 @@ HISTORY = (
     column("WHAT", "action"),
     stated("LIFECYCLE", "lifecycle"),
     column("REVISION", "revision"),
-    column("BY", "by"),
+    person("BY", "by"),
     column("WHY", "reason"),
 )
 REPOSITORIES = names("/v1/repositories", "name")

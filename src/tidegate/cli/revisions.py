@@ -8,7 +8,19 @@ from tidegate.cli.completion import names
 from tidegate.cli.desk import Desk
 from tidegate.cli.exits import Exit, Stop
 from tidegate.cli.glyphs import size
-from tidegate.cli.output import Cell, Column, Item, State, column, dig, stated, text, timed, when
+from tidegate.cli.output import (
+    Cell,
+    Column,
+    Item,
+    State,
+    column,
+    dig,
+    person,
+    stated,
+    text,
+    timed,
+    when,
+)
 from tidegate.cli.paths import at
 
 if TYPE_CHECKING:
@@ -25,7 +37,7 @@ COLUMNS = (
     stated("LIFECYCLE", "spec", "lifecycle"),
     Column("REVISION", lambda item: number_of(item)),
     Column("FILES", lambda item: files_of(item)),
-    column("BY", "status", "createdBy"),
+    person("BY", "status", "createdBy"),
     timed("CREATED", "metadata", "creationTimestamp"),
     column("VERSION", "metadata", "resourceVersion"),
 )

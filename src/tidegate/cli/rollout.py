@@ -19,6 +19,7 @@ from tidegate.cli.output import (
     column,
     counted,
     dig,
+    person,
     say,
     stated,
     text,
@@ -53,7 +54,7 @@ EVENTS = (
     Column("WHAT", lambda item: str(item["type"]).removeprefix("tidegate.")),
     Column("HOST", lambda item: text(dig(item, "data", "host_id"))),
     Column("SAYS", lambda item: said(item)),
-    column("BY", "actor"),
+    person("BY", "actor"),
 )
 SILENT = frozenset({"rollout_id", "host_id", "at", "channel", "target_closure", "policy", "waves"})
 

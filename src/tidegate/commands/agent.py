@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from tidegate.cli.exits import Stop, exit_of
+from tidegate.errors import TidegateError
+
 
 @click.command()
 @click.option("--config", "file", required=True, metavar="FILE", help="Its settings, TOML.")
@@ -16,5 +19,12 @@ def agent(file: str, token_file: str | None, state: str | None) -> None:
     later starts need none. A signal (INT or TERM) ends it; the next start goes on from there.
     """
     from tidegate.agent.command import run
+    from tidegate.agent.faults import Answered, NotEnrolled
 
-    run(file, token_file, state)
+    try:
+        run(file, token_file, state)
+    except TidegateError as error:
+        # What helps is at the agent's own settings, or with who gives out its tokens.
+        asks = isinstance(error, Answered | NotEnrolled)
+        tries = ("tidegate host enroll …",) * asks + ("tidegate agent --help",)
+        raise Stop(exit_of(error), f"{error.detail} [{error.code}]", *tries) from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tidegate.cli.exits import Stop, exit_of
+from tidegate.commands.listening import AddressUnusable
 from tidegate.commands.options import commented_default, settings_of, with_settings
 
 
@@ -25,7 +27,11 @@ def serve(file: str | None, prints: bool, **flags: str | None) -> None:
     from tidegate import main
 
     main.log_to_stderr()
-    main.serve(settings)
+    try:
+        main.serve(settings)
+    except AddressUnusable as error:
+        said = f"{error.detail} [{error.code}]"
+        raise Stop(exit_of(error), said, "tidegate serve --port …") from None
 
 
 @click.command()

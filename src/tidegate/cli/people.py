@@ -1,0 +1,59 @@
+"""How people are called in a table. The API gives names to who may audit, and everybody their own;
+where it gives none, the id stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidegate.cli.exits import Stop
+from tidegate.cli.glyphs import clean
+from tidegate.cli.output import Column, Item
+from tidegate.cli.paths import at
+
+if TYPE_CHECKING:
+    from tidegate.cli.client import Client
+
+ASKED_MAX: Final = 50  # for one table
+AUDITORS: Final = frozenset({"auditor", "security-admin"})
+USER: Final = "user_"
+
+
+class People:
+    """Names by user id, each asked for once."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._names: dict[str, str] = {}
+        self._audits: bool | None = None  # None: nobody asked yet
+
+    def named(self, items: Sequence[Item], columns: Sequence[Column]) -> list[Column]:
+        """The columns, with names where some of them show ids."""
+        ids = {str(column.cell(item)) for column in columns if column.is_person for item in items}
+        self._ask(sorted(user_id for user_id in ids if user_id.startswith(USER)))
+        return [self._of(column) if column.is_person else column for column in columns]
+
+    def _of(self, column: Column) -> Column:
+        def called(item: Item) -> str:
+            user_id = str(column.cell(item))
+            return self._names.get(user_id, user_id)
+
+        return Column(column.title, called)
+
+    def _ask(self, ids: Iterable[str]) -> None:
+        wanted = [user_id for user_id in ids if user_id not in self._names][:ASKED_MAX]
+        try:
+            if wanted and self._audits is None:
+                me = self._client.get(at("me")).json()
+                roles = {grant["role"] for grant in me["grants"] if grant["scope"] == "*"}
+                self._audits = bool(roles & AUDITORS)
+                self._keep(me["user_id"], me["name"])
+            for user_id in wanted if self._audits else ():
+                if user_id not in self._names:
+                    self._keep(user_id, self._client.get(at("users", user_id)).json()["name"])
+        except Stop:
+            self._audits = False  # a table with ids is better than none
+
+    def _keep(self, user_id: str, name: str | None) -> None:
+        self._names[user_id] = clean(name) if name else user_id

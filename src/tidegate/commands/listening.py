@@ -1,0 +1,60 @@
+"""The sockets of a server, bound before it says where it serves."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from tidegate.config import Settings
+from tidegate.errors import Unavailable
+
+_WHY: Final = {
+    errno.EADDRINUSE: "is taken by another process; stop that one, or choose another port",
+    errno.EACCES: "is not for this user; choose a port from 1024 on",
+    errno.EADDRNOTAVAIL: "cannot be used: the host is no address of this machine; choose another",
+}
+
+
+class AddressUnusable(Unavailable):
+    """The server cannot listen where its settings say: the port is taken, or not for it."""
+
+    code = "address_unusable"
+
+    def __init__(self, host: str, port: int, why: str) -> None:
+        said = f"port {port} on {host} {why}: --host and --port, or TIDEGATE_HOST and TIDEGATE_PORT"
+        super().__init__(said, host=host, port=port)
+
+
+@contextmanager
+def bound(settings: Settings) -> Iterator[list[socket.socket]]:
+    """A socket for each address of the host, for as long as the block lasts; none listens yet.
+
+    Raises:
+        AddressUnusable: one of them cannot be had.
+    """
+    host, port = settings.host, settings.port
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        try:
+            for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+                sockets.append(stack.enter_context(_bound(family, address)))
+        except OSError as error:
+            why = _WHY.get(error.errno or 0, f"cannot be used ({error.strerror}); choose another")
+            raise AddressUnusable(host, port, why) from None
+        yield sockets
+
+
+def _bound(family: int, address: object) -> socket.socket:
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind(address)  # type: ignore[arg-type]
+    except OSError:
+        found.close()
+        raise
+    return found

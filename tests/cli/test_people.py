@@ -1,0 +1,68 @@
+"""Who did something, in a table: by name to who may know it, by id to everybody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.api.serving import ADMIN, Served
+from tests.cli.conftest import Seat
+from tests.cli.shell import Shell
+from tidegate.control.accounts import Called
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.kernel.model import Meta
+
+AUTHOR = "user_people0001"
+
+
+def author(shared: Served, home: Path) -> Shell:
+    """Somebody with a name, who drafted a revision."""
+    accounts = shared.application.server.accounts
+    called = Called("grace", "Grace Hopper\x1b[31m")
+    grants = (Grant(Role.AUTHOR),)
+    if accounts.called(AUTHOR) is None:
+        password = "a long enough passphrase"
+        accounts.add(AUTHOR, called, password, grants, Meta(actor=ADMIN), None)
+    return Shell(home, shared.url, shared.token(AUTHOR))
+
+
+def test_shows_names_to_auditors_and_ones_own_to_everybody(
+    seat: Seat, shared: Served, tmp_path: Path
+) -> None:
+    grace = author(shared, tmp_path / "grace")
+    made = grace.run("rev", "init", "named", "--workspace", "v1")
+    assert made.code == 0, made.err
+
+    own = grace.run("rev", "get").out
+    audited = seat(Role.AUDITOR).run("rev", "history", "named.v1").out
+    viewer = seat(Role.VIEWER)
+    others = viewer.run("rev", "get").out
+    exact = viewer.run("rev", "history", "named.v1", "-o", "json").json()
+    audited_exact = seat(Role.AUDITOR).run("rev", "history", "named.v1", "-o", "json").json()
+
+    assert "Grace Hopper" in own
+    assert "\x1b" not in own
+    assert "Grace Hopper" in audited
+    assert AUTHOR in others
+    assert "Grace" not in others
+    assert exact == audited_exact
+    assert exact[0]["by"] == AUTHOR, "programs read ids, whoever asks"
+
+
+def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> None:
+    person = seat()
+
+    early = person.run("channel", "create", "early", "--package", "default/late", "--hosts", "a=b")
+    person.run("rev", "init", "late", "--workspace", "v1")
+    later = person.run("channel", "create", "later", "--package", "late", "--hosts", "c=d")
+    slip = person.run("channel", "create", "slip", "--package", "lste", "--hosts", "g=h")
+    piped = person.run(
+        *("channel", "create", "piped", "--package", "other/late", "--hosts", "e=f", "-o", "json")
+    )
+
+    assert (early.code, later.code) == (0, 0), early.err + later.err
+    assert "package default/late has no revision yet" in early.err
+    assert "try: tidegate rev init late --workspace main" in early.err
+    assert later.err == ""
+    assert "try: tidegate rev init lste --workspace main\n" in slip.err
+    assert piped.json()["channel"] == "piped"
+    assert "tidegate rev init late --workspace main --repo other" in piped.err

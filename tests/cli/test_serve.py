@@ -1,0 +1,40 @@
+"""What ``serve`` and ``agent`` say when they cannot start: what is wrong, and what helps there."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from pathlib import Path
+
+from tests.cli.shell import Shell
+
+
+def test_says_that_its_port_is_taken_and_serves_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        port = other.getsockname()[1]
+        ran = Shell(tmp_path / "home").run("serve", "--data", str(data), "--port", str(port))
+
+    assert ran.code == 6, ran.err
+    assert f"port {port} on 127.0.0.1 is taken by another process" in ran.err
+    assert "[address_unusable]" in ran.err
+    assert "try: tidegate serve --port …" in ran.err
+    assert "serving on" not in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_sends_nobody_from_an_agent_to_the_doctor_of_the_server(tmp_path: Path) -> None:
+    shell = Shell(tmp_path / "home")
+    settings = tmp_path / "agent.toml"
+    settings.write_text(
+        f'server = "http://127.0.0.1:9"\nstate = "{tmp_path / "state"}"\n'
+        f'[channels.web]\ndriver = "symlink"\nroot = "{tmp_path / "root"}"\n'
+    )
+
+    unset = shell.run("agent", "--config", str(tmp_path / "none.toml"))
+    new = shell.run("agent", "--config", str(settings))
+
+    assert (unset.code, "try: tidegate agent --help" in unset.err) == (2, True), unset.err
+    assert (new.code, "try: tidegate host enroll …" in new.err) == (1, True), new.err
+    assert "doctor" not in unset.err + new.err
