@@ -39,7 +39,7 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.store import Schema, check_range, fenced
 
-NAMES_KEPT_MAX = 100_000  # index names whose ids a handle remembers
+NAMES_KEPT_MAX = 65_536  # index names whose ids a handle remembers
 
 # The write itself failed, so the transaction's last frame, which makes it valid, is not there.
 _NEVER_WRITTEN = frozenset({apsw.SQLITE_FULL, apsw.SQLITE_IOERR_WRITE})
