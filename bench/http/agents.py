@@ -95,14 +95,17 @@ class Subscriber(asyncio.Protocol):
     def __init__(self, heard: Callable[[int], None]) -> None:
         self._heard = heard
         self._rest = b""
+        self.answered = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
+        self.answered.set()
         seen = self._rest + data
         self._heard(seen.count(_EVENT))
         self._rest = seen[-(len(_EVENT) - 1) :]
 
 
 _EVENT = b"\nevent: tidegate."
+ANSWERED_SECONDS_MAX = 60
 
 
 async def subscribed(
@@ -115,10 +118,12 @@ async def subscribed(
         f"authorization: Bearer {token}\r\n\r\n"
     ).encode()
     transports: list[asyncio.Transport] = []
-    for _ in range(count):
-        transport, _protocol = await loop.create_connection(
-            lambda: Subscriber(heard), HOST, server.port
-        )
-        transport.write(request)
-        transports.append(transport)
+    async with asyncio.timeout(ANSWERED_SECONDS_MAX), asyncio.TaskGroup() as group:
+        for _ in range(count):
+            transport, subscriber = await loop.create_connection(
+                lambda: Subscriber(heard), HOST, server.port
+            )
+            transport.write(request)
+            transports.append(transport)
+            group.create_task(subscriber.answered.wait())
     return transports
