@@ -28,14 +28,15 @@ SOURCE = ROOT / "src" / "tidegate"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
+    "exchange": set(),  # HTTP with an end, for whoever asks strangers
     "config": {"errors"},
     "kernel": {"errors", "clock"},
     "engines": {"errors", "kernel"},
     "domain": {"errors", "kernel"},
-    "control": {"errors", "clock", "config", "kernel", "domain"},
+    "control": {"errors", "clock", "exchange", "config", "kernel", "domain"},
     "wire": {"errors", "domain"},
     "api": {"errors", "config", "kernel.model", "domain", "control", "wire"},
-    "agent": {"errors", "clock", "domain.hosts", "wire"},
+    "agent": {"errors", "clock", "exchange", "domain.hosts", "wire"},
     "cli": {"errors", "wire", "__version__"},
     "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
     "main": {"*"},

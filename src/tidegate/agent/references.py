@@ -23,9 +23,9 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 
-from tidegate.agent.bounded import BoundedTransport, Deadline
 from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused
 from tidegate.domain.hosts.protocol import ReleaseFile
+from tidegate.exchange import BoundedBackend, BoundedTransport, Deadline
 
 CONNECT_SECONDS: Final = 5.0
 PIECE_SECONDS: Final = 15.0  # that the next piece is waited for
@@ -124,7 +124,7 @@ def _remote(uri: str, deadline: Deadline) -> Iterator[Iterator[bytes]]:
     """The body as it travels, after redirects. A client of its own: it knows no secret of ours."""
     try:
         timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
-        transport = BoundedTransport(deadline, _roots())
+        transport = BoundedTransport(BoundedBackend(deadline), _roots())
         with httpx2.Client(
             headers=HEADERS, timeout=timeout, trust_env=False, transport=transport
         ) as client:

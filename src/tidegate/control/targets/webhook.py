@@ -41,6 +41,7 @@ from tidegate.control.targets.addresses import (
     system_resolve,
 )
 from tidegate.errors import InvalidInput
+from tidegate.exchange import BoundedBackend, BoundedTransport, Deadline
 from tidegate.kernel import codec
 
 TIMEOUT_SECONDS = 10.0
@@ -142,10 +143,11 @@ class WebhookTarget:
             DestinationRefused, OSError, httpx2.HTTPError.
         """
         addresses = resolved(self._destination, self._resolve)
-        deadline = _Deadline(self._monotonic, self.timeout_seconds)
+        deadline = Deadline(self.timeout_seconds, self._monotonic)
+        trust = self._trust or httpx2.create_ssl_context(trust_env=False)
         with (
             httpx2.Client(
-                transport=_CheckedTransport(addresses, deadline, self._trust),
+                transport=BoundedTransport(_CheckedBackend(addresses, deadline), trust),
                 follow_redirects=False,
                 trust_env=False,
                 timeout=self.timeout_seconds,
@@ -207,48 +209,12 @@ def _beginning(response: httpx2.Response) -> bytes:
 # ── a connection to what was checked, for so long and no longer ───────────────────────────────────
 
 
-class _Deadline:
-    """One end for all waits of an exchange."""
-
-    def __init__(self, monotonic: Monotonic, seconds: float) -> None:
-        self._monotonic = monotonic
-        self._at = monotonic() + seconds
-
-    def left(self, timeout: float | None) -> float:
-        """How long one wait may be. Raises: httpcore2.ReadTimeout: no longer at all."""
-        seconds = self._at - self._monotonic()
-        if seconds <= 0:
-            raise httpcore2.ReadTimeout("the exchange took too long")
-        return seconds if timeout is None else min(seconds, timeout)
-
-
-class _CheckedTransport(httpx2.HTTPTransport):
-    """httpx2's own transport, over connections that we open.
-
-    It offers no public place for a network backend, so its pool is replaced; an httpx2 that takes
-    one would make this class unnecessary.
-    """
-
-    def __init__(
-        self, addresses: tuple[str, ...], deadline: _Deadline, trust: ssl.SSLContext | None
-    ) -> None:
-        context = trust if trust is not None else httpx2.create_ssl_context(trust_env=False)
-        super().__init__(trust_env=False, verify=context)
-        self._pool.close()
-        self._pool = httpcore2.ConnectionPool(
-            ssl_context=context,
-            max_connections=1,
-            network_backend=_CheckedBackend(addresses, deadline),
-        )
-
-
-class _CheckedBackend(httpcore2.NetworkBackend):
+class _CheckedBackend(BoundedBackend):
     """Connects to the addresses that were checked, whatever name it is asked for."""
 
-    def __init__(self, addresses: tuple[str, ...], deadline: _Deadline) -> None:
+    def __init__(self, addresses: tuple[str, ...], deadline: Deadline) -> None:
+        super().__init__(deadline)
         self._addresses = addresses
-        self._deadline = deadline
-        self._sockets = httpcore2.SyncBackend()
 
     def connect_tcp(
         self,
@@ -261,43 +227,9 @@ class _CheckedBackend(httpcore2.NetworkBackend):
         del host  # its addresses were looked up once, and checked
         failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
         for address in self._addresses:
-            left = self._deadline.left(timeout)
             try:
-                stream = self._sockets.connect_tcp(
-                    address, port, left, local_address, socket_options
-                )
-                return _BoundedStream(stream, self._deadline)
+                return super().connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         assert failure is not None, "there was no address to try"
         raise failure
-
-
-class _BoundedStream(httpcore2.NetworkStream):
-    """A stream whose every wait ends at the deadline."""
-
-    def __init__(self, stream: httpcore2.NetworkStream, deadline: _Deadline) -> None:
-        self._stream = stream
-        self._deadline = deadline
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._deadline.left(timeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, self._deadline.left(timeout))
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore2.NetworkStream:
-        left = self._deadline.left(timeout)
-        secured = self._stream.start_tls(ssl_context, server_hostname, left)
-        return _BoundedStream(secured, self._deadline)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)

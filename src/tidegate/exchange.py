@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import httpcore2
@@ -20,39 +20,26 @@ CONNECTIONS_MAX: Final = 1  # an exchange is one request after another
 class Deadline:
     """The end of an exchange, so many seconds from now."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
-        self._at = time.monotonic() + seconds
+        self._monotonic = monotonic
+        self._at = monotonic() + seconds
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() >= self._at
+        return self._monotonic() >= self._at
 
     def left(self, timeout: float | None) -> float:
         """How long one wait may be. Raises: httpcore2.ReadTimeout: no longer at all."""
-        seconds = self._at - time.monotonic()
+        seconds = self._at - self._monotonic()
         if seconds <= 0:
             raise httpcore2.ReadTimeout("the exchange took too long")
         return seconds if timeout is None else min(seconds, timeout)
 
 
-class BoundedTransport(httpx2.HTTPTransport):
-    """httpx2's own transport, over connections whose every wait ends at the deadline.
+class BoundedBackend(httpcore2.NetworkBackend):
+    """Opens connections whose every wait ends at the deadline."""
 
-    It has no public place for a network backend, so its pool is replaced.
-    """
-
-    def __init__(self, deadline: Deadline, verify: ssl.SSLContext) -> None:
-        super().__init__(trust_env=False, verify=verify)
-        self._pool.close()
-        self._pool = httpcore2.ConnectionPool(
-            ssl_context=verify,
-            max_connections=CONNECTIONS_MAX,
-            network_backend=_Backend(deadline),
-        )
-
-
-class _Backend(httpcore2.NetworkBackend):
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
         self._sockets = httpcore2.SyncBackend()
@@ -67,10 +54,25 @@ class _Backend(httpcore2.NetworkBackend):
     ) -> httpcore2.NetworkStream:
         left = self._deadline.left(timeout)
         stream = self._sockets.connect_tcp(host, port, left, local_address, socket_options)
-        return _Stream(stream, self._deadline)
+        return _BoundedStream(stream, self._deadline)
 
 
-class _Stream(httpcore2.NetworkStream):
+class BoundedTransport(httpx2.HTTPTransport):
+    """httpx2's own transport, over connections that a backend of ours opens.
+
+    It offers no public place for a network backend, so its pool is replaced; an httpx2 that takes
+    one would make this class unnecessary.
+    """
+
+    def __init__(self, backend: BoundedBackend, trust: ssl.SSLContext) -> None:
+        super().__init__(trust_env=False, verify=trust)
+        self._pool.close()
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=trust, max_connections=CONNECTIONS_MAX, network_backend=backend
+        )
+
+
+class _BoundedStream(httpcore2.NetworkStream):
     def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
         self._stream = stream
         self._deadline = deadline
@@ -92,7 +94,7 @@ class _Stream(httpcore2.NetworkStream):
     ) -> httpcore2.NetworkStream:
         left = self._deadline.left(timeout)
         secured = self._stream.start_tls(ssl_context, server_hostname, left)
-        return _Stream(secured, self._deadline)
+        return _BoundedStream(secured, self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
