@@ -328,14 +328,20 @@ def test_a_rebuild_that_was_broken_off_is_made_again_as_a_whole(reopen: Open) ->
     assert differences(store, folds) == []
 
 
-def test_rows_that_were_all_made_anew_are_not_taken_for_those_of_an_older_program(
-    reopen: Open,
-) -> None:
+def of_two_numbers(reopen: Open) -> tuple[Schema, Store, Folds, Folds]:
+    """A log whose rows were made by the older of two programs."""
     schema = Schema(FIRST, (HOSTS,))
     store = reopen(schema)
     land(store, HostSeen1("web", "1"))
     old, new = (Folds(schema, (counted(number, step=number),)) for number in (1, 2))
     rebuild_changed(store, old, T0)
+    return schema, store, old, new
+
+
+def test_rows_that_were_all_made_anew_are_not_taken_for_those_of_an_older_program(
+    reopen: Open,
+) -> None:
+    schema, store, old, new = of_two_numbers(reopen)
 
     assert rebuild_all(store, new, T0) == 1
 
@@ -346,11 +352,7 @@ def test_rows_that_were_all_made_anew_are_not_taken_for_those_of_an_older_progra
 def test_a_rebuild_that_was_broken_off_before_it_noted_its_numbers_is_made_again(
     reopen: Open,
 ) -> None:
-    schema = Schema(FIRST, (HOSTS,))
-    store = reopen(schema)
-    land(store, HostSeen1("web", "1"))
-    old, new = (Folds(schema, (counted(number, step=number),)) for number in (1, 2))
-    rebuild_changed(store, old, T0)
+    schema, store, old, new = of_two_numbers(reopen)
 
     with pytest.raises(PowerFailed):
         rebuild_changed(cast(Store, Mortal(store, commits=1)), new, T0)

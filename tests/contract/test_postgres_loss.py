@@ -126,14 +126,21 @@ class Wire:
                 client.sendall(heard)
 
 
-@pytest.fixture
-def wire(postgres_url: str) -> Iterator[Wire]:
+@contextmanager
+def wired(postgres_url: str) -> Iterator[Wire]:
+    """A wire to that server, gone with the block."""
     where = conninfo_to_dict(postgres_url)
     socket_file = Path(str(where["host"])) / f".s.PGSQL.{where.get('port', 5432)}"
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-wire-") as name,
         closing(Wire(Path(name), socket_file)) as made,
     ):
+        yield made
+
+
+@pytest.fixture
+def wire(postgres_url: str) -> Iterator[Wire]:
+    with wired(postgres_url) as made:
         yield made
 
 

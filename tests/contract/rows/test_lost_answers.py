@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from tests.contract.dynamodb_meddler import Send, fresh_table, lose_answer, lose_request
 from tests.contract.rows.registry import FIRST, SCHEMA, T0, Release
-from tests.contract.test_postgres_loss import Wire
+from tests.contract.test_postgres_loss import Wire, wired
 from tests.contract.test_sqlite import FailingFiles
 from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.engines.sqlite import SqliteStore
@@ -72,12 +70,7 @@ def test_a_flush_that_kept_failing(engine: str, files: FailingFiles, tmp_path: P
 
 @pytest.fixture
 def wire(postgres_url: str) -> Iterator[Wire]:
-    where = conninfo_to_dict(postgres_url)
-    socket_file = Path(str(where["host"])) / f".s.PGSQL.{where.get('port', 5432)}"
-    with (
-        tempfile.TemporaryDirectory(prefix="tidegate-wire-") as name,
-        closing(Wire(Path(name), socket_file)) as made,
-    ):
+    with wired(postgres_url) as made:
         yield made
 
 
