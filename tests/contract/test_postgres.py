@@ -203,7 +203,7 @@ def test_refuses_what_it_cannot_serve(
     with pytest.raises(InvalidDefinition, match="log_head"):
         connect(Schema(VOCABULARY, (Collection("log_head", Tally),)))
 
-    raw.execute("UPDATE log_meta SET value = '2' WHERE name = 'format'")
+    raw.execute("UPDATE log_meta SET value = '3' WHERE name = 'format'")
 
     with pytest.raises(StoreRefused, match="upgrade"):
         connect()

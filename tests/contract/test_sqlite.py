@@ -256,9 +256,9 @@ def test_keeps_its_id_and_its_head_when_it_is_opened_again(open_store: Open) -> 
 
 
 def test_refuses_a_file_of_a_newer_format(path: str, raw: apsw.Connection) -> None:
-    raw.execute("UPDATE log_meta SET value = '2' WHERE name = 'format'")
+    raw.execute("UPDATE log_meta SET value = '3' WHERE name = 'format'")
 
-    with pytest.raises(StoreRefused, match="format 2"):
+    with pytest.raises(StoreRefused, match="format 3"):
         SqliteStore(path, SCHEMA)
 
 

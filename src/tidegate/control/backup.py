@@ -33,7 +33,7 @@ from tidegate.domain.epochs import Epoch, StartEpoch, epoch_key, start_epoch
 from tidegate.errors import Refused
 from tidegate.kernel.model import Meta, Position
 
-FORMAT = 1
+FORMAT = 2  # a backup holds a log: raised with LOG_FORMAT
 LABEL: Final = "backup.json"
 DATABASE: Final = "tidegate.db"
 PARTIAL: Final = ".partial"

@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
-from tidegate.errors import InvalidInput, TidegateError, UnfencedQuery
+from tidegate.errors import InvalidInput, StoreRefused, TidegateError, UnfencedQuery
 from tidegate.kernel.checking import check_commit, portable_kinds
 from tidegate.kernel.model import (
     SLOT_FACT_BYTES,
@@ -30,6 +30,30 @@ from tidegate.kernel.model import (
 )
 from tidegate.kernel.policy import Collection, Nature, Writers, by_name
 from tidegate.kernel.vocabulary import Vocabulary
+
+# Raised whenever a program that knows only the number before would misread what the log holds: its
+# layout, the facts in it, or what they mean. 2: content digests of domain/content, outcomes.
+LOG_FORMAT = 2
+
+
+def check_format(found: int) -> None:
+    """Refuse a log that this program would misread.
+
+    Raises:
+        StoreRefused: the log was written by an older or a newer program.
+    """
+    if found < LOG_FORMAT:
+        raise StoreRefused(
+            f"this log has format {found}, which only versions before the first release wrote; "
+            f"this version reads format {LOG_FORMAT}: start with an empty store",
+            found=found,
+        )
+    if found > LOG_FORMAT:
+        raise StoreRefused(
+            f"this log has format {found}, written by a newer version; "
+            f"this version reads format {LOG_FORMAT}: upgrade Tidegate",
+            found=found,
+        )
 
 
 class FoldNumber(Struct, frozen=True):

@@ -20,7 +20,7 @@ from tidegate.errors import InvalidInput, NotFound, Unavailable
 from tidegate.kernel.model import POSITION_MAX, Position
 
 DIGITS: Final = len(str(POSITION_MAX))  # fixed, so that order by name is order in the log
-FORMAT: Final = 1
+FORMAT: Final = 2  # an archive holds a log: raised with LOG_FORMAT
 CHUNK_BYTES: Final = 1024 * 1024
 
 _NAME = re.compile(rf"([0-9]{{{DIGITS}}})-([0-9]{{{DIGITS}}})\.jsonl")

@@ -9,6 +9,7 @@
     entry#<coll>#<index>  entry ␟ id     one index entry of a row, pointing to it
     key#<key>             -              an idempotency key: digest, answer, positions
     meta                  rules          by which rule the events of each type are filed
+                          format         the number of the log's format
     presence              -              who has the log open (presence.py)
 
 A position is n * 128 + ordinal. Slots and index items never change.
@@ -51,6 +52,8 @@ COUNTER: Final = Place("counter", "-")
 COUNT_ATTRIBUTE: Final = "n"
 ERA: Final = "era"  # absent, which is 0, until somebody was alone with the log
 FENCE: Final = "FENCE"
+FORMAT: Final = Place("meta", "format")
+FORMAT_ATTRIBUTE: Final = "format"
 
 
 # ── the log ───────────────────────────────────────────────────────────────────────────────────────

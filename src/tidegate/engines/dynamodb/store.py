@@ -12,13 +12,22 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tidegate.engines.dynamodb.client import BotoTransport
 from tidegate.engines.dynamodb.commit import Writer
 from tidegate.engines.dynamodb.hints import Hints
-from tidegate.engines.dynamodb.items import COUNTER, ERA, integer, once_place, once_receipt
+from tidegate.engines.dynamodb.items import (
+    COUNT_ATTRIBUTE,
+    COUNTER,
+    ERA,
+    FORMAT,
+    FORMAT_ATTRIBUTE,
+    integer,
+    once_place,
+    once_receipt,
+)
 from tidegate.engines.dynamodb.log import Log
 from tidegate.engines.dynamodb.pace import Pace
 from tidegate.engines.dynamodb.read import Reader
 from tidegate.engines.dynamodb.rows import Rows
 from tidegate.engines.dynamodb.rules import settle_rules
-from tidegate.engines.dynamodb.transport import ITEMS_MAX, Transport
+from tidegate.engines.dynamodb.transport import ITEMS_MAX, PK, SK, Item, Transport
 from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel.model import (
     ONCE_KEY_BYTES_MAX,
@@ -31,7 +40,7 @@ from tidegate.kernel.model import (
     Record,
     check_text,
 )
-from tidegate.kernel.store import Schema, check_range
+from tidegate.kernel.store import LOG_FORMAT, Schema, check_format, check_range
 
 
 class DynamoStore:
@@ -54,13 +63,14 @@ class DynamoStore:
         """Opens the table, and makes it if it is missing; a ``transport`` brings its own.
 
         Raises:
-            StoreRefused: the table is not ours, or holds events that today's types would file
-                otherwise. StoreUnavailable: it does not answer.
+            StoreRefused: the table is not ours, holds a log of another format, or events that
+                today's types would file otherwise. StoreUnavailable: it does not answer.
         """
         self.schema = schema
         pace = Pace(clock, sleep, random)
         self._transport = transport or _opened(table, region, endpoint, pace)
-        era = _era(self._transport, pace)
+        counter = _check_counter(self._transport, pace)
+        era = integer(counter, ERA)  # what is read from now on may be written back in this era
         hints = Hints()
         log = Log(self._transport, pace)
         self._pace = pace
@@ -154,7 +164,17 @@ def _named(url: str) -> tuple[str, str | None, str | None]:
     return unquote(parts.netloc), region, endpoint
 
 
-def _era(transport: Transport, pace: Pace) -> int:
-    """The era in which what is read from now on may be written back."""
-    found = pace.persist(partial(transport.get, [COUNTER]))
-    return integer(found.get(COUNTER, {}), ERA)
+def _check_counter(transport: Transport, pace: Pace) -> Item:
+    """Read the counter of a log of our format; mark a new log with the format.
+
+    Raises:
+        StoreRefused: the log has another format.
+    """
+    found = pace.persist(partial(transport.get, [COUNTER, FORMAT]))
+    counter = found.get(COUNTER, {})
+    mark = found.get(FORMAT)
+    if mark is None and not integer(counter, COUNT_ATTRIBUTE):
+        mark = {PK: FORMAT.pk, SK: FORMAT.sk, FORMAT_ATTRIBUTE: LOG_FORMAT}
+        mark = pace.persist(partial(transport.put_absent, mark)) or mark
+    check_format(1 if mark is None else integer(mark, FORMAT_ATTRIBUTE))  # format 1 had no mark
+    return counter

@@ -24,9 +24,8 @@ from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import InvalidDefinition, StoreRefused
 from tidegate.kernel.filing import Filing
 from tidegate.kernel.policy import Collection, Writers
-from tidegate.kernel.store import Schema
+from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
 
-FORMAT = 1
 SERVER_VERSION_MIN = 14_00_00
 IDENTIFIER_BYTES_MAX = 63
 OWN_TABLES = frozenset({"event_log", "event_index", "log_head", "log_once", "log_meta"})
@@ -128,7 +127,7 @@ def open_log(connection: Connection, namespace: str, schema: Schema) -> Layout:
     """Bring the tables to what the schema declares, in one transaction.
 
     Raises:
-        StoreRefused: the server is too old, not in UTF-8, or holds a log of a newer format.
+        StoreRefused: the server is too old, not in UTF-8, or holds a log of another format.
         InvalidDefinition: a collection has the name of one of the log's own tables.
         psycopg.Error.
     """
@@ -141,10 +140,7 @@ def open_log(connection: Connection, namespace: str, schema: Schema) -> Layout:
         if not _exists(connection, namespace):
             _create(connection, namespace)
         found = _meta(connection)
-        if int(found["format"]) > FORMAT:
-            raise StoreRefused(
-                f"the log has format {found['format']}, this program knows {FORMAT}: upgrade it"
-            )
+        check_format(int(found["format"]))
         for collection in schema.collections.values():
             _extend(connection, collection, found.get(f"collection {collection.name}"))
         indexing = _index(connection, schema, found)
@@ -177,7 +173,7 @@ def _create(connection: Connection, namespace: str) -> None:
     connection.execute(_TABLES.encode())
     _protect(connection, "event_log")
     _protect(connection, "event_index")
-    for name, value in (("format", str(FORMAT)), ("log_id", uuid4().hex), ("generation", "0")):
+    for name, value in (("format", str(LOG_FORMAT)), ("log_id", uuid4().hex), ("generation", "0")):
         _remember(connection, name, value)
 
 

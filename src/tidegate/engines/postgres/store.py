@@ -38,7 +38,7 @@ class PostgresStore:
 
     Raises:
         StoreUnavailable: the server cannot be reached.
-        StoreRefused: it is too old, not in UTF-8, or holds a log of a newer format.
+        StoreRefused: it is too old, not in UTF-8, or holds a log of another format.
         InvalidInput, InvalidDefinition.
     """
 

@@ -18,12 +18,11 @@ import apsw
 import msgspec
 
 from tidegate.engines.sqlite.records import Table, quoted
-from tidegate.errors import InvalidDefinition, StoreRefused
+from tidegate.errors import InvalidDefinition
 from tidegate.kernel.filing import Filing
-from tidegate.kernel.store import Schema
+from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
 from tidegate.kernel.vocabulary import Vocabulary
 
-FORMAT = 1
 REINDEX_BATCH = 1_000
 
 _TABLES = {
@@ -97,7 +96,7 @@ def lay_out(connection: apsw.Connection, schema: Schema) -> Layout:
 
     Raises:
         InvalidDefinition: a collection named like a table of the engine.
-        StoreRefused: a file of a newer format, or rows that contradict what is declared.
+        StoreRefused: a file of another format, or rows that contradict what is declared.
     """
     taken = sorted(ENGINE_TABLES & schema.collections.keys())
     if taken:
@@ -122,11 +121,10 @@ def _create(connection: apsw.Connection) -> str:
         connection.execute("INSERT INTO log_head VALUES (1, 0, 0, 0)")
         connection.execute(
             "INSERT INTO log_meta VALUES ('format', ?), ('log_id', ?)",
-            (str(FORMAT), token_hex(16)),
+            (str(LOG_FORMAT), token_hex(16)),
         )
     meta = dict(connection.execute("SELECT name, value FROM log_meta"))
-    if int(meta["format"]) > FORMAT:
-        raise StoreRefused(f"the file has format {meta['format']}; this program knows {FORMAT}")
+    check_format(int(meta["format"]))
     return str(meta["log_id"])
 
 
