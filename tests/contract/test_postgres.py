@@ -449,6 +449,75 @@ def test_a_boundary_older_than_the_writers_memory_is_looked_up(
         land(store, told(ProductRenamed("p0"), on=[current]))
 
 
+RECENT = "tidegate.engines.postgres.recent.PAIRS_MAX"
+
+
+def products(prefix: str, count: int) -> list[ProductAdded]:
+    """Facts of so many pairs that no other fact has."""
+    return [ProductAdded(f"{prefix}{number}") for number in range(count)]
+
+
+@pytest.mark.parametrize("foreign", [1, 4, 9, writer.FOREIGN_MAX - 1, writer.FOREIGN_MAX])
+def test_one_creation_wins_though_the_memory_rotates_as_it_catches_up(
+    connect: Open, monkeypatch: pytest.MonkeyPatch, foreign: int
+) -> None:
+    monkeypatch.setattr(RECENT, 3)
+    ours, theirs = connect(), connect()
+    append(ours, Rebooted())
+    unseen = seen(ours, about(ProductAdded, tags="product_id:p"))
+    append(ours, ProductAdded("p"), *products("ours", 3))  # it is now in the older half
+
+    append(theirs, *products("theirs", foreign))  # as we learn these, the older half is dropped
+
+    with pytest.raises(BoundaryMoved) as moved:
+        land(ours, told(ProductAdded("p"), on=[unseen]))
+    assert moved.value.facts["position"] == 2
+    assert len(ours.read(about(ProductAdded, tags="product_id:p")).events) == 1
+
+
+def test_one_creation_wins_wherever_the_memory_was_rotated(
+    connect: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All boundaries of a log in one group, each older, as old or younger than either floor."""
+    monkeypatch.setattr(RECENT, 3)
+    ours, theirs = connect(), connect()
+    names = [f"p{number}" for number in range(12)]
+    unseen = []
+    for name in names:
+        unseen.append(seen(ours, about(ProductAdded, tags=f"product_id:{name}")))
+        append(ours, ProductAdded(name))
+    fresh = [seen(ours, about(ProductAdded, tags=f"product_id:{name}")) for name in names]
+    append(theirs, *products("theirs", 4))
+
+    again = [ProductAdded(name) for name in names]
+    refused = ours.commit(*[told(a, on=[b]) for a, b in zip(again, unseen, strict=True)])
+    renamed = [ProductRenamed(name) for name in names]
+    landed = ours.commit(*[told(a, on=[b]) for a, b in zip(renamed, fresh, strict=True)])
+
+    assert [type(answer) for answer in refused] == [BoundaryMoved] * len(names)
+    found = [answer.facts["position"] for answer in refused if isinstance(answer, BoundaryMoved)]
+    assert found == list(range(1, len(names) + 1))
+    assert [type(answer) for answer in landed] == [Receipt] * len(names)
+
+
+def test_one_creation_wins_though_the_session_was_lost_meanwhile(
+    connect: Open, raw: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RECENT, 3)
+    ours, theirs = connect(), connect()
+    append(ours, Rebooted())
+    unseen = seen(ours, about(ProductAdded, tags="product_id:p"))
+    append(ours, ProductAdded("p"), *products("ours", 3))
+    append(theirs, *products("theirs", 4))
+
+    session = ours._writer._session
+    assert session is not None
+    raw.execute("SELECT pg_terminate_backend(%s, 10000)", (session._pgconn.backend_pid,))
+
+    with pytest.raises(BoundaryMoved):
+        land(ours, told(ProductAdded("p"), on=[unseen]))
+
+
 def test_tells_the_schemas_listeners_the_new_head(
     store: PostgresStore, raw: psycopg.Connection[Any], namespace: str
 ) -> None:

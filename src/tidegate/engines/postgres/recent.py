@@ -17,7 +17,11 @@ Pair = tuple[str, str]  # index name, fact type
 
 
 class Recent:
-    """The newest fact of each pair among all facts after ``floor``, up to ``head``."""
+    """The newest fact of each pair among all facts after ``floor``, up to ``head``.
+
+    A boundary that was read below the floor must be looked up. ``learn`` may raise the floor, so
+    compare with the floor after the last ``learn``.
+    """
 
     def __init__(self, head: Position) -> None:
         self.floor = head

@@ -218,7 +218,8 @@ class Writer:
         """The first round trip. Raises: _NewGeneration, psycopg.Error."""
         recent = self._recent
         known = POSITION_MAX if recent is None else recent.head
-        pairs = batch.pairs() if recent is None else batch.pairs_seen_before(recent.floor)
+        floor = POSITION_MAX if recent is None else recent.floor
+        pairs = batch.pairs() if recent is None else batch.pairs_seen_before(floor)
         keys, touched = batch.once_keys(), batch.ids()
         asked = [
             *(_BEGIN, self._take_lock),
@@ -231,11 +232,10 @@ class Writer:
         answers = iter(found)
         looked_up = next(answers) if pairs else []
         remembered = self._caught_up(head)
-        if remembered is None:
-            # Others did more than we learn in passing: look up what we relied on memory for.
-            self._recent = remembered = Recent(int(head[0][0]))
-            if missing := batch.pairs() - pairs:
-                looked_up += rows(session.round_trip(_newest_of(missing))[0])
+        # If we forgot facts as we caught up, look up what we relied on memory for.
+        forgot = remembered.floor > floor
+        if forgot and (missing := batch.pairs_seen_before(remembered.floor) - pairs):
+            looked_up += rows(session.round_trip(_newest_of(missing))[0])
         newest = {pair: remembered.newest(pair) for pair in batch.pairs()}
         for name, type, seq in looked_up:
             newest[name.decode(), type.decode()] = int(seq or 0)
@@ -250,8 +250,8 @@ class Writer:
         }
         return Seen(remembered.head, newest, stamps, once)
 
-    def _caught_up(self, found: list[Row]) -> Recent | None:
-        """Our memory up to the head, with what others did since; None if that is too much.
+    def _caught_up(self, found: list[Row]) -> Recent:
+        """Our memory up to the head, with what others did since; a new one if that is too much.
 
         Raises:
             _NewGeneration.
@@ -259,11 +259,10 @@ class Writer:
         head, generation = int(found[0][0]), int(found[0][1])
         if generation != self._indexing.generation:
             raise _NewGeneration
-        if self._recent is None:
-            self._recent = Recent(head)
-        elif head > self._recent.head:
-            if len(found) == FOREIGN_MAX:
-                return None
+        recent = self._recent
+        if recent is None or (head > recent.head and len(found) == FOREIGN_MAX):
+            recent = self._recent = Recent(head)
+        elif head > recent.head:
             types = self._indexing.types
             facts = (
                 ((name, type.decode()), int(seq))
@@ -271,8 +270,8 @@ class Writer:
                 if seq is not None
                 for name in types[type.decode()].names(stored_tags(tags))
             )
-            self._recent.learn(facts, head)
-        return self._recent
+            recent.learn(facts, head)
+        return recent
 
     def _changes(
         self, batch: Batch, head: Position, mark: str, at: datetime
