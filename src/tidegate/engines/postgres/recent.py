@@ -39,6 +39,7 @@ class Recent:
         self._newer.update(facts)
         self.head = head
         if len(self._newer) > PAIRS_MAX:
+            # First the marks, then the facts: an exception between two lines forgets nothing.
             self.floor = self._newer_from
-            self._older, self._newer = self._newer, {}
             self._newer_from = head
+            self._older, self._newer = self._newer, {}
