@@ -9,8 +9,12 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from threading import Event as Flag
-from time import monotonic
+from time import monotonic, sleep
+from typing import Any
+
+from msgspec import Struct
 
 from tests.contract.address import Address
 from tests.differential.history import (
@@ -23,11 +27,27 @@ from tests.differential.history import (
     RowMoved,
     Unknown,
 )
-from tests.differential.world import CLAUSES, FACTS, SCHEMA
-from tidegate.errors import BoundaryMoved, OutcomeUnknown, TidegateError, VersionConflict
+from tests.differential.world import (
+    CLAUSES,
+    FACTS,
+    SCHEMA,
+    Opened,
+    Placed,
+    Registered,
+    Stocked,
+)
+from tidegate.engines.group import Grouped
+from tidegate.errors import (
+    BoundaryMoved,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TidegateError,
+    VersionConflict,
+)
 from tidegate.kernel.model import (
     ABSENT,
     Boundary,
+    Clause,
     Commit,
     Event,
     Fact,
@@ -42,28 +62,66 @@ from tidegate.kernel.model import (
 from tidegate.kernel.store import Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
-HELD_MAX = 4  # boundaries that a client remembers, to send a stale one now and then
+START_SECONDS_MAX = 120  # until the last of the processes has begun
+ASKED_MAX = 1_000_000  # how often a client comes to a full queue
 PAGE = 50
 PAGES_MAX = 10_000
 FOLLOW_SECONDS = 0.002
 
-# Each is fenced by exactly what it matches; few values, so that clients meet.
-QUERIES = tuple(
-    Query(tuple(CLAUSES[name] for name in names))
-    for names in (
-        ("[Opened @ order_id:1]",),
-        ("[Audited|Opened|Placed @ order_id:1]",),
-        ("[Placed|Registered @ customer_id:c]",),
-        ("[Placed @ customer_id:C]", "[Opened @ order_id:1:1#]"),
-        ("[Stocked @ bin_id:b & shelf_id:s]",),
-        ("[Moved|Stocked @ shelf_id:s]", "[Placed @ order_id:1]"),
-        ("[* @ shelf_id:é %_]",),
-        ("[Announced|Audited @ no tag]",),
-    )
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What clients ask and write. Each query is fenced by exactly what it matches."""
+
+    queries: tuple[Query, ...]
+    facts: tuple[Fact, ...]
+    held_max: int  # boundaries that a client remembers, to send a stale one
+    stale: float  # how often it does
+
+
+# Few values, so that clients meet.
+FEW = Ground(
+    tuple(
+        Query(tuple(CLAUSES[name] for name in names))
+        for names in (
+            ("[Opened @ order_id:1]",),
+            ("[Audited|Opened|Placed @ order_id:1]",),
+            ("[Placed|Registered @ customer_id:c]",),
+            ("[Placed @ customer_id:C]", "[Opened @ order_id:1:1#]"),
+            ("[Stocked @ bin_id:b & shelf_id:s]",),
+            ("[Moved|Stocked @ shelf_id:s]", "[Placed @ order_id:1]"),
+            ("[* @ shelf_id:é %_]",),
+            ("[Announced|Audited @ no tag]",),
+        )
+    ),
+    tuple(FACTS[name] for name in sorted(FACTS)),
+    held_max=4,
+    stale=0.12,
 )
+
+
+def _many(count: int) -> Ground:
+    """Far more values than a small memory holds, and boundaries of every age: what moved one of
+    them is remembered, or forgotten, or is being forgotten.
+    """
+    numbers = [str(number) for number in range(count)]
+    clauses: list[tuple[Clause, ...]] = []
+    values: list[Struct] = []
+    for here, there in zip(numbers, reversed(numbers), strict=True):
+        order = frozenset({f"order_id:{here}"})
+        customer = frozenset({f"customer_id:{there}"})
+        shelf = frozenset({f"shelf_id:{here}"})
+        opened = Clause(frozenset({"Opened"}), order)
+        placed = Clause(frozenset({"Placed", "Registered"}), customer)
+        clauses += [(opened,), (opened, placed), (Clause(None, shelf),)]
+        values += [Opened(here), Placed(here, there), Registered(there), Stocked(here, "b")]
+    facts = tuple(SCHEMA.vocabulary.fact(value) for value in values)
+    return Ground(tuple(Query(each) for each in clauses), facts, held_max=6, stale=0.6)
+
+
+MANY = _many(12)
 KEYS = tuple(Key("tickets", id) for id in ("a", "é", "𐍈"))
 ROW = b'{"state":"open"}'
-NAMES = sorted(FACTS)
 
 
 @dataclass(slots=True)
@@ -73,6 +131,7 @@ class Client:
     store: Store
     number: int
     dice: random.Random
+    ground: Ground = FEW
     readings: list[Reading] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     held: list[tuple[Reading, Boundary]] = field(default_factory=list)
@@ -84,29 +143,29 @@ class Client:
             self.read()
         elif chance < 0.24:
             self.send(self.facts(), ())
-        elif chance < 0.36 and self.held:
+        elif self.held and self.dice.random() < self.ground.stale:
             self.send(self.facts(), (self.dice.choice(self.held),))
-        elif chance < 0.42:
+        elif chance < 0.32:
             self.send((), (self.read(),))
-        elif chance < 0.54:
+        elif chance < 0.48:
             self.send(self.facts(), (self.read(), self.read()), row=self.dice.choice(KEYS))
-        elif chance < 0.70:
+        elif chance < 0.68:
             self.send(self.facts(), (self.read(),), row=self.dice.choice(KEYS))
         else:
             self.send(self.facts(), (self.read(),))
 
     def facts(self) -> tuple[Fact, ...]:
-        return tuple(FACTS[self.dice.choice(NAMES)] for _ in range(self.dice.randint(1, 3)))
+        return tuple(self.dice.choices(self.ground.facts, k=self.dice.randint(1, 3)))
 
     def read(self) -> tuple[Reading, Boundary]:
-        query = self.dice.choice(QUERIES)
+        query = self.dice.choice(self.ground.queries)
         invoked = monotonic()
         page = self.store.read(query)
         positions = tuple(event.position for event in page.events)
         reading = Reading(self.number, invoked, monotonic(), query, positions)
         self.readings.append(reading)
         assert page.boundary is not None
-        self.held = [*self.held[1 - HELD_MAX :], (reading, page.boundary)]
+        self.held = [*self.held[1 - self.ground.held_max :], (reading, page.boundary)]
         return reading, page.boundary
 
     def send(
@@ -170,21 +229,69 @@ def outcome_of(answer: Receipt | TidegateError) -> Outcome:
             raise error
 
 
+class Queued:
+    """A store whose commits go through a group's queue. A full queue is asked again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._group = Grouped(store)
+
+    def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
+        return tuple(self._commit(commit) for commit in commits)
+
+    def _commit(self, commit: Commit) -> Receipt | TidegateError:
+        for _ in range(ASKED_MAX):
+            try:
+                pending = self._group.submit(commit)
+            except StoreUnavailable:
+                sleep(0)  # those in the queue need the interpreter
+                continue
+            error = pending.exception()
+            assert error is None or isinstance(error, TidegateError)
+            return pending.result() if error is None else error
+        raise AssertionError("the queue stays full")
+
+    def close(self) -> None:
+        self._group.close()
+        self._store.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
 Notes = tuple[list[Reading], list[Attempt]]
 
 
-def work(store: Store, number: int, operations: int) -> Notes:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all clients of a run do: the same, each with dice of its own."""
+
+    clients: int
+    operations: int
+    ground: Ground = FEW
+    seed: int = 0
+
+
+def client_of(store: Store, number: int, run: Run) -> Client:
+    return Client(store, number, random.Random(f"{run.seed}/{number}"), run.ground)
+
+
+def work(store: Store, number: int, run: Run) -> Notes:
     """A client's whole run."""
-    client = Client(store, number, random.Random(number))
-    for _ in range(operations):
+    client = client_of(store, number, run)
+    for _ in range(run.operations):
         client.operate()
     return client.readings, client.attempts
 
 
-def work_apart(address: Address, number: int, operations: int) -> Notes:
+def work_apart(address: Address, number: int, run: Run) -> Notes:
     """The same with a handle of its own, in a process of its own."""
     with closing(address.open(SCHEMA)) as store:
-        return work(store, number, operations)
+        return work(store, number, run)
+
+
+def nothing() -> None:
+    """Processes that need no preparation."""
 
 
 def whole_log(store: Store) -> tuple[Event, ...]:
@@ -211,32 +318,52 @@ def follow(store: Store, stop: Flag) -> tuple[Position, ...]:
             stop.wait(FOLLOW_SECONDS)
 
 
-def history_of_threads(
-    connect: Callable[[], Store], *, clients: int, operations: int, handles: int
-) -> History:
+def history_of_threads(connect: Callable[[], Store], run: Run, *, handles: int) -> History:
     """Clients as threads that share some handles, one feed followed beside them."""
-    with ExitStack() as opened, ThreadPoolExecutor(clients) as pool:
+    with ExitStack() as opened, ThreadPoolExecutor(run.clients) as pool:
         stores = [opened.enter_context(closing(connect())) for _ in range(handles)]
 
-        def run() -> list[Notes]:
-            runs = [
-                pool.submit(work, stores[number % handles], number, operations)
-                for number in range(clients)
+        def results() -> list[Notes]:
+            works = [
+                pool.submit(work, stores[number % handles], number, run)
+                for number in range(run.clients)
             ]
-            return [run.result() for run in runs]
+            return [work.result() for work in works]
 
-        return _watched(connect, run)
+        return _watched(connect, results)
 
 
-def history_of_processes(address: Address, *, clients: int, operations: int) -> History:
-    """Clients as processes, each with a handle of its own."""
+def history_in_turns(connect: Callable[[], Store], run: Run) -> History:
+    """Clients in one thread, each with a handle of its own: dice say whose turn it is, so that the
+    same seed makes the same history.
+    """
+    dice = random.Random(run.seed)
+    with ExitStack() as opened:
+        stores = [opened.enter_context(closing(connect())) for _ in range(run.clients)]
+        clients = [client_of(store, number, run) for number, store in enumerate(stores)]
+        for _ in range(run.clients * run.operations):
+            dice.choice(clients).operate()
+        return _ended(connect, [(client.readings, client.attempts) for client in clients])
 
-    def run() -> list[Notes]:
-        with ProcessPoolExecutor(clients, mp_context=get_context("spawn")) as pool:
-            runs = [pool.submit(work_apart, address, n, operations) for n in range(clients)]
-            return [run.result() for run in runs]
 
-    return _watched(lambda: address.open(SCHEMA), run)
+def history_of_processes(
+    address: Address, run: Run, *, prepare: Callable[[], None] = nothing
+) -> History:
+    """Clients as processes, each with a handle of its own. When each is prepared, all begin."""
+    context = get_context("spawn")
+    ready = context.Barrier(run.clients, timeout=START_SECONDS_MAX)
+
+    def results() -> list[Notes]:
+        with ProcessPoolExecutor(run.clients, context, _begin, (prepare, ready)) as pool:
+            works = [pool.submit(work_apart, address, n, run) for n in range(run.clients)]
+            return [work.result() for work in works]
+
+    return _watched(lambda: address.open(SCHEMA), results)
+
+
+def _begin(prepare: Callable[[], None], ready: Barrier) -> None:
+    prepare()
+    ready.wait()
 
 
 def _watched(connect: Callable[[], Store], run: Callable[[], list[Notes]]) -> History:
@@ -248,7 +375,13 @@ def _watched(connect: Callable[[], Store], run: Callable[[], list[Notes]]) -> Hi
         finally:
             stop.set()
         seen = followed.result()
-    # The last word comes from a handle that was not open during the run.
+    return _ended(connect, notes, seen)
+
+
+def _ended(
+    connect: Callable[[], Store], notes: list[Notes], *followed: tuple[Position, ...]
+) -> History:
+    """The last word comes from a handle that was not open during the run."""
     with closing(connect()) as fresh:
         records = fresh.get(*KEYS)
         return History(
@@ -256,5 +389,5 @@ def _watched(connect: Callable[[], Store], run: Callable[[], list[Notes]]) -> Hi
             tuple(attempt for _, attempts in notes for attempt in attempts),
             whole_log(fresh),
             {record.key: record.version for record in records if record is not None},
-            (seen,),
+            followed,
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.differential.logs import Logs
+from tests.differential.tiny import shrunk
 
 
 @pytest.fixture
@@ -16,3 +17,9 @@ def logs(engine: str, tmp_path: Path) -> Iterator[Logs]:
     """Fresh logs on the test's engine."""
     with closing(Logs(engine, tmp_path)) as logs:
         yield logs
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every memory of the engines forgets at nearly every step, in this process."""
+    shrunk(monkeypatch)

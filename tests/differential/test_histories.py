@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from tests.differential.clients import history_of_processes, history_of_threads
+from tests.differential.clients import (
+    MANY,
+    Queued,
+    Run,
+    history_in_turns,
+    history_of_processes,
+    history_of_threads,
+)
 from tests.differential.history import History, Landed, Moved, RowMoved, anomalies
 from tests.differential.logs import DENSE, Logs
+from tests.differential.replaying import contradictions
+from tests.differential.tiny import shrink, shrink_pairs
 from tests.differential.world import SCHEMA
 
 OPERATIONS_MIN = {"memory": 1_000, "sqlite": 3_000, "postgres": 1_500, "dynamodb": 300}
 CLIENTS = 4
 HANDLES = 2
+FACTOR = int(os.environ.get("TIDEGATE_EXAMPLES", "1"))
+FIRST_SEED = int(os.environ.get("TIDEGATE_SEED", "1"))
 
 
 def operations_of(history: History) -> int:
@@ -24,6 +39,7 @@ def check(history: History, engine: str) -> None:
     replayed = [a for a in history.attempts if isinstance(a.outcome, Landed) and a.outcome.replayed]
 
     assert anomalies(history, SCHEMA.vocabulary, one_order=engine in DENSE) == []
+    assert contradictions(history, SCHEMA) == []
     assert outcomes.count(Landed) >= len(outcomes) // 10
     assert outcomes.count(Moved) >= len(outcomes) // 50
     assert outcomes.count(RowMoved) + len(replayed) >= len(outcomes) // 100
@@ -35,7 +51,7 @@ def test_shows_racing_threads_one_history(engine: str, logs: Logs) -> None:
     share = wanted // 2 if engine == "sqlite" else wanted
 
     history = history_of_threads(
-        logs.fresh(SCHEMA), clients=CLIENTS, operations=share // CLIENTS, handles=HANDLES
+        logs.fresh(SCHEMA), Run(CLIENTS, share // CLIENTS), handles=HANDLES
     )
 
     assert operations_of(history) >= share
@@ -46,7 +62,62 @@ def test_shows_racing_threads_one_history(engine: str, logs: Logs) -> None:
 def test_shows_racing_processes_one_history(engine: str, logs: Logs) -> None:
     share = OPERATIONS_MIN[engine] // 2
 
-    history = history_of_processes(logs.address(), clients=CLIENTS, operations=share // CLIENTS)
+    history = history_of_processes(logs.address(), Run(CLIENTS, share // CLIENTS))
 
     assert operations_of(history) >= share
     check(history, engine)
+
+
+# ── memories that forget ──────────────────────────────────────────────────────────────────────────
+
+TINY_OPERATIONS = {"memory": 50, "sqlite": 80, "postgres": 60, "dynamodb": 15}  # of one client
+
+
+def tiny_run(engine: str) -> Run:
+    print(f"seed {FIRST_SEED}")
+    return Run(CLIENTS, TINY_OPERATIONS[engine] * FACTOR, MANY, FIRST_SEED)
+
+
+def check_tiny(history: History, engine: str) -> None:
+    outcomes = [type(attempt.outcome) for attempt in history.attempts]
+
+    assert anomalies(history, SCHEMA.vocabulary, one_order=engine in DENSE) == []
+    assert contradictions(history, SCHEMA) == []
+    assert outcomes.count(Landed) >= len(outcomes) // 10
+    assert outcomes.count(Moved) >= len(outcomes) // 50
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
+def test_clients_in_turns_agree_when_every_memory_is_tiny(engine: str, logs: Logs) -> None:
+    check_tiny(history_in_turns(logs.fresh(SCHEMA), tiny_run(engine)), engine)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_threads_in_a_queue_agree_when_every_memory_is_tiny(engine: str, logs: Logs) -> None:
+    connect = logs.fresh(SCHEMA)
+
+    def queued() -> Any:
+        return Queued(connect())
+
+    check_tiny(history_of_threads(queued, tiny_run(engine), handles=HANDLES), engine)
+
+
+@pytest.mark.usefixtures("tiny")  # this process watches, and must know the form of what is stored
+@pytest.mark.parametrize(
+    ("engine", "prepare"),
+    [
+        ("sqlite", shrink),
+        ("postgres", shrink),
+        ("postgres", shrink_pairs),
+        ("dynamodb", shrink),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+    scope="function",
+)
+def test_processes_agree_when_their_memories_are_tiny(
+    engine: str, logs: Logs, prepare: Callable[[], None]
+) -> None:
+    history = history_of_processes(logs.address(), tiny_run(engine), prepare=prepare)
+
+    check_tiny(history, engine)

@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct
 
 from tests.contract.dynamodb_meddler import first, fresh_table
-from tests.differential.clients import history_of_threads
+from tests.differential.clients import Run, history_of_threads
 from tests.differential.history import Rule, anomalies
 from tests.differential.logs import Logs
 from tests.differential.machine import Difference, Machine
@@ -90,7 +90,7 @@ def test_the_checker_finds_a_guard_outside_the_transaction(engine: str, logs: Lo
     def mutant() -> Any:
         return GuardOutside(connect())
 
-    history = history_of_threads(mutant, clients=4, operations=60, handles=2)
+    history = history_of_threads(mutant, Run(4, 60), handles=2)
 
     found = {anomaly.rule for anomaly in anomalies(history, SCHEMA.vocabulary)}
     assert Rule.CONDITION_VIOLATED in found

@@ -1,0 +1,155 @@
+"""Every memory, cache and window of the engines at a size at which it is full all the time.
+
+With the sizes that we ship, a memory forgets after tens of thousands of commits, and a page ends
+after a thousand items: no test lives that long. Here each of them forgets at nearly every step. The
+answers must stay the same, so the suites that compare answers run in this mode, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tidegate import engines
+
+# Module → constant → size. Constants are read when they are used, or when a handle is opened.
+SIZES: dict[str, dict[str, float]] = {
+    "group": {"GROUP_MAX": 2, "GROUP_BYTES_MAX": 600, "WAITING_MAX": 2},
+    "sqlite.recent": {"NAMES_MAX": 4},
+    "sqlite.store": {"NAMES_KEPT_MAX": 3},
+    "sqlite.readers": {"KEPT_MAX": 1},
+    "sqlite.layout": {"REINDEX_BATCH": 1},
+    "sqlite.batch": {"ONCE_COLLECTED_MAX": 1},
+    "sqlite.connection": {
+        "CACHE_KIB": 16,
+        "READER_CACHE_KIB": 16,
+        "MMAP_BYTES": 8_192,
+        "STATEMENTS_MAX": 1,
+        "CHECKPOINT_PAGES": 3,
+        "JOURNAL_BYTES_MAX": 8_192,
+        "WAL_ROOM_MIN": 4_096,
+        "WAL_ROOM_MAX": 8_192,
+        "WAL_BYTES_MAX": 65_536,
+    },
+    "postgres.recent": {"PAIRS_MAX": 4},
+    "postgres.writer": {"FOREIGN_MAX": 6, "HEADS_KEPT": 1, "COLLECT_EVERY": 1, "COLLECT_MAX": 1},
+    "postgres.sessions": {"STATEMENTS_MAX": 2, "READERS_MAX": 1},
+    "postgres.store": {"BATCH_MAX": 2, "BATCH_BYTES_MAX": 300},
+    "postgres.indexing": {"REINDEX_PAGE_MAX": 1},
+    "dynamodb.hints": {"HINTS_MAX": 1},
+    "dynamodb.items": {"SEGMENT_SLOTS": 3, "ITEM_BYTES_MAX": 256, "INLINE_BYTES_MAX": 64},
+    "dynamodb.pack": {"ITEM_BYTES_MAX": 256},
+    "dynamodb.log": {
+        "SEGMENT_SLOTS": 3,
+        "PAGE_SLOTS_MIN": 1,
+        "PAGE_SLOTS_MAX": 2,
+        # A reader closes the number of a writer that is slower than this.
+        "GRACE_SECONDS": 0.002,
+        "SIGHTING_SECONDS": 0.001,
+    },
+    "dynamodb.rows": {"PAGE_ITEMS_MIN": 1, "PAGE_ITEMS_MAX": 2},
+}
+
+# Caches of pure functions, made when their module is imported. They keep one answer.
+CACHES: dict[str, tuple[str, ...]] = {
+    "sqlite.events": ("_meta",),
+    "postgres.queries": ("_word", "_meta", "_time"),
+}
+
+# Numbers beyond which nothing is forgotten or cut. Times that end in _SECONDS_MAX or the like are
+# not listed.
+LIMITS = {
+    "how often something is tried": {
+        "TRIES_MAX",
+        "READ_TRIES_MAX",
+        "SENDS_MAX",
+        "CALLS_MAX",
+        "CHANGES_MAX",
+        "READS_MAX",
+        "RANGES_MAX",
+        "HOLE_POLLS_MAX",
+        "PARTS_READS_MAX",
+        "TABLE_POLLS_MAX",
+        "RENEWALS_PER_LEASE",
+    },
+    "what the database or its driver takes": {
+        "ITEMS_MAX",
+        "TRANSACTION_BYTES_MAX",
+        "SORT_KEY_BYTES_MAX",
+        "IDENTIFIER_BYTES_MAX",
+        "SERVER_VERSION_MIN",
+        "CONNECTIONS_MAX",
+        "PART_MAX",
+        "ALL_PAGES",
+    },
+    "the form of what is stored": {"SPAN", "DIGITS"},
+    "an estimate": {"CHANGE_BYTES", "WAL_ROOM_USES_MIN"},
+    "who may come, not what is kept": {"COUNTED_MAX"},
+    "which of two equal statements is sent": {"SEPARATE_TYPES_MAX", "MERGED_TYPES_MAX"},
+    "the size of a cache in CACHES": {"METAS_KEPT_MAX"},
+    # The service sweeps by its own clock, days later.
+    "how long the service keeps an item": {"GONE_KEPT"},
+}
+# Caches without a bound: one entry per table, per count of types, per set of credentials.
+UNBOUNDED = {"quoted", "_boundary_read", "_session"}
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"{engines.__name__}.{name}")
+
+
+def _changes() -> Iterator[tuple[ModuleType, str, Any]]:
+    for name, sizes in SIZES.items():
+        for constant, size in sizes.items():
+            yield _module(name), constant, size
+    for name, caches in CACHES.items():
+        for cache in caches:
+            module = _module(name)
+            yield module, cache, lru_cache(1)(getattr(module, cache).__wrapped__)
+
+
+def shrink() -> None:
+    """Make every memory tiny in this process for good: to prepare a process of a test."""
+    for module, name, value in _changes():
+        setattr(module, name, value)
+
+
+def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every memory tiny in this process until the end of a test."""
+    for module, name, value in _changes():
+        monkeypatch.setattr(module, name, value)
+
+
+def shrink_pairs() -> None:
+    """Only the memory of PostgreSQL's writer, and not so far that it never holds anything."""
+    _module("postgres.recent").PAIRS_MAX = 20  # type: ignore[attr-defined]
+
+
+# ── what is there to be made tiny ─────────────────────────────────────────────────────────────────
+
+
+def defined() -> Iterator[tuple[str, str, object]]:
+    """Module, name and value of every number and every cache that a module of an engine defines."""
+    for found in pkgutil.walk_packages(engines.__path__, f"{engines.__name__}."):
+        module = import_module(found.name)
+        short = found.name.removeprefix(f"{engines.__name__}.")
+        for name in _names(ast.parse(inspect.getsource(module))):
+            yield short, name, getattr(module, name, None)
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.FunctionDef(name=name):
+                yield name
