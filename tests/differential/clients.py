@@ -116,10 +116,12 @@ def _many(count: int) -> Ground:
         clauses += [(opened,), (opened, placed), (Clause(None, shelf),)]
         values += [Opened(here), Placed(here, there), Registered(there), Stocked(here, "b")]
     facts = tuple(SCHEMA.vocabulary.fact(value) for value in values)
-    return Ground(tuple(Query(each) for each in clauses), facts, held_max=6, stale=0.6)
+    return Ground(tuple(Query(each) for each in clauses), facts, held_max=3, stale=0.6)
 
 
 MANY = _many(12)
+# Handles, and operations in a row. SQLite remembers only while one handle writes.
+TURNS = {"sqlite": (2, 16), "postgres": (4, 1), "dynamodb": (4, 1)}
 KEYS = tuple(Key("tickets", id) for id in ("a", "é", "𐍈"))
 ROW = b'{"state":"open"}'
 
@@ -333,16 +335,22 @@ def history_of_threads(connect: Callable[[], Store], run: Run, *, handles: int) 
         return _watched(connect, results)
 
 
-def history_in_turns(connect: Callable[[], Store], run: Run) -> History:
-    """Clients in one thread, each with a handle of its own: dice say whose turn it is, so that the
-    same seed makes the same history.
+def history_in_turns(
+    connect: Callable[[], Store], run: Run, *, handles: int, turn_max: int
+) -> History:
+    """Clients in one thread: dice say which handle is next, and for how many operations of its
+    clients, so that the same seed makes the same history.
     """
     dice = random.Random(run.seed)
     with ExitStack() as opened:
-        stores = [opened.enter_context(closing(connect())) for _ in range(run.clients)]
-        clients = [client_of(store, number, run) for number, store in enumerate(stores)]
-        for _ in range(run.clients * run.operations):
-            dice.choice(clients).operate()
+        stores = [opened.enter_context(closing(connect())) for _ in range(handles)]
+        clients = [client_of(stores[n % handles], n, run) for n in range(run.clients)]
+        left = run.clients * run.operations
+        while left > 0:
+            first, turn = dice.randrange(handles), dice.randint(1, turn_max)
+            for _ in range(turn):
+                dice.choice(clients[first::handles]).operate()
+            left -= turn
         return _ended(connect, [(client.readings, client.attempts) for client in clients])
 
 

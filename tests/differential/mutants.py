@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
 from time import sleep
 from typing import Any
@@ -13,7 +14,12 @@ from tidegate.engines.dynamodb.items import void_slot
 from tidegate.engines.dynamodb.log import Log
 from tidegate.engines.dynamodb.transport import Item
 from tidegate.engines.memory import MemoryStore
+from tidegate.engines.postgres.recent import Pair
+from tidegate.engines.postgres.recent import Recent as PostgresRecent
+from tidegate.engines.postgres.sessions import Row
+from tidegate.engines.postgres.writer import Writer
 from tidegate.engines.sqlite import SqliteStore
+from tidegate.engines.sqlite.recent import Recent as SqliteRecent
 from tidegate.errors import IdempotencyMismatch, TidegateError
 from tidegate.kernel.model import (
     ABSENT,
@@ -25,6 +31,7 @@ from tidegate.kernel.model import (
     Match,
     Once,
     Page,
+    Position,
     Query,
     Receipt,
 )
@@ -162,6 +169,49 @@ SQLITE_BUGS: tuple[tuple[type[SqliteStore], str], ...] = (
     (SqliteOffByOne, r"oracle: .*BoundaryMoved"),
     (SqliteTypesIgnored, r"engine: (\(Event|.*BoundaryMoved)"),
     (SqliteCheckNeedsAWrite, r"oracle: .*BoundaryMoved"),
+)
+
+
+# ── bugs planted in memories of the end of the log ────────────────────────────────────────────────
+
+
+class SqliteForgets(SqliteRecent):
+    """Begins again without a word: older boundaries are still judged by memory."""
+
+    def meet(self, head: Position) -> None:
+        since, others = self.since, head != self._left_at
+        super().meet(head)
+        if not others:
+            self.since = since
+
+
+class PostgresForgets(PostgresRecent):
+    """Drops its older half without a word."""
+
+    def learn(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
+        floor = self.floor
+        super().learn(facts, head)
+        self.floor = floor
+
+
+class FloorOfBefore(Writer):
+    """Looks up what lies below the floor that its memory had before it caught up."""
+
+    def _caught_up(self, found: list[Row]) -> PostgresRecent:
+        before = self._recent
+        floor = 0 if before is None else before.floor
+        recent = super()._caught_up(found)
+        if recent is not before:
+            return recent
+        judged_by = copy(recent)
+        judged_by.floor = floor
+        return judged_by
+
+
+MEMORY_BUGS: tuple[tuple[str, str, type[Any]], ...] = (
+    ("sqlite", "tidegate.engines.sqlite.store.Recent", SqliteForgets),
+    ("postgres", "tidegate.engines.postgres.writer.Recent", PostgresForgets),
+    ("postgres", "tidegate.engines.postgres.store.Writer", FloorOfBefore),
 )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.differential.clients import (
     MANY,
+    TURNS,
     Queued,
     Run,
     history_in_turns,
@@ -70,12 +71,12 @@ def test_shows_racing_processes_one_history(engine: str, logs: Logs) -> None:
 
 # ── memories that forget ──────────────────────────────────────────────────────────────────────────
 
-TINY_OPERATIONS = {"memory": 50, "sqlite": 80, "postgres": 60, "dynamodb": 15}  # of one client
+TINY_OPERATIONS = {"memory": 50, "sqlite": 80, "postgres": 80, "dynamodb": 15}  # of one client
 
 
-def tiny_run(engine: str) -> Run:
-    print(f"seed {FIRST_SEED}")
-    return Run(CLIENTS, TINY_OPERATIONS[engine] * FACTOR, MANY, FIRST_SEED)
+def tiny_run(engine: str, seed: int = FIRST_SEED) -> Run:
+    print(f"seed {seed}")
+    return Run(CLIENTS, TINY_OPERATIONS[engine] * FACTOR, MANY, seed)
 
 
 def check_tiny(history: History, engine: str) -> None:
@@ -88,9 +89,18 @@ def check_tiny(history: History, engine: str) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("seed", [FIRST_SEED, FIRST_SEED + 1])
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
-def test_clients_in_turns_agree_when_every_memory_is_tiny(engine: str, logs: Logs) -> None:
-    check_tiny(history_in_turns(logs.fresh(SCHEMA), tiny_run(engine)), engine)
+def test_clients_in_turns_agree_when_every_memory_is_tiny(
+    engine: str, logs: Logs, seed: int
+) -> None:
+    handles, turn_max = TURNS[engine]
+
+    history = history_in_turns(
+        logs.fresh(SCHEMA), tiny_run(engine, seed), handles=handles, turn_max=turn_max
+    )
+
+    check_tiny(history, engine)
 
 
 @pytest.mark.usefixtures("tiny")

@@ -14,12 +14,19 @@ import pytest
 from msgspec import Struct
 
 from tests.contract.dynamodb_meddler import first, fresh_table
-from tests.differential.clients import Run, history_of_threads
+from tests.differential.clients import (
+    MANY,
+    TURNS,
+    Run,
+    history_in_turns,
+    history_of_threads,
+)
 from tests.differential.history import Rule, anomalies
 from tests.differential.logs import Logs
 from tests.differential.machine import Difference, Machine
 from tests.differential.mutants import (
     ENGINE_BUGS,
+    MEMORY_BUGS,
     SQLITE_BUGS,
     FoldWithoutGuard,
     GuardOutside,
@@ -27,6 +34,7 @@ from tests.differential.mutants import (
     VoidOnlyInMind,
 )
 from tests.differential.program import sample
+from tests.differential.replaying import contradictions
 from tests.differential.world import FACTS, SCHEMA
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control, Submit
@@ -94,6 +102,24 @@ def test_the_checker_finds_a_guard_outside_the_transaction(engine: str, logs: Lo
 
     found = {anomaly.rule for anomaly in anomalies(history, SCHEMA.vocabulary)}
     assert Rule.CONDITION_VIOLATED in found
+    assert contradictions(history, SCHEMA)
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(("engine", "place", "mutant"), MEMORY_BUGS, scope="function")
+def test_the_checker_finds_a_memory_that_forgets(
+    logs: Logs, place: str, mutant: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, mutant)
+    handles, turn_max = TURNS[logs.engine]
+
+    history = history_in_turns(
+        logs.fresh(SCHEMA), Run(4, 80, MANY, SEED), handles=handles, turn_max=turn_max
+    )
+
+    found = {anomaly.rule for anomaly in anomalies(history, SCHEMA.vocabulary)}
+    assert found == {Rule.CONDITION_VIOLATED}
+    assert contradictions(history, SCHEMA)
 
 
 # ── a number taken, and a writer that stalls before it commits ────────────────────────────────────
