@@ -272,7 +272,7 @@ def test_shuts_a_disabled_user_out_at_once(served: Served) -> None:
     refused = served.client().post("/v1/sessions", json={"login": LOGIN, "password": PASSWORD})
     assert refused.json()["code"] == "wrong_credentials"
     admin.post(f"/v1/users/{user_id}/enable")
-    assert token.get("/v1/me").status_code == 200
+    assert signed_in(served).get("/v1/me").status_code == 200
 
 
 def test_changes_a_password_of_ones_own_and_nobody_elses(served: Served) -> None:
@@ -280,11 +280,12 @@ def test_changes_a_password_of_ones_own_and_nobody_elses(served: Served) -> None
     user_id = admin.post("/v1/users", json=person()).json()["user_id"]
     browser = signed_in(served)
     other = served.as_role(Role.AUTHOR)
-    body = {"password": "another good one"}
+    body = {"password": "another good one", "current": PASSWORD}
 
     assert other.put(f"/v1/users/{user_id}/password", json=body).status_code == 403
+    short = {**body, "password": LOGIN}
+    weak = browser.put(f"/v1/users/{user_id}/password", json=short)
     assert browser.put(f"/v1/users/{user_id}/password", json=body).status_code == 200
-    weak = browser.put(f"/v1/users/{user_id}/password", json={"password": LOGIN})
     assert (weak.status_code, weak.json()["code"]) == (400, "weak_password")
     signed_in(served, password="another good one")
     old = served.client().post("/v1/sessions", json={"login": LOGIN, "password": PASSWORD})

@@ -63,6 +63,29 @@ def test_keeps_a_token_that_only_its_owner_can_read(tmp_path: Path, served: Serv
     assert "viewer" in grace.run("whoami").out
 
 
+def test_changes_ones_own_password_and_keeps_a_token_of_the_time_after(
+    tmp_path: Path, served: Served
+) -> None:
+    admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
+    flags = ("--name", "Grace", "--password-stdin", "--role", "viewer")
+    admin.run("user", "add", "grace", *flags, stdin=PASSWORD)
+    grace, elsewhere = Shell(tmp_path / "grace"), Shell(tmp_path / "elsewhere")
+    sign_in = ("login", "--url", served.url, "--login", "grace", "--password-stdin")
+    for shell in (grace, elsewhere):
+        assert shell.run(*sign_in, stdin=PASSWORD).code == 0
+    password = ("user", "password", "grace", "--password-stdin")
+
+    wrong = grace.run(*password, stdin="not hers\nanother good one\n")
+    done = grace.run(*password, stdin=f"{PASSWORD.strip()}\nanother good one\n")
+
+    assert (wrong.code, "wrong_credentials" in wrong.err) == (5, True)
+    assert done.code == 0, done.err
+    assert (grace.run("whoami").code, elsewhere.run("whoami").code) == (0, 5)
+    assert grace.run(*sign_in, stdin="another good one\n").code == 0
+    states = [item["active"] for item in grace.run("token", "list", "-o", "json").json()]
+    assert sorted(states) == [False, False, True, True]
+
+
 def test_sends_a_kept_token_only_to_the_server_that_it_is_for(
     tmp_path: Path, served: Served
 ) -> None:

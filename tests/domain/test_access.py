@@ -255,20 +255,21 @@ def test_erases_for_good(house: Gatehouse) -> None:
     with pytest.raises(UserGone):
         house.do(EnableUser(user_id=OTHER, by=ADMIN))
     with pytest.raises(UserGone):
-        house.do(NotePassword(user_id=OTHER, by=OTHER))
+        house.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
 
 
 def test_notes_passwords_and_failures(house: Gatehouse) -> None:
     house.add()
 
-    house.do(NotePassword(user_id=OTHER, by=OTHER))
-    house.do(NotePassword(user_id=OTHER, by=ADMIN))
+    house.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
+    house.do(NotePassword(user_id=OTHER, by=ADMIN, credential_id="c2"))
     house.do(NoteFailedSignIns(user_id=OTHER, count=3))
 
-    assert house.user(OTHER).sign_ins_failed == 3
+    row = house.user(OTHER)
+    assert (row.sign_ins_failed, row.credential_id, row.credentials_version) == (3, "c2", 2)
     assert house.do(NoteFailedSignIns(user_id="user_nobody000", count=3)) == ()
     with pytest.raises(NotAdministrator):
-        house.do(NotePassword(user_id=ADMIN, by=OTHER))
+        house.do(NotePassword(user_id=ADMIN, by=OTHER, credential_id="c3"))
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────

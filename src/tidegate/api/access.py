@@ -8,13 +8,16 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from tidegate.api import paging
+from tidegate.api.auth import set_cookie
 from tidegate.api.problems import MissingPermission
 from tidegate.api.routing import SIGNED_IN, Answer, Request, Route, may
 from tidegate.control.accounts import (
     PASSWORD_CHARS_MAX,
     PASSWORD_CHARS_MIN,
     Called,
+    SessionRequired,
     WeakPassword,
+    WrongCredentials,
 )
 from tidegate.control.installation import Found, Installation
 from tidegate.control.runtime import Outcome
@@ -45,7 +48,7 @@ from tidegate.domain.access.slices import (
     grant_role,
     revoke_role,
 )
-from tidegate.wire import Input, Listed, Nothing, Paging, Reading, Written
+from tidegate.wire import Input, Listed, Nothing, Paging, Reading
 
 LoginName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
 PersonName = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -80,6 +83,15 @@ class NewUser(Input, frozen=True, kw_only=True):
 
 class NewPassword(Input, frozen=True, kw_only=True):
     password: Password
+    # The password of today: needed for your own, left out for somebody else's.
+    current: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)] = ""
+
+
+class PasswordSet(Struct, frozen=True):
+    """Every session and token of the user has ended; your own change opens a new session."""
+
+    position: int
+    csrf_token: str | None  # of the new session, whose cookie comes with this response
 
 
 class Reason(Input, frozen=True, kw_only=True):
@@ -173,13 +185,40 @@ def erase(request: Request[UserPath, Nothing, Nothing], installation: Installati
 def set_password(
     request: Request[UserPath, Nothing, NewPassword], installation: Installation
 ) -> Answer:
-    """Change one's own password, or, administering, somebody else's."""
+    """Change your own password, or, administering, another user's."""
+    accounts, user_id = request.server.accounts, request.path.user_id
     if request.principal.narrowed is not None:
         raise MissingPermission("the token that you use is narrowed: it changes no password")
-    outcome = request.server.accounts.change_password(
-        request.path.user_id, request.body.password, request.meta, request.once
+    is_own = user_id == request.by
+    if is_own:
+        check_own(request, request.body.current)
+    outcome = accounts.change_password(
+        user_id,
+        request.body.password,
+        request.mint("credential"),
+        request.meta,
+        request.once,
     )
-    return Answer(Written(outcome.position), position=outcome.position)
+    if not is_own:
+        return Answer(PasswordSet(outcome.position, None), position=outcome.position)
+    welcome = accounts.open_session(user_id)
+    return Answer(
+        PasswordSet(outcome.position, welcome.csrf),
+        position=outcome.position,
+        cookies=(set_cookie(welcome.cookie, installation.settings),),
+    )
+
+
+def check_own(request: Request[Any, Any, Any], current: str) -> None:
+    """That the requester may change their own password: signed in, and knowing the current one.
+
+    Raises:
+        SessionRequired, WrongCredentials, RateLimited.
+    """
+    if not request.principal.session:
+        raise SessionRequired("Sign in to change your own password. An API token cannot change it.")
+    request.server.sign_ins.take(f"password {request.by}")
+    request.server.accounts.check_own_password(request.by, current)
 
 
 def _left_by(
@@ -247,7 +286,7 @@ ROUTES = (
         "/v1/users/{user_id}/password",
         set_password,
         SIGNED_IN,
-        Written,
-        errors=(*_CHANGES, WeakPassword),
+        PasswordSet,
+        errors=(*_CHANGES, WeakPassword, WrongCredentials, SessionRequired),
     ),
 )

@@ -6,8 +6,12 @@ Origin. A token comes in the Authorization header alone, never in a URL.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+from collections.abc import Iterable
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
+from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -27,8 +31,11 @@ from tidegate.api.routing import (
 from tidegate.config import Settings
 from tidegate.control.accounts import SESSION_LIFE, Accounts, Admitted
 from tidegate.domain.access.roles import Verb
+from tidegate.kernel.model import Event
 
 COOKIE_BYTES_MAX = 4_096
+CHECK_SECONDS = 60.0  # between two looks at the credentials of an open stream
+SECURITY = "security"  # the kind of events about access
 
 
 class AgentProof(Protocol):
@@ -122,6 +129,31 @@ def check_csrf(route: Route, arrived: Arrived, principal: Principal) -> None:
         sent = form_token(arrived.body)
     if not hmac.compare_digest(sent, principal.csrf.encode()):
         raise CrossSite("send the session's CSRF token: X-CSRF-Token, or csrf_token in a form")
+
+
+class CredentialWatch:
+    """Tells an open stream when the session, token or roles that opened it have changed.
+
+    It looks when the log says something about the user, and once a minute: sessions and tokens
+    also end by time, which the log does not say.
+    """
+
+    def __init__(self, request: Request[Any, Any, Any]) -> None:
+        self._request = request
+        self._checked_at = monotonic()
+
+    async def holds(self, events: Iterable[Event]) -> bool:
+        """Whether the stream may go on after these events."""
+        principal = self._request.principal
+        tag = f"user_id:{principal.id}"
+        due = monotonic() - self._checked_at > CHECK_SECONDS
+        if not due and not any(item.kind == SECURITY and tag in item.tags for item in events):
+            return True
+        self._checked_at = monotonic()
+        accounts = self._request.server.accounts
+        read = partial(accounts.still_admitted, principal.id, principal.session, principal.token_id)
+        user = await asyncio.get_running_loop().run_in_executor(None, read)
+        return user is not None and user.grants == principal.grants
 
 
 # ── cookies ───────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 from msgspec import Meta, Struct
 
 from tidegate.api.asof import AsOf, position_of
+from tidegate.api.auth import SECURITY, CredentialWatch
 from tidegate.api.routing import EVENT_STREAM, JSON, Answer, Request, Route, may
 from tidegate.api.tail import Entry, Tail
 from tidegate.control.installation import Installation
@@ -27,7 +28,6 @@ WAIT_SECONDS_MAX = 60
 PAGES_MAX = 20  # read for one answer, where a filter leaves little of each
 HEARTBEAT_SECONDS = 15.0
 RETRY_MILLISECONDS = 2_000
-SECURITY = "security"
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 
@@ -178,11 +178,14 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     """Everything behind a position, then everything that comes, until one side ends it."""
     tail: Tail = request.server.tail
+    watch = CredentialWatch(request)
     request.server.metrics.subscribers.inc()
     try:
         yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS
         while not tail.stopped:
             entries = await _behind(request, installation, after)
+            if not await watch.holds(entry.event for entry in entries):
+                return
             if entries:
                 after = entries[-1].event.position
                 parts = b"".join(entry.sse for entry in entries if fits(entry.event))

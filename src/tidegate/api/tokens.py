@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -13,11 +13,13 @@ from tidegate.api.problems import MissingPermission
 from tidegate.api.routing import SIGNED_IN, Answer, Request, Route
 from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.refusals import NotOwner, TokenNotFound
-from tidegate.domain.access.roles import Grant
+from tidegate.domain.access.roles import Grant, Verb
 from tidegate.domain.access.rows import (
     API_TOKENS,
     ApiToken,
+    User,
     token_key,
+    user_key,
 )
 from tidegate.domain.access.slices import TOKEN_DAYS_MAX, RevokeToken, revoke_token
 from tidegate.wire import Input, Listed, Nothing, Paging, Written
@@ -39,6 +41,8 @@ class TokenShown(Struct, frozen=True):
     expires_at: datetime
     revoked_at: datetime | None
     grants: tuple[Grant, ...] | None
+    parent_id: str | None  # the token that made it: it ends with that one
+    active: bool  # False: expired, revoked, or ended with its parent or a change of password
 
 
 class TokenMade(Struct, frozen=True):
@@ -59,7 +63,9 @@ def create_token(
         grants = narrowed if grants is None else grants
         _demand_within(grants, narrowed)
     token_id = request.mint("token")
-    token, outcome = request.server.accounts.create_token(token_id, body.days, grants, request.meta)
+    token, outcome = request.server.accounts.create_token(
+        token_id, body.days, grants, request.meta, parent_id=request.principal.token_id
+    )
     found = installation.find(token_key(token_id), ApiToken)
     assert found is not None, "its fact was just committed"
     made = TokenMade(token_id, token, found.row.expires_at, outcome.position)
@@ -87,25 +93,55 @@ def list_tokens(request: Request[Nothing, Paging, Nothing], installation: Instal
         limit=request.query.limit,
     )
     last = found[-1].id if len(found) == request.query.limit else None
-    return Answer(paging.listed(request, installation, [_token(item) for item in found], last))
+    shown = [_token(item, request, installation) for item in found]
+    return Answer(paging.listed(request, installation, shown, last))
 
 
 def drop_token(request: Request[TokenPath, Nothing, Nothing], installation: Installation) -> Answer:
     """Revoke an API token: your own, or, administering, anybody's."""
-    token_id = request.path.token_id
-    found = installation.find(token_key(token_id), ApiToken)
-    if found is None:
-        raise TokenNotFound(token_id)
-    command = RevokeToken(user_id=found.row.user_id, token_id=token_id, by=request.by)
+    found, command = revocation(request, installation, request.path.token_id)
     outcome = installation.execute(revoke_token, command, meta=request.meta, key=request.once)
     position = outcome.position or found.version
     return Answer(Written(position), position=position)
 
 
-def _token(found: Found[ApiToken]) -> TokenShown:
+def revocation(
+    request: Request[Any, Any, Any], installation: Installation, token_id: str
+) -> tuple[Found[ApiToken], RevokeToken]:
+    """A token, and the command that revokes it as far as the requester's own token allows.
+
+    Raises:
+        TokenNotFound.
+    """
+    found = installation.find(token_key(token_id), ApiToken)
+    if found is None:
+        raise TokenNotFound(token_id)
+    principal = request.principal
+    command = RevokeToken(
+        user_id=found.row.user_id,
+        token_id=token_id,
+        by=request.by,
+        through=principal.token_id,
+        narrowed=principal.narrowed is not None,
+        may_administer=principal.may(Verb.ADMINISTER),
+    )
+    return found, command
+
+
+def _token(
+    found: Found[ApiToken], request: Request[Any, Any, Any], installation: Installation
+) -> TokenShown:
     row = found.row
+    owner = installation.find(user_key(row.user_id), User)
     return TokenShown(
-        row.token_id, row.user_id, row.created_at, row.expires_at, row.revoked_at, row.grants
+        row.token_id,
+        row.user_id,
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+        row.grants,
+        row.ancestors[-1] if row.ancestors else None,
+        owner is not None and request.server.accounts.is_good(row, owner.row),
     )
 
 

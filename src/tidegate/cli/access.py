@@ -124,16 +124,50 @@ def login(
 def _signed_in(desk: Desk, login_name: str, password: str, days: int, *, keep: bool) -> str:
     """A token for these credentials, by way of a session that is closed again."""
     nobody = _client(desk, None)
-    opened = nobody.write("POST", at("sessions"), {"login": login_name, "password": password})
-    cookie = opened.headers.get("set-cookie", "").partition(";")[0]
-    session = {"Cookie": cookie, "X-CSRF-Token": opened.json()["csrf_token"]}
-    made = nobody.write("POST", at("tokens"), {"days": days}, headers=session).json()
-    nobody.write("DELETE", at("sessions", "current"), headers=session)
+    session = _session(nobody.write("POST", at("sessions"), _credentials(login_name, password)))
+    token = _token_of(nobody, session, days)
     nobody.close()
-    token = str(made["token"])
     if keep:
         _kept(desk, token)
     return token
+
+
+def change_own_password(desk: Desk, me: Any, current: str, fresh: str) -> Any:
+    """Change the password of who is signed in, and keep a token of the time after.
+
+    The server takes it from a session only, and ends every session and token that there is.
+    """
+    from tidegate.cli.profile import load
+
+    nobody = _client(desk, None)
+    session = _session(nobody.write("POST", at("sessions"), _credentials(me["login"], current)))
+    body = {"password": fresh, "current": current}
+    answer = nobody.write("PUT", at("users", me["user_id"], "password"), body, headers=session)
+    token = _token_of(nobody, _session(answer), DAYS_DEFAULT)
+    nobody.close()
+    kept = load()
+    if kept is not None and kept.token is not None and kept.url == desk.profile.url:
+        _kept(desk, token)
+    else:
+        note("the token that you used has ended; make a new one: tidegate login")
+    return {"position": answer.json()["position"]}
+
+
+def _credentials(login_name: str, password: str) -> dict[str, str]:
+    return {"login": login_name, "password": password}
+
+
+def _session(opened: Any) -> dict[str, str]:
+    """The headers of a session that the server just opened."""
+    cookie = opened.headers.get("set-cookie", "").partition(";")[0]
+    return {"Cookie": cookie, "X-CSRF-Token": opened.json()["csrf_token"]}
+
+
+def _token_of(client: Client, session: dict[str, str], days: int) -> str:
+    """A token made in a session, which is closed again."""
+    made = client.write("POST", at("tokens"), {"days": days}, headers=session).json()
+    client.write("DELETE", at("sessions", "current"), headers=session)
+    return str(made["token"])
 
 
 def _kept(desk: Desk, token: str) -> None:

@@ -14,7 +14,9 @@ from tidegate.cli.paths import at
 
 
 def standing(item: Any) -> State:
-    return State("revoked" if item["revoked_at"] else "active")
+    if item["active"]:
+        return State("active")
+    return State("revoked" if item["revoked_at"] else "ended")
 
 
 COLUMNS = (

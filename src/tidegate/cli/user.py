@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tidegate.cli.access import grant_of, roles, secret_of
+from tidegate.cli.access import change_own_password, grant_of, roles, secret_of
 from tidegate.cli.completion import names
 from tidegate.cli.desk import Desk, Noun, at_desk, reason
 from tidegate.cli.exits import Exit, Stop
@@ -104,7 +104,7 @@ def list_all(desk: Desk) -> None:
 @reason(required=False)
 @at_desk
 def disable(desk: Desk, user: str, reason: str | None) -> None:
-    """Shut USER out, with all sessions and tokens, until enabled again."""
+    """Shut USER out until enabled again. All sessions and tokens end."""
     body = {"reason": reason or ""}
     answer = desk.client.write("POST", at("users", id_of(desk, user), "disable"), body)
     desk.done(answer, f"{user} is shut out")
@@ -114,7 +114,7 @@ def disable(desk: Desk, user: str, reason: str | None) -> None:
 @click.argument("user", shell_complete=LOGINS)
 @at_desk
 def enable(desk: Desk, user: str) -> None:
-    """Let USER in again."""
+    """Let USER sign in again. Tokens from before stay ended."""
     answer = desk.client.write("POST", at("users", id_of(desk, user), "enable"))
     desk.done(answer, f"{user} is let in again")
 
@@ -124,11 +124,22 @@ def enable(desk: Desk, user: str) -> None:
 @click.option("--password-stdin", is_flag=True, help="Read it from standard input.")
 @at_desk
 def password(desk: Desk, user: str, password_stdin: bool) -> None:
-    """Change USER's password: your own, or, administering, somebody else's."""
+    """Change USER's password: your own, or, administering, another user's.
+
+    Your own needs the current password too, on the first line of --password-stdin. All sessions
+    and API tokens of the user end; after your own change a new token is kept.
+    """
+    me = desk.get(at("me"))
+    if user in (me["user_id"], me["login"]):
+        current = secret_of(password_stdin, "Current password", "--password-stdin")
+        fresh = secret_of(password_stdin, "New password", "--password-stdin", twice=True)
+        answer = change_own_password(desk, me, current, fresh)
+        desk.done(answer, "your password is changed; your other sessions and tokens have ended")
+        return
     fresh = secret_of(password_stdin, "New password", "--password-stdin", twice=True)
     path = at("users", id_of(desk, user), "password")
     answer = desk.client.write("PUT", path, {"password": fresh})
-    desk.done(answer, f"{user} has another password")
+    desk.done(answer, f"{user} has a new password; their sessions and tokens have ended")
 
 
 @user.command("erase")

@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidegate.control.installation import Found, Installation, hashed
 from tidegate.control.runtime import Outcome
@@ -55,6 +56,7 @@ from tidegate.domain.access.slices import (
     add_user,
     create_token,
     erase_user,
+    is_current,
     note_failed_sign_ins,
     note_password,
     set_up,
@@ -78,6 +80,7 @@ SESSION_LIFE: Final = timedelta(hours=12)
 SEEN_EVERY: Final = timedelta(minutes=1)  # how often a session's row is written
 FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: many failures are one fact
 FAILING_USERS_MAX = 10_000
+CREDENTIALS_PAGE = 100
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**14, 8, 1
 TOKEN_PREFIX = "tg"
 
@@ -86,6 +89,12 @@ class WrongCredentials(Forbidden):
     """The name or the password is wrong, or the user is disabled; which of them is not told."""
 
     code = "wrong_credentials"
+
+
+class SessionRequired(Forbidden):
+    """You change your own password in a session, with the current password: sign in first."""
+
+    code = "session_required"
 
 
 class WrongSetupCode(Forbidden):
@@ -214,14 +223,42 @@ class Accounts:
         self._forget(user_id, meta)
         return outcome
 
-    def change_password(self, user_id: str, password: str, meta: Meta, key: str | None) -> Outcome:
-        """Raises: WeakPassword, NotAdministrator, UserNotFound, UserGone."""
+    def check_own_password(self, user_id: str, password: str) -> None:
+        """That a signed-in user knows the password of today. Raises: WrongCredentials."""
+        _, expected = self._user_and_password(user_id)
+        if not is_password(password, expected):
+            self._note_failure(user_id)
+            raise WrongCredentials("the current password is wrong", field="current")
+
+    def change_password(
+        self, user_id: str, password: str, credential_id: str, meta: Meta, key: str | None
+    ) -> Outcome:
+        """Set a password and end all sessions and API tokens of its user.
+
+        ``credential_id`` names the new row of credentials, and is the same when a request repeats.
+
+        Raises:
+            WeakPassword, NotAdministrator, UserNotFound, UserGone.
+        """
         called = self.called(user_id)
         check_password(password, "" if called is None else called.login)
-        command = NotePassword(user_id=user_id, by=meta.actor)
-        outcome = self._installation.execute(note_password, command, meta=meta, key=key)
         records = self._installation.records(meta)
-        records.save(CREDENTIALS.name, user_id, Credential(user_id, stretched(password)))
+        earlier = self._installation.find(Key(CREDENTIALS.name, credential_id), Credential)
+        if earlier is None:
+            kept = Credential(user_id, stretched(password))
+            records.create(CREDENTIALS.name, credential_id, kept)
+        elif not is_password(password, earlier.row.scrypt):
+            raise IdempotencyMismatch(str(key))
+        command = NotePassword(user_id=user_id, by=meta.actor, credential_id=credential_id)
+        try:
+            outcome = self._installation.execute(note_password, command, meta=meta, key=key)
+        except TidegateError as error:
+            if earlier is None and not isinstance(error, Unknown):
+                records.delete(CREDENTIALS.name, credential_id)
+            raise
+        user = self._installation.find(user_key(user_id), User)
+        if user is not None:
+            self._forget_credentials(user_id, meta, keep=user.row.credential_id)
         return outcome
 
     def called(self, user_id: str) -> Called | None:
@@ -250,7 +287,20 @@ class Accounts:
         if person is not None:
             records.delete(LOGINS.name, person.value.login)
             records.delete(PEOPLE.name, user_id)
-        records.delete(CREDENTIALS.name, user_id)
+        self._forget_credentials(user_id, meta)
+
+    def _forget_credentials(self, user_id: str, meta: Meta, *, keep: str = "") -> None:
+        """Delete the passwords that a user had, but for the one that counts."""
+        records = self._installation.records(meta)
+        while True:
+            found = self._installation.range(
+                CREDENTIALS, index="by_user", of=(user_id,), limit=CREDENTIALS_PAGE
+            )
+            gone = [item.id for item in found if item.id != keep]
+            for id in gone:
+                records.delete(CREDENTIALS.name, id)
+            if len(found) < CREDENTIALS_PAGE:
+                return
 
     def _login(self, login: str) -> str:
         folded = login.casefold().encode()
@@ -274,49 +324,82 @@ class Accounts:
         """A new session. Raises: WrongCredentials."""
         found = self._installation.find(Key(LOGINS.name, self._login(login)), Login)
         user_id = "nobody" if found is None else found.row.user_id
-        user, credential = self._installation.find_all(
-            (user_key(user_id), User),
-            (Key(CREDENTIALS.name, user_id), Credential),
-        )
-        expected = self._stand_in if credential is None else credential.row.scrypt
-        fits = is_password(password, expected)
-        if not fits or credential is None or user is None or not user.row.enabled:
+        user, expected = self._user_and_password(user_id)
+        if not is_password(password, expected) or user is None or not user.enabled:
             if user is not None:
                 self._note_failure(user_id)
             raise WrongCredentials("the sign-in name or the password is wrong")
-        return self._open_session(user_id)
+        return self._open_session(user)
 
-    def _open_session(self, user_id: str) -> Welcome:
+    def open_session(self, user_id: str) -> Welcome:
+        """A new session of a user who just proved who they are. Raises: WrongCredentials."""
+        user = self._user(user_id)
+        if user is None:
+            raise WrongCredentials("the user is disabled")
+        return self._open_session(user)
+
+    def _open_session(self, user: User) -> Welcome:
         cookie = randomness.token_urlsafe(32)
         now = self._installation.clock()
-        records = self._installation.records(Meta(actor=user_id))
-        records.create(SESSIONS.name, hashed(cookie), Session(user_id, now, now))
-        return Welcome(user_id, cookie, self._csrf(cookie))
+        records = self._installation.records(Meta(actor=user.user_id))
+        session = Session(user.user_id, now, now, user.credentials_version)
+        records.create(SESSIONS.name, hashed(cookie), session)
+        return Welcome(user.user_id, cookie, self._csrf(cookie))
+
+    def _user_and_password(self, user_id: str) -> tuple[User | None, str]:
+        """A user, and the password that counts at this moment; for who has none, one that no text
+        fits, which takes as long to check.
+        """
+        user = self._installation.find(user_key(user_id), User)
+        if user is None:
+            return None, self._stand_in
+        credential = self._installation.find(
+            Key(CREDENTIALS.name, user.row.credential_id), Credential
+        )
+        return user.row, self._stand_in if credential is None else credential.row.scrypt
 
     def session(self, cookie: str) -> Admitted | None:
         """Who has this cookie, if its session is neither idle too long nor too old."""
         found = self._installation.find(Key(SESSIONS.name, hashed(cookie)), Session)
         if found is None:
             return None
+        user = self._user(found.row.user_id)
+        if user is None or not self._is_open(found.row, user):
+            return None
         now = self._installation.clock()
-        row = found.row
-        if now - row.seen_at > SESSION_IDLE or now - row.created_at > SESSION_LIFE:
-            return None
-        user = self._user(row.user_id)
-        if user is None:
-            return None
-        if now - row.seen_at > SEEN_EVERY:
+        if now - found.row.seen_at > SEEN_EVERY:
             self._see(found, now)
         return Admitted(user, session=found.id, csrf=self._csrf(cookie))
 
     def _see(self, found: Found[Session], now: datetime) -> None:
-        seen = Session(found.row.user_id, found.row.created_at, now)
+        seen = replace(found.row, seen_at=now)
         try:
             self._installation.records(NO_META).put(
                 SESSIONS.name, found.id, seen, expect=found.version
             )
         except ConditionFailed:
             return  # signed out, or seen by another request, at this moment
+
+    def still_admitted(self, user_id: str, session: str, token_id: str) -> User | None:
+        """The user, if the session or token by which they came is good at this moment."""
+        user = self._user(user_id)
+        if user is None:
+            return None
+        if token_id:
+            token = self._installation.find(token_key(token_id), ApiToken)
+            return user if token is not None and self.is_good(token.row, user) else None
+        found = self._installation.find(Key(SESSIONS.name, session), Session)
+        if found is None or not self._is_open(found.row, user):
+            return None
+        return user
+
+    def _is_open(self, session: Session, user: User) -> bool:
+        now = self._installation.clock()
+        return (
+            session.credentials_version == user.credentials_version
+            and now - session.seen_at <= SESSION_IDLE
+            and now - session.created_at <= SESSION_LIFE
+        )
 
     def sign_out(self, session: str) -> None:
         self._installation.records(NO_META).delete(SESSIONS.name, session)
@@ -341,9 +424,18 @@ class Accounts:
     # ── API tokens ──
 
     def create_token(
-        self, token_id: str, days: int, grants: tuple[Grant, ...] | None, meta: Meta
+        self,
+        token_id: str,
+        days: int,
+        grants: tuple[Grant, ...] | None,
+        meta: Meta,
+        *,
+        parent_id: str = "",
     ) -> tuple[str, Outcome]:
-        """The token, shown this once, and where the log says that it exists."""
+        """The token, shown this once, and where the log says that it exists.
+
+        ``parent_id`` is the token that asks for it, if one does: the new one ends with it.
+        """
         secret = randomness.token_urlsafe(32)
         records = self._installation.records(meta)
         kept = TokenSecret(token_id, hashed(secret))
@@ -351,7 +443,9 @@ class Accounts:
             records.create(TOKEN_SECRETS.name, token_id, kept)
         except ConditionFailed:
             raise TokenExists(token_id) from None
-        command = CreateToken(user_id=meta.actor, token_id=token_id, days=days, grants=grants)
+        command = CreateToken(
+            user_id=meta.actor, token_id=token_id, days=days, grants=grants, parent_id=parent_id
+        )
         outcome = self._installation.execute(create_token, command, meta=meta)
         return f"{TOKEN_PREFIX}_{token_id}_{secret}", outcome
 
@@ -371,10 +465,16 @@ class Accounts:
         if not hmac.compare_digest(kept.row.sha256, hashed(secret)):
             return None
         row: ApiToken = token.row
-        if row.revoked_at is not None or row.expires_at <= self._installation.clock():
-            return None
         user = self._user(row.user_id)
-        return None if user is None else Admitted(user, token=row)
+        return Admitted(user, token=row) if user and self.is_good(row, user) else None
+
+    def is_good(self, token: ApiToken, owner: User) -> bool:
+        """Whether a token opens anything: it is current, and so is every token it came from."""
+        if not is_current(token, owner, self._installation.clock()):
+            return False
+        wanted = [(token_key(id), ApiToken) for id in token.ancestors]
+        ancestors = self._installation.find_all(*wanted) if wanted else ()
+        return all(item is not None and item.row.revoked_at is None for item in ancestors)
 
     def _user(self, user_id: str) -> User | None:
         found = self._installation.find(user_key(user_id), User)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from tidegate.api.auth import SECURITY
 from tidegate.api.dashboard.pages import Page, PageQuery, People, answer, fault_of, shows
 from tidegate.api.dashboard.parts import Fault
 from tidegate.api.dashboard.telling import line, payload
 from tidegate.api.dashboard.views import EventLine, Events
-from tidegate.api.events import SECURITY
 from tidegate.api.routing import Answer, Request, may
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.api.auth import demand
+from tidegate.api.auth import CredentialWatch, demand
 from tidegate.api.dashboard.hostgrid import Places, changes, packed, places_of
 from tidegate.api.dashboard.pages import fails
 from tidegate.api.releases import channel_scope
@@ -64,11 +64,14 @@ async def _stream(
     tail = request.server.tail
     about = request.query.about
     seen = tail.position
+    watch = CredentialWatch(request)
     request.server.metrics.subscribers.inc()
     try:
         yield b"retry: %d\n\n" % RETRY_MILLISECONDS + _head(seen, installation)
         while not tail.stopped:
             if tail.position <= seen and not await tail.changed(HEARTBEAT_SECONDS):
+                if not await watch.holds(()):
+                    return
                 yield _head(tail.position, installation)
                 continue
             await asyncio.sleep(PACE_SECONDS if about else PACE_OF_ALL_SECONDS)
@@ -77,6 +80,8 @@ async def _stream(
                 return  # too far behind: the page connects again and starts afresh
             if not entries:
                 continue
+            if not await watch.holds(entry.event for entry in entries):
+                return
             seen = entries[-1].event.position
             yield _said(installation, entries, about, places) + _head(seen, installation)
     finally:

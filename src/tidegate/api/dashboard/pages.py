@@ -42,6 +42,7 @@ DONE: Final = {
     "cancelled": "The intent was given up.",
     "revoked": "It counts no more.",
     "granted": "The role was granted.",
+    "password changed": "Your password was changed. Other sessions and all tokens have ended.",
     "added": "The user was added.",
     "disabled": "The user was shut out.",
     "enabled": "The user was let in again.",

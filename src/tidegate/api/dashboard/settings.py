@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlencode
 
 from msgspec import Meta
 
+from tidegate.api.access import check_own
+from tidegate.api.auth import set_cookie
 from tidegate.api.dashboard.pages import (
     Page,
     PageQuery,
@@ -13,6 +16,7 @@ from tidegate.api.dashboard.pages import (
     answer,
     attempt,
     does,
+    see_other,
     shows,
     told_grants,
 )
@@ -20,19 +24,18 @@ from tidegate.api.dashboard.parts import Chip, Field, Option, Verb
 from tidegate.api.dashboard.views import Settings, TokenLine, UserLine
 from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import SIGNED_IN, Answer, Request, may
+from tidegate.api.tokens import revocation
 from tidegate.control.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, Called
 from tidegate.control.installation import Installation
-from tidegate.domain.access.refusals import TokenNotFound
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, check_scope
 from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, token_key
+from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_key
 from tidegate.domain.access.slices import (
     TOKEN_DAYS_MAX,
     DisableUser,
     EnableUser,
     GrantRole,
     RevokeRole,
-    RevokeToken,
     disable_user,
     enable_user,
     grant_role,
@@ -51,6 +54,7 @@ ERASED = Chip("trash", "gone", "Erased")
 VALID = Chip("check", "good", "Valid")
 EXPIRED = Chip("clock", "gone", "Expired")
 REVOKED = Chip("ban", "gone", "Revoked")
+ENDED = Chip("ban", "gone", "Ended")  # with its parent, or by a change of password
 
 UserId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9_]+$")]
 
@@ -64,6 +68,11 @@ class NewUser(Input, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
     role: Role = Role.VIEWER
+
+
+class OwnPassword(Input, frozen=True, kw_only=True):
+    current: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
 
 
 class Granting(Input, frozen=True, kw_only=True):
@@ -254,6 +263,31 @@ def _verbs(request: Request) -> tuple[Verb, ...]:  # type: ignore[type-arg]
             first=True,
         ),
         Verb(
+            id="password",
+            label="Change password",
+            icon="shield",
+            action="/settings/password",
+            title="Change your password",
+            text="Your other sessions and all your API tokens end.",
+            fields=(
+                Field(
+                    name="current",
+                    label="Current password",
+                    kind="password",
+                    required=True,
+                    completes="current-password",
+                ),
+                Field(
+                    name="password",
+                    label="New password",
+                    kind="password",
+                    required=True,
+                    completes="new-password",
+                    hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+                ),
+            ),
+        ),
+        Verb(
             id="user",
             label="Add user",
             icon="user",
@@ -333,6 +367,24 @@ def enable(request: Request[Nothing, PageQuery, Shutting], installation: Install
     return _done(request, installation, do, "enabled")
 
 
+def change_password(
+    request: Request[Nothing, PageQuery, OwnPassword], installation: Installation
+) -> Answer:
+    """Change your own password. Every session ends but the new one that this opens."""
+    accounts, body = request.server.accounts, request.body
+    try:
+        check_own(request, body.current)
+        outcome = accounts.change_password(
+            request.by, body.password, request.mint("credential"), request.meta, None
+        )
+        welcome = accounts.open_session(request.by)
+        installation.nudge()
+    except TidegateError as error:
+        return answer(request, installation, _page(request, installation), problem=error)
+    done = urlencode({"done": "password changed", "min_position": outcome.position})
+    return see_other(f"/settings?{done}", set_cookie(welcome.cookie, installation.settings))
+
+
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -341,13 +393,17 @@ def _tokens(
     installation: Installation,
 ) -> tuple[TokenLine, ...]:
     now = installation.clock()
+    owner = installation.find(user_key(request.principal.id), User)
+    assert owner is not None, "who is signed in has a row"
+    is_good = request.server.accounts.is_good
     rows = installation.range(
         API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
     )
     lines: list[TokenLine] = []
     for number, item in enumerate(rows):
         row: ApiToken = item.row
-        chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else VALID
+        chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else ENDED
+        chip = VALID if is_good(row, owner.row) else chip
         may_what = "whatever you may" if row.grants is None else ", ".join(told_grants(row.grants))
         revoke = Verb(
             id=f"revoke-{number}",
@@ -376,8 +432,13 @@ def _tokens(
 def create(request: Request[Nothing, PageQuery, NewToken], installation: Installation) -> Answer:
     """Make a token of one's own. The page that answers shows it, and no page after it."""
     try:
+        principal = request.principal
         token, _ = request.server.accounts.create_token(
-            request.mint("token"), request.body.days, request.principal.narrowed, request.meta
+            request.mint("token"),
+            request.body.days,
+            principal.narrowed,
+            request.meta,
+            parent_id=principal.token_id,
         )
         installation.nudge()
     except TidegateError as error:
@@ -389,10 +450,7 @@ def revoke(request: Request[Nothing, PageQuery, TokenForm], installation: Instal
     """Revoke a token: one's own, or, administering, anybody's."""
 
     def do() -> int:
-        found = installation.find(token_key(request.body.token_id), ApiToken)
-        if found is None:
-            raise TokenNotFound(request.body.token_id)
-        command = RevokeToken(user_id=found.row.user_id, token_id=found.row.token_id, by=request.by)
+        _, command = revocation(request, installation, request.body.token_id)
         return installation.execute(revoke_token, command, meta=request.meta).position
 
     return _done(request, installation, do, "revoked")
@@ -413,6 +471,7 @@ ROUTES = (
     shows("/settings", show, SIGNED_IN),
     does("/settings/tokens", create, SIGNED_IN),
     does("/settings/revoke", revoke, SIGNED_IN),
+    does("/settings/password", change_password, SIGNED_IN),
     does("/settings/users", add, may(Right.ADMINISTER)),
     does("/settings/grant", grant, may(Right.ADMINISTER)),
     does("/settings/disable", disable, may(Right.ADMINISTER)),

@@ -43,11 +43,16 @@ class RoleRevoked(Struct, frozen=True):
 
 
 class PasswordChanged(Struct, frozen=True):
+    """The password is now the one in this row of ``credentials``; sessions and tokens end."""
+
     user_id: UserId
     by: str
+    credential_id: Annotated[str, Untagged()]
 
 
 class UserDisabled(Struct, frozen=True):
+    """The user may not sign in; sessions and tokens end, and enabling does not revive them."""
+
     user_id: UserId
     by: str
     reason: str = ""
@@ -66,13 +71,19 @@ class UserErased(Struct, frozen=True):
 
 
 class TokenCreated(Struct, frozen=True, omit_defaults=True):
-    """An API token of a user. Without grants of its own it may what its owner may."""
+    """An API token of a user. Without grants of its own it may do what its owner may do.
+
+    It ends with the credentials that made it: with any of ``ancestors``, the tokens by which it was
+    made, and when the owner's ``credentials_version`` moves on.
+    """
 
     user_id: UserId
     token_id: TokenId
     by: str
     expires_at: datetime
     grants: tuple[Grant, ...] | None = None
+    ancestors: tuple[str, ...] = ()
+    credentials_version: int = 0
 
 
 class TokenRevoked(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
     people        how a user is called, sealed; found by user id
     logins        a sign-in name's user; the id is a keyed hash of the name
-    credentials   a password, stretched by scrypt
+    credentials   a password, stretched by scrypt; it counts while its user's row names it
     token_secrets the SHA-256 of an API token's secret
     sessions      a signed-in browser; the id is the SHA-256 of what its cookie holds
     log_ids       which log this is: blobs carry it too
@@ -17,7 +17,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.kernel.policy import Collection, Nature
+from tidegate.kernel.policy import Collection, Index, Nature
 
 
 class Person(Struct, frozen=True):
@@ -44,6 +44,7 @@ class Session(Struct, frozen=True):
     user_id: str
     created_at: datetime
     seen_at: datetime
+    credentials_version: int  # of its user, when it was opened
 
 
 class LogId(Struct, frozen=True):
@@ -52,7 +53,12 @@ class LogId(Struct, frozen=True):
 
 PEOPLE = Collection("people", Person)
 LOGINS = Collection("logins", Login)
-CREDENTIALS = Collection("credentials", Credential)
+CREDENTIALS = Collection(
+    "credentials",
+    Credential,
+    columns=("user_id",),
+    indexes=(Index("by_user", ("user_id",)),),
+)
 TOKEN_SECRETS = Collection("token_secrets", TokenSecret, nature=Nature.LOOKUP)
 SESSIONS = Collection(
     "sessions",

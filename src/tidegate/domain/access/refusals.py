@@ -98,6 +98,15 @@ class NotAdministrator(Forbidden):
     code = "not_administrator"
 
 
+class TokenEnded(Refused):
+    """The token that asks was revoked, or ended, at the moment of the commit."""
+
+    code = "token_ended"
+
+    def __init__(self, token_id: str) -> None:
+        super().__init__(f"token {token_id} has ended", token_id=token_id)
+
+
 class NotOwner(Forbidden):
     """A token is managed by its owner, or by who administers the installation."""
 

@@ -63,7 +63,9 @@ class User(Struct, frozen=True, omit_defaults=True):
     enabled: bool = True
     erased: bool = False
     grants: tuple[Grant, ...] = ()  # sorted, distinct
-    tokens: int = 0  # not revoked
+    tokens: int = 0  # not revoked, and not ended by a change of password or by disabling
+    credential_id: str = ""  # the row of credentials with the password
+    credentials_version: int = 0  # sessions and tokens of a lower version have ended
     password_changed_at: datetime | None = None
     sign_ins_failed: int = 0  # ever
 
@@ -93,10 +95,11 @@ def step_user(row: User, fact: UserFact, now: datetime) -> User:
         case RoleRevoked(role=role, scope=scope):
             gone = Grant(role, scope)
             return replace(row, grants=tuple(item for item in row.grants if item != gone))
-        case PasswordChanged():
-            return replace(row, password_changed_at=now)
+        case PasswordChanged(credential_id=credential_id):
+            changed = replace(row, password_changed_at=now, credential_id=credential_id)
+            return _end_credentials(changed)
         case UserDisabled():
-            return replace(row, enabled=False)
+            return _end_credentials(replace(row, enabled=False))
         case UserEnabled():
             return replace(row, enabled=True)
         case UserErased():
@@ -107,6 +110,10 @@ def step_user(row: User, fact: UserFact, now: datetime) -> User:
             return replace(row, tokens=row.tokens - 1)
         case SignInFailed(count=count):
             return replace(row, sign_ins_failed=row.sign_ins_failed + count)
+
+
+def _end_credentials(row: User) -> User:
+    return replace(row, tokens=0, credentials_version=row.credentials_version + 1)
 
 
 users = Fold(
@@ -125,7 +132,7 @@ users = Fold(
         SignInFailed,
     ),
     ids=lambda fact: (fact.user_id,),
-    start=lambda id, fact: User(id, fact.by),
+    start=lambda id, fact: User(id, fact.by, credential_id=id),
     step=step_user,
 )
 
@@ -140,6 +147,8 @@ class ApiToken(Struct, frozen=True, omit_defaults=True):
     created_at: datetime | None = None
     grants: tuple[Grant, ...] | None = None  # None: whatever its owner may
     revoked_at: datetime | None = None
+    ancestors: tuple[str, ...] = ()  # the tokens by which it was made, the oldest first
+    credentials_version: int = 0  # of its owner, when it was made
 
 
 API_TOKENS = Collection(
@@ -165,7 +174,15 @@ api_tokens = Fold(
     number=1,
     reads=(TokenCreated, TokenRevoked),
     ids=lambda fact: (fact.token_id,),
-    start=lambda id, fact: ApiToken(id, fact.user_id, fact.by, fact.expires_at, grants=fact.grants),
+    start=lambda id, fact: ApiToken(
+        id,
+        fact.user_id,
+        fact.by,
+        fact.expires_at,
+        grants=fact.grants,
+        ancestors=fact.ancestors,
+        credentials_version=fact.credentials_version,
+    ),
     step=step_token,
 )
 

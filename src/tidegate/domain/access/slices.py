@@ -32,6 +32,7 @@ from tidegate.domain.access.refusals import (
     NotAdministrator,
     NotOwner,
     OwnAccess,
+    TokenEnded,
     TokenNotFound,
     UserExists,
     UserGone,
@@ -55,6 +56,7 @@ from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
 from tidegate.kernel.model import Key, at_most
 from tidegate.kernel.slices import Slice
 
+TOKEN_ANCESTORS_MAX = 4  # a token makes a token makes a token: each is read at every request
 GRANTS_MAX = 64  # of a user or token
 TOKENS_MAX = 100  # of a user, not revoked
 TOKEN_DAYS_MAX = 90
@@ -106,10 +108,11 @@ class EraseUser(Struct, frozen=True, kw_only=True):
 
 
 class NotePassword(Struct, frozen=True, kw_only=True):
-    """The password was changed: its hash is kept, that it happened is a fact."""
+    """The password is another one: its hash is already a kept row, which this makes count."""
 
     user_id: str
     by: str
+    credential_id: str
 
 
 class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
@@ -118,18 +121,30 @@ class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
-    """For oneself. ``grants`` narrow what its owner may; None: as the owner."""
+    """For oneself. ``grants`` narrow what its owner may; None: as the owner. ``parent_id`` is the
+    token that asks, if a token asks.
+    """
 
     user_id: str
     token_id: str
     days: int
     grants: tuple[Grant, ...] | None = None
+    parent_id: str = ""
 
 
 class RevokeToken(Struct, frozen=True, kw_only=True):
+    """``by`` a person, with the token ``through`` if a token asks.
+
+    A narrowed token revokes itself and the tokens made by it, and no other: so it says how it may
+    be used, ``narrowed``, and whether what it may do includes administering.
+    """
+
     user_id: str  # whose it is
     token_id: str
     by: str
+    through: str = ""
+    narrowed: bool = False
+    may_administer: bool = True
 
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
@@ -229,7 +244,8 @@ def decide_password(
     user, asker = rows
     if command.by != command.user_id:
         _demand_administrator(asker)
-    return (PasswordChanged(_standing(user, command.user_id).user_id, command.by),)
+    user_id = _standing(user, command.user_id).user_id
+    return (PasswordChanged(user_id, command.by, command.credential_id),)
 
 
 def decide_failed_sign_ins(
@@ -242,10 +258,13 @@ def decide_failed_sign_ins(
 
 
 def decide_token(
-    rows: tuple[User | None, ApiToken | None], command: CreateToken, now: datetime
+    rows: tuple[User | None, ApiToken | None, ApiToken | None], command: CreateToken, now: datetime
 ) -> Sequence[Struct]:
-    """Raises: UserNotFound, UserIsDisabled, InvalidAccess, InvalidScope, LimitExceeded."""
-    owner, token = rows
+    """Raises: UserNotFound, UserIsDisabled, TokenEnded, InvalidAccess, InvalidScope, LimitExceeded.
+
+    A token that a token makes ends with it, so it lasts no longer either.
+    """
+    owner, token, parent = rows
     if not _TOKEN_ID.fullmatch(command.token_id) or token is not None:
         raise InvalidAccess("a token's id is new, of 8 to 40 of a-z and 0-9", field="token_id")
     if not 1 <= command.days <= TOKEN_DAYS_MAX:
@@ -259,21 +278,56 @@ def decide_token(
         _check_grants(command.grants)
     at_most("tokens of a user", user.tokens + 1, TOKENS_MAX)
     expires_at = now + timedelta(days=command.days)
-    return (TokenCreated(user.user_id, command.token_id, user.user_id, expires_at, command.grants),)
+    ancestors: tuple[str, ...] = ()
+    if command.parent_id:
+        if parent is None or not is_current(parent, user, now):
+            raise TokenEnded(command.parent_id)
+        ancestors = (*parent.ancestors, parent.token_id)
+        at_most("tokens that a token was made by", len(ancestors), TOKEN_ANCESTORS_MAX)
+        expires_at = min(expires_at, parent.expires_at)
+    return (
+        TokenCreated(
+            user.user_id,
+            command.token_id,
+            user.user_id,
+            expires_at,
+            command.grants,
+            ancestors,
+            user.credentials_version,
+        ),
+    )
 
 
 def decide_token_revocation(
-    rows: tuple[ApiToken | None, User | None], command: RevokeToken, now: datetime
+    rows: tuple[ApiToken | None, User | None, User | None], command: RevokeToken, now: datetime
 ) -> Sequence[Struct]:
     """Raises: TokenNotFound, NotOwner."""
-    token, asker = rows
-    if token is None or token.user_id != command.user_id:
+    token, owner, asker = rows
+    if token is None or owner is None or token.user_id != command.user_id:
         raise TokenNotFound(command.token_id)
-    if command.by != token.user_id and not _administers(asker):
-        raise NotOwner(f"{command.token_id} belongs to somebody else", token_id=command.token_id)
-    if token.revoked_at is not None:
+    is_own = command.by == token.user_id
+    if not (is_own or (command.may_administer and _administers(asker))):
+        raise NotOwner(f"Token {command.token_id} belongs to another user", token_id=token.token_id)
+    of_itself = command.through in (token.token_id, *token.ancestors)
+    if is_own and command.narrowed and not of_itself:
+        raise NotOwner(
+            f"The token that you use is narrowed. It revokes itself and tokens made with it, "
+            f"and {command.token_id} is neither",
+            token_id=token.token_id,
+        )
+    if token.revoked_at is not None or token.credentials_version != owner.credentials_version:
         return ()
     return (TokenRevoked(token.user_id, token.token_id, command.by),)
+
+
+def is_current(token: ApiToken, owner: User, now: datetime) -> bool:
+    """Whether the token itself is good; that its ancestors are is for the caller to ask."""
+    return (
+        owner.enabled
+        and token.revoked_at is None
+        and token.expires_at > now
+        and token.credentials_version == owner.credentials_version
+    )
 
 
 # ── what must hold ────────────────────────────────────────────────────────────────────────────────
@@ -405,14 +459,22 @@ create_token = Slice(
     name="create-token",
     command=CreateToken,
     writes=(TokenCreated,),
-    rows=lambda command: (user_key(command.user_id), token_key(command.token_id)),
+    rows=lambda command: (
+        user_key(command.user_id),
+        token_key(command.token_id),
+        token_key(command.parent_id or command.token_id),
+    ),
     decide=decide_token,
 )
 revoke_token = Slice(
     name="revoke-token",
     command=RevokeToken,
     writes=(TokenRevoked,),
-    rows=lambda command: (token_key(command.token_id), user_key(command.by)),
+    rows=lambda command: (
+        token_key(command.token_id),
+        user_key(command.user_id),
+        user_key(command.by),
+    ),
     decide=decide_token_revocation,
 )
 
