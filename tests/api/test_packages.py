@@ -419,7 +419,7 @@ def test_keeps_authors_to_their_repository(people: People) -> None:
 
 
 def test_deletes_a_whole_package_or_says_every_reason(people: People) -> None:
-    admin = people.served.admin
+    admin = people.served.as_role(Role.SECURITY_ADMIN, Role.APPROVER)
     people.draft()
     people.publish()
     people.draft("v2", tasks=[{"type": "edit", "source": NAME}])

@@ -25,7 +25,7 @@ from tidegate.domain.packages.facts import (
 from tidegate.domain.packages.history import ACTIONS
 from tidegate.domain.packages.lifecycle import EDGES, Lifecycle
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
-from tidegate.domain.packages.permissions import PERMISSIONS, READ
+from tidegate.domain.packages.permissions import CARRY_OUT_DELETION, PERMISSIONS, READ, RIGHTS
 from tidegate.domain.packages.updates import UpdateRevision
 from tidegate.kernel.replay import differences
 
@@ -171,6 +171,7 @@ def test_names_a_permission_for_every_command(depot: Depot) -> None:
     wanted = {f"revision.{word}" for word in f"{words} reject_deletion delete read".split()}
     assert {*PERMISSIONS.values(), READ} - {"repository.administer"} == wanted
     assert {edge.permission for edge in EDGES} < wanted
+    assert set(RIGHTS) == {*PERMISSIONS.values(), READ, CARRY_OUT_DELETION}
 
 
 def test_wants_four_eyes(depot: Depot) -> None:

@@ -27,6 +27,7 @@ from tidegate.domain.packages.documents import RevisionDocument
 from tidegate.domain.packages.facts import Lineage
 from tidegate.domain.packages.history import Step
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
+from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import (
     ContentTooLarge,
     FileByReference,
@@ -192,7 +193,7 @@ ROUTES = (
         "PUT",
         "/v1/revisions/{name}/resources",
         push,
-        may(Verb.AUTHOR, revision_scope),
+        may(right_of(ReplaceResources), revision_scope),
         RevisionDocument,
         guard=Guard.DEMANDED,
         errors=(RevisionNotFound, NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge),

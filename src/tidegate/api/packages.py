@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from tidegate.api import paging
 from tidegate.api.repositories import Label, repository_scope
 from tidegate.api.resources import FileSent, received
-from tidegate.api.revisions import CONTENT_BODY_BYTES_MAX
+from tidegate.api.revisions import CONTENT_BODY_BYTES_MAX, rights
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, Installation
 from tidegate.control.runtime import Outcome
@@ -18,6 +18,7 @@ from tidegate.domain.packages import history
 from tidegate.domain.packages.facts import Numbered
 from tidegate.domain.packages.history import Step
 from tidegate.domain.packages.names import check_label, check_path
+from tidegate.domain.packages.permissions import permitted, right_of
 from tidegate.domain.packages.refusals import (
     ContentTooLarge,
     InvalidReference,
@@ -166,7 +167,11 @@ def _deleted(
     plan = plan_of(installation.store, asked.package)
     command = DeletePackage(package=asked.package, by=request.by, revisions=plan)
     outcome = installation.control.execute(
-        delete_package, command, meta=request.meta, key=request.once, asked=asked
+        permitted(delete_package, rights(request)),
+        command,
+        meta=request.meta,
+        key=request.once,
+        asked=asked,
     )
     installation.nudge()
     return outcome
@@ -238,7 +243,7 @@ ROUTES = (
         "DELETE",
         "/v1/packages/{repository}/{path...}",
         delete,
-        may(Verb.ADMINISTER, _scope),
+        may(right_of(DeletePackage), _scope),
         Written,
         guard=Guard.DEMANDED,
         errors=(PackageNotFound, PackageNotDeletable, PlanOutdated, LimitExceeded),
@@ -247,7 +252,7 @@ ROUTES = (
         "POST",
         "/v1/package-imports/{repository}/{path...}",
         bring,
-        may(Verb.ADMINISTER, _scope),
+        may(right_of(ImportPackage), _scope),
         Written,
         status=201,
         errors=(

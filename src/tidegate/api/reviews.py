@@ -9,7 +9,6 @@ from msgspec import Meta
 from tidegate.api.revisions import Digest, RevisionPath, Text, answer_of, revision_scope
 from tidegate.api.routing import Answer, Guard, Request, Route, may
 from tidegate.control.installation import Installation
-from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -27,6 +26,7 @@ from tidegate.domain.packages.deletions import (
     reject_deletion,
 )
 from tidegate.domain.packages.documents import RevisionDocument
+from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import (
     DigestMismatch,
     NotReady,
@@ -132,8 +132,6 @@ def reject_delete(
     return answer_of(installation, request.path.name, outcome)
 
 
-_AUTHOR = may(Verb.AUTHOR, revision_scope)
-_APPROVE = may(Verb.APPROVE, revision_scope)
 _STEP = (RevisionNotFound, TransitionRefused, Terminating)
 
 ROUTES = (
@@ -142,18 +140,18 @@ ROUTES = (
             "POST",
             f"/v1/revisions/{{name}}/{verb}",
             handler,
-            permission,
+            may(right_of(command), revision_scope),
             RevisionDocument,
             guard=Guard.DEMANDED,
             errors=(*_STEP, *errors),
         )
-        for verb, handler, permission, errors in (
-            ("propose", propose, _AUTHOR, (NotReady,)),
-            ("withdraw", withdraw, _AUTHOR, ()),
-            ("approve", approve, _APPROVE, (DigestMismatch, SelfApproval)),
-            ("reject", reject, _APPROVE, ()),
-            ("propose-delete", propose_delete, _AUTHOR, ()),
-            ("reject-delete", reject_delete, _APPROVE, ()),
+        for verb, handler, command, errors in (
+            ("propose", propose, ProposeRevision, (NotReady,)),
+            ("withdraw", withdraw, WithdrawProposal, ()),
+            ("approve", approve, ApproveRevision, (DigestMismatch, SelfApproval)),
+            ("reject", reject, RejectProposal, ()),
+            ("propose-delete", propose_delete, ProposeDeletion, ()),
+            ("reject-delete", reject_delete, RejectDeletion, ()),
         )
     ),
 )

@@ -5,10 +5,11 @@ The document and its members are spelt as seed 001 spells them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-from msgspec import Meta, field
+from msgspec import Meta, field, structs
 
 from tidegate.api.asof import AsOf, position_of
 from tidegate.api.auth import demand
@@ -27,8 +28,8 @@ from tidegate.domain.packages.deletions import (
 )
 from tidegate.domain.packages.documents import RevisionDocument, document
 from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.names import NAME_CHARS_MAX, identity, parse
+from tidegate.domain.packages.permissions import Asked, asked_of, permitted, right_of
 from tidegate.domain.packages.refusals import (
     ContentTooLarge,
     DigestMismatch,
@@ -114,6 +115,15 @@ def revision_scope(request: Request[RevisionPath, Any, Any]) -> str:
     return repository_scope(parse(request.path.name).repository)
 
 
+def rights(request: Request[Any, Any, Any]) -> Callable[[Asked], None]:
+    """Demands of who sends the request what its command asks for. Raises: MissingPermission."""
+
+    def demand_asked(asked: Asked) -> None:
+        demand(request.principal, (asked.right,), repository_scope(asked.repository))
+
+    return demand_asked
+
+
 # ── create, read ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -121,11 +131,6 @@ def create(request: Request[Nothing, Nothing, NewRevision], installation: Instal
     """Draft a revision: init, clone, edit or upgrade."""
     body = request.body
     place = identity(body.repository, body.package_name, body.workspace_name)
-    files = None
-    if body.files is not None:
-        files = received(installation.blobs, body.files).files
-    elif body.tasks:
-        files = merged(installation, body.tasks[0])
     command = CreateRevision(
         repository=body.repository,
         package=body.package_name,
@@ -134,10 +139,16 @@ def create(request: Request[Nothing, Nothing, NewRevision], installation: Instal
         by=request.by,
         lifecycle=body.lifecycle,
         tasks=body.tasks,
-        files=files,
         metadata=Metadata(body.labels, body.annotations, body.finalizers, body.owner_references),
         readiness_gates=body.readiness_gates,
     )
+    for asked in asked_of(command):
+        rights(request)(asked)  # before any source is read
+    if body.files is not None:
+        files = received(installation.blobs, body.files).files
+        command = structs.replace(command, files=files)
+    elif body.tasks:
+        command = structs.replace(command, files=merged(installation, body.tasks[0]))
     outcome = installation.execute(create_revision, command, meta=request.meta, key=request.once)
     return answer_of(installation, place.name, outcome)
 
@@ -164,7 +175,6 @@ def update(
     """Change content, tasks, metadata and lifecycle at once; outside Draft, metadata alone."""
     body = request.body
     name = request.path.name
-    _demand_step(request, installation)
     files = None if body.files is None else received(installation.blobs, body.files).files
     command = UpdateRevision(
         name=name,
@@ -180,21 +190,9 @@ def update(
         lifecycle=body.lifecycle,
         reason=body.reason,
     )
-    outcome = installation.execute(update_revision, command, meta=request.meta, key=request.once)
+    verb = permitted(update_revision, rights(request))
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return answer_of(installation, name, outcome)
-
-
-def _demand_step(
-    request: Request[RevisionPath, Nothing, RevisionChange], installation: Installation
-) -> None:
-    """Who may edit may not thereby turn down others' proposals. Raises: MissingPermission."""
-    wanted = request.body.lifecycle
-    found = installation.find(revision_key(request.path.name), Revision)
-    if wanted is None or found is None or wanted == found.row.lifecycle:
-        return
-    own = found.row.proposed_by == request.by
-    if wanted == Lifecycle.PUBLISHED or (wanted == Lifecycle.DRAFT and not own):
-        demand(request.principal, (Verb.APPROVE,), revision_scope(request))
 
 
 def conditions(
@@ -217,7 +215,8 @@ def delete(request: Request[RevisionPath, Nothing, Nothing], installation: Insta
     command = DeleteRevision(
         name=request.path.name, by=request.by, expected_version=request.version
     )
-    outcome = installation.execute(delete_revision, command, meta=request.meta, key=request.once)
+    verb = permitted(delete_revision, rights(request))
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     answer = answer_of(installation, request.path.name, outcome)
     return answer if answer.body is None else replace(answer, status=202)
 
@@ -273,8 +272,7 @@ def answer_of(installation: Installation, name: str, outcome: Outcome) -> Answer
         return Answer(None, position=receipt.last)
 
 
-_AUTHOR = may(Verb.AUTHOR, revision_scope)
-_APPROVE = may(Verb.APPROVE, revision_scope)
+_SOME_STEP = may((Verb.AUTHOR, Verb.APPROVE), revision_scope)  # which one, the decision finds out
 _STEP = (RevisionNotFound, TransitionRefused, Terminating)
 
 
@@ -287,7 +285,7 @@ ROUTES = (
         "POST",
         "/v1/revisions",
         create,
-        may(Verb.AUTHOR, _new_scope),
+        may(right_of(CreateRevision), _new_scope),
         RevisionDocument,
         status=201,
         errors=(InvalidName, InvalidReference, ContentTooLarge),
@@ -306,7 +304,7 @@ ROUTES = (
         "PATCH",
         "/v1/revisions/{name}",
         update,
-        may((Verb.AUTHOR, Verb.APPROVE), revision_scope),
+        _SOME_STEP,
         RevisionDocument,
         also=(204,),
         guard=Guard.DEMANDED,
@@ -317,7 +315,7 @@ ROUTES = (
         "DELETE",
         "/v1/revisions/{name}",
         delete,
-        may((Verb.AUTHOR, Verb.APPROVE), revision_scope),
+        _SOME_STEP,
         RevisionDocument,
         status=202,
         also=(204,),
@@ -328,7 +326,7 @@ ROUTES = (
         "PUT",
         "/v1/revisions/{name}/conditions",
         conditions,
-        _AUTHOR,
+        may(right_of(SetConditions), revision_scope),
         RevisionDocument,
         guard=Guard.DEMANDED,
         errors=(*_STEP, DigestMismatch),

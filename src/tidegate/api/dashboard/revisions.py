@@ -46,6 +46,7 @@ from tidegate.domain.packages.approvals import (
 )
 from tidegate.domain.packages.content import DIGEST_PREFIX, Difference, Manifest
 from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import RevisionNotFound
 from tidegate.domain.packages.revisions import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow, Revision
@@ -429,8 +430,8 @@ def withdraw(request: Decided, installation: Installation) -> Answer:
 
 ROUTES = (
     shows("/revisions/{name}", show, may(Right.READ, revision_scope)),
-    does("/revisions/{name}/approve", approve, may(Right.APPROVE, revision_scope)),
-    does("/revisions/{name}/reject", reject, may(Right.APPROVE, revision_scope)),
-    does("/revisions/{name}/propose", propose, may(Right.AUTHOR, revision_scope)),
-    does("/revisions/{name}/withdraw", withdraw, may(Right.AUTHOR, revision_scope)),
+    does("/revisions/{name}/approve", approve, may(right_of(ApproveRevision), revision_scope)),
+    does("/revisions/{name}/reject", reject, may(right_of(RejectProposal), revision_scope)),
+    does("/revisions/{name}/propose", propose, may(right_of(ProposeRevision), revision_scope)),
+    does("/revisions/{name}/withdraw", withdraw, may(right_of(WithdrawProposal), revision_scope)),
 )

@@ -7,7 +7,7 @@ facts         what happens
 rows, links   what stands: folds of the facts
 repositories, creation, updates, approvals, deletions      one slice per command
 wholes        all of a package at once: delete, import
-permissions   what each command asks of who sends it
+permissions   what each step asks of who sends it; imported by callers, for it knows roles
 documents     a revision as clients see it
 history       what the log tells: timeline, approvals, lineage
 refusals      what can be said against a request
@@ -26,7 +26,6 @@ from tidegate.domain.packages import (
     wholes,
 )
 from tidegate.domain.packages.facts import FACTS
-from tidegate.domain.packages.permissions import PERMISSIONS
 
 SLICES = (
     *repositories.SLICES,
@@ -55,4 +54,4 @@ FOLDS = (
     links.revision_tombstones,
 )
 
-__all__ = ["COLLECTIONS", "FACTS", "FOLDS", "PERMISSIONS", "SLICES"]
+__all__ = ["COLLECTIONS", "FACTS", "FOLDS", "SLICES"]

@@ -35,15 +35,20 @@ class Origin(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def sources(task: Task) -> tuple[Key, ...]:
-    """The rows of the revisions that a task names. Raises: InvalidName."""
+def source_names(task: Task) -> tuple[str, ...]:
+    """The revisions that a task names."""
     match task:
         case Init():
             return ()
         case Clone(upstream=name) | Edit(source=name):
-            return (revision_key(name),)
+            return (name,)
         case Upgrade(old_upstream=old, new_upstream=new, local_package_revision=local):
-            return tuple(dict.fromkeys(map(revision_key, (old, new, local))))
+            return (old, new, local)
+
+
+def sources(task: Task) -> tuple[Key, ...]:
+    """The rows of the revisions that a task names. Raises: InvalidName."""
+    return tuple(dict.fromkeys(map(revision_key, source_names(task))))
 
 
 def origin(task: Task, package: str, rows: Rows, draft: Revision | None = None) -> Origin:

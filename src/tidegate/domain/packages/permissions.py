@@ -1,13 +1,24 @@
-"""Which permission each command on packages asks for. Who has it, and where, is for the edges."""
+"""Which permission each step on packages asks for, and which verb of a role gives it.
+
+    command, and the row that it is about ──▶ ``asked_of`` ──▶ permission on a repository
+    permission ──▶ ``RIGHTS`` ──▶ the verb that a grant on that repository must have
+
+The step decides, not the route: an update that proposes asks for what the proposal asks for. Every
+caller asks here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -16,24 +27,38 @@ from tidegate.domain.packages.approvals import (
 )
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
-from tidegate.domain.packages.lifecycle import BY_VERB, Verb
+from tidegate.domain.packages.facts import Task
+from tidegate.domain.packages.lifecycle import BY_VERB, EDGES, Lifecycle, Operation, Verb, original
+from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.origins import source_names
 from tidegate.domain.packages.repositories import ChangeRepository, CreateRepository
-from tidegate.domain.packages.updates import ReplaceResources, SetConditions, UpdateRevision
+from tidegate.domain.packages.revisions import RevisionCommand
+from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.updates import (
+    ReplaceResources,
+    SetConditions,
+    UpdateRevision,
+    change_of,
+)
 from tidegate.domain.packages.wholes import DeletePackage, ImportPackage
+from tidegate.kernel.slices import Slice
 
 READ: Final = "revision.read"
 CREATE: Final = "revision.create"
 EDIT: Final = "revision.edit"
 SET_CONDITION: Final = "revision.set_condition"
-DELETE: Final = "revision.delete"
+DELETE: Final = "revision.delete"  # of a Draft, or of one's own proposal
+CARRY_OUT_DELETION: Final = "revision.carry_out_deletion"  # of what was published
 ADMINISTER: Final = "repository.administer"
 
-# An update that also names a lifecycle asks for the permission of that step besides.
+# What a command asks for whatever it is about. An update and a deletion may ask for other steps'
+# permissions: see ``asked_of``.
 PERMISSIONS: Final[Mapping[type[Struct], str]] = MappingProxyType(
     {
         CreateRepository: ADMINISTER,
         ChangeRepository: ADMINISTER,
         ImportPackage: ADMINISTER,
+        DeletePackage: ADMINISTER,
         CreateRevision: CREATE,
         UpdateRevision: EDIT,
         ReplaceResources: EDIT,
@@ -45,6 +70,128 @@ PERMISSIONS: Final[Mapping[type[Struct], str]] = MappingProxyType(
         ProposeDeletion: BY_VERB[Verb.PROPOSE_DELETION].permission,
         RejectDeletion: BY_VERB[Verb.REJECT_DELETION].permission,
         DeleteRevision: DELETE,
-        DeletePackage: DELETE,
     }
 )
+
+RIGHTS: Final[Mapping[str, Right]] = MappingProxyType(
+    {
+        READ: Right.READ,
+        CREATE: Right.AUTHOR,
+        EDIT: Right.AUTHOR,
+        SET_CONDITION: Right.AUTHOR,
+        BY_VERB[Verb.PROPOSE].permission: Right.AUTHOR,
+        BY_VERB[Verb.WITHDRAW].permission: Right.AUTHOR,
+        BY_VERB[Verb.APPROVE].permission: Right.APPROVE,
+        BY_VERB[Verb.REJECT].permission: Right.APPROVE,
+        BY_VERB[Verb.PROPOSE_DELETION].permission: Right.AUTHOR,
+        BY_VERB[Verb.REJECT_DELETION].permission: Right.APPROVE,
+        DELETE: Right.AUTHOR,
+        CARRY_OUT_DELETION: Right.APPROVE,
+        ADMINISTER: Right.ADMINISTER,
+    }
+)
+
+
+class Asked(NamedTuple):
+    """A permission that a command needs, and the repository on which."""
+
+    permission: str
+    repository: str
+
+    @property
+    def right(self) -> Right:
+        return RIGHTS[self.permission]
+
+
+def right_of(command: type[Struct]) -> Right:
+    """The right that a command always asks for."""
+    return RIGHTS[PERMISSIONS[command]]
+
+
+def asked_of(command: Struct, rows: Sequence[Struct | None] = ()) -> Iterator[Asked]:
+    """What the command asks of its sender, given the rows that it is decided on.
+
+    Of a row that is missing nothing is asked: the decision says that there is none.
+
+    Raises:
+        InvalidName: a task names no revision.
+    """
+    match command:
+        case CreateRevision(repository=repository, tasks=tasks):
+            yield Asked(CREATE, repository)
+            yield from _sources(tasks)
+        case UpdateRevision(name=name):
+            for revision in _revisions(rows, name):
+                yield from _of_update(revision, command)
+        case DeleteRevision(name=name):
+            for revision in _revisions(rows, name):
+                permission = _of_deletion(revision, command.by)
+                if permission is not None:
+                    yield Asked(permission, revision.repository)
+        case DeletePackage(package=package):
+            repository = package.partition("/")[0]
+            yield Asked(ADMINISTER, repository)
+            # Who administers may clear away what is open, as the reaper does.
+            if any(_is_carried_out(row) for row in rows):
+                yield Asked(CARRY_OUT_DELETION, repository)
+        case RevisionCommand(name=name):
+            yield Asked(PERMISSIONS[type(command)], parse(name).repository)
+
+
+def permitted(item: Slice, demand: Callable[[Asked], None]) -> Slice:
+    """The slice, with ``demand`` called for all that its command asks of the sender.
+
+    It is called on the very rows that are decided on: what the step is cannot change between the
+    question and the commit, and a repeat under an idempotency key is answered before it.
+    """
+
+    def decide(rows: Sequence[Struct | None], command: Struct, now: datetime) -> Sequence[Struct]:
+        for asked in asked_of(command, rows):
+            demand(asked)
+        return item.decide(rows, command, now)
+
+    return replace(item, decide=decide)
+
+
+def _of_update(revision: Revision, command: UpdateRevision) -> Iterator[Asked]:
+    """Only what would change counts: a client may send the whole document back."""
+    repository = revision.repository
+    state = original(revision.lifecycle)
+    change = change_of(revision, state, command)
+    if change.operations - {Operation.LIFECYCLE}:
+        yield Asked(EDIT, repository)
+    yield from _sources(task for task in change.tasks or () if task not in revision.tasks)
+    own = command.by == revision.proposed_by
+    edges = [edge for edge in EDGES if (edge.old, edge.new) == (state, change.lifecycle)]
+    if edges:  # else the decision refuses it for everyone
+        yield Asked((edges[0] if own else edges[-1]).permission, repository)
+
+
+def _of_deletion(revision: Revision, by: str) -> str | None:
+    """To delete what another one proposes is to reject it. None: the decision refuses it anyway."""
+    match original(revision.lifecycle):
+        case Lifecycle.DRAFT:
+            return DELETE
+        case Lifecycle.PROPOSED:
+            return DELETE if by == revision.proposed_by else BY_VERB[Verb.REJECT].permission
+        case Lifecycle.PUBLISHED:
+            return None
+        case Lifecycle.DELETION_PROPOSED:
+            return CARRY_OUT_DELETION
+
+
+def _is_carried_out(row: Struct | None) -> bool:
+    return isinstance(row, Revision) and row.lifecycle == Lifecycle.DELETION_PROPOSED
+
+
+def _sources(tasks: Iterable[Task]) -> Iterator[Asked]:
+    """Content is copied from what a task names, so its repository must be readable."""
+    for task in tasks:
+        for name in source_names(task):
+            yield Asked(READ, parse(name).repository)
+
+
+def _revisions(rows: Sequence[Struct | None], name: str) -> Iterator[Revision]:
+    """The row of this revision, if it is among these."""
+    found = (row for row in rows if isinstance(row, Revision) and row.name == name)
+    yield from islice(found, 1)

@@ -173,7 +173,7 @@ def decide_update(
     """Raises: Invalid, NotFound, Conflict, Refused and Forbidden leaves of ``refusals``."""
     seen: Rows = dict(zip(_keys(command), rows, strict=True))
     revision, state = standing(cast(Revision | None, rows[0]), command)
-    change = _change(revision, state, command)
+    change = change_of(revision, state, command)
     if revision.deletion_timestamp is not None:
         return _while_terminating(revision, change, command, seen)
     frozen = [
@@ -188,7 +188,7 @@ def decide_update(
     return (*edits, *moved(_after(revision, edits, now), edge, command.by, command.reason))
 
 
-def _change(revision: Revision, state: Lifecycle, command: UpdateRevision) -> Change:
+def change_of(revision: Revision, state: Lifecycle, command: UpdateRevision) -> Change:
     """What differs from what stands."""
     metadata = Metadata(
         _or(command.labels, revision.metadata.labels),
