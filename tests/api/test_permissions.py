@@ -9,10 +9,12 @@ import httpx2
 import pytest
 
 from tests.api.serving import Served, serving
+from tests.domain.documents import good
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.domain.access.roles import VERBS, Grant, Role, Verb
 
+OPERATOR = ("operator_command", "release-control-plane")
 REASON = "because"
 
 
@@ -260,3 +262,229 @@ def test_answers_a_repeat_as_the_first_time_whatever_the_step_would_be_now(desk:
     assert first.status_code == 200, first.text
     assert (again.status_code, again.json()) == (200, first.json())
     assert desk.lifecycle(name) == "Proposed", "nobody rejected what another one proposed"
+
+
+# ── what a request names besides ──────────────────────────────────────────────────────────────────
+
+
+class Border:
+    """Two repositories: ``own``, whose author asks, and ``secret``, which they may not read."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.wide, self.third = served.everything(), served.everything()
+        for name in ("own", "secret"):
+            made = served.admin.post("/v1/repositories", json={"name": name})
+            assert made.status_code == 201, made.text
+        self.publish("secret", "web", "v1", text="one")
+        self.publish("secret", "web", "v2", task={"type": "edit", "source": "secret.web.v1"})
+        clone = {"type": "clone", "upstream": "secret.web.v1"}
+        self.publish("own", "site", "v1", task=clone)
+        self.publish("own", "blog", "v1", text="blog")
+        scoped = (Grant(Role.AUTHOR, "repository:own"), Grant(Role.RELEASE_MANAGER, "channel:own"))
+        self.author = served.as_role(*scoped)
+        self.reader = served.as_role(*scoped, Grant(Role.VIEWER, "repository:secret"))
+        self._count = 0
+
+    def publish(self, repository: str, package: str, workspace: str, **how: Any) -> None:
+        body: dict[str, Any] = {
+            "repository": repository,
+            "packageName": package,
+            "workspaceName": workspace,
+        }
+        if "task" in how:
+            body["tasks"] = [how["task"]]
+        if "text" in how:
+            body["files"] = [{"path": "a.txt", "text": how["text"]}]
+        made = self.wide.post("/v1/revisions", json=body)
+        assert made.status_code == 201, made.text
+        url = f"/v1/revisions/{repository}.{package}.{workspace}"
+        made = self.wide.post(f"{url}/propose", json={}, headers={"if-match": made.headers["etag"]})
+        sent = {"digest": made.json()["status"]["content"]["digest"]}
+        seen = {"if-match": made.headers["etag"]}
+        assert self.third.post(f"{url}/approve", json=sent, headers=seen).status_code == 200
+
+    def create(self, who: httpx2.Client, task: dict[str, str], package: str) -> httpx2.Response:
+        self._count += 1
+        body = {
+            "repository": "own",
+            "packageName": package or f"p{self._count}",
+            "workspaceName": f"w{self._count}",
+            "tasks": [task],
+        }
+        return who.post("/v1/revisions", json=body)
+
+    def add(self, who: httpx2.Client, task: dict[str, str]) -> httpx2.Response:
+        """Add a task to a new draft of own/site."""
+        made = self.create(self.wide, {"type": "edit", "source": "own.site.v1"}, "site")
+        tasks = [*made.json()["spec"]["tasks"], task]
+        url = f"/v1/revisions/{made.json()['metadata']['name']}"
+        seen = {"if-match": made.headers["etag"]}
+        return who.patch(url, json={"tasks": tasks}, headers=seen)
+
+
+@pytest.fixture(scope="module")
+def border(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Border]:
+    with serving(tmp_path_factory.mktemp("border") / "data") as served:
+        yield Border(served)
+
+
+def upgrade(old: str, new: str, **more: str) -> dict[str, str]:
+    named = {"oldUpstream": old, "newUpstream": new, "localPackageRevision": "own.site.v1"}
+    return {"type": "upgrade", **named, **more}
+
+
+WHOLE = {"strategy": "force-delete-replace"}
+NAMING: dict[str, Callable[[Border, httpx2.Client, str], httpx2.Response]] = {
+    "clone": lambda border, who, name: border.create(who, {"type": "clone", "upstream": name}, ""),
+    "edit": lambda border, who, name: border.create(who, {"type": "edit", "source": name}, "site"),
+    "upgrade to": lambda border, who, name: border.create(
+        who, upgrade("secret.web.v1", name), "site"
+    ),
+    "upgrade from": lambda border, who, name: border.create(
+        who, upgrade(name, "own.blog.v1"), "site"
+    ),
+    "upgrade whole": lambda border, who, name: border.create(
+        who, upgrade("secret.web.v1", name, **WHOLE), "site"
+    ),
+    "add an edit": lambda border, who, name: border.add(who, {"type": "edit", "source": name}),
+    "add an upgrade": lambda border, who, name: border.add(
+        who, upgrade("secret.web.v1", name, **WHOLE)
+    ),
+    "diff": lambda border, who, name: who.get(
+        "/v1/revisions/own.site.v1/diff", params={"against": name}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["secret.web.v2", "secret.web.v9", "secret.none.v1"])
+@pytest.mark.parametrize("naming", NAMING)
+def test_says_of_a_repository_that_one_may_not_read_neither_content_nor_existence(
+    border: Border, naming: str, name: str
+) -> None:
+    before = border.author.get("/v1/revisions", params={"author": "me"}).json()
+
+    answer = NAMING[naming](border, border.author, name)
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "missing_permission")
+    assert answer.json()["scope"] == "repository:secret"
+    assert border.author.get("/v1/revisions", params={"author": "me"}).json() == before
+
+
+@pytest.mark.parametrize(
+    "naming", ["clone", "upgrade to", "upgrade whole", "add an upgrade", "diff"]
+)
+def test_lets_who_may_read_a_repository_make_something_of_it(border: Border, naming: str) -> None:
+    answer = NAMING[naming](border, border.reader, "secret.web.v2")
+
+    assert answer.status_code in (200, 201), answer.text
+
+
+def test_an_author_restates_the_origin_of_a_draft_without_reading_it(border: Border) -> None:
+    made = border.create(border.wide, {"type": "clone", "upstream": "secret.web.v1"}, "")
+    url = f"/v1/revisions/{made.json()['metadata']['name']}"
+    body = {"tasks": made.json()["spec"]["tasks"], "labels": {"a": "b"}}
+
+    answer = border.author.patch(url, json=body, headers={"if-match": made.headers["etag"]})
+
+    assert answer.status_code == 200, answer.text
+
+
+def test_shows_of_descent_only_what_the_reader_may_read(border: Border) -> None:
+    secret = border.served.as_role(Grant(Role.VIEWER, "repository:secret"))
+
+    below = secret.get("/v1/revisions/secret.web.v1/lineage").json()
+    above = border.author.get("/v1/revisions/own.site.v1/lineage").json()
+    both = border.wide.get("/v1/revisions/secret.web.v1/lineage").json()
+
+    assert (below["dependents"], above["lineage"]) == ([], [])
+    assert "own.site.v1" in both["dependents"]
+
+
+def test_names_of_what_keeps_a_revision_only_what_the_sender_may_read(border: Border) -> None:
+    name = "secret.web.v1"
+    url = f"/v1/revisions/{name}"
+    seen = {"if-match": border.wide.get(url).headers["etag"]}
+    approver = border.served.as_role(Grant(Role.APPROVER, "repository:secret"))
+    wide = border.served.as_role(Role.APPROVER)
+    border.wide.post(f"{url}/propose-delete", json={}, headers=seen)
+
+    refused, told = approver.delete(url), wide.delete(url)
+    seen = {"if-match": border.wide.get(url).headers["etag"]}
+    wide.post(f"{url}/reject-delete", json={"reason": REASON}, headers=seen)
+
+    assert (refused.status_code, refused.json()["code"]) == (403, "still_referenced")
+    assert "own." not in refused.text
+    assert refused.json()["count"] == told.json()["count"] > 0
+    assert "own.site.v1" in told.json()["blockers"]
+
+
+# ── releases ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def pin(border: Border, release: str) -> dict[str, Any]:
+    known = border.wide.get(f"/v1/releases/{release}")
+    digest = known.json()["digest"] if known.status_code == 200 else f"sha256:{'0' * 64}"
+    return {"releaseId": release, "digest": digest, **good(OPERATOR, "own", release, digest)}
+
+
+PINNING: dict[str, Callable[[Border, httpx2.Client, str], httpx2.Response]] = {
+    "register": lambda border, who, release: who.post(
+        "/v1/releases/own/register", json=pin(border, release)
+    ),
+    "promote": lambda border, who, release: who.post(
+        "/v1/channels/own/promote", json={"release_id": release}
+    ),
+    "open a rollout": lambda border, who, release: who.post(
+        "/v1/rollouts", json={"channel": "own", "release_id": release}
+    ),
+    "plan": lambda border, who, release: who.post(
+        "/v1/rollouts/plan", json={"channel": "own", "release_id": release}
+    ),
+}
+
+
+@pytest.mark.parametrize("pinning", PINNING)
+def test_says_the_same_of_a_release_that_one_may_not_read_and_of_one_that_is_not_there(
+    border: Border, pinning: str
+) -> None:
+    channel = {"channel": "own", "package": "own/blog", "selector": "app=blog"}
+    made = border.wide.post("/v1/channels", json=channel)
+    assert made.status_code == 201 or made.json()["code"] == "channel_exists", made.text
+
+    present, absent = (
+        PINNING[pinning](border, border.author, release)
+        for release in ("secret.web.1", "secret.web.9")
+    )
+
+    assert present.status_code in (404, 422), present.text
+    assert (present.status_code, present.json()["code"], present.json()["detail"]) == (
+        absent.status_code,
+        absent.json()["code"],
+        absent.json()["detail"].replace("secret.web.9", "secret.web.1"),
+    )
+    assert "sha256" not in present.text
+
+
+def test_registers_a_release_of_the_channels_own_package_or_of_a_repository_that_one_reads(
+    border: Border,
+) -> None:
+    channel = {"channel": "apart", "package": "secret/web", "selector": "app=apart"}
+    assert border.wide.post("/v1/channels", json=channel).status_code == 201
+    manager = border.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:apart"))
+
+    answer = manager.post("/v1/channels/apart/promote", json={"release_id": "secret.web.1"})
+
+    assert answer.status_code == 200, answer.text
+
+
+def test_makes_no_channel_of_a_package_that_one_may_not_read(border: Border) -> None:
+    made = {
+        package: border.author.post(
+            "/v1/channels", json={"channel": "own", "package": package, "selector": "app=x"}
+        )
+        for package in ("secret/web", "secret/none")
+    }
+
+    codes = {(answer.status_code, answer.json()["code"]) for answer in made.values()}
+    assert codes == {(403, "missing_permission")}

@@ -14,6 +14,7 @@ from tidegate.api.revisions import (
     CONTENT_BODY_BYTES_MAX,
     RevisionPath,
     answer_of,
+    may_read,
     revision_scope,
 )
 from tidegate.api.routing import Answer, Guard, Request, Route, may
@@ -168,13 +169,15 @@ def steps(
 
 
 def descent(request: Request[RevisionPath, Reading, Nothing], installation: Installation) -> Answer:
-    """Where a revision comes from, and what comes from it."""
+    """Where a revision comes from, and what comes from it, as far as you may read it."""
     name = request.path.name
     row = revision(installation, name)
+    above = history.lineage_of(installation.store, name)
+    below = history.dependents_of(installation.store, name)
     return Answer(
         Descent(
-            history.lineage_of(installation.store, name),
-            history.dependents_of(installation.store, name),
+            tuple(item for item in above if may_read(request, item.name)),
+            tuple(item for item in below if may_read(request, item)),
             history.last_good(installation.store, row.package),
         )
     )

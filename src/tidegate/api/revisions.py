@@ -37,6 +37,7 @@ from tidegate.domain.packages.refusals import (
     InvalidName,
     InvalidReference,
     RevisionNotFound,
+    StillReferenced,
     Terminating,
     TransitionRefused,
 )
@@ -113,6 +114,11 @@ class Conditions(Input, frozen=True, kw_only=True):
 def revision_scope(request: Request[RevisionPath, Any, Any]) -> str:
     """The repository that a revision's name begins with."""
     return repository_scope(parse(request.path.name).repository)
+
+
+def may_read(request: Request[Any, Any, Any], name: str) -> bool:
+    """Whether the sender may read the revision of this name."""
+    return request.principal.may(Verb.READ, repository_scope(parse(name).repository))
 
 
 def rights(request: Request[Any, Any, Any]) -> Callable[[Asked], None]:
@@ -216,7 +222,11 @@ def delete(request: Request[RevisionPath, Nothing, Nothing], installation: Insta
         name=request.path.name, by=request.by, expected_version=request.version
     )
     verb = permitted(delete_revision, rights(request))
-    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    try:
+        outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    except StillReferenced as refusal:
+        some = (name for name in refusal.some if may_read(request, name))
+        raise StillReferenced(refusal.name, refusal.count, some) from None
     answer = answer_of(installation, request.path.name, outcome)
     return answer if answer.body is None else replace(answer, status=202)
 

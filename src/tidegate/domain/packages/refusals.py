@@ -358,9 +358,11 @@ class StillReferenced(Forbidden):
 
     def __init__(self, name: str, count: int, some: Iterable[str]) -> None:
         some = tuple(some)
+        self.name, self.count, self.some = name, count, some
         more = f" and {count - len(some)} more" if count > len(some) else ""
+        named = f"{listed(some)}{more}" if some else f"{count} others"
         super().__init__(
-            f"{name} cannot be deleted: {listed(some)}{more} descend from it",
+            f"{name} cannot be deleted: {named} descend from it",
             revision=name,
             count=count,
             blockers=listed(some),
