@@ -281,6 +281,7 @@ class Border:
         clone = {"type": "clone", "upstream": "secret.web.v1"}
         self.publish("own", "site", "v1", task=clone)
         self.publish("own", "blog", "v1", text="blog")
+        self.publish("secret", "key", "v1", text="nobody else has this")
         scoped = (Grant(Role.AUTHOR, "repository:own"), Grant(Role.RELEASE_MANAGER, "channel:own"))
         self.author = served.as_role(*scoped)
         self.reader = served.as_role(*scoped, Grant(Role.VIEWER, "repository:secret"))
@@ -476,6 +477,35 @@ def test_registers_a_release_of_the_channels_own_package_or_of_a_repository_that
     answer = manager.post("/v1/channels/apart/promote", json={"release_id": "secret.web.1"})
 
     assert answer.status_code == 200, answer.text
+
+
+def test_takes_no_release_that_one_may_not_read_for_a_match_of_a_manifest(border: Border) -> None:
+    def sent(who: httpx2.Client, batch: str, digest: str) -> httpx2.Response:
+        body = {
+            "batch": batch,
+            "ref": "factory://batch",
+            "observedAt": "2026-04-24T19:00:00Z",
+            "digests": [digest],
+        }
+        seen = {"if-match": who.get("/v1/releases/own/actual").headers["etag"]}
+        return who.post("/v1/releases/own/manifests", json=body, headers=seen)
+
+    here = border.wide.get("/v1/releases/own.blog.1").json()["digest"]
+    there = border.wide.get("/v1/releases/secret.key.1").json()["digest"]
+    pinned = border.wide.post("/v1/releases/own/register", json=pin(border, "own.blog.1"))
+    assert pinned.status_code == 201, pinned.text
+
+    answers = [
+        sent(border.author, batch, digest)
+        for batch, digest in (("b1", there), ("b2", f"sha256:{'0' * 64}"), ("b3", here))
+    ]
+
+    assert [answer.status_code for answer in answers] == [201, 201, 201], answers[0].text
+    kept = border.author.get("/v1/releases/own/evidence").json()["items"]
+    assert len({item["reason"] for item in kept}) == 1
+    assert [item.get("matches", []) for item in kept] == [[], []]
+    actual = border.author.get("/v1/releases/own/actual").json()
+    assert (actual["pinnedReleaseId"], actual["version"]) == ("own.blog.1", 1)
 
 
 def test_makes_no_channel_of_a_package_that_one_may_not_read(border: Border) -> None:

@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from tidegate.api import paging
+from tidegate.api import auth, paging
 from tidegate.api.asof import AsOf, position_of
 from tidegate.api.releases import Happened, ScopeName, channel_scope, pinned_at
+from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, HistoryTooLong, Installation
 from tidegate.control.runtime import Outcome
@@ -43,6 +44,7 @@ from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.gates.checks import RELEASING
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases import history
+from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.facts import RolloutOpened
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
@@ -241,9 +243,16 @@ class _EditAsked(Struct, frozen=True):
     version: int | None
 
 
+def _package_scope(package: str) -> str:
+    """The repository that a package names; without one it is the default one."""
+    repository, slash, _ = package.partition("/")
+    return repository_scope(repository if slash else DEFAULT_REPOSITORY)
+
+
 def create(request: Request[Nothing, Nothing, NewChannel], installation: Installation) -> Answer:
     """Let a package reach the hosts of a selector."""
     body = request.body
+    auth.demand(request.principal, (Verb.READ,), _package_scope(body.package))
     asked = CreateChannel(
         channel=body.channel,
         package=body.package,

@@ -7,21 +7,32 @@ carries accepted evidence. Members are spelt as the seed spells them.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from tidegate.api import paging
 from tidegate.api.asof import AsOf, position_of
+from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, HistoryTooLong, Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.channels.promotion import is_of_package
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.packages.names import parse
 from tidegate.domain.provenance import RejectedEvidence
 from tidegate.domain.releases import BUILT_IN, history
 from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
 from tidegate.domain.releases.folds import release_actual
-from tidegate.domain.releases.known import KNOWN, KnownRelease, ReleaseNotPinnable, known_key
+from tidegate.domain.releases.known import (
+    KNOWN,
+    KnownRelease,
+    ReleaseNotPinnable,
+    among,
+    known_key,
+)
 from tidegate.domain.releases.registry import RegisterRelease, RetireRelease, TransitionRelease
 from tidegate.domain.releases.rows import (
     ACTUAL,
@@ -198,6 +209,24 @@ def _rows(
     return Answer(paging.listed(request, installation, [item.row for item in found], last))
 
 
+def _may_pin(
+    request: Request[ScopePath, Any, Any], installation: Installation, release_id: str
+) -> bool:
+    """Whether the sender may know of the release: it is one of the channel's own package, or of a
+    repository that they may read.
+    """
+    scope = request.path.scope
+    release, channel = installation.find_all(
+        (known_key(release_id), KnownRelease), (channel_key(scope), Channel)
+    )
+    if release is None or not release.row.revision:
+        return True  # the decision says that there is none
+    if channel is not None and is_of_package(release_id, channel.row.package):
+        return True
+    repository = parse(release.row.revision).repository
+    return request.principal.may(Verb.READ, repository_scope(repository))
+
+
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -214,7 +243,8 @@ def register(request: Request[ScopePath, Nothing, Pin], installation: Installati
         status=body.status,
         operations=body.operations,
     )
-    outcome = installation.execute(BUILT_IN.register, command, meta=request.meta, key=request.once)
+    verb = among(BUILT_IN.register, partial(_may_pin, request, installation))
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return _answer(installation, request.path.scope, outcome)
 
 
@@ -232,7 +262,7 @@ def transition(request: Request[ScopePath, Nothing, Pin], installation: Installa
         status=body.status,
         operations=body.operations,
     )
-    verb = BUILT_IN.transition
+    verb = among(BUILT_IN.transition, partial(_may_pin, request, installation))
     outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return _answer(installation, request.path.scope, outcome)
 
@@ -285,7 +315,7 @@ def import_manifest(
         status=body.status,
         operations=body.operations,
     )
-    verb = BUILT_IN.import_manifest
+    verb = among(BUILT_IN.import_manifest, partial(_may_pin, request, installation))
     outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return Answer(Written(outcome.position), position=outcome.position)
 

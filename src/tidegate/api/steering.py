@@ -19,13 +19,13 @@ from tidegate.control.installation import Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.clearance import WAIVED_MAX, ClearRollout, clear_rollout
+from tidegate.domain.channels.promotion import demand_package
 from tidegate.domain.channels.refusals import ChannelNotFound, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.refusals import MalformedPolicy
 from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutIsPruned, RolloutUnknown
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.known import KnownRelease, known_key
-from tidegate.domain.releases.offers import release_id_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
@@ -89,14 +89,12 @@ def dry_plan(request: Request[Nothing, Nothing, Planning], installation: Install
     )
     if channel is None:
         raise ChannelNotFound(body.channel)
+    demand_package(channel.row, body.release_id)
     if known is None:
         raise NotFound(
             f"there is no release {body.release_id}; publish a revision first",
             release_id=body.release_id,
         )
-    package, number = channel.row.package, body.release_id.rpartition(".")[2]
-    if not number.isdigit() or release_id_of(package, int(number)) != body.release_id:
-        raise WrongPackage(body.channel, package, body.release_id)
     return Answer(installation.promotions.plan(body.channel).plan)
 
 

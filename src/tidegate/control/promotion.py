@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidegate.control.blobs import Blobs
 from tidegate.control.runtime import Control, Outcome
 from tidegate.control.sights import Sights
-from tidegate.domain.channels.promotion import PromoteRelease, promote_release
+from tidegate.domain.channels.promotion import PromoteRelease, demand_package, promote_release
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
@@ -159,6 +159,9 @@ class Promotions:
         return self._promote(asked, said, meta, key)
 
     def _command(self, asked: Promote) -> PromoteRelease:
+        channel = self._sights.row(channel_key(asked.channel), Channel)
+        if channel is not None:
+            demand_package(channel.row, asked.release_id)
         known = self._sights.row(known_key(asked.release_id), KnownRelease)
         if known is None:
             raise NotFound(

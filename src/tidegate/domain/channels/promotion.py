@@ -176,12 +176,24 @@ def _pinned(
     return tuple(fact for fact in facts if isinstance(fact, changes))
 
 
+def demand_package(channel: Channel, release_id: str) -> None:
+    """That the release is one of the channel's package, by its id alone: the answer does not tell
+    whether another repository has such a release. Raises: WrongPackage.
+    """
+    if not is_of_package(release_id, channel.package):
+        raise WrongPackage(channel.channel, channel.package, release_id)
+
+
+def is_of_package(release_id: str, package: str) -> bool:
+    """Whether a release of this id is one of the package."""
+    number = release_id.rpartition(".")[2]
+    fits = number.isascii() and number.isdigit()
+    return fits and release_id_of(package, int(number)) == release_id
+
+
 def _demand_free(channel: Channel, command: PromoteRelease, active: RolloutTally | None) -> None:
     """That the channel takes this release now, and is as the planner saw it."""
-    number = command.release_id.rpartition(".")[2]
-    fits = number.isascii() and number.isdigit()
-    if not fits or release_id_of(channel.package, int(number)) != command.release_id:
-        raise WrongPackage(channel.channel, channel.package, command.release_id)
+    demand_package(channel, command.release_id)
     if channel.held_at is not None:
         raise ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
     if channel.active_rollout_id != command.supersedes:

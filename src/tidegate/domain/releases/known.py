@@ -11,6 +11,8 @@ the release, so that scopes which pin one release at once do not wait for each o
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -23,6 +25,7 @@ from tidegate.errors import Conflict, Forbidden, NotFound, Refused
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import Key
 from tidegate.kernel.policy import Collection, Nature, Writers
+from tidegate.kernel.slices import Slice
 from tidegate.kernel.tags import Partition
 from tidegate.kernel.vocabulary import facts
 
@@ -148,6 +151,26 @@ def demand_pinnable(release: KnownRelease | None, release_id: str, digest: str) 
             release_id=release_id,
             lifecycle=release.lifecycle,
         )
+
+
+def among(item: Slice, is_visible: Callable[[str], bool]) -> Slice:
+    """The slice, deciding as if there were no releases but those that are visible.
+
+    Whether one is visible may be asked of rows beside: which revision a release is never changes.
+    """
+
+    def seen(row: Struct | None) -> Struct | None:
+        match row:
+            case KnownRelease(release_id=release_id):
+                return row if is_visible(release_id) else None
+            case DigestMatches(release_ids=release_ids):
+                return replace(row, release_ids=tuple(filter(is_visible, release_ids)))
+        return row
+
+    def decide(rows: tuple[Struct | None, ...], command: Struct, now: datetime) -> Sequence[Struct]:
+        return item.decide(tuple(map(seen, rows)), command, now)
+
+    return dataclasses.replace(item, decide=decide)
 
 
 def step_known(row: KnownRelease | None, fact: ReleaseOffered, now: datetime) -> KnownRelease:
