@@ -319,8 +319,8 @@ def test_pins_only_a_published_release_by_its_digest(control: Control) -> None:
     refused(control, transition("rel_404", 0, "c1"), NotFound)
     refused(control, transition("rel_002", 0, "c1", digest="sha256:00"), DigestMismatch)
 
-    proposed = OfferRelease("rel_002", digest_of("rel_002"), "DeletionProposed")
-    control.execute(offer_release, proposed)
+    ending = OfferRelease("rel_002", digest_of("rel_002"), "Terminating")
+    control.execute(offer_release, ending)
 
     refused(control, transition("rel_002", 0, "c1"), ReleaseNotPinnable)
     assert current(control).pinned_release_id == "rel_001"

@@ -27,6 +27,7 @@ from tidegate.domain.releases import known, offers
 from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
 from tidegate.domain.releases.folds import step_actual
 from tidegate.domain.releases.known import (
+    SCOPES_NAMED_MAX,
     DigestMatches,
     KnownRelease,
     ReleaseOffered,
@@ -133,7 +134,7 @@ def test_follows_the_revision_through_its_lifecycle(
     release = offered(control)
     assert release is not None
     assert release.lifecycle == lifecycle
-    assert bool(matching(control)) == (lifecycle == "Published")
+    assert bool(matching(control)) == (lifecycle in ("Published", "DeletionProposed"))
 
 
 def test_says_nothing_of_a_revision_that_was_never_published(control: Control) -> None:
@@ -179,10 +180,10 @@ def test_refuses_a_second_revision_under_the_name_of_a_release(control: Control)
 
 # ── pins ──────────────────────────────────────────────────────────────────────────────────────────
 
-PINNED = ReleasePins("web.1", 1)
+PINNED = ReleasePins("web.1", 1, ("web-stable",))
 
 
-@pytest.mark.parametrize("lifecycle", ["Terminating", "Deleted"])
+@pytest.mark.parametrize("lifecycle", ["DeletionProposed", "Terminating", "Deleted"])
 def test_lets_no_pinned_release_end(lifecycle: str) -> None:
     offer = ReleaseOffered("web.1", DIGEST, lifecycle)
 
@@ -191,13 +192,29 @@ def test_lets_no_pinned_release_end(lifecycle: str) -> None:
 
     assert isinstance(refusal.value, Forbidden)
     assert refusal.value.code == "still_pinned"
-    assert refusal.value.facts == {"release_id": "web.1", "pins": 1}
+    facts = {"release_id": "web.1", "pins": 1, "channels": ("web-stable",)}
+    assert refusal.value.facts == facts
     assert step_pins(ReleasePins("web.1"), offer, T0) == ReleasePins("web.1")
 
 
-@pytest.mark.parametrize("lifecycle", ["Published", "DeletionProposed"])
-def test_lets_a_pinned_release_move_on_otherwise(lifecycle: str) -> None:
-    assert step_pins(PINNED, ReleaseOffered("web.1", DIGEST, lifecycle), T0) == PINNED
+def test_lets_a_pinned_release_move_on_otherwise() -> None:
+    assert step_pins(PINNED, ReleaseOffered("web.1", DIGEST, "Published"), T0) == PINNED
+
+
+def test_names_the_first_scopes_of_many() -> None:
+    row = ReleasePins("web.2")
+    for number in range(SCOPES_NAMED_MAX + 2):
+        said = decide_register(
+            (None, None, WEB_2),
+            register("web.2", scope=f"web-{number}", digest=DIGEST),
+            T0,
+            rules=RULES,
+        )
+        assert isinstance(said[0], ReleaseRegistered)
+        row = step_pins(row, said[0], T0)
+
+    with pytest.raises(StillPinned, match=r"web-0, .* and 2 more; promote another"):
+        step_pins(row, ReleaseOffered("web.2", DIGEST, "Deleted"), T0)
 
 
 def test_counts_a_pin_where_it_goes_and_where_it_leaves() -> None:

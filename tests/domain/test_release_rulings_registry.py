@@ -300,12 +300,12 @@ def test_binds_authority_to_mode_time_release_and_scope(registry: Registry) -> N
 def test_binds_evidence_of_content_to_the_content_of_the_release(registry: Registry) -> None:
     """release-state.md §3.6 #3: "require digest for artifact-bearing kinds and equality with the
     release's content digest"; packages.md §8.5 #7: "Only Published or DeletionProposed digests may
-    be referenced by the release registry; new pins on DeletionProposed are refused".
+    be referenced by the release registry". A proposal alone takes no release away from a channel.
     """
     registry.tell(register())
     wrong = transition("rel_002", 0, "c1", digest=digest_of("rel_003"))
     assert isinstance(registry.refused(wrong), DigestMismatch)
-    registry.offer("rel_002", "DeletionProposed")
+    registry.offer("rel_002", "Terminating")
     assert isinstance(registry.refused(transition("rel_002", 0, "c1")), ReleaseNotPinnable)
     assert isinstance(registry.refused(transition("rel_009", 0, "c1")), NotFound)
     registry.tell(manifest(digest_of("rel_003"), expected_version=0))

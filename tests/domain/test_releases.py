@@ -163,7 +163,7 @@ def test_starts_at_version_0_and_remembers_where_the_pin_was() -> None:
 # ── guards and their order ────────────────────────────────────────────────────────────────────────
 
 USED = Executed(request="another", row="RELEASE#service-a/EVENT#x", registry_version=1)
-GONE = KnownRelease("rel_002", digest_of("rel_002"), "DeletionProposed")
+GONE = KnownRelease("rel_002", digest_of("rel_002"), "Terminating")
 CHANGED = KnownRelease("rel_002", "sha256:00", "Published")
 
 # Each transition is wrong in what the columns before it got right, and in all after it.
@@ -176,7 +176,7 @@ TRANSITIONS: list[tuple[str, tuple[Any, Any, Any], int | None, Any, type[Tidegat
     ("a retired scope", (actual(0, Status.RETIRED), None, GONE), 0, {}, IllegalTransition),
     ("no such release", (actual(), None, None), 0, {}, NotFound),
     ("another content", (actual(), None, CHANGED), 0, {}, DigestMismatch),
-    ("a deletion that is proposed", (actual(), None, GONE), 0, {}, ReleaseNotPinnable),
+    ("a deletion that has begun", (actual(), None, GONE), 0, {}, ReleaseNotPinnable),
     ("no document", (actual(), None, OFFERED["rel_002"]), 0, {}, InvalidInput),
     (
         "a free-form note",
@@ -509,6 +509,8 @@ def test_counts_as_a_match_only_what_may_be_pinned() -> None:
     assert row.release_ids == ("web.1", "web.2")
 
     row = release_matches.step(row, ReleaseOffered("web.1", "sha256:a", "DeletionProposed"), T0)
+    assert row.release_ids == ("web.1", "web.2")
+    row = release_matches.step(row, ReleaseOffered("web.1", "sha256:a", "Terminating"), T0)
 
     assert row == DigestMatches("sha256:a", ("web.2",))
 

@@ -213,15 +213,14 @@ def the_first_one_is_pinned_again(story: Story, first: str) -> Outcome:
 
 
 def what_is_pinned_cannot_be_deleted(story: Story, first: str, second: str) -> None:
-    story.act(ProposeDeletion, first, MANAGER)
     before = story.store.read(ALL).events[-1]
 
     with pytest.raises(StillPinned) as refusal:
-        story.act(DeleteRevision, first, APPROVER)
+        story.act(ProposeDeletion, first, MANAGER)
 
-    assert refusal.value.facts == {"release_id": "web.1", "pins": 1}
+    assert refusal.value.facts == {"release_id": "web.1", "pins": 1, "channels": (CHANNEL,)}
     assert story.store.read(ALL).events[-1] == before
-    assert story.revision(first).lifecycle == Lifecycle.DELETION_PROPOSED
+    assert story.revision(first).lifecycle == Lifecycle.PUBLISHED
     assert story.revision(second).lifecycle == Lifecycle.PUBLISHED
 
 
@@ -292,7 +291,11 @@ def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
     story.promote(third, MANAGER)
     assert (pins(story, "web.1"), pins(story, "web.3")) == (0, 1)
 
+    with pytest.raises(StillPinned):
+        story.act(ProposeDeletion, third, MANAGER)
+    story.promote(first, MANAGER)
     story.act(ProposeDeletion, third, MANAGER)
+    story.promote(third, MANAGER)  # a proposal takes nothing away
     with pytest.raises(StillPinned):
         story.act(DeleteRevision, third, APPROVER)
     story.promote(first, MANAGER)
@@ -305,8 +308,8 @@ def test_does_not_even_begin_to_delete_what_is_pinned(story: Story) -> None:
     """A deletion that waits for finalizers would leave nothing but to finish it."""
     first = first_release(story)
     story.act(UpdateRevision, first, AUTHOR, finalizers=("audit",))
-    story.register(first, MANAGER)
     story.act(ProposeDeletion, first, MANAGER)
+    story.register(first, MANAGER)
 
     with pytest.raises(StillPinned):
         story.act(DeleteRevision, first, APPROVER)

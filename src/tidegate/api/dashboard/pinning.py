@@ -13,7 +13,7 @@ from tidegate.api.routing import Principal, Request
 from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel
-from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.lifecycle import PUBLISHED_STATES
 from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.releases.offers import DEFAULT_REPOSITORY, release_id_of
 from tidegate.domain.releases.rows import Actual
@@ -131,7 +131,7 @@ def publishable(installation: Installation, package: str) -> tuple[Option, ...]:
         for item in installation.range(
             REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX
         )
-        if item.row.lifecycle == Lifecycle.PUBLISHED
+        if item.row.lifecycle in PUBLISHED_STATES and item.row.deletion_timestamp is None
     ]
     return tuple(
         Option(release, f"{release} · {short(row.content.digest)}")

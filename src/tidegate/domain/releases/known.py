@@ -1,7 +1,7 @@
 """The releases that may be pinned: the seam between the registry and what publishes revisions.
 
     known_releases     what a release is and how it stands: what a pin depends on
-    release_pins       how many scopes are pinned to it: what its end depends on
+    release_pins       which scopes are pinned to it: what its end depends on
     release_matches    the pinnable releases of one content
 
 Whoever publishes says ``ReleaseOffered`` in the commit in which it does, and again when the
@@ -30,14 +30,17 @@ from tidegate.kernel.tags import Partition
 from tidegate.kernel.vocabulary import facts
 
 PUBLISHED = "Published"
+DELETION_PROPOSED = "DeletionProposed"  # one person's word: it still counts as published
 TERMINATING = "Terminating"  # its deletion has begun and waits for finalizers
 DELETED = "Deleted"
-ENDS = frozenset({TERMINATING, DELETED})  # what no pinned release comes to
+PINNABLE = frozenset({PUBLISHED, DELETION_PROPOSED})
+ENDS = frozenset({DELETION_PROPOSED, TERMINATING, DELETED})  # what no pinned release comes to
+SCOPES_NAMED_MAX = 16  # of those that are pinned to one release
 MATCHES_MAX = 64  # releases of one content that are told apart; beyond it none is the one
 
 
 class ReleaseNotPinnable(Refused):
-    """Only a published release takes a new pin; its deletion may not have been proposed."""
+    """Only a published release takes a new pin; the deletion of this one was carried out."""
 
     code = "release_not_pinnable"
 
@@ -54,13 +57,18 @@ class ReleaseTaken(Conflict):
 
 
 class StillPinned(Forbidden):
-    """Some scope is pinned to the release; pin it to another one first."""
+    """A channel is pinned to the release; promote another release there first."""
 
     code = "still_pinned"
 
-    def __init__(self, release_id: str, pins: int) -> None:
+    def __init__(self, release_id: str, pins: int, channels: tuple[str, ...]) -> None:
+        more = f" and {pins - len(channels)} more" if pins > len(channels) else ""
         super().__init__(
-            f"scopes that are pinned to {release_id}: {pins}", release_id=release_id, pins=pins
+            f"{release_id} is pinned on {', '.join(channels)}{more}; "
+            "promote another release there first",
+            release_id=release_id,
+            pins=pins,
+            channels=channels,
         )
 
 
@@ -83,10 +91,11 @@ class KnownRelease(Struct, frozen=True, omit_defaults=True):
 
 
 class ReleasePins(Struct, frozen=True, omit_defaults=True):
-    """How many scopes a release is authoritative for. A retired scope keeps its last pin."""
+    """Which scopes a release is authoritative for. A retired scope keeps its last pin."""
 
     release_id: str
     pins: int = 0
+    scopes: tuple[str, ...] = ()  # the first of them, for the message
 
 
 Pinned = ReleaseOffered | ReleaseRegistered | ReleaseTransitioned
@@ -145,7 +154,7 @@ def demand_pinnable(release: KnownRelease | None, release_id: str, digest: str) 
         raise NotFound(f"there is no release {release_id}", release_id=release_id)
     if release.digest != digest:
         raise DigestMismatch(digest, release.digest)
-    if release.lifecycle != PUBLISHED:
+    if release.lifecycle not in PINNABLE:
         raise ReleaseNotPinnable(
             f"{release_id} is {release.lifecycle}; only {PUBLISHED} releases take a new pin",
             release_id=release_id,
@@ -196,18 +205,19 @@ def step_pins(row: ReleasePins, fact: Pinned, now: datetime) -> ReleasePins:
     match fact:
         case ReleaseOffered(lifecycle=lifecycle):
             if row.pins and lifecycle in ENDS:
-                raise StillPinned(row.release_id, row.pins)
+                raise StillPinned(row.release_id, row.pins, row.scopes)
             return row
-        case ReleaseRegistered():
-            return replace(row, pins=row.pins + 1)
-        case ReleaseTransitioned():
-            moved = 1 if row.release_id == fact.release_id else -1
-            return replace(row, pins=row.pins + moved)
+        case ReleaseTransitioned() if row.release_id != fact.release_id:
+            scopes = tuple(scope for scope in row.scopes if scope != fact.scope)
+            return replace(row, pins=row.pins - 1, scopes=scopes)
+        case ReleaseRegistered() | ReleaseTransitioned():
+            scopes = (*row.scopes, fact.scope)[:SCOPES_NAMED_MAX]
+            return replace(row, pins=row.pins + 1, scopes=scopes)
 
 
 def _match(row: DigestMatches, fact: ReleaseOffered, now: datetime) -> DigestMatches:
     others = tuple(found for found in row.release_ids if found != fact.release_id)
-    if fact.lifecycle != PUBLISHED:
+    if fact.lifecycle not in PINNABLE:
         return replace(row, release_ids=others)
     if len(others) >= MATCHES_MAX:
         return replace(row, crowded=True)
@@ -224,7 +234,7 @@ known_releases = Fold(
 )
 release_pins = Fold(
     collection=PINS,
-    number=1,
+    number=2,  # since then it names the scopes
     reads=(ReleaseOffered, ReleaseRegistered, ReleaseTransitioned),
     ids=pin_ids,
     start=lambda id, fact: ReleasePins(id),
@@ -232,7 +242,7 @@ release_pins = Fold(
 )
 release_matches = Fold(
     collection=MATCHES,
-    number=1,
+    number=2,  # since then a release whose deletion is proposed is a match
     reads=(ReleaseOffered,),
     ids=lambda fact: (fact.digest,),
     start=lambda id, fact: DigestMatches(fact.digest),
