@@ -35,6 +35,7 @@ from tidegate.api.problems import (
     NotAcceptable,
     Overloaded,
     PositionNotReached,
+    Unauthenticated,
     UnsupportedMedia,
 )
 from tidegate.api.routing import (
@@ -70,6 +71,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 T = TypeVar("T")
 
+HTML: Final = "text/html"
+SET_UP: Final = "/setup"  # the page where the first account is made
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _LIFE: Final = secrets.token_hex(4)  # of this process; with a number behind it, of a request
 _numbers = count(1)
@@ -113,6 +116,7 @@ class Application:
         self._door = Doorkeeper(accounts, settings, agents)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
+        self._is_set_up = False  # once it is, it stays so
         self.lines = lines
         # At a socket, nothing may wait: only where the log is local are there brief answers.
         self.brief = {
@@ -190,6 +194,16 @@ class Application:
         if raw_path.startswith(b"/v1") or b"text/html" not in headers.get(b"accept", b""):
             return None
         return self._router.plain.get(b"/", {}).get("GET")
+
+    async def awaits_set_up(self, route: Route) -> bool:
+        """Whether a page cannot be shown to anybody because there is no account yet."""
+        if self._is_set_up or route.is_write or route.produces != HTML:
+            return False
+        try:
+            self._is_set_up = await self.in_thread(lambda: self.server.accounts.is_set_up)
+        except TidegateError:
+            return False  # the store is away: the page says what it says of strangers
+        return not self._is_set_up
 
     async def principal(self, route: Route, arrived: Arrived) -> Principal:
         """Raises: Unauthenticated, CrossSite, RateLimited."""
@@ -407,6 +421,11 @@ class _Exchange:
         raw_path = self._scope["raw_path"]
         route = self._route or self._app.lost(raw_path, self._headers)
         if route is not None and route.fails is not None:
+            if isinstance(error, Unauthenticated) and await self._app.awaits_set_up(route):
+                await self._send_answer(
+                    Answer(None, status=303, headers={"location": SET_UP}), route
+                )
+                return
             query = self._scope["query_string"]
             error.facts.setdefault("request", self.id)
             await self._send_answer(
