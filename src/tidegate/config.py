@@ -55,6 +55,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reads_per_second: Count = 200  # per principal
     writes_per_second: Count = 50
     sign_ins_per_minute: Count = 5  # per address and per name
+    connections_per_address: Count = 2_000  # more than the hosts behind one NAT
     worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
     archive: str = ""  # a directory for a mirror of the log; empty: none
     targets: dict[str, TargetSetting] = {}  # by operation

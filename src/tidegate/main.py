@@ -28,7 +28,9 @@ from tidegate.api.agent_auth import AgentDoor
 from tidegate.api.app import Application
 from tidegate.api.dashboard.grids import look_ahead
 from tidegate.api.dashboard.routes import PAGES
+from tidegate.api.connections import Connection
 from tidegate.api.express import Express
+from tidegate.api.limits import raise_open_files
 from tidegate.api.lines import Lines
 from tidegate.api.routes import ROUTES
 from tidegate.api.routing import Route
@@ -96,7 +98,9 @@ class Host(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def host(application: Application, settings: Settings) -> Host:
+def host(
+    application: Application, settings: Settings, protocol: type[Connection] = Express
+) -> Host:
     """A server for the application, not yet started."""
     return Host(
         uvicorn.Config(
@@ -104,7 +108,7 @@ def host(application: Application, settings: Settings) -> Host:
             host=settings.host,
             port=settings.port,
             loop="uvloop",
-            http=Express,
+            http=protocol,
             ws="none",
             lifespan="on",
             access_log=False,
@@ -136,6 +140,7 @@ def serve(settings: Settings) -> None:
         installation = open_installation(settings)
         stack.callback(installation.close)
         refuse_old_clock(installation)
+        raise_open_files()
         ahead = Thread(target=look_ahead, args=(installation,), name="tidegate-ahead")
         ahead.start()
         stack.callback(ahead.join)

@@ -20,6 +20,8 @@ import httpx2
 from tidegate.api.agent_auth import AgentDoor
 from tidegate.api.app import Application
 from tidegate.api.auth import AgentProof
+from tidegate.api.connections import Connection
+from tidegate.api.express import Express
 from tidegate.api.routes import ROUTES
 from tidegate.api.routing import Route
 from tidegate.clock import Clock, system_clock
@@ -108,6 +110,7 @@ def serving(
     alone: bool = False,
     clock: Clock = system_clock,
     agents: AgentProof | None = None,
+    protocol: type[Connection] = Express,
     **settings: Any,
 ) -> Iterator[Served]:
     """Serve an installation in this directory until the block ends.
@@ -131,7 +134,7 @@ def serving(
         installation.execute(set_up, command, meta=Meta(actor=ADMIN))
     with patch.object(accounts, "SCRYPT_N", 2):  # for the stand-in of names that nobody has only
         application = Application(installation, routes, agents=agents or AgentDoor(installation))
-    server = host(application, installation.settings)
+    server = host(application, installation.settings, protocol)
     thread = Thread(target=server.run, name="served")
     thread.start()
     served: Served | None = None

@@ -24,7 +24,7 @@ from tidegate.api import decoding
 from tidegate.api.answers import Headers, Reply, headers_of, refusal_of, reply_of
 from tidegate.api.auth import AgentProof, Doorkeeper, authorize, authorize_anywhere, check_csrf
 from tidegate.api.heads import Heads
-from tidegate.api.limits import Bucket
+from tidegate.api.limits import Bucket, ConnectionLimits, connections_max
 from tidegate.api.lines import Line, Lines
 from tidegate.api.metrics import Metrics
 from tidegate.api.problems import (
@@ -35,6 +35,7 @@ from tidegate.api.problems import (
     NotAcceptable,
     Overloaded,
     PositionNotReached,
+    RequestTooSlow,
     Unauthenticated,
     UnsupportedMedia,
 )
@@ -113,6 +114,9 @@ class Application:
         self._router = Router(tuple(routes))
         self.agents = agents
         self.heads = Heads()
+        per_address = None if settings.behind_proxy else settings.connections_per_address
+        self.connections = ConnectionLimits(per_address, connections_max())
+        self.server.metrics.connections.set_function(self.connections.__len__)
         self._door = Doorkeeper(accounts, settings, agents)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
@@ -267,6 +271,8 @@ class _Exchange:
         self._head_bytes = 0
         for name, value in scope["headers"]:
             self._head_bytes += len(name) + len(value)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                break  # it is refused; to join thousands of fields takes long
             # RFC 9110 §5.3: a field that comes twice is one list.
             known = self._headers.get(name)
             self._headers[name] = value if known is None else known + b", " + value
@@ -296,7 +302,8 @@ class _Exchange:
         app, scope, headers = self._app, self._scope, self._headers
         if self._head_bytes > HEAD_BYTES_MAX:
             raise HeadersTooLarge(
-                f"{self._head_bytes} bytes, at most {HEAD_BYTES_MAX}", allowed=HEAD_BYTES_MAX
+                f"The headers of a request may have at most {HEAD_BYTES_MAX} bytes.",
+                allowed=HEAD_BYTES_MAX,
             )
         self._route, values = app.find(scope["method"], scope["raw_path"])
         route = self._route
@@ -374,7 +381,7 @@ class _Exchange:
             )
 
     async def _received(self, bytes_max: int) -> bytes:
-        """Raises: LimitExceeded."""
+        """Raises: LimitExceeded, RequestTooSlow."""
         announced = self._headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > bytes_max:
             raise LimitExceeded("bytes of a body", int(announced), bytes_max)
@@ -382,8 +389,8 @@ class _Exchange:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 return await self._read(bytes_max)
         except TimeoutError:
-            raise LimitExceeded(
-                "seconds for a body", int(BODY_SECONDS_MAX) + 1, int(BODY_SECONDS_MAX)
+            raise RequestTooSlow(
+                f"The body of the request did not arrive within {BODY_SECONDS_MAX:g} seconds."
             ) from None
 
     async def _read(self, bytes_max: int) -> bytes:

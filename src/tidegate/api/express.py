@@ -20,10 +20,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-)
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from tidegate.api import decoding
 from tidegate.api.answers import (
@@ -35,6 +32,7 @@ from tidegate.api.answers import (
     reply_of,
 )
 from tidegate.api.app import Application, next_id
+from tidegate.api.connections import Connection
 from tidegate.api.heads import Known
 from tidegate.api.problems import Fault
 from tidegate.api.routing import NOBODY, Answer, Arrived, Principal, Route, Server
@@ -158,19 +156,15 @@ class _Common:
         return text
 
 
-class Express(HttpToolsProtocol):
+class Express(Connection):
     """A connection. ``uvicorn.Config(application, http=Express)``."""
 
-    cycle: Any  # uvicorn's, or an exchange; None: nothing is under way
     _common: Final = _Common()
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
-        assert isinstance(config.app, Application)
-        self._application = config.app
-        self._brief = config.app.brief
-        self._heads = config.app.heads
-        self._is_between = True  # whether the parser is at the beginning of a request
+        self._brief = self._application.brief
+        self._heads = self._application.heads
         self._at_hand = b""  # while they are read
         self._idle_since: float | None = None  # None: a request is under way
         self._few = False  # whether the bytes at hand are few
@@ -202,6 +196,7 @@ class Express(HttpToolsProtocol):
         self._is_between = False
 
     def on_headers_complete(self) -> None:
+        self._head_ended()
         route = self._brief.get(self.url) if self._fresh else None
         if route is None or not self._is_idle() or not self._is_plain(route):
             self._start_cycle()
@@ -213,12 +208,13 @@ class Express(HttpToolsProtocol):
         if exchange is None:
             super().on_body(body)
             return
+        self._progressed = True
         exchange.body += body
         if len(exchange.body) > PLAIN_BYTES_MAX:
             self._go_the_whole_way()
 
     def on_message_complete(self) -> None:
-        self._is_between = True
+        self._message_ended()
         exchange = self._pending
         if exchange is None:
             super().on_message_complete()
@@ -301,6 +297,8 @@ class Express(HttpToolsProtocol):
 
     def _is_known(self, known: Known) -> bool:
         """As ``_is_answered``, of a request that is known by its head."""
+        if self._deadline is not None:
+            self._stop_waiting()
         self._unset_keepalive_if_required()
         exchange = Exchange(self, self._application, known.route, known.arrived.body)
         agents = self._application.agents
@@ -346,6 +344,8 @@ class Express(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """As uvicorn's, but for the timer: it runs on, and looks when it is due who was here."""
         self.server_state.total_requests += 1
+        if self._in_body or self.transport.is_closing():
+            self._response_ended()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -378,4 +378,4 @@ class Express(HttpToolsProtocol):
         if left > 0:
             self._look_in(left)
         else:
-            self.transport.close()
+            self.hang_up()

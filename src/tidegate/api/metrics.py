@@ -90,6 +90,11 @@ class Metrics:
             "Clients that follow the log at this moment",
             registry=self.registry,
         )
+        self.connections = Gauge(
+            "tidegate_http_connections",
+            "Connections that are open at this moment",
+            registry=self.registry,
+        )
         self.position = Gauge(
             "tidegate_log_position", "Position of the newest event seen", registry=self.registry
         )

@@ -51,9 +51,15 @@ class UnsupportedMedia(Invalid):
 
 
 class HeadersTooLarge(TooLarge):
-    """The headers of the request have more bytes than they may have."""
+    """The URL, the headers or the trailers of the request have more bytes than they may have."""
 
     code = "headers_too_large"
+
+
+class RequestTooSlow(TooLarge):
+    """The request did not arrive in time; nothing was done."""
+
+    code = "request_too_slow"
 
 
 class MalformedBody(Invalid):
@@ -118,6 +124,12 @@ class Overloaded(Unavailable):
     code = "overloaded"
 
 
+class TooManyConnections(Unavailable):
+    """Your address, or the whole server, has as many connections as it may have."""
+
+    code = "too_many_connections"
+
+
 class PositionNotReached(Conflict):
     """The log is not yet at the position that the request waits for; ask again later."""
 
@@ -139,6 +151,7 @@ STATUS: Final[Mapping[type[TidegateError], int]] = {
     UnsupportedProtocol: 426,
     RateLimited: 429,
     HeadersTooLarge: 431,
+    RequestTooSlow: 408,
     Invalid: 400,
     NotFound: 404,
     Forbidden: 403,
