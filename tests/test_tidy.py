@@ -52,7 +52,6 @@ RESERVED: dict[str, set[str]] = {
     "psycopg_pool": {"engines"},
     "boto3": {"engines", "control"},  # control: blobs in S3
     "botocore": {"engines", "control"},
-    "starlette": {"api", "main"},
     "uvicorn": {"api", "main"},
     "jinja2": {"api"},
     "click": {"cli", "main", "commands"},
