@@ -26,9 +26,9 @@ from prometheus_client import CollectorRegistry
 from tidegate import config
 from tidegate.api.agent_auth import AgentDoor
 from tidegate.api.app import Application
+from tidegate.api.connections import Connection
 from tidegate.api.dashboard.grids import look_ahead
 from tidegate.api.dashboard.routes import PAGES
-from tidegate.api.connections import Connection
 from tidegate.api.express import Express
 from tidegate.api.limits import raise_open_files
 from tidegate.api.lines import Lines

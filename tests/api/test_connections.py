@@ -162,7 +162,8 @@ def test_closes_a_connection_that_never_sends_a_whole_head(
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_SECONDS_MAX", SOON)
     with ExitStack() as stack:
-        silent, partial, blank, second = (stack.enter_context(closing(Wire(served))) for _ in "1234")
+        wires = [stack.enter_context(closing(Wire(served))) for _ in range(4)]
+        silent, partial, blank, second = wires
         partial.send(LIVE[:-2])
         blank.send(b"\r\n")
         second.send(LIVE)
@@ -347,11 +348,13 @@ def test_a_process_takes_an_endless_head_without_growing(tmp_path: Path) -> None
     with started(tmp_path / "data") as server:
         before = _private_bytes(server.process.pid)
         for begin, again in ENDLESS.values():
-            with socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX) as wire:
-                with suppress(ConnectionResetError, BrokenPipeError):
-                    wire.sendall(begin)
-                    for _ in range(SENT_BYTES_MAX // len(again)):
-                        wire.sendall(again)
+            with (
+                socket.create_connection(("127.0.0.1", server.port), SECONDS_MAX) as wire,
+                suppress(ConnectionResetError, BrokenPipeError),
+            ):
+                wire.sendall(begin)
+                for _ in range(SENT_BYTES_MAX // len(again)):
+                    wire.sendall(again)
 
         assert _private_bytes(server.process.pid) - before < 20_000_000
 

@@ -58,6 +58,7 @@ from tidegate.control.accounts import Accounts
 from tidegate.control.installation import Installation
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel.model import Position
+from tidegate.wire import Input
 
 WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
 BODY_SECONDS_MAX = 30.0
@@ -112,6 +113,8 @@ class Application:
         )
         self._installation = installation
         self._router = Router(tuple(routes))
+        for route in routes:
+            decoding.prepare(route)
         self.agents = agents
         self.heads = Heads()
         per_address = None if settings.behind_proxy else settings.connections_per_address
@@ -322,7 +325,7 @@ class _Exchange:
         request: Request[Any, Any, Any] = Request(
             decoding.path_of(route, values),
             decoding.query_of(route, arrived.query),
-            decoding.body_of(route, arrived.body),
+            await self._decoded(route, arrived.body),
             self._principal,
             self.id,
             route.name,
@@ -364,6 +367,12 @@ class _Exchange:
         if body:
             self._check_media(route)
         return body
+
+    async def _decoded(self, route: Route, body: bytes) -> Input:
+        """Raises: MalformedBody, InvalidRequest, LimitExceeded, Overloaded."""
+        if len(body) <= decoding.LOOP_BYTES_MAX:
+            return decoding.body_of(route, body)
+        return await self._app.in_thread(lambda: decoding.body_of(route, body))
 
     def _check_media(self, route: Route) -> None:
         """Raises: UnsupportedMedia."""

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tidegate.api.answers import refusal_of
 from tidegate.api.app import Application, next_id
-from tidegate.api.problems import HeadersTooLarge, RequestTooSlow, status_of
+from tidegate.api.problems import HeadersTooLarge, RequestTooSlow
 from tidegate.errors import TidegateError
 
 HEAD_BYTES_MAX = 64 * 1024  # of an unfinished head, and of trailers; the parser reads at most as
@@ -200,10 +200,10 @@ class Connection(HttpToolsProtocol):
         if not begun:
             request_id = next_id()
             reply = refusal_of(error, request_id)
-            headers = [*self.server_state.default_headers, *reply.headers, (b"connection", b"close")]
+            status, default = reply.status, self.server_state.default_headers
+            headers = [*default, *reply.headers, (b"connection", b"close")]
             head = b"".join([b"%b: %b\r\n" % header for header in headers])
-            self.transport.write(b"".join((STATUS_LINE[reply.status], head, b"\r\n", reply.body)))
-            status = status_of(type(error))
+            self.transport.write(b"".join((STATUS_LINE[status], head, b"\r\n", reply.body)))
             self._application.note(None, request_id, "", "", status, 0.0, error.code)
         self.hang_up()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
+from itertools import islice
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from urllib.parse import unquote_to_bytes
@@ -15,12 +16,14 @@ from msgspec.structs import FieldInfo, fields
 
 from tidegate.api.problems import InvalidRequest, MalformedBody
 from tidegate.api.routing import Consumes, Route
-from tidegate.errors import InvalidInput
+from tidegate.errors import InvalidInput, LimitExceeded
 from tidegate.kernel.model import POSITION_MAX, Position
 from tidegate.wire import NOTHING, FieldFault, Input, Nothing
 
 DEPTH_MAX = 32
-FAULTS_MAX = 64
+FAULTS_COUNTED_MAX = 200  # a problem names the first of them, and says how many there are
+LOOP_BYTES_MAX = 64 * 1024  # of a body that is decoded on the event loop; others are in a thread
+VALUES_MAX = 250_000  # of a larger body: 10,000 files have some 60,000
 FOUND_CHARS_MAX = 80  # of a value that is shown as wrong
 QUERY_PAIRS_MAX = 100
 QUERY_BYTES_MAX = 16 * 1024
@@ -29,7 +32,7 @@ KEY_CHARS_MAX = 64
 ACCEPTS_MAX = 256  # headers whose meaning is remembered
 CSRF_FIELD = "csrf_token"
 
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]')
+_NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
 _FORM = "matching regex"  # as msgspec says that a text has another form
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})*"')
@@ -79,8 +82,8 @@ def _nothing_said(struct: type[Input]) -> Input:
 
 def _pairs(text: bytes, where: str) -> dict[str, list[str]]:
     texts: dict[str, list[str]] = {}
-    parts = [part for part in text.split(b"&") if part]
-    if len(parts) > QUERY_PAIRS_MAX:
+    parts = [part for part in text.split(b"&", QUERY_PAIRS_MAX) if part]
+    if text.count(b"&") >= QUERY_PAIRS_MAX:
         raise InvalidRequest((FieldFault(where, f"has more than {QUERY_PAIRS_MAX} pairs"),))
     for part in parts:
         name, _, value = part.replace(b"+", b" ").partition(b"=")
@@ -96,11 +99,7 @@ def _pairs(text: bytes, where: str) -> dict[str, list[str]]:
 def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> I:
     """Texts as the fields' types have them; a list field takes a name several times."""
     known = _members(struct)
-    faults = [
-        FieldFault(f"{where}.{name}", f"is unknown; known are {', '.join(known) or 'none'}")
-        for name in texts
-        if name not in known
-    ]
+    faults = list(_unknown((name for name in texts if name not in known), known, where))
     found: dict[str, Any] = {}
     for name, item in known.items():
         values = texts.get(name)
@@ -113,7 +112,7 @@ def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> 
         except (ValueError, msgspec.ValidationError) as error:
             faults.append(FieldFault(f"{where}.{name}", _found(str(error), values[-1])))
     if faults:
-        raise InvalidRequest(faults[:FAULTS_MAX])
+        raise InvalidRequest(faults)
     return msgspec.convert(found, struct)
 
 
@@ -162,7 +161,7 @@ def _kind(hint: Any) -> type:
 
 
 def body_of(route: Route, raw: bytes) -> Input:
-    """The body. Raises: MalformedBody, InvalidRequest."""
+    """The body. Raises: MalformedBody, InvalidRequest, LimitExceeded."""
     struct = route.types[2]
     match route.content:
         case Consumes.NOTHING | Consumes.BYTES:
@@ -178,8 +177,11 @@ def body_of(route: Route, raw: bytes) -> Input:
         found: Input = _decoder(struct).decode(raw)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        wrong = _all_faults(raw, struct) or [FieldFault("body", str(error))]
-        raise InvalidRequest(wrong[:FAULTS_MAX]) from None
+        if len(raw) > LOOP_BYTES_MAX:
+            wrong = [_first_fault(error)]
+        else:
+            wrong = _all_faults(raw, struct) or [FieldFault("body", str(error))]
+        raise InvalidRequest(wrong, is_cut=len(wrong) == FAULTS_COUNTED_MAX) from None
 
 
 def _all_faults(raw: bytes, struct: type[Input]) -> list[FieldFault]:
@@ -188,7 +190,25 @@ def _all_faults(raw: bytes, struct: type[Input]) -> list[FieldFault]:
         content = _loose.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedBody(f"the body is not JSON: {error}") from None
-    return faults(content, struct, "body")
+    return list(islice(faults(content, struct, "body"), FAULTS_COUNTED_MAX))
+
+
+def _first_fault(error: Exception) -> FieldFault:
+    """What is wrong with a large body: to list everything would take as much memory and time again.
+
+    Raises:
+        MalformedBody.
+    """
+    if not isinstance(error, msgspec.ValidationError):
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    reason, _, place = str(error).partition(" - at `$")
+    return FieldFault("body" + place.rstrip("`"), reason)
+
+
+def prepare(route: Route) -> None:
+    """Build the decoder of a route's body: threads use it, and must not build it."""
+    if route.content is Consumes.JSON:
+        _decoder(route.types[2])
 
 
 def form_token(raw: bytes) -> bytes:
@@ -205,51 +225,96 @@ def _decoder(struct: type[I]) -> msgspec.json.Decoder[I]:
 
 
 def _check_depth(raw: bytes) -> None:
-    """Raises: MalformedBody."""
-    if raw.count(b"{") + raw.count(b"[") <= DEPTH_MAX:
+    """Refuse a body whose values would take far more memory than its bytes, or nest too deeply.
+
+    Raises:
+        MalformedBody, LimitExceeded.
+    """
+    is_large = len(raw) > LOOP_BYTES_MAX
+    if not is_large and raw.count(b"{") + raw.count(b"[") <= DEPTH_MAX:
         return
+    structure = _structure(raw)
+    brackets = structure.replace(b",", b"")
+    values = len(structure) - len(brackets) + brackets.count(b"{") + brackets.count(b"[")
+    if is_large and values > VALUES_MAX:
+        raise LimitExceeded("values of a body", values, VALUES_MAX)
     depth = 0
-    for token in _TOKENS.finditer(raw):
-        opening = token[0]
-        if opening in (b"{", b"["):
-            depth += 1
-            if depth > DEPTH_MAX:
-                raise MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
-        elif opening in (b"}", b"]"):
-            depth -= 1
+    for bracket in brackets:
+        depth += 1 if bracket in b"{[" else -1
+        if depth > DEPTH_MAX:
+            raise MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
 
 
-def faults(content: Any, hint: Any, where: str) -> list[FieldFault]:
-    """All that is wrong with decoded JSON of this type, each with its place."""
+def _structure(raw: bytes) -> bytes:
+    """The commas and brackets of JSON, without those in strings.
+
+    A search per string and not a step per byte: content of 30 MB is one string.
+
+    Raises:
+        LimitExceeded.
+    """
+    if b"\\" in raw:
+        raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")
+    parts: list[bytes] = []
+    at = 0
+    while (start := raw.find(b'"', at)) >= 0:
+        if len(parts) > 2 * VALUES_MAX:
+            raise LimitExceeded("values of a body", len(parts), VALUES_MAX)
+        parts.append(raw[at:start])
+        at = raw.find(b'"', start + 1) + 1
+        if not at:
+            break  # the last string has no end
+    else:
+        parts.append(raw[at:])
+    return b"".join(parts).translate(None, _NEITHER_COMMA_NOR_BRACKET)
+
+
+def faults(content: Any, hint: Any, where: str) -> Iterator[FieldFault]:
+    """All that is wrong with decoded JSON of this type, each with its place.
+
+    One by one: who needs only some of them pays for these.
+    """
+    own = _own_fault(content, hint, where)
+    if not own:
+        return
     inner = _bare(hint)
+    parts: Iterator[FieldFault] = iter(())
     if isinstance(inner, type) and issubclass(inner, Struct) and isinstance(content, dict):
-        return _struct_faults(content, inner, where)
-    if get_origin(inner) in (tuple, list, frozenset) and isinstance(content, list):
+        parts = _struct_faults(content, inner, where)
+    elif get_origin(inner) in (tuple, list, frozenset) and isinstance(content, list):
         element = get_args(inner)[0]
-        return [
+        parts = (
             fault
             for number, item in enumerate(content)
             for fault in faults(item, element, f"{where}[{number}]")
-        ] or _own_fault(content, hint, where)
-    return _own_fault(content, hint, where)
+        )
+    first = next(parts, None)
+    if first is None:
+        yield from own
+    else:
+        yield first
+        yield from parts
 
 
-def _struct_faults(content: dict[str, Any], struct: type[Struct], where: str) -> list[FieldFault]:
+def _struct_faults(
+    content: dict[str, Any], struct: type[Struct], where: str
+) -> Iterator[FieldFault]:
     known = _members(struct)
     config = struct.__struct_config__
-    found: list[FieldFault] = []
     if config.forbid_unknown_fields:
-        found += [
-            FieldFault(f"{where}.{name}", f"is unknown; known are {', '.join(known) or 'none'}")
-            for name in content
-            if name not in known and name != config.tag_field
-        ]
+        strange = (name for name in content if name not in known and name != config.tag_field)
+        yield from _unknown(strange, known, where)
     for name, item in known.items():
         if name in content:
-            found += faults(content[name], item.type, f"{where}.{name}")
+            yield from faults(content[name], item.type, f"{where}.{name}")
         elif item.required:
-            found.append(FieldFault(f"{where}.{name}", "is missing"))
-    return found or _own_fault(content, struct, where)
+            yield FieldFault(f"{where}.{name}", "is missing")
+
+
+def _unknown(names: Iterable[str], known: Iterable[str], where: str) -> Iterator[FieldFault]:
+    detail = f"is unknown; known are {', '.join(known) or 'none'}"
+    for name in names:
+        yield FieldFault(f"{where}.{name[:FOUND_CHARS_MAX]}", detail)
 
 
 def _own_fault(content: Any, hint: Any, where: str) -> list[FieldFault]:

@@ -24,6 +24,8 @@ from tidegate.wire import FieldFault
 
 MEDIA: Final = "application/problem+json"
 RETRY_SECONDS = 1
+FAULTS_MAX = 20  # that a problem lists
+FAULTS_SAID_MAX = 8  # of these, in the sentence
 
 
 class NoSuchPath(NotFound):
@@ -73,10 +75,14 @@ class InvalidRequest(Invalid):
 
     code = "invalid_request"
 
-    def __init__(self, faults: Sequence[FieldFault]) -> None:
-        listed = "; ".join(f"{fault.field}: {fault.detail}" for fault in faults[:8])
-        super().__init__(listed, count=len(faults))
-        self.faults = tuple(faults)
+    def __init__(self, faults: Sequence[FieldFault], *, is_cut: bool = False) -> None:
+        """``is_cut``: there may be more faults than these."""
+        said = [f"{fault.field}: {fault.detail}" for fault in faults[:FAULTS_SAID_MAX]]
+        if len(faults) > FAULTS_SAID_MAX:
+            least = "at least " if is_cut else ""
+            said.append(f"and {least}{len(faults) - FAULTS_SAID_MAX} more")
+        super().__init__("; ".join(said), count=len(faults))
+        self.faults = tuple(faults[:FAULTS_MAX])
 
 
 class InvalidCursor(Invalid):

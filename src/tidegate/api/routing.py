@@ -34,6 +34,8 @@ from tidegate.kernel.model import Meta, Position
 from tidegate.wire import Input
 
 BODY_BYTES_MAX = 256 * 1024
+PUBLIC_BODY_BYTES_MAX = 4 * 1024  # from clients that nobody knows
+SIGN_IN_BYTES_MAX = 8 * 1024  # a name and a password, each character percent-encoded
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 
@@ -279,7 +281,7 @@ class Route:
     consumes: Consumes | None = None  # None: JSON if the handler takes a body
     produces: str = JSON
     streams: bool = False  # or as server-sent events, to who accepts these
-    body_bytes_max: int = BODY_BYTES_MAX
+    body_bytes_max: int = 0  # 0: 256 KiB; 4 KiB where nobody needs to sign in
     briefly: Briefly | None = None  # answers plain requests at once; False: it is for the handler
     describes: str = ""  # summary; empty: the first line of the handler's docstring
     fails: Fails | None = None  # of a page: how a refusal looks; None: a problem detail
@@ -287,6 +289,9 @@ class Route:
     def __post_init__(self) -> None:
         if not isinstance(self.permission, May | Open):
             raise InvalidDefinition(f"{self.name} declares no permission: it cannot be registered")
+        if not self.body_bytes_max:
+            most = PUBLIC_BODY_BYTES_MAX if self.permission is PUBLIC else BODY_BYTES_MAX
+            object.__setattr__(self, "body_bytes_max", most)
         if self.method not in _METHODS or not self.path.startswith("/"):
             raise InvalidDefinition(f"{self.name} is no route")
         if self.method == "GET" and (self.guard is not Guard.NONE or self.takes_body):

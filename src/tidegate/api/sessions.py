@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from tidegate.api.access import LoginName, Password, PersonName
 from tidegate.api.auth import check_origin, set_cookie
-from tidegate.api.routing import PUBLIC, SIGNED_IN, Answer, Request, Route
+from tidegate.api.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Answer, Request, Route
 from tidegate.control.accounts import (
     PASSWORD_CHARS_MAX,
     Called,
@@ -120,6 +120,7 @@ ROUTES = (
         Written,
         status=201,
         errors=(AlreadySetUp, WrongSetupCode, WeakPassword),
+        body_bytes_max=SIGN_IN_BYTES_MAX,
     ),
     Route(
         "POST",
@@ -129,6 +130,7 @@ ROUTES = (
         SignedIn,
         status=201,
         errors=(WrongCredentials,),
+        body_bytes_max=SIGN_IN_BYTES_MAX,
     ),
     Route("DELETE", "/v1/sessions/current", sign_out, SIGNED_IN),
     Route("GET", "/v1/me", me, SIGNED_IN, Me),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
@@ -20,7 +21,7 @@ from tidegate.api.dashboard.pages import (
 from tidegate.api.dashboard.parts import Field, Frame, Option
 from tidegate.api.dashboard.rendering import render
 from tidegate.api.dashboard.views import Door
-from tidegate.api.routing import PUBLIC, SIGNED_IN, Answer, Request
+from tidegate.api.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Answer, Request
 from tidegate.control.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, Called
 from tidegate.control.installation import Installation
 from tidegate.domain.access.rows import InstallationRow, installation_key
@@ -184,8 +185,8 @@ def _door(
 
 ROUTES = (
     shows("/signin", sign_in_page, PUBLIC),
-    does("/signin", sign_in, PUBLIC),
+    replace(does("/signin", sign_in, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
     shows("/setup", set_up_page, PUBLIC),
-    does("/setup", set_up, PUBLIC),
+    replace(does("/setup", set_up, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
     does("/signout", sign_out, SIGNED_IN),
 )
