@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bench import simulate
+from bench.abuse import command as abuse
 from bench.fleet import command as fleet
 from bench.http import command as http
 from bench.pages import command as pages
@@ -13,6 +14,7 @@ from bench.registry import command as registry
 from bench.speed import command as speed
 
 SUBJECTS: dict[str, Callable[[Sequence[str]], int]] = {
+    "abuse": abuse.main,
     "fleet": fleet.main,
     "http": http.main,
     "pages": pages.main,

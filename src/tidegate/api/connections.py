@@ -22,8 +22,10 @@ from tidegate.api.app import Application, next_id
 from tidegate.api.problems import HeadersTooLarge, RequestTooSlow
 from tidegate.errors import TidegateError
 
-HEAD_BYTES_MAX = 64 * 1024  # of an unfinished head, and of trailers; the parser reads at most as
-# much at once, so that it never holds more than twice that
+HEAD_BYTES_MAX = 64 * 1024  # of an unfinished head, and of trailers
+HEADERS_MAX = 256  # of an unfinished head
+HEAD_PIECE_BYTES = 16 * 1024  # that the parser gets at once, between two looks at these limits
+BODY_PIECE_BYTES = 64 * 1024
 HEAD_SECONDS_MAX = 10.0  # from the connection's start, or from the first byte after a response
 REST_SECONDS_MAX = 5.0  # for the rest of a request that is already answered
 UNREAD_SECONDS_MAX = 30.0  # without the client reading anything of its response
@@ -69,26 +71,32 @@ class Connection(HttpToolsProtocol):
     # ── bytes ──
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= HEAD_BYTES_MAX:
+        if len(data) <= HEAD_PIECE_BYTES:
             self._read(data)
             return
-        for start in range(0, len(data), HEAD_BYTES_MAX):
-            self._read(data[start : start + HEAD_BYTES_MAX])
+        at = 0
+        while at < len(data) and not self.transport.is_closing():
+            end = at + (BODY_PIECE_BYTES if self._in_body else HEAD_PIECE_BYTES)
+            self._read(data[at:end])
+            at = end
 
     def _read(self, piece: bytes) -> None:
-        if self.transport.is_closing():
-            return
         self._progressed = False
         super().data_received(piece)
+        if self.transport.is_closing():
+            return
         if self._progressed:
             self._unfinished_bytes = 0
             if self._is_between:
                 return
         else:
             self._unfinished_bytes += len(piece)
-            if self._unfinished_bytes > HEAD_BYTES_MAX:
+            if self._unfinished_bytes > HEAD_BYTES_MAX or len(self.headers or ()) > HEADERS_MAX:
                 what = "trailers" if self._in_body else "URL and headers"
-                detail = f"The {what} of a request may have at most {HEAD_BYTES_MAX} bytes."
+                detail = (
+                    f"The {what} of a request may have at most {HEAD_BYTES_MAX} bytes, "
+                    f"and at most {HEADERS_MAX} lines."
+                )
                 self.refuse(HeadersTooLarge(detail, allowed=HEAD_BYTES_MAX))
                 return
         if self._deadline is None and not self._in_body:

@@ -1,0 +1,8 @@
+"""What abusive clients cost a server: memory, and the response times of everyone else.
+
+attacks    the abusive clients; they run in a process of their own
+probes     everyone else: agents that poll, a monitor, a person
+measure    the figures of one case
+results    what was found, and what is allowed
+report     the table
+"""

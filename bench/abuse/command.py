@@ -1,0 +1,66 @@
+"""`python -m bench abuse`: attack a server in several ways, print a table, fail past a bound."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.abuse import measure, report
+from bench.abuse.attacks import ATTACKS
+from bench.abuse.results import Results
+from bench.http.command import STATE
+from bench.http.harbour import fill
+from bench.http.server import serving
+from bench.speed.machine import described
+from bench.speed.shelf import Shelf
+
+AGENTS = 200
+EVERY_SECONDS = 30.0
+CI_SECONDS = 3.0
+SECONDS = 60.0
+RATES = ("--reads-per-second", "200", "--writes-per-second", "50")  # those of a real server
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = _asked(arguments)
+    seconds = asked.seconds or (CI_SECONDS if asked.ci else SECONDS)
+    every = min(EVERY_SECONDS, seconds)
+    shelf = Shelf(asked.state)
+    at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    machine = {**described(shelf.home), "load": f"{os.getloadavg()[0]:.1f} before it"}
+    with shelf.copy() as home:
+        harbour = fill(home / "data", 8, AGENTS)
+        with serving(harbour.data, *RATES) as server:
+            measure.case(harbour, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm up
+            cases = []
+            for name in (measure.ALONE, *(asked.case or ATTACKS)):
+                print(name, file=sys.stderr, flush=True)
+                cases.append(measure.case(harbour, server, name, seconds, every))
+    machine["load"] += f", {os.getloadavg()[0]:.1f} after it"
+    results = Results(
+        at=at,
+        machine=machine,
+        seconds=seconds,
+        agents=AGENTS,
+        every=every,
+        alone=cases[0],
+        cases=tuple(cases[1:]),
+        are_times_judged=not asked.ci,
+    )
+    print(report.text(results))
+    results.save(asked.state / "abuse.json")
+    return 1 if results.broken() else 0
+
+
+def _asked(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench abuse", description=__doc__)
+    add = parser.add_argument
+    add("--seconds", type=float, help=f"of each case; {SECONDS:g}, with --ci {CI_SECONDS:g}")
+    add("--ci", action="store_true", help="short, and times are not judged")
+    add("--case", action="append", choices=ATTACKS, help="only this one; may be repeated")
+    add("--state", type=Path, default=STATE, help="where results are kept")
+    return parser.parse_args(arguments)

@@ -1,0 +1,75 @@
+"""One case: an abusive client in its own process, everyone else, and the server's memory."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.abuse.attacks import ANSWER_SECONDS_MAX, UPLOAD_BYTES
+from bench.abuse.probes import Everyone
+from bench.abuse.results import GROWTH_BYTES_MAX, UPLOAD_TIMES_MAX, Case
+from bench.http.calls import run
+from bench.http.harbour import Harbour
+from bench.http.results import at_share
+from bench.http.server import Server
+
+ALONE = "no abusive client"
+UPLOAD = "one faulty upload"
+SAMPLE_SECONDS = 0.02
+OVERTIME_SECONDS_MAX = 2 * ANSWER_SECONDS_MAX  # then something never ends
+
+
+def case(harbour: Harbour, server: Server, name: str, seconds: float, every: float) -> Case:
+    """What this client costs; ``ALONE``: what everyone else costs without one."""
+    return run(_case(harbour, server, name, seconds, every))
+
+
+async def _case(harbour: Harbour, server: Server, name: str, seconds: float, every: float) -> Case:
+    everyone = Everyone(harbour, server.port, every)
+    before = server.memory_bytes()[1]
+    most = before
+
+    async def sample() -> None:
+        nonlocal most
+        while True:
+            most = max(most, server.memory_bytes()[1])
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    sampling = asyncio.create_task(sample())
+    with _attacked(harbour, server, name, seconds):
+        async with asyncio.timeout(seconds + OVERTIME_SECONDS_MAX):
+            await everyone.run(seconds)
+    sampling.cancel()
+    is_upload = name == UPLOAD
+    return Case(
+        name=name,
+        growth_bytes=most - before,
+        growth_bytes_max=UPLOAD_TIMES_MAX * UPLOAD_BYTES if is_upload else GROWTH_BYTES_MAX,
+        live_median_ms=at_share(everyone.live_seconds, 0.5) * 1e3,
+        live_tail_ms=at_share(everyone.live_seconds, 0.99) * 1e3,
+        polls=len(everyone.polls.took),
+        is_served=everyone.is_served(),
+    )
+
+
+@contextmanager
+def _attacked(harbour: Harbour, server: Server, name: str, seconds: float) -> Iterator[None]:
+    """Raises: AssertionError: the abusive client itself failed."""
+    if name == ALONE:
+        yield
+        return
+    words = ["-m", "bench.abuse.attacks", name, str(server.port), str(seconds)]
+    attack = subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE)
+    try:
+        assert attack.stdin is not None
+        with attack.stdin as given:
+            given.write(f"{harbour.token}\n".encode())
+        yield
+        assert attack.wait(seconds + OVERTIME_SECONDS_MAX) == 0, f"{name} failed"
+    finally:
+        if attack.poll() is None:
+            attack.kill()
+            attack.wait()

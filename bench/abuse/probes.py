@@ -1,0 +1,93 @@
+"""Everyone else: agents that poll, a monitor that asks /livez, a person with new connections."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from bench.http.calls import Call, Tally, connected
+from bench.http.harbour import Harbour
+from bench.http.signing import Signer
+
+LIVE_EVERY_SECONDS = 0.02
+READ_EVERY_SECONDS = 0.5
+_LIVE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class Everyone:
+    """What they asked, what they were answered, and how long it took."""
+
+    def __init__(self, harbour: Harbour, port: int, every: float) -> None:
+        self._harbour = harbour
+        self._port = port
+        self._every = every
+        self.polls, self.lives, self.reads = Tally(), Tally(), Tally()
+        self.live_seconds: list[float] = []
+        self.failed = 0
+
+    async def run(self, seconds: float) -> None:
+        """Connect, then ask for so long."""
+        hosts = self._harbour.polling
+        signer = Signer(self._harbour)
+        calls = [await connected(self._port) for _ in hosts]
+        begun = time.monotonic()
+        until = begun + seconds
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number, (host, call) in enumerate(zip(hosts, calls, strict=True)):
+                    first = begun + number / len(hosts) * self._every
+                    group.create_task(self._poll(signer, host, call, first, until))
+                group.create_task(self._ask_live(until))
+                group.create_task(self._read(until))
+        finally:
+            for call in calls:
+                call.close()
+
+    def is_served(self) -> bool:
+        """Whether everyone was answered, as they should be."""
+        return (
+            not self.failed
+            and set(self.polls.statuses) <= {200, 204}
+            and set(self.lives.statuses) == {200}
+            and set(self.reads.statuses) == {200}
+        )
+
+    async def _poll(self, signer: Signer, host: str, call: Call, turn: float, until: float) -> None:
+        while turn < until:
+            await asyncio.sleep(max(0.0, turn - time.monotonic()))
+            await self._try(lambda: call.send([signer.poll(host)], self.polls))
+            turn += self._every
+
+    async def _ask_live(self, until: float) -> None:
+        """Each answer's time runs from when it was due: a stall delays all that were due in it."""
+        call = await connected(self._port)
+        turn = time.monotonic()
+        while turn < until:
+            await asyncio.sleep(max(0.0, turn - time.monotonic()))
+            await self._try(lambda: call.send([_LIVE], self.lives))
+            self.live_seconds.append(time.monotonic() - turn)
+            turn += LIVE_EVERY_SECONDS
+        call.close()
+
+    async def _read(self, until: float) -> None:
+        request = (
+            f"GET /v1/hosts?limit=10 HTTP/1.1\r\nhost: x\r\n"
+            f"authorization: Bearer {self._harbour.token}\r\n\r\n"
+        ).encode()
+        while time.monotonic() < until:
+            await self._try(lambda: self._read_once(request))
+            await asyncio.sleep(READ_EVERY_SECONDS)
+
+    async def _read_once(self, request: bytes) -> None:
+        call = await connected(self._port)
+        try:
+            await call.send([request], self.reads)
+        finally:
+            call.close()
+
+    async def _try(self, ask: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await ask()
+        except OSError:
+            self.failed += 1

@@ -1,0 +1,51 @@
+"""Abusive clients cost a server little: bench/abuse runs whole, its times are not judged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.abuse import report
+from bench.abuse.attacks import ATTACKS
+from bench.abuse.results import Case, Results
+from tests.bench.harness import ROOT
+
+ALONE = Case("none", 0, 20, live_median_ms=1.0, live_tail_ms=80.0, polls=9, is_served=True)
+
+
+def test_abusive_clients_neither_fill_memory_nor_lock_others_out(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "bench", "abuse", "--ci", "--state", str(tmp_path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    results = msgspec.json.decode((tmp_path / "abuse.json").read_bytes(), type=Results)
+
+    assert (run.returncode, results.broken()) == (0, []), run.stdout
+    assert report.text(results) in run.stdout
+    assert [case.name for case in results.cases] == list(ATTACKS)
+    assert all(case.polls >= results.agents for case in results.cases)
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({}, []),
+        ({"growth_bytes": 21}, ["none: memory grew by 0 MB, allowed 0 MB"]),
+        ({"is_served": False}, ["none: someone else was not served"]),
+        ({"live_tail_ms": 160.0}, []),
+        ({"live_tail_ms": 161.0}, ["none: p99 of /livez is 161 ms, allowed 160 ms"]),
+    ],
+)
+def test_says_which_bound_is_broken(changes: dict[str, object], broken: list[str]) -> None:
+    case = msgspec.structs.replace(ALONE, **changes)
+
+    results = Results("now", {}, 3.0, 200, 3.0, ALONE, (case,), are_times_judged=True)
+
+    assert results.broken() == broken
