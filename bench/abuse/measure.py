@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,6 +32,7 @@ async def _case(harbour: Harbour, server: Server, name: str, seconds: float, eve
     everyone = Everyone(harbour, server.port, every)
     before = server.memory_bytes()[1]
     most = before
+    begun, spent = time.monotonic(), server.cpu_seconds()
 
     async def sample() -> None:
         nonlocal most
@@ -43,11 +45,13 @@ async def _case(harbour: Harbour, server: Server, name: str, seconds: float, eve
         async with asyncio.timeout(seconds + OVERTIME_SECONDS_MAX):
             await everyone.run(seconds)
     sampling.cancel()
+    cpu_share = (server.cpu_seconds() - spent) / (time.monotonic() - begun)
     is_upload = name == UPLOAD
     return Case(
         name=name,
         growth_bytes=most - before,
         growth_bytes_max=UPLOAD_TIMES_MAX * UPLOAD_BYTES if is_upload else GROWTH_BYTES_MAX,
+        cpu_share=cpu_share,
         live_median_ms=at_share(everyone.live_seconds, 0.5) * 1e3,
         live_tail_ms=at_share(everyone.live_seconds, 0.99) * 1e3,
         polls=len(everyone.polls.took),

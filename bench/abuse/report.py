@@ -7,7 +7,7 @@ from bench.tables import table
 
 
 def text(results: Results) -> str:
-    headings = ["", "memory, MB", "allowed", "/livez p50, ms", "p99", "polls", "others served"]
+    headings = ["", "memory, MB", "allowed", "CPU", "/livez p50, ms", "p99", "polls", "served"]
     rows = [_row(case) for case in (results.alone, *results.cases)]
     pace = f"{results.agents} agents poll every {results.every:g} s"
     said = [
@@ -27,6 +27,7 @@ def _row(case: Case) -> list[str]:
         case.name,
         f"+{case.growth_bytes / 1e6:.1f}",
         f"{case.growth_bytes_max / 1e6:.0f}",
+        f"{case.cpu_share:.0%}",
         f"{case.live_median_ms:.1f}",
         f"{case.live_tail_ms:.1f}",
         f"{case.polls:,}",

@@ -19,6 +19,7 @@ class Case(Struct, frozen=True):
     name: str
     growth_bytes: int  # of private memory, at its peak
     growth_bytes_max: int
+    cpu_share: float  # of a core, by the server
     live_median_ms: float
     live_tail_ms: float  # p99
     polls: int

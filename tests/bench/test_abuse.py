@@ -14,7 +14,7 @@ from bench.abuse.attacks import ATTACKS
 from bench.abuse.results import Case, Results
 from tests.bench.harness import ROOT
 
-ALONE = Case("none", 0, 20, live_median_ms=1.0, live_tail_ms=80.0, polls=9, is_served=True)
+ALONE = Case("none", 0, 20, 0.1, 1.0, live_tail_ms=80.0, polls=9, is_served=True)
 
 
 def test_abusive_clients_neither_fill_memory_nor_lock_others_out(tmp_path: Path) -> None:

@@ -409,17 +409,16 @@ class _Exchange:
             if len(body) > bytes_max:
                 raise LimitExceeded("bytes of a body", len(body), bytes_max)
             return body
-        parts: list[bytes] = []
-        size = 0
+        # One block that grows: thousands of parts would stay in the heap after they are joined.
+        whole = bytearray()
         while True:
             if message["type"] == "http.disconnect":
                 raise _Gone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > bytes_max:
-                raise LimitExceeded("bytes of a body", size, bytes_max)
+            whole += message.get("body", b"")
+            if len(whole) > bytes_max:
+                raise LimitExceeded("bytes of a body", len(whole), bytes_max)
             if not message.get("more_body"):
-                return b"".join(parts)
+                return bytes(whole)
             message = await self._receive()
 
     # ── the answer ──
