@@ -36,8 +36,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "control": {"errors", "clock", "exchange", "config", "kernel", "domain"},
     "wire": {"errors", "domain"},
     "api": {"errors", "config", "kernel.model", "domain", "control", "wire"},
-    "agent": {"errors", "clock", "exchange", "domain.hosts", "wire"},
-    "cli": {"errors", "wire", "__version__"},
+    "agent": {"errors", "clock", "exchange", "domain.content", "domain.hosts", "wire"},
+    "cli": {"errors", "wire", "domain.content", "__version__"},
     "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
     "main": {"*"},
     "commands": {"*"},  # start what main composes, or look at its data

@@ -19,9 +19,10 @@ from msgspec import Struct
 import tidegate
 from bench.speed.shelf import Shelf, fingerprint
 from tidegate.clock import ManualClock
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.folds import FOLDS, SCHEMA, SLICES
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
-from tidegate.domain.packages.content import File, Manifest
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.facts import Edit, Init
 from tidegate.domain.packages.names import identity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -16,11 +16,11 @@ from tidegate.agent.lookout import Check
 from tidegate.agent.passages import Passages, Switch
 from tidegate.agent.probes import PASSED, Result
 from tidegate.clock import ManualClock
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.hosts.facts import AgentEvent
-from tidegate.domain.hosts.protocol import Order, ReleaseContent, ReleaseFile
+from tidegate.domain.hosts.protocol import Order, ReleaseContent
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.packages.content import Manifest
 
 T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
 HOST = "web-1"
@@ -30,9 +30,9 @@ OLD = {"app.txt": b"one", "static/site.css": b"p {}"}
 NEW = {"app.txt": b"two", "static/site.css": b"p {}", "static/new.js": b""}
 
 
-def closure_of(files: Mapping[str, bytes]) -> str:
+def closure_of(files: Mapping[str, bytes], executables: Container[str] = ()) -> str:
     """The digest as the server makes it."""
-    return Manifest.of(files).digest
+    return Manifest.of(files, executables).digest
 
 
 class Shelf:
@@ -40,14 +40,14 @@ class Shelf:
 
     def __init__(self, **releases: Mapping[str, bytes]) -> None:
         self.releases = {f"/{name}": dict(files) for name, files in releases.items()}
+        self.executables: frozenset[str] = frozenset()
         self.asked = 0
         self.is_away = False
 
     def listing(self, content: str) -> ReleaseContent:
         self._ask()
-        manifest = Manifest.of(self.releases[content])
-        files = tuple(ReleaseFile(f.path, f.sha256, f.bytes) for f in manifest.files)
-        return ReleaseContent(content, manifest.digest, files)
+        manifest = Manifest.of(self.releases[content], self.executables)
+        return ReleaseContent(content, manifest.digest, manifest.files)
 
     def file(self, content: str, hashed: str) -> bytes:
         self._ask()

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from stat import S_IMODE
 from threading import Event, Thread
 
 import pytest
@@ -18,7 +20,10 @@ from tidegate.agent.activate import Broken, Change, Command, Running, Staged, Sw
 from tidegate.agent.config import Channel
 from tidegate.agent.content import provide
 from tidegate.agent.faults import ContentMismatch, ServerAway
-from tidegate.domain.hosts.protocol import ReleaseContent, ReleaseFile
+from tidegate.domain.content.digests import digest_of, encode
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.hosts.protocol import ReleaseContent
 
 TO_OLD = Change(closure_of(OLD), "", "/old")
 TO_NEW = Change(closure_of(NEW), closure_of(OLD), "/new")
@@ -70,24 +75,116 @@ def test_refuses_a_file_that_is_not_what_its_listing_says(tmp_path: Path) -> Non
         provide(closure_of(NEW), "/new", tmp_path, Swapped(new=NEW))
 
 
-@pytest.mark.parametrize("path", ["../out.txt", "/etc/x", "a//b", "a/./b", "a/../../b", "nul\0"])
-def test_never_writes_beside_its_directory(tmp_path: Path, path: str) -> None:
-    hashed = sha256(b"x").hexdigest()
-    closure = "sha256:" + sha256(f"{hashed}  {path}\n".encode()).hexdigest()
+class Sly(Shelf):
+    """A server that lists what it likes; every file is ``x``."""
 
-    class Sly(Shelf):
-        def listing(self, content: str) -> ReleaseContent:
-            return ReleaseContent("web.2", closure, (ReleaseFile(path, hashed, 1),))
+    def __init__(self, *files: File) -> None:
+        super().__init__()
+        self.files = files
 
-        def file(self, content: str, hashed: str) -> bytes:
-            return b"x"
+    def listing(self, content: str) -> ReleaseContent:
+        return ReleaseContent("web.2", "", self.files)
 
+    def file(self, content: str, hashed: str) -> bytes:
+        return b"x"
+
+
+X = sha256(b"x").hexdigest()
+OUTSIDE = ["../out.txt", "/etc/x", "a//b", "a/./b", "a/../../b", "nul\0", "a\nb", "a\\b", "s" * 256]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_takes_no_path_that_the_server_would_refuse(tmp_path: Path, path: str) -> None:
+    files = (File(path, X, 1),)
     place = tmp_path / "place"
 
-    with pytest.raises(ContentMismatch, match="not a path"):
-        provide(closure, "/new", place, Sly())
+    with pytest.raises(ContentMismatch, match="is no path of a file"):
+        provide(digest_of(encode(files)), "/new", place, Sly(*files))
 
     assert not place.exists()
+
+
+@pytest.mark.parametrize("paths", [("a", "a"), ("a", "a/b"), ("caf\u00e9", "cafe\u0301")])
+def test_takes_no_paths_that_cannot_be_together(tmp_path: Path, paths: tuple[str, str]) -> None:
+    files = tuple(File(path, X, 1) for path in paths)
+
+    with pytest.raises(ContentMismatch, match="another file has this path"):
+        provide(digest_of(encode(files)), "/new", tmp_path / "place", Sly(*files))
+
+    assert not (tmp_path / "place").exists()
+
+
+def test_installs_no_other_file_set_under_the_digest_of_an_approved_one(tmp_path: Path) -> None:
+    """A newline in a path made one file of two, with the same digest."""
+    honest = (File("a", X, 1), File("b", X, 1))
+    sly = File(f"a\n{X}  b", X, 1)
+
+    with pytest.raises(ContentMismatch):
+        provide(Manifest(honest).digest, "/new", tmp_path / "place", Sly(sly))
+
+    assert not (tmp_path / "place").exists()
+
+
+# ── modes ──
+
+
+def modes(directory: Path) -> dict[str, int]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path.name: S_IMODE(path.stat().st_mode) for path in files}
+
+
+@pytest.fixture(params=[0o022, 0o077, 0o000])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+PROGRAMS = frozenset({"app.txt"})
+EXECUTABLE = {"app.txt": 0o755, "site.css": 0o644, "new.js": 0o644}
+
+
+@pytest.mark.usefixtures("umask")
+def test_makes_programs_executable_and_nothing_else(tmp_path: Path, shelf: Shelf) -> None:
+    shelf.executables = PROGRAMS
+
+    found = provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, shelf)
+
+    assert modes(found) == EXECUTABLE
+
+
+def test_installs_no_program_that_was_approved_as_a_plain_file(
+    tmp_path: Path, shelf: Shelf
+) -> None:
+    shelf.executables = PROGRAMS
+
+    with pytest.raises(ContentMismatch):
+        provide(closure_of(NEW), "/new", tmp_path, shelf)
+
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+def test_mends_a_program_that_somebody_made_a_plain_file(
+    tmp_path: Path, shelf: Shelf, mode: int
+) -> None:
+    shelf.executables = PROGRAMS
+    found = provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, shelf)
+    (found / "app.txt").chmod(mode)
+
+    assert modes(provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, shelf)) == EXECUTABLE
+
+
+@pytest.mark.parametrize("name", ["a\nb", "n\udcffn"])
+def test_fetches_again_where_somebody_put_a_file_that_no_release_has(
+    tmp_path: Path, shelf: Shelf, name: str
+) -> None:
+    found = provide(closure_of(NEW), "/new", tmp_path, shelf)
+    (found / name).write_text("x")
+
+    assert contents(provide(closure_of(NEW), "/new", tmp_path, shelf)) == NEW
 
 
 def test_takes_up_a_fetch_that_was_cut_off(tmp_path: Path) -> None:

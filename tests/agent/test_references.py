@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
@@ -33,7 +34,8 @@ from tidegate.agent.config import Channel
 from tidegate.agent.content import provide
 from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused, ServerAway
 from tidegate.agent.references import HTTP_ALONE, REDIRECTS_MAX, References
-from tidegate.domain.hosts.protocol import ReleaseContent, ReleaseFile
+from tidegate.domain.content.entries import File
+from tidegate.domain.hosts.protocol import ReleaseContent
 from tidegate.domain.hosts.states import HostState
 
 BODY = bytes(range(256)) * 1_000  # more than a piece
@@ -52,7 +54,7 @@ class Referring(Shelf):
     def listing(self, content: str) -> ReleaseContent:
         found = super().listing(content)
         files = tuple(
-            ReleaseFile(file.path, file.sha256, file.bytes, self.uris.get(file.path))
+            File(file.path, file.sha256, file.bytes, self.uris.get(file.path), file.executable)
             for file in found.files
         )
         return ReleaseContent(found.release_id, found.digest, files)
@@ -378,6 +380,17 @@ def test_copies_a_local_file_from_a_directory_that_the_settings_name(
     assert (found / "bin/app").read_bytes() == BODY
 
 
+def test_makes_a_referenced_program_executable(store: Warehouse, place: Path) -> None:
+    store.shelves["/app"] = BODY
+    shelf = Referring(bin__app=store.at("/app"))
+    shelf.executables = frozenset({"bin/app"})
+
+    found = provide(closure_of(FILES, shelf.executables), "/new", place, shelf)
+
+    assert stat.S_IMODE((found / "bin/app").stat().st_mode) == 0o755
+    assert stat.S_IMODE((found / "app.txt").stat().st_mode) == 0o644
+
+
 def test_reads_no_local_file_elsewhere(tmp_path: Path, place: Path) -> None:
     shelf, outside = tmp_path / "shelf", tmp_path / "outside"
     shelf.mkdir()
@@ -390,8 +403,8 @@ def test_reads_no_local_file_elsewhere(tmp_path: Path, place: Path) -> None:
         (f"file://{outside}", HTTP_ALONE, "reference_directories"),
         (f"file://{outside}", allowed, "reference_directories"),
         (f"file://{shelf}/link", allowed, "reference_directories"),
-        (f"file://{shelf}/../outside", allowed, "reference_directories"),
-        (f"file://other{shelf}/link", allowed, "reference_directories"),
+        (f"file://{shelf}/../outside", allowed, "the plain one of a file"),
+        (f"file://other{shelf}/link", allowed, "the plain one of a file"),
         (f"file://{shelf}/pipe", allowed, "plain file"),
         (f"file://{shelf}", allowed, "plain file"),
         (f"file://{shelf}/none", allowed, "cannot be read"),

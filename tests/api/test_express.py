@@ -171,7 +171,7 @@ def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
     ("headers", "status"),
     [
         ({"accept": "text/html"}, 406),
-        ({"tidegate-protocol": "2"}, 426),
+        ({"tidegate-protocol": "1"}, 426),
         ({"authorization": "Bearer x"}, 401),
         ({"x-request-id": "mine"}, 204),
         ({"cookie": "a=b"}, 204),

@@ -73,7 +73,7 @@ CHANGES = {
     "a header more": (b"host: ", b"x-way: whole\r\nhost: "),
     "a header twice": (b"host: ", b"host: x\r\nhost: "),
     "a body in chunks": (b"content-length: ", b"transfer-encoding: chunked\r\ncontent-length: "),
-    "another protocol": (b"tidegate-protocol: 1", b"tidegate-protocol: 2"),
+    "another protocol": (b"tidegate-protocol: 2", b"tidegate-protocol: 1"),
     "another answer": (b"accept: */*", b"accept: text/html"),
     "another type": (b"application/json", b"text/plain"),
     "its last request": (b"connection: keep-alive", b"connection: close"),

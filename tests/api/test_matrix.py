@@ -42,7 +42,7 @@ def sent(client: httpx2.Client, route: Route) -> httpx2.Response:
         path = path.replace(f"{{{name}}}", SAMPLES.get(name, "sample"))
     headers = {"if-match": '"1"'} if route.is_write else {}
     if route.permission is AGENT:
-        headers["tidegate-protocol"] = "1"  # else its form is refused before its sender
+        headers["tidegate-protocol"] = "2"  # else its form is refused before its sender
     content = None
     if route.takes_body:
         headers["content-type"] = route.content.value

@@ -17,7 +17,7 @@ from tests.api.serving import Served, serving
 from tests.api.test_packages import NAME, People
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
-from tidegate.domain.packages.content import CONTENT_BYTES_MAX
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX
 
 BODY = b"\0" * 5
 HASH = sha256(BODY).hexdigest()

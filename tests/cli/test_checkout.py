@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import io
-import subprocess
+import os
+import stat
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from tidegate.cli import checkout
-from tidegate.cli.checkout import Mark, digest_of
+from tidegate.cli.checkout import Body, Files, Mark, manifest_of
 from tidegate.cli.exits import Exit, Stop
 from tidegate.cli.transfer import archived, encoded
+from tidegate.domain.content.manifests import Manifest
 
-FILES = {"a.txt": b"one\n", "dir/b.bin": bytes(range(256)), "dir/ü.txt": b"two\n"}
-MARK = Mark("default.web.v1", 7, digest_of(FILES))
+FILES = {
+    "a.txt": Body(b"one\n"),
+    "dir/b.bin": Body(bytes(range(256)), executable=True),
+    "dir/ü.txt": Body(b"two\n"),
+}
+
+
+def mark_of(files: Files, name: str = "n", version: int = 1) -> Mark:
+    content = manifest_of(files).content
+    return Mark(name, version, content.digest, content.manifest)
+
+
+MARK = mark_of(FILES, "default.web.v1", 7)
 
 
 def test_reads_back_what_it_wrote(tmp_path: Path) -> None:
@@ -25,34 +38,73 @@ def test_reads_back_what_it_wrote(tmp_path: Path) -> None:
     assert checkout.marked(tmp_path / "web") == MARK
 
 
-def test_names_content_as_sha256sum_does(tmp_path: Path) -> None:
+def test_names_content_as_the_server_does() -> None:
+    contents = {path: body.content for path, body in FILES.items()}
+
+    assert manifest_of(FILES).files == Manifest.of(contents, {"dir/b.bin"}).files
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_makes_programs_executable_as_far_as_the_umask_allows(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        checkout.write(tmp_path, FILES, MARK)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "dir" / "b.bin").stat().st_mode) == 0o777 & ~umask
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o666 & ~umask
+
+
+def test_takes_the_bit_away_from_what_is_no_program_any_more(tmp_path: Path) -> None:
     checkout.write(tmp_path, FILES, MARK)
-    (tmp_path / checkout.MARK).unlink()
+    plain = {path: Body(body.content) for path, body in FILES.items()}
 
-    command = "find . -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
-    said = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    checkout.write(tmp_path, plain, mark_of(plain))
 
-    assert digest_of(FILES) == f"sha256:{said.stdout.split()[0]}"
+    assert checkout.read(tmp_path) == plain
+
+
+def test_sees_a_changed_mode_as_a_change_that_was_not_pushed(tmp_path: Path) -> None:
+    checkout.write(tmp_path, FILES, MARK)
+    (tmp_path / "a.txt").chmod(0o755)
+
+    with pytest.raises(Stop) as stopped:
+        checkout.check_free(tmp_path, MARK.name, discard=False)
+
+    assert "changes that were not pushed" in stopped.value.detail
+
+
+def test_reads_no_file_whose_name_no_revision_takes(tmp_path: Path) -> None:
+    (tmp_path / "a\nb").write_text("x")
+
+    with pytest.raises(Stop) as stopped:
+        checkout.read(tmp_path)
+
+    assert "'a\\nb' is no path of a file in a package" in stopped.value.detail
 
 
 def test_takes_away_what_a_newer_pull_does_not_have(tmp_path: Path) -> None:
     checkout.write(tmp_path, FILES, MARK)
-    fewer = {"a.txt": b"other\n"}
+    fewer = {"a.txt": Body(b"other\n")}
 
-    checkout.write(tmp_path, fewer, Mark(MARK.name, 8, digest_of(fewer)))
+    checkout.write(tmp_path, fewer, mark_of(fewer))
 
     assert checkout.read(tmp_path) == fewer
     assert not (tmp_path / "dir").exists()
 
 
 @pytest.mark.parametrize(
-    "path", ["../x", "/etc/x", "a/../../x", "", "a//b", "./a", "a\\b", ".git/hooks/x", "a\x00b"]
+    "path",
+    ["../x", "/etc/x", "a/../../x", "", "a//b", "./a", "a\\b", ".git/hooks/x", "a\x00b", "a\nb"],
 )
 def test_writes_no_path_that_leads_out(tmp_path: Path, path: str) -> None:
-    files = {path: b"x"}
+    files = {path: Body(b"x")}
 
-    with pytest.raises(Stop):
-        checkout.write(tmp_path / "in", files, Mark("n", 1, digest_of(files)))
+    with pytest.raises(Stop) as stopped:
+        checkout.write(tmp_path / "in", files, MARK)
+
+    assert stopped.value.code is Exit.REFUSED
 
     assert list(tmp_path.rglob("*")) == []
 
@@ -60,19 +112,19 @@ def test_writes_no_path_that_leads_out(tmp_path: Path, path: str) -> None:
 def test_writes_through_no_link(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    checkout.write(tmp_path / "in", {"a": b""}, Mark("n", 1, digest_of({"a": b""})))
+    checkout.write(tmp_path / "in", {"a": Body(b"")}, mark_of({"a": Body(b"")}))
     (tmp_path / "in" / "dir").symlink_to(outside)
-    files = {"dir/x": b"x"}
+    files = {"dir/x": Body(b"x")}
 
     with pytest.raises(Stop):
-        checkout.write(tmp_path / "in", files, Mark("n", 2, digest_of(files)))
+        checkout.write(tmp_path / "in", files, mark_of(files))
 
     assert list(outside.iterdir()) == []
 
 
 def test_writes_nothing_that_is_not_what_was_announced(tmp_path: Path) -> None:
     with pytest.raises(Stop) as stopped:
-        checkout.write(tmp_path / "in", FILES, Mark("n", 1, digest_of({})))
+        checkout.write(tmp_path / "in", FILES, mark_of({}))
 
     assert stopped.value.code is Exit.UNAVAILABLE
     assert not (tmp_path / "in").exists()
@@ -104,6 +156,7 @@ def test_sends_text_as_text_and_the_rest_as_base64() -> None:
 
     assert sent["a.txt"]["text"] == "one\n"
     assert "base64" in sent["dir/b.bin"]
+    assert [path for path in sent if "executable" in sent[path]] == ["dir/b.bin"]
 
 
 def packed(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import pytest
 from tests.cli.conftest import Seat
 from tests.cli.test_rev import files
 from tidegate.cli import checkout
-from tidegate.cli.checkout import REFERENCES, Mark, Reference, digest_of, manifest_of
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.checkout import REFERENCES, Body, Files, Mark, Reference, manifest_of
 from tidegate.domain.access.roles import Role
-from tidegate.domain.packages.content import File, Manifest
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
 
 HASH = sha256(b"bytes elsewhere").hexdigest()
 URI, MIRROR = "https://cdn.example/app.bin", "https://mirror.example/app.bin"
@@ -113,32 +114,23 @@ def test_names_content_as_the_server_does() -> None:
     texts = {"app.conf": b"a", "dir/ü.txt": b"b"}
     manifest = Manifest((*Manifest.of(texts).files, File("bin/app", HASH, 15, URI)))
 
-    assert digest_of(texts, (APP,)) == manifest.content.digest
-    assert manifest_of(texts, (APP,)) == manifest.content.manifest
+    files = {path: Body(text) for path, text in texts.items()}
+    assert manifest_of(files, (APP,)).content == manifest.content
 
 
-def test_writes_a_list_only_where_there_are_references(tmp_path: Path) -> None:
-    texts = {"a": b"1"}
-    mark = Mark("n", 1, digest_of(texts, (APP,)), manifest_of(texts, (APP,)))
+def mark_of(files: Files, *references: Reference) -> Mark:
+    content = manifest_of(files, references).content
+    return Mark("n", 1, content.digest, content.manifest)
 
-    checkout.write(tmp_path, texts, mark, (APP,))
-    assert checkout.referenced(tmp_path) == (APP,)
+
+@pytest.mark.parametrize("program", [APP, replace(APP, executable=True)])
+def test_writes_a_list_only_where_there_are_references(tmp_path: Path, program: Reference) -> None:
+    texts = {"a": Body(b"1")}
+
+    checkout.write(tmp_path, texts, mark_of(texts, program), (program,))
+    assert checkout.referenced(tmp_path) == (program,)
     assert checkout.read(tmp_path) == texts
     checkout.check_free(tmp_path, "n", discard=False)
-    checkout.write(tmp_path, texts, Mark("n", 2, digest_of(texts)))
+    checkout.write(tmp_path, texts, mark_of(texts))
 
     assert not (tmp_path / REFERENCES).exists()
-
-
-def test_takes_a_mark_from_before_there_were_references(tmp_path: Path) -> None:
-    texts = {"a": b"1"}
-    checkout.write(tmp_path, texts, Mark("n", 1, digest_of(texts)))
-    mark = {"name": "n", "version": 1, "digest": digest_of(texts)}
-    (tmp_path / checkout.MARK).write_text(json.dumps(mark))
-
-    checkout.check_free(tmp_path, "n", discard=False)
-    (tmp_path / "a").write_bytes(b"2")
-
-    with pytest.raises(Stop) as stopped:
-        checkout.check_free(tmp_path, "n", discard=False)
-    assert stopped.value.code is Exit.CONFLICT

@@ -16,13 +16,14 @@ from msgspec.structs import replace
 
 from tests.contract.address import Address
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, T0, Depot, files
+from tidegate.domain.content.differences import diff
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
     RejectProposal,
     WithdrawProposal,
 )
-from tidegate.domain.packages.content import Manifest, Strategy, diff
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.documents import document
@@ -50,6 +51,7 @@ from tidegate.domain.packages.lifecycle import (
     allowed,
 )
 from tidegate.domain.packages.links import REVISION_TOMBSTONES, Tombstone, tombstone_id
+from tidegate.domain.packages.merging import Strategy
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
     DeletionNotProposed,

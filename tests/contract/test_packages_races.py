@@ -28,8 +28,8 @@ from tests.domain.depot import (
     files,
 )
 from tidegate.control.runtime import Control
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision, RejectProposal
-from tidegate.domain.packages.content import Manifest
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (

@@ -13,12 +13,13 @@ from msgspec import Struct
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control, Outcome
 from tidegate.domain import packages
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
     RejectProposal,
 )
-from tidegate.domain.packages.content import File, Manifest
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import (
     DeleteRevision,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.domain.registry import T0, register, transition
 from tidegate.control.runtime import Control
 from tidegate.domain import packages, releases
-from tidegate.domain.packages.content import Content
+from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import (
     RevisionDeleted,
     RevisionDeletionProposed,

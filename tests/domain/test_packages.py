@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
 from tidegate.domain import packages
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import FILES_MAX, Manifest
 from tidegate.domain.packages import refusals
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
@@ -17,7 +19,6 @@ from tidegate.domain.packages.approvals import (
     RejectProposal,
     WithdrawProposal,
 )
-from tidegate.domain.packages.content import FILES_MAX, File, Manifest, Strategy
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import (
     DeleteRevision,
@@ -46,6 +47,7 @@ from tidegate.domain.packages.history import (
 )
 from tidegate.domain.packages.lifecycle import EDGES, Lifecycle
 from tidegate.domain.packages.links import DEPENDENTS_NAMED_MAX
+from tidegate.domain.packages.merging import Strategy
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
 from tidegate.domain.packages.refusals import (
     AlreadyExists,

@@ -6,31 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.domain.packages.content import (
-    CONTENT_BYTES_MAX,
-    FILES_MAX,
-    Difference,
-    File,
-    Manifest,
-    Strategy,
-    diff,
-    digest_of,
-    merge,
-)
+from tidegate.domain.content.differences import Difference, diff
+from tidegate.domain.content.digests import digest_of
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
+from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.paths import FILE_PATH_BYTES_MAX
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidFilePath
+from tidegate.domain.packages.merging import Strategy, merge
 from tidegate.domain.packages.names import (
-    FILE_PATH_BYTES_MAX,
     Identity,
     ancestors,
     identity,
     parse,
 )
-from tidegate.domain.packages.refusals import (
-    ContentTooLarge,
-    InvalidFilePath,
-    InvalidMember,
-    InvalidName,
-    UpgradeConflict,
-)
+from tidegate.domain.packages.refusals import InvalidName, UpgradeConflict
 
 PURE = "a rule about values, decided before any engine is asked"
 
@@ -151,17 +140,17 @@ def test_takes_paths_that_only_look_alike() -> None:
     [
         (
             {"app.yaml": b"a: 1\n"},
-            "49690b160640ad922df6f5a36ce0c57612ad16317669d08242f70bf56a0140cd",
+            "5b08b7ba487147be4a22fc4321ca477ac7e8f355c405dd3d7a2ecb67459b7d8d",
         ),
         (
             {"app.yaml": b"a: 2\n"},
-            "a88c185b9e67d01cedcacd7dc21078ee126e82b2cd8291f55a72f216b2b2cfa1",
+            "6827e37318b0755c44babb2b3034d35d4000e87907c976d71d2c2c17aa79dbd2",
         ),
         (
             {"app.yaml": b"a: 1\n", "conf/x.txt": b"x\n"},
-            "13edb79c4c38a8175794cd7de68b178b77a8bd7fee577aa194d3891cee26e256",
+            "eaad05099031696532c80f055ee38350fbd7e9e4113742921b32eb4d909243de",
         ),
-        ({}, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        ({}, "ad3ee330675cc7af279efd76defc64cde6750079924f1cb12d68d6cd521ad182"),
     ],
 )
 def test_names_content_by_the_digest_of_its_manifest(files: dict[str, bytes], digest: str) -> None:
@@ -200,7 +189,7 @@ def test_refuses_more_than_a_revision_may_hold() -> None:
 
 @pytest.mark.parametrize("hashed", ["", "0" * 63, "0" * 65, "A" * 64, "g" * 64])
 def test_refuses_hashes_that_are_none(hashed: str) -> None:
-    with pytest.raises(InvalidMember):
+    with pytest.raises(InvalidDigest):
         Manifest((File("a", hashed, 0),))
 
 

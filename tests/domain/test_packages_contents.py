@@ -12,7 +12,7 @@ from tidegate.control.blobs import BLOB_KEPT, BlobMissing
 from tidegate.control.blobs.collect import collect
 from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.contents import CONTENT_KEPT, named_by_packages
-from tidegate.domain.packages.content import Manifest
+from tidegate.domain.content.manifests import Manifest
 
 BODIES = {"app.yaml": b"a: 1\n", "logo": b"\0\xff"}
 

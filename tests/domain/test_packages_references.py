@@ -14,24 +14,14 @@ from tidegate.control.blobs.collect import collect
 from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.contents import named_by_packages
 from tidegate.control.packing import archive, content_of, manifest_of, stored
-from tidegate.domain.packages.content import (
-    CONTENT_BYTES_MAX,
-    Difference,
-    File,
-    Manifest,
-    Strategy,
-    diff,
-    digest_of,
-    merge,
-)
-from tidegate.domain.packages.references import URI_CHARS_MAX
-from tidegate.domain.packages.refusals import (
-    ContentTooLarge,
-    FileByReference,
-    InvalidMember,
-    InvalidReference,
-    UpgradeConflict,
-)
+from tidegate.domain.content.differences import Difference, diff
+from tidegate.domain.content.digests import digest_of
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
+from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.references import URI_CHARS_MAX
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidReference
+from tidegate.domain.packages.merging import Strategy, merge
+from tidegate.domain.packages.refusals import FileByReference, UpgradeConflict
 from tidegate.kernel.replay import differences
 
 HERE = File("bin/app", "ab" * 32, 7)
@@ -64,7 +54,7 @@ def test_reads_back_the_address_that_it_wrote() -> None:
 def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -> None:
     manifest = Manifest((TEXT, HERE))
 
-    assert manifest.blob == (f"{'cd' * 32} 3 app.conf\n{'ab' * 32} 7 bin/app\n").encode()
+    assert manifest.blob == (f"f {'cd' * 32} 3 app.conf\nf {'ab' * 32} 7 bin/app\n").encode()
     assert msgspec.json.decode(msgspec.json.encode(HERE)) == {
         "path": "bin/app",
         "sha256": "ab" * 32,
@@ -155,7 +145,7 @@ def test_counts_a_reference_like_any_other_file() -> None:
         Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX + 1, uri),))
     with pytest.raises(ContentTooLarge):
         Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX, uri), File("b", "0" * 64, 1)))
-    with pytest.raises(InvalidMember):
+    with pytest.raises(InvalidDigest):
         Manifest((File("a", "0" * 63, 1, uri),))
 
 

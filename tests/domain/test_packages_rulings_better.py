@@ -8,8 +8,9 @@ import pytest
 
 from tests.domain.depot import AUTHOR, REVIEWER, SCHEMA, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
+from tidegate.domain.content.manifests import FILES_MAX, Manifest
 from tidegate.domain.packages.approvals import propose_revision
-from tidegate.domain.packages.content import CONTENT_BYTES_MAX, FILES_MAX, File, Manifest
 from tidegate.domain.packages.creation import create_revision
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (

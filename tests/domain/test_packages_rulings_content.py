@@ -6,7 +6,9 @@ import pytest
 
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
-from tidegate.domain.packages.content import Manifest, Strategy, merge
+from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.paths import check_file_path
+from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.documents import document
 from tidegate.domain.packages.facts import (
@@ -19,11 +21,8 @@ from tidegate.domain.packages.facts import (
     Upgrade,
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.names import check_file_path
-from tidegate.domain.packages.refusals import (
-    InvalidFilePath,
-    UpgradeConflict,
-)
+from tidegate.domain.packages.merging import Strategy, merge
+from tidegate.domain.packages.refusals import UpgradeConflict
 from tidegate.domain.packages.updates import SetConditions
 from tidegate.errors import TidegateError
 
@@ -192,22 +191,22 @@ def test_gives_each_creation_a_uid_of_its_own(depot: Depot) -> None:
     [
         (
             {"app.yaml": "a: 1\n"},
-            "sha256:49690b160640ad922df6f5a36ce0c57612ad16317669d08242f70bf56a0140cd",
+            "sha256:5b08b7ba487147be4a22fc4321ca477ac7e8f355c405dd3d7a2ecb67459b7d8d",
         ),
         (
             {"app.yaml": "a: 2\n"},
-            "sha256:a88c185b9e67d01cedcacd7dc21078ee126e82b2cd8291f55a72f216b2b2cfa1",
+            "sha256:6827e37318b0755c44babb2b3034d35d4000e87907c976d71d2c2c17aa79dbd2",
         ),
         (
             {"app.yaml": "a: 1\n", "conf/x.txt": "x\n"},
-            "sha256:13edb79c4c38a8175794cd7de68b178b77a8bd7fee577aa194d3891cee26e256",
+            "sha256:eaad05099031696532c80f055ee38350fbd7e9e4113742921b32eb4d909243de",
         ),
-        ({}, "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        ({}, "sha256:ad3ee330675cc7af279efd76defc64cde6750079924f1cb12d68d6cd521ad182"),
     ],
 )
 def test_digests_as_the_vectors_say(texts: dict[str, str], digest: str) -> None:
-    """packages.md §1.8 #5: "`sha256:` over the manifest = lines `<hex sha256 of file
-    bytes>␠␠<path>\\n`, sorted by UTF-8 bytes of path. Test vectors".
+    """packages.md §1.8 #5: one digest, sorted by UTF-8 bytes of path, with test vectors; in the
+    form that cannot collide, `tidegate.content.v2`, in place of lines of hash and path.
     """
     assert Manifest.of({path: text.encode() for path, text in texts.items()}).digest == digest
 

@@ -10,8 +10,9 @@ import pytest
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of, creation, update
 from tidegate.domain import packages
+from tidegate.domain.content.differences import diff
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import ApproveRevision, approve_revision, propose_revision
-from tidegate.domain.packages.content import Manifest, diff
 from tidegate.domain.packages.creation import create_revision
 from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
 from tidegate.domain.packages.facts import (

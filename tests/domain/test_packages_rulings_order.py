@@ -9,13 +9,14 @@ from msgspec.structs import replace
 
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
     RejectProposal,
     WithdrawProposal,
 )
-from tidegate.domain.packages.content import File, Manifest
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import (
     Condition,

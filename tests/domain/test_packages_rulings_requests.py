@@ -9,11 +9,12 @@ import pytest
 
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, Depot, files
 from tests.domain.ruled import creation, refusal_of, status_of
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
 )
-from tidegate.domain.packages.content import CONTENT_BYTES_MAX, File, Manifest
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.facts import (

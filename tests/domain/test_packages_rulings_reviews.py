@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of
 from tidegate.domain import packages
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import (
     RejectProposal,
 )
-from tidegate.domain.packages.content import Manifest
 from tidegate.domain.packages.deletions import DeleteRevision, RejectDeletion
 from tidegate.domain.packages.facts import (
     Clone,

@@ -27,8 +27,9 @@ from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.manifests import Answer, Manifests, key_id
 from tidegate.control.publisher import Publisher, State
 from tidegate.control.runtime import Control, Outcome
+from tidegate.domain.content.differences import FileDifference, diff
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.folds import SLICES, composed
-from tidegate.domain.packages.content import FileDifference, Manifest, diff
 from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.facts import Edit, Task
 from tidegate.domain.packages.history import Step, history_of, timeline

@@ -35,10 +35,10 @@ from tidegate.control.publisher import State
 from tidegate.control.runtime import Outcome
 from tidegate.control.targets import Done, Failed
 from tidegate.control.targets.webhook import KEY_HEADER
+from tidegate.domain.content.differences import Difference
 from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.outbox.shown import OutboxDocument, of_scope
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
-from tidegate.domain.packages.content import Difference
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.history import approvers
 from tidegate.domain.packages.lifecycle import Lifecycle

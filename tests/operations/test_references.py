@@ -10,7 +10,7 @@ from tidegate.control.blobs import BLOB_KEPT
 from tidegate.control.blobs.collect import collect
 from tidegate.control.contents import named_by_packages
 from tidegate.control.packing import manifest_of, stored
-from tidegate.domain.packages.content import File
+from tidegate.domain.content.entries import File
 from tidegate.domain.packages.creation import CreateRevision, create_revision
 from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision

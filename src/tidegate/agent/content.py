@@ -4,26 +4,29 @@
 
 A file comes from the server by its hash, or from the address of its reference.
 
-The digest is SHA-256 over lines ``<hex sha256 of the file>  <path>`` in the order of the paths'
-bytes, so it can be checked with ``sha256sum`` alone.
+Which paths are allowed and how the digest is made is ``tidegate.domain.content``, as on the server.
+A program gets mode 0755, all else 0644, whatever the agent's umask is.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from hashlib import file_digest, sha256
 from pathlib import Path
 from shutil import rmtree
+from stat import S_IMODE, S_IXUSR
 from typing import Final, Protocol
 
-from tidegate.agent.faults import ContentMismatch
+from tidegate.agent.faults import ContentMismatch, ReferenceRefused
 from tidegate.agent.references import HTTP_ALONE, References
-from tidegate.domain.hosts.protocol import ReleaseContent, ReleaseFile
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.refusals import InvalidReference
+from tidegate.domain.hosts.protocol import ReleaseContent
+from tidegate.errors import Invalid, TooLarge
 
-FILES_MAX: Final = 10_000
-BYTES_MAX: Final = 32 * 1024 * 1024
 INCOMING: Final = ".incoming-"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"sha256-([0-9a-f]{64})")
@@ -76,13 +79,12 @@ def provide(
     final = place / name_of(closure)
     if final.is_dir() and _holds(final, closure):
         return final
-    files = source.listing(content).files
-    _check(files, closure)
+    files = _check(source.listing(content).files, closure).files
     incoming = place / f"{INCOMING}{final.name}"
     incoming.mkdir(parents=True, exist_ok=True)
     for listed in files:
         path = incoming / listed.path
-        if path.is_file() and _hash(path) == listed.sha256:
+        if _is_laid_down(listed, path):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         if listed.uri is None:
@@ -116,21 +118,28 @@ def _remove(path: Path) -> None:
     rmtree(doomed)
 
 
-def _check(files: tuple[ReleaseFile, ...], closure: str) -> None:
-    """That these files are the closure, and lie in their own directory. Raises: ContentMismatch."""
-    if len(files) > FILES_MAX or sum(file.bytes for file in files) > BYTES_MAX:
-        raise ContentMismatch(f"more than {BYTES_MAX} bytes or {FILES_MAX} files in {closure}")
-    for file in files:
-        if "\0" in file.path or any(part in ("", ".", "..") for part in file.path.split("/")):
-            raise ContentMismatch(f"{closure} holds {file.path[:200]!r}: not a path in it")
-    found = _digest({file.path: file.sha256 for file in files})
-    if found != closure:
+def _check(files: Iterable[File], closure: str) -> Manifest:
+    """The listed files, if they are the closure and their paths are ones that the server takes.
+
+    Raises:
+        ContentMismatch, ReferenceRefused.
+    """
+    try:
+        manifest = Manifest(files)
+    except InvalidReference as error:
+        raise ReferenceRefused(error.detail) from None
+    except (Invalid, TooLarge) as error:
+        raise ContentMismatch(f"the listing of {closure} is refused: {error.detail}") from None
+    if manifest.digest != closure:
         raise ContentMismatch(
-            f"the content offered for {closure} is {found}", expected=closure, found=found
+            f"the content offered for {closure} is {manifest.digest}",
+            expected=closure,
+            found=manifest.digest,
         )
+    return manifest
 
 
-def _lay_down(listed: ReleaseFile, path: Path, content: str, source: Source) -> None:
+def _lay_down(listed: File, path: Path, content: str, source: Source) -> None:
     data = source.file(content, listed.sha256)
     found = sha256(data).hexdigest()
     if found != listed.sha256:
@@ -140,6 +149,7 @@ def _lay_down(listed: ReleaseFile, path: Path, content: str, source: Source) -> 
             found=found,
         )
     with path.open("wb") as file:
+        os.fchmod(file.fileno(), listed.mode)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -150,24 +160,29 @@ def _hash(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _digest(hashes: Mapping[str, str]) -> str:
-    ordered = sorted(hashes, key=str.encode)
-    lines = "".join(f"{hashes[path]}  {path}\n" for path in ordered)
-    return "sha256:" + sha256(lines.encode()).hexdigest()
+def _is_laid_down(listed: File, path: Path) -> bool:
+    if path.is_symlink() or not path.is_file() or S_IMODE(path.stat().st_mode) != listed.mode:
+        return False
+    return _hash(path) == listed.sha256
 
 
 def _holds(directory: Path, closure: str) -> bool:
-    """Whether exactly this content lies there."""
-    hashes: dict[str, str] = {}
+    """Whether exactly this content lies there, programs executable and all else not."""
+    files: list[File] = []
     for path in directory.rglob("*"):
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
             return False
         if path.is_file():
-            if len(hashes) >= FILES_MAX:
+            if len(files) >= FILES_MAX:
                 return False
             name = path.relative_to(directory).as_posix()
-            hashes[name] = _hash(path)
-    return _digest(hashes) == closure
+            found = path.stat()
+            executable = bool(found.st_mode & S_IXUSR)
+            files.append(File(name, _hash(path), found.st_size, executable=executable))
+    try:
+        return Manifest(files).digest == closure
+    except (Invalid, TooLarge):  # somebody put a file there that no release has
+        return False
 
 
 def _sync(directory: Path) -> None:

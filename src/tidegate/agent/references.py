@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused
-from tidegate.domain.hosts.protocol import ReleaseFile
+from tidegate.domain.content.entries import File
 from tidegate.exchange import BoundedBackend, BoundedTransport, Deadline
 
 CONNECT_SECONDS: Final = 5.0
@@ -52,8 +52,9 @@ class References:
         self._directories = directories
         self._seconds = seconds
 
-    def fetch(self, listed: ReleaseFile, uri: str, path: Path) -> None:
-        """Write the referenced bytes to ``path``, durable; on failure nothing is left there.
+    def fetch(self, listed: File, uri: str, path: Path) -> None:
+        """Write the referenced bytes to ``path`` with their mode, durable; on failure nothing is
+        left there.
 
         Raises:
             ContentMismatch: what lies there is not what the release names.
@@ -64,6 +65,7 @@ class References:
         opened = _local(self._checked(uri)) if is_local else _remote(uri, deadline)
         try:
             with opened as pieces, path.open("wb") as file:
+                os.fchmod(file.fileno(), listed.mode)
                 hashed, size = sha256(), 0
                 for piece in pieces:
                     size += len(piece)
@@ -176,7 +178,7 @@ def _late(uri: str, deadline: Deadline) -> ReferenceAway:
     return ReferenceAway(f"{_shown(uri)} took longer than {deadline.seconds:g} s")
 
 
-def _mismatch(listed: ReleaseFile, uri: str, found: str) -> ContentMismatch:
+def _mismatch(listed: File, uri: str, found: str) -> ContentMismatch:
     """What was found is for this host's log: whoever wrote the address need not learn by a report
     what lies behind it.
     """

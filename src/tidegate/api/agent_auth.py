@@ -1,6 +1,6 @@
 """Whether a request comes from the agent that it names: its protocol, its MAC, its time, its key.
 
-    Tidegate-Protocol: 1
+    Tidegate-Protocol: 2
     Authorization: Tidegate <session> <unix time> <MAC in hex>
 
 A replayed report is a repeat by its number, a replayed poll is a read: so there is no table of
@@ -29,7 +29,7 @@ from tidegate.domain.hosts.protocol import (
 )
 from tidegate.errors import InvalidInput
 
-SERVED: Final = frozenset({PROTOCOL})  # with the second version: this one and the one before
+SERVED: Final = frozenset({PROTOCOL})  # after a release: this one and the one before
 PREFIX: Final = "host_"
 SESSIONS_MAX: Final = 20_000  # whose keys are remembered; past it, all are made anew
 

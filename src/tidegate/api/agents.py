@@ -28,6 +28,7 @@ from tidegate.control.installation import Installation
 from tidegate.control.manifests import Manifest, Manifests, SignedManifest
 from tidegate.control.packing import manifest_of
 from tidegate.control.publisher import Publisher
+from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.credentials import KeyRevoked, TokenRefused, TokenReplayed
 from tidegate.domain.fleet.refusals import HostGone, HostIsEnrolled, HostNotFound
@@ -40,13 +41,11 @@ from tidegate.domain.hosts.protocol import (
     Opened,
     Order,
     ReleaseContent,
-    ReleaseFile,
     Reported,
     ReportsAnswer,
 )
 from tidegate.domain.hosts.refusals import RolloutIsSuperseded
 from tidegate.domain.hosts.rows import QueuedDispatch
-from tidegate.domain.packages.content import DIGEST_PREFIX
 from tidegate.domain.packages.refusals import FileByReference
 from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision
@@ -302,11 +301,7 @@ def _content(installation: Installation, host_id: str, release_id: str) -> Relea
     ):
         raise missing
     files = manifest_of(installation.blobs, revision.row.content).files
-    return ReleaseContent(
-        release_id,
-        known.row.digest,
-        tuple(ReleaseFile(file.path, file.sha256, file.bytes, file.uri) for file in files),
-    )
+    return ReleaseContent(release_id, known.row.digest, files)
 
 
 def _scopes(installation: Installation, host_id: str) -> list[ChannelScope]:

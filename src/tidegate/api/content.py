@@ -22,21 +22,16 @@ from tidegate.control.blobs import BlobDamaged, BlobMissing
 from tidegate.control.installation import Installation
 from tidegate.control.packing import archive, content_of, manifest_of
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Content, Manifest
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath, InvalidReference
 from tidegate.domain.packages import history
-from tidegate.domain.packages.content import Content, File, Manifest
 from tidegate.domain.packages.documents import RevisionDocument
 from tidegate.domain.packages.facts import Lineage
 from tidegate.domain.packages.history import Step
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.domain.packages.permissions import right_of
-from tidegate.domain.packages.refusals import (
-    ContentTooLarge,
-    FileByReference,
-    InvalidFilePath,
-    InvalidReference,
-    NotDraft,
-    RevisionNotFound,
-)
+from tidegate.domain.packages.refusals import FileByReference, NotDraft, RevisionNotFound
 from tidegate.domain.packages.updates import ReplaceResources, replace_resources
 from tidegate.errors import NotFound
 from tidegate.wire import Input, Listed, Nothing, Paging, Reading

@@ -14,14 +14,13 @@ from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import history
 from tidegate.domain.packages.facts import Numbered
 from tidegate.domain.packages.history import Step
 from tidegate.domain.packages.names import check_label, check_path
 from tidegate.domain.packages.permissions import permitted, right_of
 from tidegate.domain.packages.refusals import (
-    ContentTooLarge,
-    InvalidReference,
     NumberUsed,
     PackageNotDeletable,
     PackageNotEmpty,

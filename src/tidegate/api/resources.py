@@ -15,19 +15,14 @@ from tidegate.api.problems import InvalidRequest
 from tidegate.control.blobs import Blobs
 from tidegate.control.installation import Installation
 from tidegate.control.packing import content_of, listed, manifest_of, stored
-from tidegate.domain.packages.content import (
-    FILES_MAX,
-    WHOLE,
-    Difference,
-    File,
-    FileDifference,
-    Manifest,
-    diff,
-    merge,
-)
+from tidegate.domain.content.differences import Difference, FileDifference, diff
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.references import URI_CHARS_MAX
+from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.domain.packages.facts import Task, Upgrade
-from tidegate.domain.packages.references import URI_CHARS_MAX
-from tidegate.domain.packages.refusals import InvalidFilePath, RevisionNotFound
+from tidegate.domain.packages.merging import WHOLE, merge
+from tidegate.domain.packages.refusals import RevisionNotFound
 from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.wire import FieldFault, Input
@@ -37,7 +32,10 @@ PATCHES_MAX = 200
 
 
 class FileSent(Input, frozen=True, kw_only=True):
-    """A file and its bytes: as text, or as base64, or as a reference (uri, sha256 and bytes)."""
+    """A file and its bytes: as text, or as base64, or as a reference (uri, sha256 and bytes).
+
+    An ``executable`` one is a program: it gets mode 0755 on hosts, all others 0644.
+    """
 
     path: Annotated[str, Meta(min_length=1, max_length=1_024)]
     text: str | None = None
@@ -45,11 +43,12 @@ class FileSent(Input, frozen=True, kw_only=True):
     uri: Annotated[str, Meta(min_length=1, max_length=URI_CHARS_MAX)] | None = None
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
     bytes: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
+    executable: bool = False
 
 
 class FileChanged(Struct, frozen=True):
     """A file that is not the same in two revisions; ``patch`` where both sides are short text that
-    is kept here.
+    is kept here. It is empty where the bytes are the same: then ``executable`` differs.
     """
 
     path: str
@@ -82,7 +81,8 @@ def received(blobs: Blobs, files: Sequence[FileSent]) -> Manifest:
             faults.append(FieldFault(f"body.files[{number}]", str(error)))
     if faults:
         raise InvalidRequest(faults)
-    return stored(blobs, contents, references.values())
+    executables = {file.path for file in files if file.executable}
+    return stored(blobs, contents, references.values(), executables)
 
 
 def _bytes(file: FileSent) -> bytes:
@@ -106,7 +106,7 @@ def _reference(file: FileSent, uri: str) -> File:
         raise ValueError("has text or base64 and a uri; one of the three")
     if file.sha256 is None or file.bytes is None:
         raise ValueError("has a uri, which needs sha256 and bytes: what hosts verify")
-    return File(file.path, file.sha256, file.bytes, uri)
+    return File(file.path, file.sha256, file.bytes, uri, file.executable)
 
 
 def revision(installation: Installation, name: str) -> Revision:

@@ -19,8 +19,9 @@ from tidegate.api.routing import Answer, Guard, Request, Route, may
 from tidegate.control.installation import Found, HistoryTooLong, Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import history, rows
-from tidegate.domain.packages.content import CONTENT_BYTES_MAX
 from tidegate.domain.packages.creation import CreateRevision, create_revision
 from tidegate.domain.packages.deletions import (
     DeleteRevision,
@@ -31,11 +32,9 @@ from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, 
 from tidegate.domain.packages.names import NAME_CHARS_MAX, identity, parse
 from tidegate.domain.packages.permissions import Asked, asked_of, permitted, right_of
 from tidegate.domain.packages.refusals import (
-    ContentTooLarge,
     DigestMismatch,
     Immutable,
     InvalidName,
-    InvalidReference,
     RevisionNotFound,
     StillReferenced,
     Terminating,

@@ -3,8 +3,10 @@
 A pull leaves ``.tidegate.json`` beside the files: which revision they are of, and at which version
 they were taken. A push from there is refused if somebody else pushed in between.
 
+A file is executable in the revision if its owner may execute it here.
+
 Files whose bytes lie elsewhere stand in ``.tidegate-references.json``: a list of path, uri, sha256
-and bytes, written by a pull and by hand, sent by a push.
+and bytes, with ``"executable": true`` for a program, written by a pull and by hand, sent by a push.
 """
 
 from __future__ import annotations
@@ -16,19 +18,31 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from tidegate.cli.exits import Exit, Stop
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
+from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.paths import check_file_path
+from tidegate.domain.content.refusals import InvalidFilePath
+from tidegate.errors import Invalid, TooLarge
 
 MARK: Final = ".tidegate.json"
 REFERENCES: Final = ".tidegate-references.json"
 SKIPPED: Final = frozenset({MARK, REFERENCES, ".git"})
-FILES_MAX = 10_000
-BYTES_MAX = 32 * 1024 * 1024
-PATH_BYTES_MAX = 1_024
+BYTES_MAX = CONTENT_BYTES_MAX
 
-Files = dict[str, bytes]  # by path, as the server spells it
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The bytes of a file, and whether it is a program."""
+
+    content: bytes
+    executable: bool = False
+
+
+Files = dict[str, Body]  # by path, as the server spells it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +52,7 @@ class Mark:
     name: str
     version: int
     digest: str
-    manifest: str = ""  # names the addresses of references, too
+    manifest: str  # names the addresses of references, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +63,23 @@ class Reference:
     uri: str
     sha256: str
     bytes: int
+    executable: bool = False
 
 
-def digest_of(files: Files, references: Iterable[Reference] = ()) -> str:
-    """SHA-256 over the lines that ``sha256sum`` prints, in the order of the paths' bytes."""
-    hashes = {path: sha256(content).hexdigest() for path, content in files.items()}
-    hashes |= {item.path: item.sha256 for item in references}
-    lines = (f"{hashes[path]}  {path}\n" for path in sorted(hashes, key=str.encode))
-    return "sha256:" + sha256("".join(lines).encode()).hexdigest()
+def manifest_of(files: Files, references: Iterable[Reference] = ()) -> Manifest:
+    """The files as the server names them; another address of a reference is another manifest.
 
-
-def manifest_of(files: Files, references: Iterable[Reference] = ()) -> str:
-    """The digest of the manifest as the server writes it: another address makes another one."""
-    lines = {
-        path: f"{sha256(content).hexdigest()} {len(content)} {path}\n"
-        for path, content in files.items()
-    }
-    lines |= {
-        item.path: f"@{item.uri} {item.sha256} {item.bytes} {item.path}\n" for item in references
-    }
-    listed = "".join(lines[path] for path in sorted(lines, key=str.encode))
-    return "sha256:" + sha256(listed.encode()).hexdigest()
+    Raises:
+        Invalid, TooLarge: they cannot be the files of a revision.
+    """
+    kept = (
+        File(path, sha256(body.content).hexdigest(), len(body.content), executable=body.executable)
+        for path, body in files.items()
+    )
+    linked = (
+        File(item.path, item.sha256, item.bytes, item.uri, item.executable) for item in references
+    )
+    return Manifest((*kept, *linked))
 
 
 def read(directory: Path) -> Files:
@@ -85,12 +95,16 @@ def read(directory: Path) -> Files:
     for path in _below(directory):
         named = path.relative_to(directory).as_posix()
         try:
+            check_file_path(named)
             content = path.read_bytes()
+            executable = bool(path.stat().st_mode & stat.S_IXUSR)
+        except InvalidFilePath as error:
+            raise Stop(Exit.USAGE, error.detail, f"ls -lb {directory}") from None
         except OSError as error:
             raise Stop(
                 Exit.USAGE, f"{named} cannot be read: {error.strerror}", f"ls -l {path}"
             ) from None
-        files[named] = content
+        files[named] = Body(content, executable)
         size += len(content)
         if len(files) > FILES_MAX or size > BYTES_MAX:
             raise Stop(
@@ -103,7 +117,17 @@ def read(directory: Path) -> Files:
 
 def reference(item: Any) -> Reference:
     """One of a list in JSON. Raises: KeyError, TypeError, ValueError."""
-    return Reference(str(item["path"]), str(item["uri"]), str(item["sha256"]), int(item["bytes"]))
+    executable = item.get("executable", False)
+    if not isinstance(executable, bool):
+        raise TypeError(f"executable is true or false, not {executable!r}")
+    return Reference(
+        str(item["path"]), str(item["uri"]), str(item["sha256"]), int(item["bytes"]), executable
+    )
+
+
+def listed(item: Reference) -> dict[str, Any]:
+    """A reference in JSON; of a file that is no program nothing is said about it."""
+    return {name: value for name, value in asdict(item).items() if value is not False}
 
 
 def referenced(directory: Path) -> tuple[Reference, ...]:
@@ -113,7 +137,7 @@ def referenced(directory: Path) -> tuple[Reference, ...]:
         return tuple(reference(item) for item in json.loads(place.read_text()))
     except FileNotFoundError:
         return ()
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Stop(
             Exit.USAGE,
             f"{place} is no list of path, uri, sha256 and bytes: {type(error).__name__} {error}",
@@ -123,7 +147,7 @@ def referenced(directory: Path) -> tuple[Reference, ...]:
 
 def refer(directory: Path, references: Iterable[Reference]) -> None:
     """Make the directory's list name these, and no others."""
-    items = [asdict(item) for item in sorted(references, key=lambda item: item.path.encode())]
+    items = [listed(item) for item in sorted(references, key=lambda item: item.path.encode())]
     if items:
         _replace(directory / REFERENCES, (json.dumps(items, indent=2) + "\n").encode())
     else:
@@ -141,9 +165,10 @@ def _below(directory: Path) -> list[Path]:
             if name in SKIPPED or stat.S_ISDIR(mode):
                 continue
             if not stat.S_ISREG(mode):
+                what = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
                 raise Stop(
                     Exit.USAGE,
-                    f"{path.relative_to(directory)} is no plain file; a revision holds files alone",
+                    f"{path.relative_to(directory)} is {what}; a revision holds plain files only",
                     f"ls -l {path}",
                 )
             found.append(path)
@@ -154,8 +179,8 @@ def marked(directory: Path) -> Mark | None:
     """What a pull wrote down here; None: nothing, or nothing that can be read."""
     try:
         found = json.loads((directory / MARK).read_text())
-        manifest = str(found.get("manifest", ""))
-        return Mark(str(found["name"]), int(found["version"]), str(found["digest"]), manifest)
+        name, version = str(found["name"]), int(found["version"])
+        return Mark(name, version, str(found["digest"]), str(found["manifest"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -190,10 +215,11 @@ def check_free(directory: Path, name: str, *, discard: bool) -> None:
 
 
 def _is_changed(directory: Path, mark: Mark) -> bool:
-    files, references = read(directory), referenced(directory)
-    if not mark.manifest:
-        return digest_of(files, references) != mark.digest
-    return manifest_of(files, references) != mark.manifest
+    try:
+        found = manifest_of(read(directory), referenced(directory)).content
+    except (Invalid, TooLarge):
+        return True  # what no revision holds was not pushed
+    return found.manifest != mark.manifest
 
 
 def write(
@@ -206,7 +232,15 @@ def write(
     """
     for path in files:
         check_path(path)
-    if digest_of(files, references) != what.digest:
+    try:
+        found = manifest_of(files, references).digest
+    except (Invalid, TooLarge) as error:
+        raise Stop(
+            Exit.REFUSED,
+            f"the server named files that no revision holds: {error.detail}",
+            "tidegate doctor",
+        ) from None
+    if found != what.digest:
         raise Stop(
             Exit.UNAVAILABLE,
             f"the files of {what.name} are not those of its digest {what.digest}",
@@ -214,10 +248,10 @@ def write(
         )
     old = _below(directory) if directory.exists() else []
     directory.mkdir(parents=True, exist_ok=True)
-    for path, content in files.items():
+    for path, body in files.items():
         place = directory / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        _replace(place, content)
+        _replace(place, body.content, executable=body.executable)
     for gone in old:
         if gone.relative_to(directory).as_posix() not in files:
             gone.unlink()
@@ -228,25 +262,21 @@ def write(
 
 def check_path(path: str) -> None:
     """Raises: Stop: a server does not say where outside the directory we write."""
-    parts = path.split("/")
-    unsafe = (
-        not path
-        or len(path.encode(errors="replace")) > PATH_BYTES_MAX
-        or any(part in ("", ".", "..") for part in parts)
-        or "\\" in path
-        or "\x00" in path
-        or parts[0] in SKIPPED
-        or PurePosixPath(path).is_absolute()
-    )
-    if unsafe:
+    try:
+        check_file_path(path)
+    except InvalidFilePath as error:
+        raise Stop(
+            Exit.REFUSED, f"the server named a file that is none: {error.detail}", "tidegate doctor"
+        ) from None
+    if path.partition("/")[0] in SKIPPED:
         raise Stop(
             Exit.REFUSED,
-            f"the server named a file {path[:80]!r}, which is no path inside a directory",
+            f"the server named a file {path[:80]!r}, which is none of a revision",
             "tidegate doctor",
         )
 
 
-def _replace(place: Path, content: bytes) -> None:
+def _replace(place: Path, content: bytes, *, executable: bool = False) -> None:
     """The whole file or nothing of it, also if something else lay there."""
     if place.is_symlink() or place.is_dir():
         raise Stop(Exit.CONFLICT, f"{place} is in the way", f"ls -l {place}")
@@ -256,7 +286,7 @@ def _replace(place: Path, content: bytes) -> None:
             file.write(content)
         umask = os.umask(0)
         os.umask(umask)
-        Path(fresh).chmod(0o666 & ~umask)
+        Path(fresh).chmod((0o777 if executable else 0o666) & ~umask)
         Path(fresh).replace(place)
     except BaseException:
         Path(fresh).unlink(missing_ok=True)

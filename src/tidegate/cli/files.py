@@ -23,6 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Given = tuple[tuple[str, str, str, int], ...]  # --reference
 FILES = (
     column("PATH", "path"),
+    Column("MODE", lambda item: "0755" if item.get("executable") else "0644"),
     Column("SIZE", lambda item: size(item["bytes"])),
     column("SHA256", "sha256"),
     column("REFERENCE", "uri"),
@@ -85,7 +86,7 @@ def pull(desk: Desk, name: str, directory: str | None, discard: bool) -> None:
         listed = desk.get(at("revisions", name, "resources"))["files"]
         references = tuple(checkout.reference(item) for item in listed if item.get("uri"))
     checkout.write(place, files, _mark(name, found), references)
-    total = size(sum(map(len, files.values())))
+    total = size(sum(len(body.content) for body in files.values()))
     more = f", {len(references)} are references" if references else ""
     desk.done(found, f"{place} has {counted(len(files), 'file')} ({total}) of {name}{more}")
 
@@ -120,7 +121,7 @@ def push(desk: Desk, name: str, directory: str, given: Given, version: int | Non
     files, references = brought(place, given)
     path = at("revisions", name)
     etag = f'"{version}"' if version is not None else _unchanged(desk, name, place)
-    with uploading(desk, sum(map(len, files.values()))) as progress:
+    with uploading(desk, sum(len(body.content) for body in files.values())) as progress:
         body = {"files": encoded(files, references)}
         answer = desk.client.write("PUT", f"{path}/resources", body, etag=etag, progress=progress)
     found = answer.json()
@@ -143,7 +144,7 @@ def _unchanged(desk: Desk, name: str, place: Path) -> str | None:
     if mark is None or mark.name != name:
         return answer.etag
     stands = _mark(name, answer.json())
-    if mark.digest != stands.digest or mark.manifest not in ("", stands.manifest):
+    if mark.manifest != stands.manifest:
         raise Stop(
             Exit.CONFLICT,
             f"somebody else pushed to {name} since it was pulled into {place}",
@@ -157,7 +158,7 @@ def _unchanged(desk: Desk, name: str, place: Path) -> str | None:
 @click.argument("name", shell_complete=REVISIONS)
 @at_desk
 def files(desk: Desk, name: str) -> None:
-    """The files of NAME: paths, sizes, hashes, and where the bytes of a reference are."""
+    """The files of NAME: paths, modes, sizes, hashes, and where the bytes of a reference are."""
     found = desk.get(at("revisions", full(name), "resources"))
     desk.list(found["files"], FILES)
 
@@ -185,13 +186,22 @@ def _patch_lines(change: Any) -> list[str]:
     if change["patch"] is None:
         before, after = (dig(change, side, "bytes") for side in ("before", "after"))
         sizes = " → ".join(size(count) for count in (before, after) if count is not None)
-        return [f"{change['what']}: {text(change['path'])} ({sizes})", *_side_lines(change)]
+        summary = f"{change['what']}: {text(change['path'])} ({sizes})"
+        return [summary, *_mode_lines(change), *_side_lines(change)]
     from tidegate.cli.glyphs import clean
 
-    return [
+    return _mode_lines(change) + [
         coloured(clean(line.replace("\t", "    ")), colours.get(line[:1], "default"))
         for line in change["patch"].splitlines()
     ]
+
+
+def _mode_lines(change: Any) -> list[str]:
+    """Whether hosts may run it, where that is new."""
+    before, after = (dig(change, side, "executable") is True for side in ("before", "after"))
+    if change["after"] is None or before is after:
+        return []
+    return [f"{text(change['path'])} is {'now' if after else 'no longer'} executable"]
 
 
 def _side_lines(change: Any) -> list[str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import io
+import stat
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
-from tidegate.cli.checkout import BYTES_MAX, FILES_MAX, Files, Reference
+from tidegate.cli.checkout import BYTES_MAX, Body, Files, Reference, listed
 from tidegate.cli.client import Progress
 from tidegate.cli.desk import Desk
 from tidegate.cli.exits import Exit, Stop
+from tidegate.domain.content.manifests import FILES_MAX
 
 BAR_BYTES_MIN = 512 * 1024  # below, a push is over before a bar is read
 
@@ -22,16 +23,17 @@ BAR_BYTES_MIN = 512 * 1024  # below, a push is over before a bar is read
 def encoded(files: Files, references: Iterable[Reference] = ()) -> list[dict[str, Any]]:
     """Files as the API takes them: text as it is, other bytes as base64, references as such."""
     sent: list[dict[str, Any]] = [
-        {"path": path, **_content(content)} for path, content in sorted(files.items())
+        {"path": path, **_content(body)} for path, body in sorted(files.items())
     ]
-    return sent + [asdict(item) for item in references]
+    return sent + [listed(item) for item in references]
 
 
-def _content(content: bytes) -> dict[str, str]:
+def _content(body: Body) -> dict[str, Any]:
+    marked = {"executable": True} if body.executable else {}
     try:
-        return {"text": content.decode()}
+        return {"text": body.content.decode(), **marked}
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
+        return {"base64": base64.b64encode(body.content).decode(), **marked}
 
 
 def archived(content: bytes) -> Files:
@@ -46,7 +48,7 @@ def archived(content: bytes) -> Files:
                     raise _bad_archive(f"{member.name[:80]!r} is too much or no file")
                 file = archive.extractfile(member)
                 assert file is not None, "a regular file has content"
-                files[member.name] = file.read()
+                files[member.name] = Body(file.read(), bool(member.mode & stat.S_IXUSR))
     except tarfile.TarError as error:
         raise _bad_archive(str(error)) from None
     return files

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from tidegate.control.blobs import Blobs
-from tidegate.domain.packages.content import DIGEST_PREFIX, Content, Manifest
+from tidegate.domain.content.digests import DIGEST_PREFIX
+from tidegate.domain.content.manifests import Content, Manifest
 from tidegate.domain.packages.links import REVISION_TOMBSTONES, Tombstone
 from tidegate.domain.packages.rows import REVISIONS, Revision
 from tidegate.kernel import codec

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from tidegate.control.blobs import Blobs
-from tidegate.domain.packages.content import (
-    DIGEST_PREFIX,
-    Content,
-    File,
-    Manifest,
-)
+from tidegate.domain.content.digests import DIGEST_PREFIX
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Content, Manifest
 from tidegate.domain.packages.refusals import FileByReference
 
-MODE = 0o644
 
-
-def stored(blobs: Blobs, files: Mapping[str, bytes], references: Iterable[File] = ()) -> Manifest:
+def stored(
+    blobs: Blobs,
+    files: Mapping[str, bytes],
+    references: Iterable[File] = (),
+    executables: Container[str] = (),
+) -> Manifest:
     """The manifest of these files and references; all that is ours, and itself, durable.
+
+    ``executables``: the paths of those among the files that are programs.
 
     Raises:
         Invalid, TooLarge: before anything is written.
     """
-    manifest = Manifest((*Manifest.of(files).files, *references))
+    manifest = Manifest((*Manifest.of(files, executables).files, *references))
     for content in files.values():
         blobs.put(content)
     return listed(blobs, manifest)
@@ -64,6 +66,6 @@ def archive(blobs: Blobs, manifest: Manifest) -> bytes:
                 continue
             entry = tarfile.TarInfo(file.path)
             entry.size = file.bytes
-            entry.mode = MODE
+            entry.mode = file.mode
             tar.addfile(entry, io.BytesIO(content_of(blobs, file)))
     return buffer.getvalue()

@@ -33,6 +33,9 @@ from tidegate.control.installation import Found, Installation
 from tidegate.control.packing import manifest_of
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.content.differences import Difference
+from tidegate.domain.content.digests import DIGEST_PREFIX
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages import history
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
@@ -44,7 +47,6 @@ from tidegate.domain.packages.approvals import (
     reject_proposal,
     withdraw_proposal,
 )
-from tidegate.domain.packages.content import DIGEST_PREFIX, Difference, Manifest
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import RevisionNotFound
@@ -169,6 +171,7 @@ def _references(manifest: Manifest) -> tuple[ReferenceLine, ...]:
             uri=file.uri or "",
             digest=DIGEST_PREFIX + file.sha256,
             bytes=file.bytes,
+            executable=file.executable,
         )
         for file in manifest.references[:REFERENCES_MAX]
     )
@@ -224,6 +227,7 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
             added=0,
             removed=0,
             lines=tuple(_places(item)),
+            mode=_mode(item),
             open=opened,
         )
     if item.patch is None:
@@ -231,6 +235,8 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
         note = f"Not shown line by line: {sizes}"
     else:
         lines = tuple(_lines(item.patch))
+        if None not in sides and not lines:
+            note = "The bytes are the same"
     return FileDiff(
         path=item.path,
         change=CHANGES[item.what],
@@ -238,8 +244,18 @@ def _file(item: FileChanged, opened: bool) -> FileDiff:
         removed=sum(line.kind == "del" for line in lines),
         lines=lines,
         note=note or ("" if lines else "Empty"),
+        mode=_mode(item),
         open=opened,
     )
+
+
+def _mode(item: FileChanged) -> str:
+    """What is to be said about its executable bit; empty: a plain file, before and after."""
+    was = item.before is not None and item.before.executable
+    now = item.after is not None and item.after.executable
+    if item.before is None or item.after is None or was is now:
+        return "Executable" if was or now else ""
+    return "Now executable" if now else "No longer executable"
 
 
 def _places(item: FileChanged) -> Iterator[DiffLine]:

@@ -323,6 +323,7 @@ class FileDiff(Struct, frozen=True, kw_only=True):
     removed: int
     lines: tuple[DiffLine, ...]
     note: str = ""  # why there are no lines
+    mode: str = ""  # that it is a program, or that this changed
     open: bool = True
 
 
@@ -333,6 +334,7 @@ class ReferenceLine(Struct, frozen=True, kw_only=True):
     uri: str
     digest: str
     bytes: int
+    executable: bool = False
 
 
 class RevisionPage(Struct, frozen=True, kw_only=True):

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from tidegate.domain.content.entries import File
 from tidegate.domain.hosts.states import HostPolicy
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 PROTOCOL_HEADER: Final = "Tidegate-Protocol"
 SCHEME: Final = "Tidegate"  # of the Authorization header: Tidegate <session> <time> <mac>
 SKEW_SECONDS_MAX = 60
@@ -133,20 +134,13 @@ class Beat(Struct, frozen=True):
     last_accepted_seq: dict[str, int]
 
 
-class ReleaseFile(Struct, frozen=True, omit_defaults=True):
-    """A file of a release: fetched by its hash, or from its ``uri`` if it has one; checked against
-    the hash either way.
-    """
-
-    path: str
-    sha256: str
-    bytes: int
-    uri: str | None = None
-
-
 class ReleaseContent(Struct, frozen=True):
-    """All files of a release. ``digest`` is the SHA-256 of the lines ``<sha256>  <path>``."""
+    """All files of a release. ``digest`` is their content digest (``tidegate.domain.content``).
+
+    A file is fetched by its hash, or from its ``uri`` if it has one; checked against the hash
+    either way.
+    """
 
     release_id: str
     digest: str
-    files: tuple[ReleaseFile, ...]
+    files: tuple[File, ...]

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.packages.content import check_digest
+from tidegate.domain.content.digests import check_digest
 from tidegate.domain.packages.facts import (
     ProposalRejected,
     ProposalWithdrawn,

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.packages.content import Content, File, Manifest
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Content, Manifest
 from tidegate.domain.packages.facts import (
     Clone,
     Init,

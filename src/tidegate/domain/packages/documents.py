@@ -6,7 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.packages.content import Content
+from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import Condition, Lineage, OwnerReference, Task
 from tidegate.domain.packages.rows import PackageRow, Revision
 from tidegate.kernel.model import Position

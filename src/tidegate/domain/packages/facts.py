@@ -11,8 +11,9 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from tidegate.domain.packages.content import Content, Strategy
+from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.merging import Strategy
 from tidegate.kernel.tags import Cross, Partition
 from tidegate.kernel.vocabulary import facts
 

@@ -18,7 +18,7 @@ from hashlib import sha256
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.packages.content import Content
+from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import (
     Lineage,
     Numbered,

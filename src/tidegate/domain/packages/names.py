@@ -1,4 +1,4 @@
-"""Who is who: repositories, package paths, workspaces, the dotted name of a revision, file paths.
+"""Who is who: repositories, package paths, workspaces, the dotted name of a revision.
 
     repository   package path      workspace        name
     blueprints   networking/vpc    v1          ──▶  blueprints.networking.vpc.v1
@@ -11,13 +11,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tidegate.domain.packages.refusals import InvalidFilePath, InvalidName
+from tidegate.domain.packages.refusals import InvalidName
 
 LABEL_CHARS_MAX = 63
 NAME_CHARS_MAX = 253
 PATH_DEPTH_MAX = 16
-FILE_PATH_BYTES_MAX = 1_024
-FILE_SEGMENT_BYTES_MAX = 255  # what file systems hold
 USER_CHARS_MAX = 128
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -91,29 +89,3 @@ def ancestors(package: str) -> tuple[str, ...]:
     """The packages that would lie above this one, outermost first: r/a and r/a/b of r/a/b/c."""
     repository, *path = package.split("/")
     return tuple("/".join((repository, *path[:depth])) for depth in range(1, len(path)))
-
-
-def check_file_path(path: str) -> None:
-    """A path inside a package that is the same file everywhere and never leaves its directory.
-
-    Raises:
-        InvalidFilePath: absolute, ``..``, ``.``, empty segment, backslash, control character, too
-            long, or text without a UTF-8 form.
-    """
-    try:
-        size = len(path.encode())
-    except UnicodeEncodeError:
-        raise InvalidFilePath(path, "it holds a lone surrogate") from None
-    if not 0 < size <= FILE_PATH_BYTES_MAX:
-        raise InvalidFilePath(path, f"it needs 1 to {FILE_PATH_BYTES_MAX} bytes")
-    if path.startswith("/"):
-        raise InvalidFilePath(path, "it must be relative")
-    if "\\" in path:
-        raise InvalidFilePath(path, "segments are separated by /, never by a backslash")
-    if any(ord(char) < 32 or ord(char) == 127 for char in path):
-        raise InvalidFilePath(path, "it holds a control character")
-    for segment in path.split("/"):
-        if segment in ("", ".", ".."):
-            raise InvalidFilePath(path, "no segment may be empty, . or ..")
-        if len(segment.encode()) > FILE_SEGMENT_BYTES_MAX:
-            raise InvalidFilePath(path, f"a segment is longer than {FILE_SEGMENT_BYTES_MAX} bytes")

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from tidegate.domain.packages.content import WHOLE, Content, Strategy
+from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import Clone, Edit, Init, Lineage, Task, Upgrade
 from tidegate.domain.packages.lifecycle import PUBLISHED_STATES, Lifecycle, original
+from tidegate.domain.packages.merging import WHOLE, Strategy
 from tidegate.domain.packages.refusals import (
     InvalidMember,
     RevisionNotFound,

@@ -16,7 +16,6 @@ from tidegate.errors import (
     NotFound,
     Refused,
     TidegateError,
-    TooLarge,
 )
 
 SHOWN_CHARS_MAX = 200  # of a value that somebody sent
@@ -37,35 +36,10 @@ class InvalidName(Invalid):
     code = "invalid_argument"
 
 
-class InvalidFilePath(Invalid):
-    """A file path could mean another file elsewhere, or leave its directory."""
-
-    code = "invalid_argument"
-
-    def __init__(self, path: str, why: str) -> None:
-        shown = ascii(path[:SHOWN_CHARS_MAX])
-        super().__init__(f"{shown} is no path of a file in a package: {why}", path=shown)
-
-
 class InvalidMember(Invalid):
     """A member of the request is not of the form that it must have."""
 
     code = "invalid_argument"
-
-
-class InvalidReference(Invalid):
-    """A file is referenced at an address that hosts are not sent to, or not described whole."""
-
-    code = "invalid_reference"
-
-    def __init__(self, path: str, found: str, allowed: str) -> None:
-        shown = ascii(path[:SHOWN_CHARS_MAX])
-        super().__init__(
-            f"the reference of {shown} has {found}; allowed is {allowed}",
-            path=shown,
-            found=found,
-            allowed=allowed,
-        )
 
 
 class LifecycleInvalidCreate(Invalid):
@@ -109,12 +83,6 @@ class ReasonRequired(Invalid):
     """Turning down somebody's proposal needs a reason that they can read."""
 
     code = "reason_required"
-
-
-class ContentTooLarge(TooLarge):
-    """The content has more files or bytes than a revision may have."""
-
-    code = "too_large"
 
 
 # ── check the name ────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.packages.content import Content
+from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import (
     IMPORT,
     Condition,

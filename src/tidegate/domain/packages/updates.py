@@ -12,7 +12,9 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from tidegate.domain.packages.content import Content, File, Manifest, check_digest
+from tidegate.domain.content.digests import check_digest
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Content, Manifest
 from tidegate.domain.packages.deletions import removed
 from tidegate.domain.packages.facts import (
     Clone,

@@ -15,7 +15,8 @@ from typing import cast
 
 from msgspec import Struct
 
-from tidegate.domain.packages.content import File, Manifest
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.creation import demand_free, path_keys
 from tidegate.domain.packages.deletions import demand_deletable, demand_unreferenced
 from tidegate.domain.packages.facts import (

@@ -12,7 +12,7 @@ import re
 from typing import Final
 from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
-from tidegate.domain.packages.refusals import InvalidReference
+from tidegate.domain.content.refusals import InvalidReference
 
 URI_CHARS_MAX: Final = 2_048
 SCHEMES: Final = ("https", "http", "file")

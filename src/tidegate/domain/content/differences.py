@@ -1,0 +1,44 @@
+"""How the files of two revisions differ."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
+
+
+class Difference(StrEnum):
+    """What happened to a file between two revisions."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+class FileDifference(Struct, frozen=True):
+    """One file that is not the same in two revisions."""
+
+    path: str
+    what: Difference
+    before: File | None
+    after: File | None
+
+
+def diff(old: Manifest, new: Manifest) -> tuple[FileDifference, ...]:
+    """The files that differ, in the order of their paths."""
+    before, after = old.by_path, new.by_path
+    found = []
+    for path in sorted(before.keys() | after.keys(), key=str.encode):
+        left, right = before.get(path), after.get(path)
+        if left == right:
+            continue
+        what = Difference.CHANGED
+        if left is None:
+            what = Difference.ADDED
+        elif right is None:
+            what = Difference.REMOVED
+        found.append(FileDifference(path, what, left, right))
+    return tuple(found)

@@ -1,0 +1,56 @@
+"""Digests: the name of some bytes, and the name of a whole file set.
+
+    content digest = "sha256:" + hex of SHA-256 over
+
+    tidegate.content.v2⏎
+    then for each file, in the order of the UTF-8 bytes of the paths:
+        type     1 byte              f: a file, x: an executable file
+        path     8 bytes + n bytes   its length, big-endian, then its UTF-8 bytes
+        hash     8 bytes + 32 bytes  its length, big-endian, then the SHA-256 of the file's bytes
+
+Every part has a fixed size or says its size before it begins. So these bytes can be read back in
+one way only, and two different file sets never have the same ones, whatever their paths hold.
+
+The type ``l`` is reserved for links inside the tree, whose hash is that of the link's target. No
+file set has one today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final
+
+from tidegate.domain.content.entries import File, is_hash
+from tidegate.domain.content.refusals import InvalidDigest
+
+FORM: Final = b"tidegate.content.v2\n"
+LENGTH_BYTES: Final = 8
+DIGEST_PREFIX: Final = "sha256:"
+
+
+def encode(files: Iterable[File]) -> bytes:
+    """The bytes whose SHA-256 names these files. Their paths and hashes must have been checked."""
+    ordered = sorted(files, key=lambda file: (file.path.encode(), file.type, file.sha256))
+    return FORM + b"".join(map(_entry, ordered))
+
+
+def digest_of(data: bytes) -> str:
+    """The name of these bytes in the blob store."""
+    return DIGEST_PREFIX + sha256(data).hexdigest()
+
+
+def check_digest(digest: str) -> None:
+    """Raises: InvalidDigest."""
+    hashed = digest.removeprefix(DIGEST_PREFIX)
+    if hashed == digest or not is_hash(hashed):
+        raise InvalidDigest("a digest is sha256: and 64 hexadecimal digits in lower case")
+
+
+def _entry(file: File) -> bytes:
+    hashed = bytes.fromhex(file.sha256)
+    return file.type.encode() + _prefixed(file.path.encode()) + _prefixed(hashed)
+
+
+def _prefixed(part: bytes) -> bytes:
+    return len(part).to_bytes(LENGTH_BYTES, "big") + part

@@ -1,0 +1,126 @@
+"""What a revision holds: all of its files, checked, and named by one digest.
+
+The bytes lie in the blob store, or elsewhere if the file is a reference (ADR-0013). Here content is
+its manifest, one entry per file, and facts carry only the digest, the sizes and where the manifest
+lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from hashlib import sha256
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.content.digests import digest_of, encode
+from tidegate.domain.content.entries import CONTENT_BYTES_MAX, EXECUTABLE, FILE, File, check_file
+from tidegate.domain.content.paths import clashing
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath
+
+FILES_MAX = 10_000
+REFERENCE_MARK: Final = "@"  # no type begins with it
+IS_EXECUTABLE: Final = {FILE: False, EXECUTABLE: True}
+
+
+class Content(Struct, frozen=True, omit_defaults=True):
+    """All of a revision's content, as facts carry it."""
+
+    digest: str
+    manifest: str  # digest of the blob that lists the files
+    file_count: int
+    total_bytes: int  # of references, too
+    references: int = 0  # of its files
+
+
+class Manifest:
+    """The files of a revision, checked and in the order of their paths' UTF-8 bytes.
+
+    Raises:
+        InvalidFilePath: a path that is unsafe, is there twice, or is a directory of another.
+        InvalidDigest: a hash or size that cannot be one.
+        InvalidReference: an address that hosts are not sent to.
+        ContentTooLarge: more files or bytes than a revision may have.
+    """
+
+    def __init__(self, files: Iterable[File]) -> None:
+        self.files = tuple(sorted(files, key=lambda file: file.path.encode(errors="surrogatepass")))
+        if len(self.files) > FILES_MAX:
+            raise ContentTooLarge(
+                f"{len(self.files)} files, at most {FILES_MAX} are allowed",
+                found=len(self.files),
+                allowed=FILES_MAX,
+            )
+        for file in self.files:
+            check_file(file)
+        self.total_bytes = sum(file.bytes for file in self.files)
+        if self.total_bytes > CONTENT_BYTES_MAX:
+            raise ContentTooLarge(
+                f"{self.total_bytes} bytes, at most {CONTENT_BYTES_MAX} are allowed",
+                found=self.total_bytes,
+                allowed=CONTENT_BYTES_MAX,
+            )
+        clash = clashing(file.path for file in self.files)
+        if clash:
+            raise InvalidFilePath(clash[0], "another file has this path, or lies below it")
+
+    @property
+    def digest(self) -> str:
+        """What the files are named by, in the form that ``digests`` describes.
+
+        It names what hosts get, so a file has the same part in it stored and by reference.
+        """
+        return digest_of(encode(self.files))
+
+    @property
+    def blob(self) -> bytes:
+        """The manifest as it lies in the blob store: type, hash, size and path, a line per file.
+
+        The line of a reference begins with ``@``, its address and a space.
+        """
+        return "".join(map(_line, self.files)).encode()
+
+    @property
+    def content(self) -> Content:
+        return Content(
+            self.digest,
+            digest_of(self.blob),
+            len(self.files),
+            self.total_bytes,
+            len(self.references),
+        )
+
+    @property
+    def references(self) -> tuple[File, ...]:
+        """The files whose bytes lie elsewhere."""
+        return tuple(file for file in self.files if file.uri is not None)
+
+    @property
+    def by_path(self) -> dict[str, File]:
+        return {file.path: file for file in self.files}
+
+    @classmethod
+    def parse(cls, blob: bytes) -> Manifest:
+        """The manifest of a blob that ``blob`` wrote. Raises: Invalid, ContentTooLarge."""
+        files = []
+        for line in blob.decode().split("\n")[:-1]:
+            uri = None
+            if line.startswith(REFERENCE_MARK):
+                address, line = line.split(" ", 1)
+                uri = address.removeprefix(REFERENCE_MARK)
+            type_, hashed, size, path = line.split(" ", 3)
+            files.append(File(path, hashed, int(size), uri, executable=IS_EXECUTABLE[type_]))
+        return cls(files)
+
+    @classmethod
+    def of(cls, files: Mapping[str, bytes], executables: Container[str] = ()) -> Manifest:
+        """The manifest of files whose bytes are at hand; ``executables`` are paths among them."""
+        return cls(
+            File(path, sha256(data).hexdigest(), len(data), executable=path in executables)
+            for path, data in files.items()
+        )
+
+
+def _line(file: File) -> str:
+    line = f"{file.type} {file.sha256} {file.bytes} {file.path}\n"
+    return line if file.uri is None else f"{REFERENCE_MARK}{file.uri} {line}"

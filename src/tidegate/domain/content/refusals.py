@@ -1,0 +1,44 @@
+"""What can be wrong with the files of a release."""
+
+from __future__ import annotations
+
+from tidegate.errors import Invalid, TooLarge
+
+SHOWN_CHARS_MAX = 200  # of a path that somebody sent
+
+
+class InvalidFilePath(Invalid):
+    """A file path could mean another file elsewhere, or leave its directory."""
+
+    code = "invalid_argument"
+
+    def __init__(self, path: str, why: str) -> None:
+        shown = ascii(path[:SHOWN_CHARS_MAX])
+        super().__init__(f"{shown} is no path of a file in a package: {why}", path=shown)
+
+
+class InvalidDigest(Invalid):
+    """A digest or a file's hash is not of the form that it must have."""
+
+    code = "invalid_argument"
+
+
+class InvalidReference(Invalid):
+    """A file is referenced at an address that hosts are not sent to, or not described whole."""
+
+    code = "invalid_reference"
+
+    def __init__(self, path: str, found: str, allowed: str) -> None:
+        shown = ascii(path[:SHOWN_CHARS_MAX])
+        super().__init__(
+            f"the reference of {shown} has {found}; allowed is {allowed}",
+            path=shown,
+            found=found,
+            allowed=allowed,
+        )
+
+
+class ContentTooLarge(TooLarge):
+    """The content has more files or bytes than a revision may have."""
+
+    code = "too_large"

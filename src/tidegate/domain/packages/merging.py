@@ -1,0 +1,52 @@
+"""Three revisions: how an upgrade brings a new upstream together with local changes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from tidegate.domain.content.differences import diff
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.paths import clashing
+from tidegate.domain.packages.refusals import UpgradeConflict
+
+
+class Strategy(StrEnum):
+    """How an upgrade brings a new upstream together with local changes."""
+
+    THREE_WAY = "three-way"  # both sides' changes; where they meet, a conflict that is reported
+    COPY_MERGE = "copy-merge"  # both sides' changes; where they meet, upstream wins
+    FORCE_DELETE_REPLACE = "force-delete-replace"  # upstream as it is; local changes are lost
+    FAST_FORWARD = "fast-forward"  # upstream as it is, only if nothing was changed locally
+
+
+WHOLE: Final = frozenset({Strategy.FORCE_DELETE_REPLACE, Strategy.FAST_FORWARD})
+
+
+def merge(
+    base: Manifest, local: Manifest, upstream: Manifest, strategy: Strategy = Strategy.THREE_WAY
+) -> Manifest:
+    """The content of an upgrade from ``base`` to ``upstream`` with what ``local`` changed.
+
+    Raises:
+        UpgradeConflict: names every path on which the strategy does not choose.
+    """
+    if strategy is Strategy.FAST_FORWARD and (changes := diff(base, local)):
+        raise UpgradeConflict(change.path for change in changes)
+    if strategy in WHOLE:
+        return upstream
+    olds, ours, theirs = base.by_path, local.by_path, upstream.by_path
+    merged: list[File] = []
+    conflicts: set[str] = set()
+    for path in olds.keys() | ours.keys() | theirs.keys():
+        old, our, their = olds.get(path), ours.get(path), theirs.get(path)
+        if old not in (our, their) and our != their and strategy is Strategy.THREE_WAY:
+            conflicts.add(path)
+        chosen = our if their == old else their
+        if chosen is not None:
+            merged.append(chosen)
+    conflicts.update(clashing(file.path for file in merged))
+    if conflicts:
+        raise UpgradeConflict(sorted(conflicts))
+    return Manifest(merged)
