@@ -210,6 +210,13 @@ class Hull:
         self._process = None
         return code
 
+    def wait(self) -> int:
+        """Until it ends by itself; the exit code."""
+        assert self._process is not None
+        code = self._process.wait(SECONDS_MAX)
+        self._process = None
+        return code
+
     def end(self) -> None:
         if self._process is not None:
             self.kill()

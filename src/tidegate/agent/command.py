@@ -20,6 +20,7 @@ from tidegate.agent.config import load
 from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, ServerAway
 from tidegate.agent.journal import Journal
 from tidegate.agent.loop import BackOff, Loop
+from tidegate.agent.state import check_format
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import Enrolled
 
@@ -34,7 +35,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
     """Run the agent of this host, as the settings in the file say; enroll it if it is new.
 
     Raises:
-        InvalidAgentSetting, NotEnrolled, StateHeld, JournalDamaged, Answered.
+        InvalidAgentSetting, NotEnrolled, StateHeld, StateFormatRefused, JournalDamaged, Answered.
     """
     settings = load(Path(file), state=state_directory)
     logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
@@ -43,6 +44,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
     state = Path(settings.state)
     with ExitStack() as stack:
         stack.enter_context(identity.held(state))
+        check_format(state)
         key = identity.host_key(state)
         enrolled = identity.known(state) or _enroll(state, settings.server, key, token_file)
         client = Client(settings.server, key, system_clock, enrolled.host_id)

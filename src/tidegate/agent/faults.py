@@ -23,6 +23,12 @@ class StateHeld(Conflict):
     code = "agent_state_held"
 
 
+class StateFormatRefused(Invalid):
+    """An agent of another format wrote the state directory; it is neither read nor changed."""
+
+    code = "agent_state_format"
+
+
 class JournalDamaged(Invalid):
     """The journal holds something other than what was written; see what the disk did."""
 

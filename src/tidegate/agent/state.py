@@ -1,0 +1,68 @@
+"""The format of an agent's state directory: which agents can read what lies there.
+
+<state>/format   one decimal number and a newline, written before anything else
+
+The directory holds digests and records whose meaning the file alone does not tell. So an agent of
+another format refuses it as a whole, and changes nothing in it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from tidegate.agent.faults import StateFormatRefused
+
+# Raised whenever an agent that knows only the number before would misread what the directory holds.
+# 2: content digests of domain/content. Agents before that wrote no number.
+STATE_FORMAT: Final = 2
+FILE: Final = "format"
+# What an agent leaves in its directory. One of these without a format is the state of an older one.
+LEFT: Final = ("key", "identity.json", "journal", "running.json")
+
+
+def check_format(state: Path) -> None:
+    """Mark a new state directory with our format; demand that of one that was used before.
+
+    Raises:
+        StateFormatRefused: an older or a newer agent wrote it, or the mark is damaged.
+    """
+    try:
+        text = (state / FILE).read_text("ascii", "replace")
+    except FileNotFoundError:
+        if any((state / name).exists() for name in LEFT):
+            raise _older(state) from None
+        _mark(state)
+        return
+    number = text.removesuffix("\n")
+    if not number.isdecimal():
+        raise StateFormatRefused(
+            f"{state / FILE} is damaged: it holds a number and a newline, found {text[:20]!a};"
+            " look at the disk"
+        )
+    if int(number) < STATE_FORMAT:
+        raise _older(state)
+    if int(number) > STATE_FORMAT:
+        raise StateFormatRefused(f"{state} was written by a newer agent: upgrade this one")
+
+
+def _older(state: Path) -> StateFormatRefused:
+    return StateFormatRefused(
+        f"{state} was written by an older agent, whose digests this one would misread: move the"
+        " directory away and start the agent with a new one-time token (tidegate host enroll)"
+    )
+
+
+def _mark(state: Path) -> None:
+    new = state / f".{FILE}.new"
+    with new.open("w") as file:
+        file.write(f"{STATE_FORMAT}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, state / FILE)
+    directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
