@@ -46,6 +46,24 @@ def test_pushes_a_reference_and_shows_it_everywhere(seat: Seat, tmp_path: Path) 
     assert "uri" not in items[0]
 
 
+def test_a_referenced_program_stays_one_through_pull_and_push(seat: Seat, tmp_path: Path) -> None:
+    author = seat(Role.AUTHOR)
+    place = files(tmp_path / "web", app_conf="port = 80\n")
+    program = (*FLAG, "--executable", "bin/app")
+    begun = author.run("rev", "init", "prog", "--workspace", "v1", "--from", place, *program)
+
+    listed = author.run("rev", "files", "prog.v1", "-o", "json").json()
+    author.run("rev", "pull", "prog.v1", str(tmp_path / "mine"))
+    pushed = author.run("rev", "push", "prog.v1", str(tmp_path / "mine"))
+    again = author.run("rev", "files", "prog.v1", "-o", "json").json()
+    wrong = author.run("rev", "push", "prog.v1", place, "--executable", "app.conf")
+
+    assert (begun.code, pushed.code) == (0, 0), (begun, pushed)
+    assert listed == again
+    assert [item.get("executable") for item in listed] == [None, True]
+    assert (wrong.code, "app.conf, which is no reference" in wrong.err) == (2, True)
+
+
 def test_pulls_references_as_a_list_that_a_push_sends_again(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "web", app_conf="port = 80\n")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.docs.blocks import ROOT, blocks_of
 from tidegate.domain.content.differences import Difference, diff
 from tidegate.domain.content.digests import FORM, encode
 from tidegate.domain.content.entries import File
@@ -41,6 +44,22 @@ def test_writes_type_path_and_hash_with_their_lengths() -> None:
     hashed = sha256(TEXT["app.yaml"]).digest()
     path = b"\0\0\0\0\0\0\0\x08app.yaml"
     assert found == b"tidegate.content.v2\nx" + path + b"\0\0\0\0\0\0\0\x20" + hashed
+
+
+def test_is_checked_by_the_program_that_the_page_of_packages_shows(tmp_path: Path) -> None:
+    (block,) = (
+        block
+        for block in blocks_of(ROOT / "docs" / "packages.md")
+        if "def content_digest" in block.text
+    )
+    for path, data in THREE.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    (tmp_path / "bin" / "run").chmod(0o755)
+    made: dict[str, Any] = {}
+    exec(block.text, made)
+
+    assert made["content_digest"](tmp_path) == Manifest.of(THREE, {"bin/run"}).digest
 
 
 def test_gives_a_file_the_same_part_stored_and_by_reference() -> None:

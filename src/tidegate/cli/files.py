@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Given = tuple[tuple[str, str, str, int], ...]  # --reference
+Programs = tuple[str, ...]  # --executable
 FILES = (
     column("PATH", "path"),
     Column("MODE", lambda item: "0755" if item.get("executable") else "0644"),
@@ -32,7 +33,14 @@ SIDES = (("-", "red", "before"), ("+", "green", "after"))
 
 
 def referring(verb: F) -> F:
-    """``--reference``: a file whose bytes lie elsewhere."""
+    """``--reference``: a file whose bytes lie elsewhere; ``--executable``: it is a program."""
+    verb = click.option(
+        "--executable",
+        "programs",
+        multiple=True,
+        metavar="PATH",
+        help="The reference PATH is a program that hosts may run; repeatable.",
+    )(verb)
     return click.option(
         "--reference",
         "given",
@@ -43,13 +51,24 @@ def referring(verb: F) -> F:
     )(verb)
 
 
-def brought(place: Path, given: Given) -> tuple[Files, tuple[Reference, ...]]:
+def brought(place: Path, given: Given, programs: Programs) -> tuple[Files, tuple[Reference, ...]]:
     """The files of a directory, and its references with those of the flags. Raises: Stop."""
+    from dataclasses import replace
+
     from tidegate.cli import checkout
 
     files = checkout.read(place)
     references = {item.path: item for item in checkout.referenced(place)}
     references |= {item[0]: checkout.Reference(*item) for item in given}
+    for path in programs:
+        if path not in references:
+            raise Stop(
+                Exit.USAGE,
+                f"--executable names {path}, which is no reference; a file is executable by its"
+                " own mode",
+                f"chmod +x {place / path}",
+            )
+        references[path] = replace(references[path], executable=True)
     twice = sorted(files.keys() & references.keys())
     if twice:
         raise Stop(
@@ -105,8 +124,15 @@ def _mark(name: str, found: Any) -> Mark:
 @referring
 @versioned
 @at_desk
-def push(desk: Desk, name: str, directory: str, given: Given, version: int | None) -> None:
-    """Replace all files of the draft NAME by those of DIRECTORY.
+def push(
+    desk: Desk,
+    name: str,
+    directory: str,
+    given: Given,
+    programs: Programs,
+    version: int | None,
+) -> None:
+    """Replace all files of the draft NAME by those of DIRECTORY, executable where they are there.
 
     After a pull into DIRECTORY, it is refused if somebody else pushed in between. Files whose bytes
     lie elsewhere are named by --reference, or in DIRECTORY/.tidegate-references.json.
@@ -118,7 +144,7 @@ def push(desk: Desk, name: str, directory: str, given: Given, version: int | Non
 
     name = full(name)
     place = Path(directory)
-    files, references = brought(place, given)
+    files, references = brought(place, given, programs)
     path = at("revisions", name)
     etag = f'"{version}"' if version is not None else _unchanged(desk, name, place)
     with uploading(desk, sum(len(body.content) for body in files.values())) as progress:

@@ -10,7 +10,7 @@ from tidegate.cli import files, review
 from tidegate.cli.completion import names
 from tidegate.cli.desk import Desk, Noun, at_desk, watched
 from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.files import Given, brought, referring
+from tidegate.cli.files import Given, Programs, brought, referring
 from tidegate.cli.output import column, dig, note, person, stated, timed
 from tidegate.cli.paths import at
 from tidegate.cli.revisions import (
@@ -68,6 +68,7 @@ def init(
     repository: str,
     directory: str | None,
     given: Given,
+    programs: Programs,
     description: str,
     gates: tuple[str, ...],
 ) -> None:
@@ -78,11 +79,11 @@ def init(
 
         from tidegate.cli.transfer import encoded
 
-        sent = encoded(*brought(Path(directory), given))
-    elif given:
+        sent = encoded(*brought(Path(directory), given, programs))
+    elif given or programs:
         raise Stop(
             Exit.USAGE,
-            "--reference goes with --from: it joins the files of a directory",
+            "--reference and --executable go with --from: they join the files of a directory",
             "tidegate rev init --help",
         )
     task = {"type": "init", "description": description}
