@@ -15,12 +15,15 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from tests.api.serving import ADMIN, Served, serving
 from tests.api.test_packages import People
 from tests.servers.process import free_port
 from tidegate.control.dispatch import Dispatcher
 from tidegate.control.due import Due
 from tidegate.control.enrollment import Enrollment
+from tidegate.control.worker import Counters, Publishing
 from tidegate.domain.access.roles import Role
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
@@ -71,14 +74,16 @@ class Harbour:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Orders and timers, as the worker does them."""
+        """Orders, timers and manifests, as the worker does them."""
         here = self.installation
         dispatcher = Dispatcher(here.lanes, here.sights, here.clock)
         due = Due(here.store, here.control, here.lanes, here.clock)
+        manifests = Publishing(here, Counters(CollectorRegistry()))
         done = Event()
 
         def work() -> None:
             while not done.wait(0.05):
+                manifests.round()
                 dispatcher.run_pass(thorough=True)
                 due.tick()
                 here.nudge()

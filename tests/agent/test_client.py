@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.agent.berth import CHANNEL, T0, closure_of, order
+from tests.agent.berth import T0
 from tests.api.serving import ADMIN, Served, serving
 from tidegate.agent import identity
 from tidegate.agent.client import Client
 from tidegate.agent.faults import Answered, InvalidAgentSetting, ServerAway, StateHeld
-from tidegate.agent.manifest import doubt
 from tidegate.clock import ManualClock
 from tidegate.control.enrollment import Enrollment
-from tidegate.control.manifests import Manifest, key_id, signed
 from tidegate.kernel.model import Meta
 
 HOST = "web-1"
@@ -172,56 +169,3 @@ def test_holds_the_state_for_itself(tmp_path: Path) -> None:
 
     with identity.held(state):
         pass
-
-
-# ── the signed manifest ──
-
-KEY = Ed25519PrivateKey.generate()
-KEYS = {key_id(KEY.public_key()): KEY.public_key().public_bytes_raw().hex()}
-
-
-def manifest(**changes: object) -> bytes:
-    members: dict[str, object] = {
-        "channel": CHANNEL,
-        "release_id": "web.2",
-        "digest": order().target_closure,
-        "status": "active",
-        "version": 3,
-        "generated_at": datetime(2026, 4, 24, tzinfo=UTC),
-        "previous_release_id": "web.1",
-    }
-    return signed(Manifest(**members | changes), KEY)  # type: ignore[arg-type]
-
-
-def test_trusts_an_order_that_the_manifest_agrees_with() -> None:
-    assert doubt(order(), manifest(), KEYS) is None
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        (manifest(digest=closure_of({})), "by the manifest"),
-        (manifest(channel="other"), "tells of other"),
-        (manifest().replace(b"web.1", b"web.9"), "not what a known key signed"),
-        (b"{}", "not what a known key signed"),
-        (b"\xff", "not what a known key signed"),
-    ],
-)
-def test_doubts_an_order_that_the_manifest_contradicts(body: bytes, told: str) -> None:
-    said = doubt(order(), body, KEYS)
-
-    assert said is not None
-    assert told in said
-
-
-def test_doubts_a_manifest_of_a_key_that_it_does_not_know() -> None:
-    other = Ed25519PrivateKey.generate().public_key()
-
-    said = doubt(order(), manifest(), {key_id(other): other.public_bytes_raw().hex()})
-
-    assert said is not None
-
-
-def test_has_only_the_digest_for_a_release_that_is_not_pinned() -> None:
-    """While the pinned one is halted, new hosts get the last good one."""
-    assert doubt(order(release_id="web.1"), manifest(digest=closure_of({})), KEYS) is None

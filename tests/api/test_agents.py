@@ -571,6 +571,6 @@ def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(crew
         name: Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
         for name, key in told["manifest_keys"].items()
     }
-    assert verified(first.content, trusted).release_id == "web.1"
+    assert verified(first.content, trusted).wanted.release_id == "web.1"
     assert (same.status_code, same.content) == (304, b"")
-    assert verified(moved.content, trusted).release_id == "web.2"
+    assert verified(moved.content, trusted).wanted.release_id == "web.2"

@@ -35,6 +35,12 @@ class JournalDamaged(Invalid):
     code = "journal_damaged"
 
 
+class ManifestMemoryDamaged(Invalid):
+    """The file of manifest versions is not what this agent wrote; without it replays count."""
+
+    code = "manifest_memory_damaged"
+
+
 class NotEnrolled(Refused):
     """The host has no identity yet: start the agent with a one-time token."""
 

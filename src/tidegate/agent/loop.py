@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any, Final, Generic, TypeVar
@@ -39,6 +40,8 @@ PROBERS: Final = 4
 BATCH_BYTES_MAX: Final = 128 * 1024
 HELD_SECONDS: Final = 10.0  # until a report is sent again that has to wait
 EMPTY_POLL_SECONDS: Final = 1.0  # a shorter poll than this did not wait: we do
+MANIFEST_SECONDS_MAX: Final = 5.0  # between attempts to get a manifest that an order waits for
+ORDER_HELD_SECONDS: Final = 60.0  # that one waits; the server leases it for less, and repeats it
 STOP_SECONDS_MAX: Final = 10.0  # that a switch under way is waited for
 DOUBLINGS_MAX: Final = 10
 # Answers to a report that say: not now. All others but 200 say: never.
@@ -117,6 +120,7 @@ class Loop:
         self._drivers = drivers
         self._clock = clock
         self._version = version
+        self._memory = manifest.Memory(Path(settings.state), enrolled.log_id)
         self._passages = Passages(enrolled.host_id, journal, drivers, self._load_probes, clock)
         self._inbox: Inbox = SimpleQueue()
         self._stopping = Event()
@@ -183,7 +187,7 @@ class Loop:
             try:
                 order = self._client.dispatch(self._settings.poll_seconds)
                 if order is not None:
-                    self._bring(order)
+                    self._weigh(order)
             except (ServerAway, Answered) as error:
                 log.warning("no orders: %s", error.detail)
                 self._stopping.wait(back_off.failed())
@@ -192,12 +196,44 @@ class Loop:
             if order is None and time.monotonic() - began < EMPTY_POLL_SECONDS:
                 self._stopping.wait(random.uniform(1.0, 2.0) * EMPTY_POLL_SECONDS)
 
-    def _bring(self, order: Order) -> None:
+    def _weigh(self, order: Order) -> None:
+        """Bring an order once a manifest decides it. Until then poll on: a newer order wins."""
+        back_off = BackOff(MANIFEST_SECONDS_MAX)
+        since, said = time.monotonic(), ""
+        while not self._stopping.is_set():
+            try:
+                self._bring(order, self._judge(order))
+                return
+            except (manifest.Untrusted, ServerAway, Answered) as error:
+                if str(error) != said:
+                    log.warning("order %s waits for its manifest: %s", order.rollout_id, error)
+                said = str(error)
+            self._stopping.wait(back_off.failed())
+            repeated = self._repeated()
+            if repeated is not None:
+                if repeated != order:
+                    back_off = BackOff(MANIFEST_SECONDS_MAX)
+                order, since = repeated, time.monotonic()
+            elif time.monotonic() - since > ORDER_HELD_SECONDS:
+                return  # the server does not repeat it any more
+
+    def _repeated(self) -> Order | None:
+        """What the server hands out now: the order that waits, a newer one, or none."""
+        try:
+            return self._client.dispatch(0)
+        except (ServerAway, Answered) as error:
+            log.warning("no orders: %s", error.detail)
+            return None
+
+    def _judge(self, order: Order) -> str | None:
+        """Why the manifest forbids the order. Raises: Untrusted, ServerAway, Answered, OSError."""
+        body = self._client.manifest(order.channel)
+        keys = self._enrolled.manifest_keys
+        current = manifest.verify(body, order.channel, keys, self._memory, self._clock())
+        return manifest.judge(order, current)
+
+    def _bring(self, order: Order, doubt: str | None) -> None:
         """An order, with what must be known before it is taken. Raises: ServerAway, Answered."""
-        doubt = None
-        if self._enrolled.manifest_keys:
-            body = self._client.manifest(order.channel)
-            doubt = manifest.doubt(order, body, self._enrolled.manifest_keys)
         beat = self._client.heartbeat(self._version, self._closures(), (order.rollout_id,))
         numbered = beat.last_accepted_seq.get(order.rollout_id, 0)
         self._free.clear()

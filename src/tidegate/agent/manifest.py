@@ -1,20 +1,41 @@
-"""Whether an order agrees with what its channel's signed manifest says."""
+"""Judge an order by its channel's signed manifest, and remember which manifest is the newest.
+
+    manifest ─▶ signed? this channel's? not older than the last? not expired?  no ─▶ wait, ask again
+                                        │ yes: its version is on disk from now on
+    order ────▶ names its release with its digest? ── yes ─▶ take it
+                                        └─ no: is the order older than the manifest? ─ yes ─▶ reject
+                                                                                       no ──▶ wait
+
+To wait changes nothing on the host: what runs keeps running, and the agent polls on.
+
+<state>/manifests.json   the highest version that was verified, per channel
+"""
 
 from __future__ import annotations
 
+import os
 from base64 import b64decode
 from binascii import Error as BadBase64
 from collections.abc import Mapping
-from typing import Final
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from tidegate.domain.hosts.protocol import Order
+from tidegate.agent.faults import ManifestMemoryDamaged
+from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, Order
 
-PAYLOAD_TYPE: Final = b"tidegate.manifest.v1\n"  # signed together with the payload
+PAYLOAD_TYPE: Final = b"tidegate.manifest.v2\n"  # signed together with the payload
+FILE: Final = "manifests.json"
+FORMAT: Final = 1  # of that file
+# The clocks of server and worker may differ by so much.
+SKEW: Final = timedelta(seconds=SKEW_SECONDS_MAX)
+
+AwareTime = Annotated[datetime, Meta(tz=True)]
 
 
 class Signed(Struct, frozen=True):
@@ -23,29 +44,143 @@ class Signed(Struct, frozen=True):
     signature: str
 
 
-class Manifest(Struct, frozen=True):
-    """What of it an order must agree with."""
-
-    channel: str
+class NamedRelease(Struct, frozen=True):
     release_id: str
     digest: str
 
 
-def doubt(order: Order, body: bytes, keys: Mapping[str, str]) -> str | None:
-    """Why the order must not be run; None: nothing speaks against it.
+class Manifest(Struct, frozen=True):
+    """The members that an order is judged by."""
 
-    Of another release than the pinned one a manifest says nothing: while that is halted, new hosts
-    get the last good one. Then the digest alone must do.
+    channel: str
+    version: int
+    generated_at: AwareTime
+    expires_at: AwareTime
+    wanted: NamedRelease
+    rolling: NamedRelease | None = None
+    last_good: NamedRelease | None = None
+    previous: NamedRelease | None = None
+
+    @property
+    def named(self) -> tuple[NamedRelease, ...]:
+        """Every release that the channel's hosts may be ordered to run."""
+        found = (self.wanted, self.rolling, self.last_good, self.previous)
+        return tuple(item for item in found if item is not None)
+
+
+class Untrusted(Exception):
+    """The manifest does not count now: keep what runs and ask again."""
+
+
+class Seen(Struct, frozen=True):
+    """The file: which log the versions belong to, and the highest one of each channel."""
+
+    format: int
+    log_id: str
+    versions: dict[str, int]
+
+
+class Memory:
+    """The highest manifest version of each channel, kept through restarts.
+
+    An agent that enrolled at another installation starts without versions: they count per log.
+    """
+
+    def __init__(self, state: Path, log_id: str) -> None:
+        """Raises: ManifestMemoryDamaged."""
+        self._path = state / FILE
+        found = self._read()
+        self._seen = found if found.log_id == log_id else Seen(FORMAT, log_id, {})
+
+    def highest(self, channel: str) -> int:
+        """0: no manifest of the channel was verified yet."""
+        return self._seen.versions.get(channel, 0)
+
+    def remember(self, channel: str, version: int) -> None:
+        """Durable when it returns. Raises: OSError."""
+        if version <= self.highest(channel):
+            return
+        versions = self._seen.versions | {channel: version}
+        seen = Seen(FORMAT, self._seen.log_id, versions)
+        _replace(self._path, msgspec.json.encode(seen))
+        self._seen = seen
+
+    def _read(self) -> Seen:
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=Seen)
+        except FileNotFoundError:
+            return Seen(FORMAT, "", {})
+        except msgspec.MsgspecError as error:
+            raise _damaged(self._path, f"cannot be read: {error}") from None
+        if found.format != FORMAT:
+            raise _damaged(self._path, f"has format {found.format}, this agent reads {FORMAT}")
+        return found
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """The whole new content, or the whole old one, also after a power cut."""
+    new = path.with_name(f".{path.name}.new")
+    with open(new, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _damaged(path: Path, detail: str) -> ManifestMemoryDamaged:
+    return ManifestMemoryDamaged(
+        f"{path} {detail}; remove it to start without: until the next manifest the host then "
+        "accepts an older one that has not expired"
+    )
+
+
+def verify(
+    body: bytes, channel: str, keys: Mapping[str, str], memory: Memory, now: datetime
+) -> Manifest:
+    """The channel's manifest, if it counts now; its version is remembered before this returns.
+
+    Raises:
+        Untrusted: wait, and ask again. OSError: the disk does not take the version.
     """
     try:
         manifest = _verified(body, keys)
     except (InvalidSignature, BadBase64, KeyError, ValueError, msgspec.MsgspecError):
-        return f"the manifest of {order.channel} is not what a known key signed"
-    if manifest.channel != order.channel:
-        return f"the manifest of {order.channel} tells of {manifest.channel}"
-    if manifest.release_id == order.release_id and manifest.digest != order.target_closure:
-        return f"{order.release_id} is {manifest.digest} by the manifest of {order.channel}"
-    return None
+        raise Untrusted(f"the manifest of {channel} is not what a known key signed") from None
+    if manifest.channel != channel:
+        raise Untrusted(f"the manifest of {channel} was asked for, that of {manifest.channel} came")
+    highest = memory.highest(channel)
+    if manifest.version < highest:
+        raise Untrusted(
+            f"the manifest of {channel} has version {manifest.version}, "
+            f"version {highest} was seen before"
+        )
+    if manifest.expires_at <= now:
+        raise Untrusted(f"the manifest of {channel} expired at {manifest.expires_at.isoformat()}")
+    memory.remember(channel, manifest.version)
+    return manifest
+
+
+def judge(order: Order, manifest: Manifest) -> str | None:
+    """Why the manifest forbids the order; None: it names the release with this digest.
+
+    Raises:
+        Untrusted: it may be older than the order, so it does not say.
+    """
+    digests = {item.digest for item in manifest.named if item.release_id == order.release_id}
+    if order.target_closure in digests:
+        return None
+    for digest in sorted(digests):
+        return f"{order.release_id} is {digest} by the manifest of {order.channel}"
+    named = ", ".join(sorted({item.release_id for item in manifest.named}))
+    detail = f"the manifest of {order.channel} names {named}, not {order.release_id}"
+    if order.enqueued_at.tzinfo is None or manifest.generated_at - SKEW < order.enqueued_at:
+        raise Untrusted(f"{detail}; it may be older than the order")
+    return detail
 
 
 def _verified(body: bytes, keys: Mapping[str, str]) -> Manifest:

@@ -22,12 +22,11 @@ from tidegate.api.landings import Landings
 from tidegate.api.problems import InvalidRequest, UnsupportedProtocol
 from tidegate.api.routing import AGENT, PUBLIC, Answer, Request, Route
 from tidegate.control.blobs import BlobDamaged, BlobMissing
-from tidegate.control.enrollment import BadProof, ClockSkewed, Enrollment, manifest_key
+from tidegate.control.enrollment import BadProof, ClockSkewed, Enrollment
 from tidegate.control.ingest import Heartbeat, Report, beat, reported, take_reports
 from tidegate.control.installation import Installation
-from tidegate.control.manifests import Manifest, Manifests, SignedManifest
+from tidegate.control.manifests import ManifestUnpublished, SignedManifest
 from tidegate.control.packing import manifest_of
-from tidegate.control.publisher import Publisher
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.credentials import KeyRevoked, TokenRefused, TokenReplayed
@@ -51,8 +50,7 @@ from tidegate.domain.packages.revisions import revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.domain.releases.known import KnownRelease, known_key
 from tidegate.domain.releases.offers import release_id_of
-from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.errors import LeaseHeld, NotFound, TidegateError, VersionConflict
+from tidegate.errors import NotFound, TidegateError, VersionConflict
 from tidegate.wire import FieldFault, Input, Nothing
 
 CHANNELS_MAX = 64  # whose closures a heartbeat names
@@ -243,25 +241,11 @@ def heartbeat(request: Request[Nothing, Nothing, Pulse], installation: Installat
 def manifest(
     request: Request[ManifestPath, Nothing, Nothing], installation: Installation
 ) -> Answer:
-    """What is authoritative on a channel of the host, signed; 304 while it is the same."""
+    """What may run on a channel of the host, signed; 304 while it is the same."""
     channel = request.path.channel
     _demand_channel(installation, host_of(request), channel)
-    pinned = installation.find(actual_key(channel), Actual)
-    if pinned is None:
-        raise NotFound(f"{channel} has no manifest; promote a release first", channel=channel)
-    publisher = Publisher(installation.control, installation.blobs, owner="api")
-    manifests = Manifests(installation.control, publisher, manifest_key(installation))
-    entry = publisher.read(channel)
-    if entry is None or _version(entry.body) != pinned.row.version:
-        entry = manifests.publish(channel).entry
-        installation.nudge()
+    entry = installation.manifests.serve(channel)
     return Answer(entry.body, tag=entry.pointer.etag)
-
-
-def _version(body: bytes) -> int:
-    """Of the registry's row that a published manifest tells of."""
-    envelope = msgspec.json.decode(body, type=SignedManifest)
-    return msgspec.json.decode(envelope.payload, type=Manifest).version
 
 
 def release(request: Request[ReleasePath, Nothing, Nothing], installation: Installation) -> Answer:
@@ -378,7 +362,7 @@ ROUTES = (
         AGENT,
         SignedManifest,
         cached=True,
-        errors=(*_SPOKEN, NotFound, LeaseHeld),
+        errors=(*_SPOKEN, NotFound, ManifestUnpublished, BlobDamaged),
     ),
     Route(
         "GET",

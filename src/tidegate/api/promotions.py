@@ -107,6 +107,7 @@ def _promoted(
         asked, meta=request.meta, key=request.once
     )
     outcome = in_lane(installation, found.row.active_rollout_id, run)
+    installation.manifests.publish_promoted(asked.channel, by=request.by)
     installation.nudge()
     return outcome
 

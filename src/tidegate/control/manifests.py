@@ -1,33 +1,62 @@
-"""A channel's manifest: what is authoritative, signed, published under a lease, served by ETag.
+"""A channel's manifest: what its hosts may run, signed, published under a lease, served by ETag.
 
-    ACTUAL ──▶ Manifest ──▶ signed body ──▶ Publisher (recipe B) ──▶ readers, with If-None-Match
+    ACTUAL, channel ──▶ Manifest ──▶ signed body ──▶ Publisher (recipe B) ──▶ readers, If-None-Match
 
 The signature covers the payload's bytes as they stand in the body, together with what kind of
 payload it is: a reader verifies bytes, then parses them.
+
+    publish    after a promotion
+    refresh    the worker, every two seconds: what changed, and what ends soon
+    serve      readers: the last published body; it is rendered only where there is none
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import Final, TypeVar
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Struct
 
-from tidegate.control.publisher import Entry, Policy, Publisher, Served
+from tidegate.control.publisher import Entry, Policy, Publisher, Served, State
 from tidegate.control.runtime import Control
-from tidegate.domain.publication.rows import not_modified
-from tidegate.domain.releases import history
-from tidegate.domain.releases.rows import Actual
-from tidegate.errors import Forbidden, NotFound
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.epochs import FIRST, Epoch, epoch_key
+from tidegate.domain.publication.rows import Pointer, meta_key, not_modified, pk_of
+from tidegate.domain.publication.slices import ALL_GUARDS
+from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.errors import (
+    Conflict,
+    Forbidden,
+    LeaseHeld,
+    NotFound,
+    TidegateError,
+    Unavailable,
+    Unknown,
+)
 from tidegate.kernel import codec
+from tidegate.kernel.leases import Held
+from tidegate.kernel.model import ABSENT, Key
 
-PAYLOAD_TYPE = b"tidegate.manifest.v1\n"
-POLICY = Policy(versioned=True)
+PAYLOAD_TYPE = b"tidegate.manifest.v2\n"
+VALID: Final = timedelta(hours=24)
+RENEWED_BEFORE: Final = timedelta(hours=12)  # its end: so long a worker may be away
+LEASE_WAIT_SECONDS: Final = 2.0
+LEASE_POLL_SECONDS: Final = 0.025
+EPOCH_BITS: Final = 32  # version = epoch · 2³² + n, so that a restored log does not count backwards
+POLICY = Policy(versioned=True, revalidate_seconds=int(VALID.total_seconds()))
+
+log = logging.getLogger("tidegate.manifests")
+Row = TypeVar("Row", bound=Struct)
 
 
 class BadSignature(Forbidden):
@@ -36,16 +65,40 @@ class BadSignature(Forbidden):
     code = "bad_signature"
 
 
-class Manifest(Struct, frozen=True, omit_defaults=True):
-    """What a channel's hosts shall run."""
+class ManifestUnpublished(Unavailable):
+    """The channel has no manifest yet, and another process is publishing the first one."""
 
-    channel: str
+    code = "manifest_unpublished"
+
+
+class NamedRelease(Struct, frozen=True):
+    """A release, and the digest of its content."""
+
     release_id: str
     digest: str
+
+
+class Names(Struct, frozen=True, omit_defaults=True):
+    """The releases that a channel's hosts may be ordered to run."""
+
     status: str
-    version: int  # of the channel's registry row: a lower one than before is old
+    wanted: NamedRelease  # the pin
+    rolling: NamedRelease | None = None  # the channel's rollout, while the pin is another release
+    last_good: NamedRelease | None = None  # the newest that was rolled out to the end
+    previous: NamedRelease | None = None  # the pin before
+
+
+class Manifest(Names, frozen=True, omit_defaults=True, kw_only=True):
+    """What a channel's hosts may run. An agent takes no lower version than it has seen."""
+
+    channel: str
+    version: int
     generated_at: datetime
-    previous_release_id: str | None = None
+    expires_at: datetime
+
+    @property
+    def names(self) -> Names:
+        return Names(self.status, self.wanted, self.rolling, self.last_good, self.previous)
 
 
 class SignedManifest(Struct, frozen=True):
@@ -67,20 +120,84 @@ class Answer(Struct, frozen=True):
 class Manifests:
     """Makes and serves the manifests of all channels with one signing key."""
 
-    def __init__(self, control: Control, publisher: Publisher, key: Ed25519PrivateKey) -> None:
+    def __init__(
+        self,
+        control: Control,
+        publisher: Publisher,
+        key: Ed25519PrivateKey,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._control = control
+        self._store = control.store
         self._publisher = publisher
         self._key = key
+        self._key_id = key_id(key.public_key())
+        self._sleep = sleep
+
+    # ── writing ──
 
     def publish(self, channel: str, *, by: str = "") -> Served:
-        """Have the manifest made anew; readers keep the old one until it stands.
+        """Publish a manifest of what the rows say now, unless that is published already.
 
         Raises:
-            NotFound: the channel is not registered. LeaseHeld: somebody else is at it.
+            NotFound: the channel is not registered. LeaseHeld: another process publishes.
+            LeaseLost, StaleVersion: another process was faster. Unavailable, Unknown.
         """
-        if self._publisher.read(channel) is not None:
-            self._publisher.invalidate(channel, by=by)
-        return self._publisher.serve(channel, lambda: self._render(channel), POLICY)
+        lease = self._lease(channel)
+        if lease is None:
+            raise LeaseHeld(f"another process publishes {channel}", cache_key=channel)
+        try:
+            entry = self._publisher.read(channel)
+            if entry is not None and not self._is_due(channel, entry):
+                return Served(State.HIT, entry)
+            return Served(State.MISS, self._render(channel, lease, by))
+        finally:
+            self._publisher.release(lease)
+
+    def publish_promoted(self, channel: str, *, by: str = "") -> None:
+        """Publish right after a promotion; what fails here is repaired by the worker."""
+        try:
+            self.publish(channel, by=by)
+        except (Conflict, Unavailable, Unknown) as error:
+            log.warning("the manifest of %s waits for the worker: %s", channel, error.detail)
+
+    def refresh(self, channel: str, *, by: str = "") -> tuple[Manifest, bool]:
+        """What is published once this is done, and whether this call published it.
+
+        Raises:
+            Those of ``publish``.
+        """
+        entry = self._publisher.read(channel)
+        if entry is not None and not self._is_due(channel, entry):
+            return _payload(entry.body), False
+        served = self.publish(channel, by=by)
+        return _payload(served.entry.body), served.state is State.MISS
+
+    # ── reading ──
+
+    def serve(self, channel: str) -> Entry:
+        """The last published manifest. The first reader of a channel may have to render it.
+
+        Raises:
+            NotFound: nothing is pinned. ManifestUnpublished: not in time. BlobDamaged.
+        """
+        entry = self._publisher.read(channel)
+        if entry is not None:
+            return entry
+        try:
+            return self.publish(channel).entry
+        except NotFound:
+            raise NotFound(
+                f"{channel} has no manifest; promote a release first", channel=channel
+            ) from None
+        except Conflict as error:
+            entry = self._publisher.read(channel)
+            if entry is None:
+                raise ManifestUnpublished(
+                    f"the first manifest of {channel} is being published", channel=channel
+                ) from error
+            return entry
 
     def get(self, channel: str, if_none_match: str | None = None) -> Answer:
         """The published manifest. Raises: NotFound."""
@@ -91,21 +208,98 @@ class Manifests:
             return Answer(304, entry.pointer.etag)
         return Answer(200, entry.pointer.etag, entry.body)
 
-    def _render(self, channel: str) -> bytes:
-        actual = history.current(self._control.store, channel).value
-        assert isinstance(actual, Actual)
-        return signed(
-            Manifest(
-                channel=channel,
-                release_id=actual.pinned_release_id,
-                digest=actual.digest,
-                status=actual.status,
-                version=actual.version,
-                generated_at=self._control.clock(),
-                previous_release_id=actual.previous_release_id,
-            ),
-            self._key,
+    # ── rows ──
+
+    def _lease(self, channel: str) -> Held | None:
+        """The lease of the channel's publication; None: not within ``LEASE_WAIT_SECONDS``."""
+        for _ in range(round(LEASE_WAIT_SECONDS / LEASE_POLL_SECONDS)):
+            lease = self._publisher.try_acquire(channel, POLICY.lease_seconds)
+            if lease is not None:
+                return lease
+            self._sleep(LEASE_POLL_SECONDS)
+        return None
+
+    def _is_due(self, channel: str, entry: Entry) -> bool:
+        """Whether the published manifest is wrong, of another key or epoch, or ends soon."""
+        try:
+            envelope = codec.decode(entry.body, SignedManifest)
+            manifest = codec.decode(envelope.payload.encode(), Manifest)
+        except TidegateError:
+            return True  # not a manifest of this version
+        return (
+            manifest.names != self._names(channel)
+            or manifest.expires_at - RENEWED_BEFORE <= self._control.clock()
+            or manifest.version >> EPOCH_BITS != self._epoch()
+            or envelope.key_id != self._key_id
         )
+
+    def _render(self, channel: str, lease: Held, by: str) -> Entry:
+        meta = meta_key(pk_of(channel))
+        (record,) = self._store.get(meta)
+        before = None if record is None else codec.decode(record.data, Pointer)
+        now = self._control.clock()  # before the rows are read: they may be as old as this
+        if before is not None:
+            now = max(now, before.generated_at + timedelta(microseconds=1))
+        names = self._names(channel)
+        number = 1 if before is None else before.version + 1
+        manifest = Manifest(
+            status=names.status,
+            wanted=names.wanted,
+            rolling=names.rolling,
+            last_good=names.last_good,
+            previous=names.previous,
+            channel=channel,
+            version=(self._epoch() << EPOCH_BITS) + number,
+            generated_at=now,
+            expires_at=now + VALID,
+        )
+        return self._publisher.publish(
+            channel,
+            lease,
+            signed(manifest, self._key),
+            POLICY,
+            generated_at=now,
+            guards=ALL_GUARDS,
+            expected_version=ABSENT if record is None else record.version,
+            by=by,
+        )
+
+    def _names(self, channel: str) -> Names:
+        """Raises: NotFound: nothing is pinned."""
+        actual = self._row(actual_key(channel), Actual)
+        if actual is None:
+            raise NotFound(f"{channel} is not registered", channel=channel)
+        found = self._row(channel_key(channel), Channel)
+        active = None if found is None else found.active_rollout_id
+        tally = None if active is None else self._row(tally_key(active), RolloutTally)
+        rolling = None if tally is None else NamedRelease(tally.target_ref, tally.target_closure)
+        wanted = NamedRelease(actual.pinned_release_id, actual.digest)
+        return Names(
+            status=actual.status,
+            wanted=wanted,
+            rolling=None if rolling == wanted else rolling,
+            last_good=self._known(None if found is None else found.terminal_ref),
+            previous=self._known(actual.previous_release_id),
+        )
+
+    def _known(self, release_id: str | None) -> NamedRelease | None:
+        known = None if release_id is None else self._row(known_key(release_id), KnownRelease)
+        if release_id is None or known is None:
+            return None
+        return NamedRelease(release_id, known.digest)
+
+    def _epoch(self) -> int:
+        found = self._row(epoch_key(), Epoch)
+        return FIRST if found is None else found.epoch
+
+    def _row(self, key: Key, model: type[Row]) -> Row | None:
+        (record,) = self._store.get(key)
+        return None if record is None else codec.decode(record.data, model)
+
+
+def _payload(body: bytes) -> Manifest:
+    payload = codec.decode(body, SignedManifest).payload
+    return codec.decode(payload.encode(), Manifest)
 
 
 def key_id(key: Ed25519PublicKey) -> str:

@@ -292,6 +292,10 @@ class Publisher:
         except (LeaseHeld, AttemptsExhausted):
             return None
 
+    def release(self, lease: Held) -> None:
+        """Give the lease back; nothing happens if it was spent or lost."""
+        self._leases.release(lease.key.id, lease.token, now=self._clock())
+
     def publish(
         self,
         cache_key: str,

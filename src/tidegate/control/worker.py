@@ -4,7 +4,7 @@
     orders       asks the gates, reserves orders; at the first, refills the queue   1
     timers       lets expire what is due                                            1
     outbox       does outside what is owed                                          1
-    manifests    publishes what channels are pinned to, once that changed           2
+    manifests    publishes what channels may run, on change and before it expires   2
     reconcile    looks at the world and at our rows                                60
     archive      mirrors the log, where a place for it is set                       2
     collection   removes blobs, sessions and publications past their time       3,600
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
@@ -35,13 +36,15 @@ from tidegate.control.collecting import Collecting
 from tidegate.control.dispatch import Dispatcher, Pass
 from tidegate.control.due import Due, Tick
 from tidegate.control.installation import Installation
-from tidegate.control.manifests import Manifest, SignedManifest
+from tidegate.control.manifests import RENEWED_BEFORE, Manifest
 from tidegate.control.mirroring import Mirroring
 from tidegate.control.outbox import Worker as OutboxWorker
 from tidegate.control.reconcile import HistoryTooLong, Reconciler
 from tidegate.control.targets import Target
+from tidegate.domain.channels.rows import channel_key
+from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
-from tidegate.errors import Conflict, LeaseHeld, TidegateError, Unavailable, Unknown
+from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta, Record
 from tidegate.kernel.policy import Collection
@@ -117,6 +120,11 @@ class Counters:
             ("code",),
             registry=registry,
         )
+        self.manifest_age = Gauge(
+            "tidegate_manifest_age_seconds",
+            "Age of the oldest published manifest of a channel; it is renewed at 12 h, ends at 24",
+            registry=registry,
+        )
 
 
 class Worker:
@@ -160,7 +168,7 @@ class Worker:
         yield Loop("orders", pace.orders, orders.round)
         yield Loop("timers", pace.timers, lambda: self._told(due.tick() != Tick()))
         yield Loop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
-        yield Loop("manifests", pace.manifests, Publishing(found).round)
+        yield Loop("manifests", pace.manifests, Publishing(found, self._counters).round)
         yield Loop(
             "reconcile",
             pace.reconcile,
@@ -294,38 +302,54 @@ class Orders:
 
 
 class Publishing:
-    """Has the manifest of a channel made anew when its pin is another than the published one's."""
+    """Publishes a channel's manifest when its rows changed, and before the published one ends."""
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, counters: Counters) -> None:
         self._installation = installation
-        self._published: dict[str, int] = {}  # scope → version of its row that is out
+        self._counters = counters
+        # scope → the versions of its rows and of META at the last look, and what was published
+        self._published: dict[str, tuple[tuple[int, ...], Manifest]] = {}
 
     def round(self) -> bool:
         changed = False
+        now = self._installation.clock()
+        scopes = []
         for record in _rows(self._installation, ACTUAL):
-            actual = codec.decode(record.data, Actual)
-            if self._published.get(actual.scope) == record.version:
+            scope = codec.decode(record.data, Actual).scope
+            scopes.append(scope)
+            versions = (record.version, *self._versions(scope))
+            if self._is_done(scope, versions, now):
                 continue
-            with suppress(LeaseHeld):  # another worker is at it; we look again
-                changed |= self._publish(actual)
-                self._published[actual.scope] = record.version
+            with suppress(Conflict):  # another process publishes; the next round looks again
+                manifest, did = self._installation.manifests.refresh(scope, by=ACTOR.actor)
+                changed |= did
+                self._published[scope] = (versions, manifest)
         if changed:
             self._installation.nudge()
+        self._note_age(scopes, now)
         return False
 
-    def _publish(self, actual: Actual) -> bool:
-        out = self._out(actual.scope)
-        if out is not None and (out.version, out.status) == (actual.version, actual.status):
-            return False
-        self._installation.manifests.publish(actual.scope, by=ACTOR.actor)
-        return True
+    def _is_done(self, scope: str, versions: tuple[int, ...], now: datetime) -> bool:
+        found = self._published.get(scope)
+        return (
+            found is not None
+            and found[0] == versions
+            and found[1].expires_at - RENEWED_BEFORE > now
+        )
 
-    def _out(self, scope: str) -> Manifest | None:
-        entry = self._installation.publisher.read(scope)
-        if entry is None:
-            return None
-        payload = codec.decode(entry.body, SignedManifest).payload
-        return codec.decode(payload.encode(), Manifest)
+    def _versions(self, scope: str) -> tuple[int, ...]:
+        keys = channel_key(scope), meta_key(pk_of(scope))
+        return tuple(
+            0 if row is None else row.version for row in self._installation.store.get(*keys)
+        )
+
+    def _note_age(self, scopes: Sequence[str], now: datetime) -> None:
+        ages = [
+            (now - self._published[scope][1].generated_at).total_seconds()
+            for scope in scopes
+            if scope in self._published
+        ]
+        self._counters.manifest_age.set(max(ages, default=0.0))
 
 
 def _rows(installation: Installation, collection: Collection) -> Iterator[Record]:

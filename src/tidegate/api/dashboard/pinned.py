@@ -57,6 +57,7 @@ def promote(
             reason=body.reason.strip(),
         )
         outcome = installation.promotions.promote(asked, meta=request.meta)
+        installation.manifests.publish_promoted(asked.channel, by=request.by)
         installation.nudge()
         return outcome.position
 

@@ -1,0 +1,170 @@
+"""A server that says what a test wants it to say, with or without the installation's key."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tests.agent.berth import CHANNEL, HOST, Shelf
+from tidegate.agent import identity
+from tidegate.agent.activate import drivers
+from tidegate.agent.client import Client
+from tidegate.agent.config import Channel, Settings
+from tidegate.agent.journal import Journal
+from tidegate.agent.loop import Loop
+from tidegate.agent.manifest import PAYLOAD_TYPE
+from tidegate.clock import system_clock
+from tidegate.domain.hosts.protocol import Enrolled, Order
+
+LOG_ID = "log"
+KEY = Ed25519PrivateKey.generate()
+KEYS = {"k": KEY.public_key().public_bytes_raw().hex()}
+Answer = tuple[int, Any]
+
+
+def release(release_id: str, digest: str) -> dict[str, str]:
+    return {"release_id": release_id, "digest": digest}
+
+
+def manifest(wanted: Mapping[str, str], version: int = 1, **changes: Any) -> bytes:
+    """The signed manifest of the channel, of this moment unless ``changes`` says otherwise."""
+    now = system_clock()
+    members = {
+        "channel": CHANNEL,
+        "version": version,
+        "generated_at": now,
+        "expires_at": now + timedelta(hours=1),
+        "status": "active",
+        "wanted": wanted,
+        **changes,
+    }
+    return signed(msgspec.json.encode(members))
+
+
+def signed(payload: bytes, key: Ed25519PrivateKey = KEY) -> bytes:
+    signature = b64encode(key.sign(PAYLOAD_TYPE + payload)).decode()
+    envelope = {"payload": payload.decode(), "key_id": "k", "signature": signature}
+    return msgspec.json.encode(envelope)
+
+
+class Hostile(ThreadingHTTPServer):
+    """It opens sessions, hands out ``orders`` in turn, and accepts every report."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__(("127.0.0.1", 0), Speaker)
+        self.daemon_threads = True
+        self.shelf = shelf
+        self.orders: list[Order] = []
+        self.manifest: Answer = (404, {"code": "not_found", "detail": "none", "status": 404})
+        self.polls = 0
+        self.manifests_asked: list[datetime] = []
+        self.reports: list[dict[str, Any]] = []
+
+    def kinds(self) -> list[str]:
+        return [report["kind"] for report in self.reports]
+
+    def reason(self) -> str:
+        """Why the agent rejected an order."""
+        return " ".join(str(report.get("reason", "")) for report in self.reports)
+
+
+class Speaker(BaseHTTPRequestHandler):
+    server: Hostile
+
+    def do_GET(self) -> None:
+        path, _, _ = self.path.partition("?")
+        match path.split("/")[3:]:
+            case ["dispatch"]:
+                self.server.polls += 1
+                orders = self.server.orders
+                order = orders.pop(0) if orders else None
+                self._say(*((204, b"") if order is None else (200, msgspec.json.encode(order))))
+            case ["manifest", _]:
+                self.server.manifests_asked.append(system_clock())
+                self._say(*self.server.manifest)
+            case ["releases", name]:
+                self._say(200, msgspec.json.encode(self.server.shelf.listing(f"/{name}")))
+            case ["releases", name, "blobs", hashed]:
+                self._say(200, self.server.shelf.file(f"/{name}", hashed))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        now = system_clock()
+        match self.path:
+            case "/v1/agent/session":
+                ends = (now + timedelta(minutes=15)).isoformat()
+                opened = {"session": "s", "mac_key": "00" * 32, "expires_at": ends}
+                self._say(200, {**opened, "server_time": now.isoformat()})
+            case "/v1/agent/heartbeat":
+                self._say(200, {"received_at": now.isoformat(), "last_accepted_seq": {}})
+            case _:
+                self.server.reports += body["reports"]
+                answers = [
+                    {"rollout_id": report["rollout_id"], "seq": report["seq"], "status": 200}
+                    for report in body["reports"]
+                ]
+                self._say(200, {"answers": answers})
+
+    def _say(self, status: int, body: Any) -> None:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        pass
+
+
+@contextmanager
+def hostile(**releases: Mapping[str, bytes]) -> Iterator[Hostile]:
+    """The server, with the content of these releases."""
+    server = Hostile(Shelf(**releases))
+    serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    serving.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+@contextmanager
+def agent(server: Hostile, place: Path, log_id: str = LOG_ID) -> Iterator[Path]:
+    """A real agent on directories under ``place``; yields the link to what runs."""
+    state, root = place / "state", place / "root"
+    for directory in (state, root):
+        directory.mkdir(exist_ok=True, mode=0o700)
+    settings = Settings(
+        server=f"http://127.0.0.1:{server.server_port}",
+        state=str(state),
+        channels={CHANNEL: Channel(driver="symlink", root=str(root))},
+        poll_seconds=1,
+        tick_seconds=0.05,
+        heartbeat_seconds=0.1,
+        back_off_seconds_max=0.1,
+    )
+    client = Client(settings.server, identity.host_key(state), system_clock, HOST)
+    journal = Journal(state)
+    enrolled = Enrolled(HOST, log_id, KEYS)
+    loop = Loop(settings, enrolled, client, journal, drivers(settings, client), system_clock, "1")
+    working = Thread(target=loop.run)
+    working.start()
+    try:
+        yield root / "current"
+    finally:
+        loop.stop()
+        working.join()
+        client.close()
+        journal.close()
