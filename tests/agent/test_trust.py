@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.agent.berth import CHANNEL, NEW, OLD, closure_of, order
 from tests.agent.harbour import until
-from tests.agent.hostile import Hostile, agent, hostile, manifest, release
+from tests.agent.hostile import KEYS, LOG_ID, Hostile, agent, hostile, manifest, release, signed
+from tidegate.agent.faults import ManifestMemoryDamaged
+from tidegate.agent.manifest import Memory, Untrusted, judge, verify
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import Order
 
@@ -56,12 +59,12 @@ def answered(server: Hostile) -> None:
     until(lambda: {"DispatchReject", "ActivationCompleted"} & set(server.kinds()), "it decides")
 
 
-def asked_again(server: Hostile, link: Path) -> None:
-    """The agent asked for the manifest several times and polled on, or it has installed it."""
+def asked_again(server: Hostile) -> None:
+    """The agent asked for the manifest again and polled on, or it has installed it."""
     asked, polls = len(server.manifests_asked), server.polls
     until(
         lambda: (
-            (len(server.manifests_asked) >= asked + 3 and server.polls >= polls + 2)
+            (len(server.manifests_asked) >= asked + 2 and server.polls > polls)
             or "ActivationCompleted" in server.kinds()
         ),
         "it asks again",
@@ -98,7 +101,7 @@ def test_waits_under_a_manifest_of_2020(tmp_path: Path) -> None:
         server.manifest = 200, old
         server.orders.append(new_order())
 
-        asked_again(server, link)
+        asked_again(server)
 
         assert server.kinds() == []
         assert runs(link) == ""
@@ -116,7 +119,142 @@ def test_waits_under_an_older_manifest_that_is_sent_again(tmp_path: Path) -> Non
         server.reports.clear()
         server.manifest = 200, replayed
         server.orders.append(old_order())
-        asked_again(server, link)
+        asked_again(server)
 
         assert server.kinds() == []
         assert runs(link) == "two"
+
+
+# ── what a manifest names ──
+
+
+@pytest.mark.parametrize("role", ["rolling", "last_good", "previous"])
+def test_takes_an_order_for_another_release_that_the_manifest_names(
+    tmp_path: Path, role: str
+) -> None:
+    """Hosts that come late get the last good release; a rollback goes to the previous one."""
+    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+        server.manifest = 200, manifest(WANTED, **{role: OLDER})
+        server.orders.append(old_order())
+
+        until(lambda: "Converged" in server.kinds(), "it converges", server.kinds)
+
+        assert runs(link) == "one"
+
+
+def test_rejects_other_content_under_the_name_of_the_previous_release(tmp_path: Path) -> None:
+    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+        server.manifest = 200, manifest(WANTED, previous=OLDER)
+        server.orders.append(ordered("web.1", "evil", closure_of(EVIL)))
+
+        answered(server)
+
+        assert server.kinds() == ["DispatchReject"]
+        assert runs(link) == ""
+
+
+# ── what it waits for ──
+
+NO_MANIFEST = 404, {"code": "not_found", "detail": "no manifest", "status": 404}
+HELD = 409, {"code": "lease_held", "detail": "held", "status": 409}
+
+
+def unwanted() -> list[Any]:
+    then = system_clock() - 2 * HOUR
+    return [
+        pytest.param(NO_MANIFEST, id="there is none"),
+        pytest.param(HELD, id="the server is busy with it"),
+        pytest.param((200, b"\xff"), id="no manifest at all"),
+        pytest.param((200, manifest(WANTED).replace(b"web.2", b"web.9")), id="changed"),
+        pytest.param((200, signed(b"{}", Ed25519PrivateKey.generate())), id="another key's"),
+        pytest.param((200, manifest(WANTED, channel="db")), id="another channel's"),
+        pytest.param((200, manifest(WANTED, expires_at=then)), id="expired"),
+        pytest.param((200, manifest(WANTED, 0, expires_at="never")), id="without an end"),
+        pytest.param((200, manifest(OLDER, generated_at=then)), id="older than the order"),
+    ]
+
+
+@pytest.mark.parametrize("given", unwanted())
+def test_waits_for_a_manifest_and_keeps_the_order_meanwhile(tmp_path: Path, given: Any) -> None:
+    """The server hands the order out once: the agent must not drop it."""
+    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+        server.manifest = given
+        server.orders.append(new_order())
+        asked_again(server)
+        assert server.kinds() == []
+
+        server.manifest = 200, manifest(WANTED, 9)
+        until(lambda: "Converged" in server.kinds(), "it converges", server.kinds)
+
+        assert runs(link) == "two"
+
+
+def test_takes_a_newer_order_while_another_one_waits(tmp_path: Path) -> None:
+    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+        server.manifest = 200, manifest(WANTED)
+        server.orders.append(evil_order(enqueued_at=system_clock()))
+        asked_again(server)
+
+        server.orders.append(new_order())
+        until(lambda: "Converged" in server.kinds(), "it converges", server.kinds)
+
+        assert runs(link) == "two"
+        assert {report["rollout_id"] for report in server.reports} == {f"{CHANNEL}@web.2"}
+
+
+# ── what it remembers ──
+
+
+def test_remembers_the_newest_manifest_through_a_restart(tmp_path: Path) -> None:
+    with hostile(**RELEASES) as server:
+        with agent(server, tmp_path) as link:
+            server.manifest = 200, manifest(WANTED, 5)
+            server.orders.append(evil_order())
+            answered(server)
+        assert Memory(tmp_path / "state", LOG_ID).highest(CHANNEL) == 5, "before it was judged"
+
+        with agent(server, tmp_path) as link:
+            server.manifest = 200, manifest(OLDER, 4)
+            server.orders.append(old_order())
+            asked_again(server)
+
+        assert {report["rollout_id"] for report in server.reports} == {f"{CHANNEL}@web.9"}
+        assert runs(link) == ""
+
+
+def test_remembers_nothing_of_another_installation(tmp_path: Path) -> None:
+    memory = Memory(tmp_path, "one log")
+    memory.remember(CHANNEL, 5)
+    memory.remember(CHANNEL, 3)
+
+    assert Memory(tmp_path, "one log").highest(CHANNEL) == 5
+    assert Memory(tmp_path, "another log").highest(CHANNEL) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b'{"format":2,"log_id":"log","versions":{}}', "has format 2, this agent reads 1"),
+        (b'{"format":1', "cannot be read"),
+        (b'{"versions":{"web-stable":3}}', "cannot be read"),
+    ],
+)
+def test_refuses_a_memory_of_another_format_in_one_sentence(
+    tmp_path: Path, content: bytes, told: str
+) -> None:
+    (tmp_path / "manifests.json").write_bytes(content)
+
+    with pytest.raises(ManifestMemoryDamaged, match=told) as refused:
+        Memory(tmp_path, LOG_ID)
+    assert "remove it" in refused.value.detail
+
+
+def test_rejects_without_an_order_time_only_what_has_other_content(tmp_path: Path) -> None:
+    """A time without a zone cannot be compared: the order waits instead of ending the agent."""
+    memory = Memory(tmp_path, LOG_ID)
+    found = verify(manifest(WANTED), CHANNEL, KEYS, memory, system_clock())
+    naive = datetime(2020, 1, 1)  # noqa: DTZ001
+
+    with pytest.raises(Untrusted):
+        judge(old_order(enqueued_at=naive), found)
+    assert judge(ordered("web.2", "evil", "sha256:x", enqueued_at=naive), found) is not None
