@@ -29,7 +29,6 @@ from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelExists,
     ChannelNotFound,
-    ChannelOnHold,
     FreezeExists,
     FreezeNotFound,
     PlanOutdated,
@@ -66,6 +65,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
 )
+from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.domain.rollouts.rows import quarantine_key
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import (

@@ -155,6 +155,7 @@ async def dispatch(
         try:
             look = await _read(installation, partial(deliveries.next_look, host_id))
             if look == 0:
+                wakes.expect_release(woken)  # before the hand-out, for the same reason
                 order = await _handed(request, installation, host_id)
                 if order is not None:
                     return Answer(order_of(order))

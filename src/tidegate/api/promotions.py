@@ -23,12 +23,12 @@ from tidegate.domain.channels.promotion import Promoted, promote_release
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelNotFound,
-    ChannelOnHold,
     WrongPackage,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.identity import ref_of
+from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.wire import Input, Nothing
 

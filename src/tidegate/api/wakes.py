@@ -1,11 +1,13 @@
 """Polls for orders: who waits is woken by the host's own order, and by nothing else; who was told
 that there is none is told so again, without a look, while nothing was ordered.
+
+A poll that found an order which may not be handed out now is also woken when a stop ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +16,7 @@ from tidegate.api.tail import Entry, Tail
 from tidegate.control.installation import Installation
 
 ORDERED = "DispatchReserved"
+RELEASING = frozenset({"FreezeEnded", "ChannelUnheld", "RolloutResumed"})
 WAITING_MAX = 100_000  # polls at once; past it, they are answered without a wait
 FREE_MAX = 20_000  # hosts that are known to have no order; past it, all are looked up again
 
@@ -30,6 +33,7 @@ class Wakes:
 
     def __init__(self, tail: Tail, installation: Installation) -> None:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._stopped: set[asyncio.Future[None]] = set()  # of those, with an order that is stopped
         self._count = 0
         self._free: set[str] = set()
         tail.watchers.append(self._heard)
@@ -62,9 +66,14 @@ class Wakes:
         self._count += 1
         return future
 
+    def expect_release(self, future: asyncio.Future[None]) -> None:
+        """Resolve it with the end of a stop, too: the host's order may not be handed out now."""
+        self._stopped.add(future)
+
     def forget(self, host_id: str, future: asyncio.Future[None]) -> None:
         waiting = self._waiting[host_id]
         waiting.discard(future)
+        self._stopped.discard(future)
         self._count -= 1
         if not waiting:
             del self._waiting[host_id]
@@ -80,8 +89,14 @@ class Wakes:
                 host_id = _decoder.decode(entry.event.body).host_id
                 self._free.discard(host_id)
                 self._wake(host_id)
+            elif entry.event.type in RELEASING:
+                _resolve(self._stopped)
 
     def _wake(self, host_id: str) -> None:
-        for future in self._waiting.get(host_id, ()):
-            if not future.done():
-                future.set_result(None)
+        _resolve(self._waiting.get(host_id, ()))
+
+
+def _resolve(futures: Iterable[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

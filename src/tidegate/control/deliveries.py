@@ -5,7 +5,9 @@
                            └──────────────┘
 
 The queue is work in flight. Whether an order still counts is for the records to say: one whose
-rollout stopped, or whose host moved on, is not handed out and is cleared away when it is met.
+rollout stopped, or whose host moved on, is not handed out and is cleared away when it is met. One
+whose rollout is paused, or whose channel is frozen or held, keeps its place and is handed out when
+that is over.
 """
 
 from __future__ import annotations
@@ -30,10 +32,22 @@ from tidegate.domain.hosts.rows import (
     record_key,
 )
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.identity import channel_of
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.stops import ChannelStops, is_stopped, stops_keys
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
-from tidegate.kernel.model import ABSENT, Commit, Delete, Meta, Put, Receipt, Record, Write
+from tidegate.kernel.model import (
+    ABSENT,
+    Commit,
+    Delete,
+    Meta,
+    Position,
+    Put,
+    Receipt,
+    Record,
+    Write,
+)
 from tidegate.kernel.store import Store
 
 LEASE_SECONDS = 30
@@ -50,6 +64,13 @@ class Offer(NamedTuple):
 
 
 NOTHING: Final = Offer()
+
+
+class _Stops(NamedTuple):
+    """What stops an order's channel, and when that last changed."""
+
+    rows: tuple[ChannelStops | None, ...]
+    version: Position
 
 
 class Deliveries:
@@ -76,9 +97,10 @@ class Deliveries:
         prefix = f"{host_id}/"
         for record in self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX):
             row = codec.decode(record.data, QueuedDispatch)
-            if row.lease_until is not None and row.lease_until > self._clock():
+            stops = self._stops(row)
+            if self._lease_left(record, row, stops) > 0:
                 continue
-            delivered = self._deliver(record, row)
+            delivered = self._deliver(record, row, stops)
             if delivered is not None:
                 return delivered
         return None
@@ -93,12 +115,13 @@ class Deliveries:
             return None
         (stored,) = found
         row = codec.decode(stored.data, QueuedDispatch)
-        if row.lease_until is not None and row.lease_until > self._clock():
+        stops = self._stops(row)
+        if self._lease_left(stored, row, stops) > 0:
             return NOTHING
         record, tally = self._standing(row.rollout_id, row.host_id)
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             return None
-        if _is_held(tally):
+        if self._is_held(tally, stops):
             return NOTHING
         leased = self._leased(row)
         return Offer(leased, self._sent(Put(stored.key, codec.encode(leased), stored.version)))
@@ -112,10 +135,10 @@ class Deliveries:
         found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX)
         if not found:
             return None
-        now = self._clock()
+        rows = [codec.decode(record.data, QueuedDispatch) for record in found]
         return min(
-            0.0 if until is None else max(0.0, (until - now).total_seconds())
-            for until in (codec.decode(row.data, QueuedDispatch).lease_until for row in found)
+            0.0 if row.lease_until is None else self._lease_left(record, row, self._stops(row))
+            for record, row in zip(found, rows, strict=True)
         )
 
     def clear(self, host_id: str, rollout_id: str, attempt: int) -> None:
@@ -141,16 +164,38 @@ class Deliveries:
                 count += self._write(Put(key, codec.encode(queued(record)), ABSENT))
         return count
 
-    def _deliver(self, stored: Record, row: QueuedDispatch) -> QueuedDispatch | None:
+    def _deliver(self, stored: Record, row: QueuedDispatch, stops: _Stops) -> QueuedDispatch | None:
         record, tally = self._standing(row.rollout_id, row.host_id)
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             self._write(Delete(stored.key, stored.version))
             return None
-        if _is_held(tally):
+        if self._is_held(tally, stops):
             return None
         leased = self._leased(row)
         landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
         return leased if landed else None
+
+    def _stops(self, row: QueuedDispatch) -> _Stops:
+        found = self._store.get(*stops_keys(channel_of(row.rollout_id)))
+        rows = tuple(
+            None if record is None else codec.decode(record.data, ChannelStops) for record in found
+        )
+        return _Stops(rows, max(0 if record is None else record.version for record in found))
+
+    def _lease_left(self, stored: Record, row: QueuedDispatch, stops: _Stops) -> float:
+        """For how many seconds the order is not handed out again.
+
+        A lease from before the channel's stops last changed does not count: the agent dropped the
+        order if its acknowledgement was refused. One that still has it takes no second copy.
+        """
+        if row.lease_until is None or stops.version > stored.version:
+            return 0.0
+        return max(0.0, (row.lease_until - self._clock()).total_seconds())
+
+    def _is_held(self, tally: RolloutTally, stops: _Stops) -> bool:
+        """Whether its orders stay where they are until a person or time releases them."""
+        stopped = tally.halted_at is not None or tally.paused_at is not None
+        return stopped or is_stopped(stops.rows, self._clock())
 
     def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
         now = self._clock()
@@ -210,8 +255,3 @@ def _counts(record: HostRecord, tally: RolloutTally, attempt: int) -> bool:
     if tally.halted_at is not None:
         return True  # it may be cleared and go on; it is held, not forgotten
     return record.state is HostState.PENDING and not has_stopped(tally)
-
-
-def _is_held(tally: RolloutTally) -> bool:
-    """Whether its orders stay where they are until somebody lets it go on."""
-    return tally.halted_at is not None or tally.paused_at is not None

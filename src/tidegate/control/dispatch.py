@@ -1,6 +1,7 @@
 """The dispatcher: it asks the gates about every open rollout and reserves the orders that may go.
 
     open rollouts ──▶ FleetState ──▶ survey ──▶ reserve_dispatch, in packs through the lane
+                 └──▶ where nobody waits: glance ──▶ change_gates
                                         ├────▶ skip_host       who need not be waited for
                                         ├────▶ change_gates    said on change only
                                         └────▶ cancel_dispatch orders of a rollout that stopped
@@ -23,6 +24,7 @@ from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Outcome
 from tidegate.control.sights import OWN, Sights, fault_of
 from tidegate.domain.gates import (
+    ASKED_AGAIN,
     Fault,
     FleetState,
     Given,
@@ -30,9 +32,11 @@ from tidegate.domain.gates import (
     Skip,
     Survey,
     gate_changes,
+    glance,
     next_skips,
     survey,
 )
+from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder
 from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
 from tidegate.domain.rollouts.facts import GateChanged
 from tidegate.domain.rollouts.reports import (
@@ -74,7 +78,9 @@ class Pass(Struct, frozen=True):
 
 
 class Dispatcher:
-    """Passes over open rollouts. ``wake`` hears of every host that has an order now."""
+    """Passes over open rollouts. ``wake`` hears of every host that has an order now, or may use the
+    one that it has.
+    """
 
     def __init__(
         self,
@@ -89,15 +95,17 @@ class Dispatcher:
         self._wake = wake
 
     def run_pass(self, *, thorough: bool = False) -> Pass:
-        """Look at the rollouts that wait for orders; thorough: at all of them, at silent and late
-        hosts and at orders whose rollout stopped.
+        """Look at the rollouts that wait for orders, and ask the gates of the others that are
+        going; thorough: look at all of them, at silent and late hosts and at orders whose rollout
+        stopped.
         """
         ids = [row.rollout_id for row in self._sights.open_rollouts()]
         done = Pass()
         if thorough:
             ids += self._terminal_rollouts(ids)
         else:
-            ids, done = self._wanting(ids)
+            ids, idle, done = self._wanting(ids)
+            self._glance(idle)
         if not ids and not thorough:
             return done
         state = self._sights.state(ids, self._clock(), late=thorough)
@@ -114,24 +122,45 @@ class Dispatcher:
             done = _summed(done, did)
         return done
 
-    def _wanting(self, ids: Sequence[str]) -> tuple[list[str], Pass]:
-        """Those of the rollouts that wait for orders, and what is wrong with others."""
+    def _wanting(self, ids: Sequence[str]) -> tuple[list[str], list[str], Pass]:
+        """Those of the rollouts that wait for orders, the others that are going, and what is wrong
+        with the rest.
+        """
         wanting: list[str] = []
+        idle: list[str] = []
         done = Pass()
 
         def look(rollout_id: str) -> Pass:
-            if wants_orders(self._sights.tally(rollout_id).row):
+            tally = self._sights.tally(rollout_id).row
+            if wants_orders(tally):
                 wanting.append(rollout_id)
+            elif tally.state in DISPATCHABLE:
+                idle.append(rollout_id)
             return Pass()
 
         for rollout_id in ids:
             done = _summed(done, self._spared(rollout_id, partial(look, rollout_id)))
-        return wanting, done
+        return wanting, idle, done
+
+    def _glance(self, ids: Sequence[str]) -> None:
+        """Say which gates of these rollouts shut or opened, though nobody waits for an order. What
+        is wrong with one of them is found by the next thorough pass.
+        """
+        if not ids:
+            return
+        state = self._sights.glance(ids, self._clock())
+
+        def look(rollout_id: str) -> Pass:
+            self._say_changes(glance(state, rollout_id), state)
+            return Pass()
+
+        for rollout_id in state.rollouts:
+            self._spared(rollout_id, partial(look, rollout_id))
 
     def _act(self, state: FleetState, found: Survey, thorough: bool) -> Pass:
         rollout_id = found.rollout_id
         done = self._order(rollout_id, found.orders)
-        self._say(rollout_id, gate_changes(self._gates(rollout_id), found, state.at))
+        self._say_changes(found, state)
         if thorough:
             done = _summed(done, self._skip(rollout_id, next_skips(state, rollout_id)))
         return done
@@ -215,6 +244,14 @@ class Dispatcher:
         if self._sights.row(key, Quarantined) is not None:
             return "its closure is quarantined"
         return None
+
+    def _say_changes(self, found: Survey, state: FleetState) -> None:
+        rollout_id = found.rollout_id
+        changes = gate_changes(self._gates(rollout_id), found, state.at)
+        self._say(rollout_id, changes)
+        if any(item.gate in ASKED_AGAIN and not item.blocked for item in changes):
+            orders = self._sights.rows(HOST_ORDERS, HostOrder)
+            self._wake([item.row.host_id for item in orders if item.row.rollout_id == rollout_id])
 
     def _say(self, rollout_id: str, changes: Sequence[GateChanged]) -> None:
         findings = tuple(GateFinding(item.gate, item.blocked, item.reason) for item in changes)

@@ -2,7 +2,7 @@
 
 facts.py, rows.py   what happens, what stands
 machine.py          ``step``: the channel's newest rollout, holds; SupersessionExpected
-folds.py            channels, incarnations, freezes, quarantined closures
+folds.py            channels, incarnations, freezes, stops, quarantined closures
 slices.py           create, edit, hold, freeze, lift a quarantine
 promotion.py        promote a release: pin and rollout in one commit
 clearance.py        resume, waive or abandon a rollout that was stopped

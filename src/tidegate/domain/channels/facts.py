@@ -108,6 +108,7 @@ class FreezeEnded(Struct, frozen=True, omit_defaults=True, kw_only=True):
     operator: str
     reason: str
     at: datetime
+    channels: Annotated[tuple[str, ...], Untagged()] = ()  # those that it froze; none: all
 
 
 FACTS = facts(

@@ -1,4 +1,4 @@
-"""How facts become the rows of channels: the machine, incarnations, freezes, quarantines."""
+"""How facts become the rows of channels: machine, incarnations, freezes, stops, quarantines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from typing import get_args
 
 from msgspec.structs import replace
 
-from tidegate.domain.channels.facts import FreezeEnded, FreezeStarted, QuarantineLifted
+from tidegate.domain.channels.facts import (
+    ChannelCreated,
+    ChannelHeld,
+    ChannelUnheld,
+    FreezeEnded,
+    FreezeStarted,
+    QuarantineLifted,
+)
 from tidegate.domain.channels.machine import ChannelEvent, step
 from tidegate.domain.channels.rows import (
     CHANNELS,
@@ -22,7 +29,16 @@ from tidegate.domain.hosts.states import Deadline
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
 from tidegate.domain.rollouts.identity import channel_of
 from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined, quarantine_key
+from tidegate.domain.rollouts.stops import (
+    CHANNEL_STOPS,
+    EVERYWHERE,
+    ChannelStops,
+    FreezeSpan,
+)
 from tidegate.kernel.folds import Fold
+from tidegate.kernel.model import at_most
+
+FREEZES_MAX = 100  # of one channel at a time, and of all channels: each is in all copies
 
 
 def _channel_ids(event: ChannelEvent) -> tuple[str, ...]:
@@ -52,6 +68,34 @@ def step_freeze(
         channels=fact.channels,
         until=fact.until,
     )
+
+
+# ── stops ─────────────────────────────────────────────────────────────────────────────────────────
+
+Stopping = ChannelCreated | ChannelHeld | ChannelUnheld | FreezeStarted | FreezeEnded
+
+
+def _stops_ids(fact: Stopping) -> tuple[str, ...]:
+    if isinstance(fact, FreezeStarted | FreezeEnded):
+        return fact.channels or EVERYWHERE
+    return (fact.channel,)
+
+
+def step_stops(row: ChannelStops, fact: Stopping, now: datetime) -> ChannelStops:
+    """Raises: LimitExceeded: too many freezes."""
+    match fact:
+        case ChannelCreated():
+            return row
+        case ChannelHeld(operator=operator, reason=reason):
+            return replace(row, held_by=operator, held_reason=reason)
+        case ChannelUnheld():
+            return replace(row, held_by=None, held_reason=None)
+        case FreezeStarted(freeze_id=freeze_id, until=until):
+            at_most("freezes of a channel", len(row.freezes) + 1, FREEZES_MAX)
+            return replace(row, freezes=(*row.freezes, FreezeSpan(freeze_id, until)))
+        case FreezeEnded(freeze_id=freeze_id):
+            rest = tuple(freeze for freeze in row.freezes if freeze.freeze_id != freeze_id)
+            return replace(row, freezes=rest)
 
 
 # ── quarantine ────────────────────────────────────────────────────────────────────────────────────
@@ -122,6 +166,14 @@ freezes = Fold(
     start=lambda id, fact: None,
     step=step_freeze,
 )
+channel_stops = Fold(
+    collection=CHANNEL_STOPS,
+    number=1,
+    reads=(ChannelCreated, ChannelHeld, ChannelUnheld, FreezeStarted, FreezeEnded),
+    ids=_stops_ids,
+    start=lambda id, fact: ChannelStops(scope=id),
+    step=step_stops,
+)
 quarantined_closures = Fold(
     collection=QUARANTINE,
     number=1,
@@ -131,4 +183,4 @@ quarantined_closures = Fold(
     step=step_quarantine,
 )
 
-FOLDS = (channels, rollout_incarnations, freezes, quarantined_closures)
+FOLDS = (channels, rollout_incarnations, freezes, channel_stops, quarantined_closures)

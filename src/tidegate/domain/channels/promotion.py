@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
-    ChannelOnHold,
     PlanOutdated,
     WrongPackage,
 )
@@ -45,6 +44,7 @@ from tidegate.domain.releases.registry import (
 )
 from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
 from tidegate.domain.rollouts.identity import check_rollout_id, rollout_id
+from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.domain.rollouts.rows import RolloutTally, quarantine_key, tally_key
 from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
 from tidegate.errors import InvalidInput

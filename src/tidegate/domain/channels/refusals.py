@@ -67,17 +67,6 @@ class SupersessionExpected(Refused):
         )
 
 
-class ChannelOnHold(Refused):
-    """Somebody holds the channel: no promotion until it is let go."""
-
-    code = "channel_held"
-
-    def __init__(self, channel: str, by: str | None, reason: str | None) -> None:
-        super().__init__(
-            f"{channel} is held by {by}: {reason}", channel=channel, held_by=by, reason=reason
-        )
-
-
 class WrongPackage(Refused):
     """The channel carries another package than the release is of."""
 

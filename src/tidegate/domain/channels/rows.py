@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.rollouts.stops import CHANNEL_STOPS
 from tidegate.kernel.model import Key
 from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
@@ -66,7 +67,7 @@ INCARNATIONS = Collection(
 FREEZES = Collection(
     "freezes", Freeze, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("freeze_id",)
 )
-COLLECTIONS = (CHANNELS, INCARNATIONS, FREEZES)
+COLLECTIONS = (CHANNELS, INCARNATIONS, FREEZES, CHANNEL_STOPS)
 
 
 def channel_key(channel: str) -> Key:

@@ -37,6 +37,7 @@ from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.releases.registry import check_operations
 from tidegate.domain.rollouts.rows import Quarantined, quarantine_key
 from tidegate.domain.rollouts.slices import check_operator
+from tidegate.domain.rollouts.stops import ChannelStops, own_stops_key
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
@@ -45,7 +46,7 @@ CHANNEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 FREEZE: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 PACKAGE_BYTES_MAX = 256
 CLOSURE_BYTES_MAX = 256
-FROZEN_MAX = 100  # channels that one freeze names; none named: all
+FROZEN_MAX = 80  # channels that one freeze names, each a row of its commit; none named: all
 
 
 class CreateChannel(Struct, frozen=True, kw_only=True):
@@ -268,11 +269,11 @@ def rows_of_freeze(command: StartFreeze) -> tuple[Key, ...]:
         raise InvalidInput("a freeze names each channel once", field="channels")
     for channel in command.channels:
         check_channel(channel)
-    return freeze_key(command.freeze_id), *(channel_key(name) for name in command.channels)
+    return freeze_key(command.freeze_id), *map(own_stops_key, command.channels)
 
 
 def decide_freeze(
-    rows: tuple[Freeze | Channel | None, ...], command: StartFreeze, now: datetime
+    rows: tuple[Freeze | ChannelStops | None, ...], command: StartFreeze, now: datetime
 ) -> Sequence[Struct]:
     freeze, *channels = rows
     for name, channel in zip(command.channels, channels, strict=True):
@@ -306,7 +307,11 @@ def decide_thaw(rows: tuple[Freeze | None], command: EndFreeze, now: datetime) -
     if rows[0] is None:
         raise FreezeNotFound(command.freeze_id)
     ended = FreezeEnded(
-        freeze_id=command.freeze_id, operator=command.operator, reason=command.reason, at=now
+        freeze_id=command.freeze_id,
+        operator=command.operator,
+        reason=command.reason,
+        at=now,
+        channels=rows[0].channels,
     )
     return (ended,)
 

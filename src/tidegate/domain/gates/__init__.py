@@ -11,8 +11,10 @@ from __future__ import annotations
 from tidegate.domain.gates.checks import GATES, UNSTAGED
 from tidegate.domain.gates.explained import explain, judge
 from tidegate.domain.gates.passes import (
+    ASKED_AGAIN,
     ORDERS_MAX,
     gate_changes,
+    glance,
     held_back,
     latecomers,
     next_dispatches,
@@ -38,6 +40,7 @@ from tidegate.domain.gates.sight import (
 )
 
 __all__ = [
+    "ASKED_AGAIN",
     "GATES",
     "ORDERS_MAX",
     "UNSTAGED",
@@ -58,6 +61,7 @@ __all__ = [
     "Verdict",
     "explain",
     "gate_changes",
+    "glance",
     "held_back",
     "judge",
     "latecomers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.domain.gates.checks import GATES, Gate, Look
-from tidegate.domain.gates.passes import attempt_of, survey
+from tidegate.domain.gates.passes import ASKED_AGAIN, attempt_of, is_ordered, survey
 from tidegate.domain.gates.sight import Explanation, Fault, FleetState, Survey, Verdict
 
 READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
@@ -45,6 +45,11 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     if not late and attempt_of(standing, sight.tally.row.attempt) is None:
         assert standing is not None
         answer = f"the host had its order and is {standing.state}"
+        stop = next(
+            (item for item in verdicts if not item.passed and item.gate in ASKED_AGAIN), None
+        )
+        if is_ordered(standing) and stop is not None:
+            answer = f"{stop.gate}: {stop.reason}; the host has its order and may not use it now"
         if standing.left is not None:
             answer = f"the host was {standing.left} and is not waited for"
     elif shut is not None:
@@ -85,7 +90,11 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     look = Look(state, state.sight(rollout_id))
     verdicts = tuple(_of_all(gate, look, found) for gate in GATES)
     ready = len(found.orders)
-    if not found.waiting:
+    stopped = next((item for item in found.held if item.gate in ASKED_AGAIN and item.hosts), None)
+    if stopped is not None:
+        total = found.waiting + found.ordered
+        answer = f"{stopped.gate} holds {stopped.hosts} of {total} hosts: {stopped.reason}"
+    elif not found.waiting:
         answer = f"no host waits for an order; the rollout is {look.tally.state}"
     elif ready:
         answer = f"{ready} of {found.waiting} hosts get their order with the next pass"

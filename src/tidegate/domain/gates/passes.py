@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -39,6 +40,9 @@ from tidegate.domain.rollouts.rows import RolloutGates
 from tidegate.domain.rollouts.states import DISPATCHABLE
 
 ORDERS_MAX = 10_000  # that one pass hands out
+
+# Asked again when an order is handed out and when it is acknowledged.
+ASKED_AGAIN: Final = frozenset({"halted", "paused", "freeze", "hold", "quarantine"})
 
 _TRIED = frozenset({HostState.FAILED, HostState.REVERTED})
 
@@ -110,6 +114,17 @@ def _waiting(look: Look) -> Iterator[tuple[str, int, int]]:
         yield host_id, look.sight.chart.waves.get(host_id, last), under
 
 
+def is_ordered(standing: Standing) -> bool:
+    """Whether the host has an order that it has not acknowledged."""
+    return standing.busy and standing.state is HostState.PENDING
+
+
+def _ordered(look: Look) -> Iterator[str]:
+    for host_id, found in look.sight.standings.items():
+        if is_ordered(found.row):
+            yield host_id
+
+
 # ── a pass ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -123,7 +138,7 @@ def survey(
         NotFound: the state does not hold the rollout.
     """
     look = _look(state, rollout_id, given)
-    gates = _asked(look)
+    gates, shut = _asked(look)
     orders: list[Order] = []
     held: dict[str, Held] = {}
     counts: dict[str, int] = {}
@@ -140,24 +155,43 @@ def survey(
         else:
             if len(orders) < orders_max:
                 orders.append(_order(look, host_id, wave, attempt))
+    ordered = list(_ordered(look))
+    if shut is not None:
+        stopped = ordered if shut.gate in ASKED_AGAIN else []
+        if stopped or look.tally.state in DISPATCHABLE:
+            first = replace(shut, host_id=stopped[0]) if stopped else shut
+            held.setdefault(shut.gate, first)
+            counts[shut.gate] = counts.get(shut.gate, 0) + len(stopped)
     return Survey(
         rollout_id=rollout_id,
         orders=tuple(orders),
         waiting=waiting,
+        ordered=len(ordered),
         held=tuple(replace(held[name], hosts=counts[name]) for name, _ in gates if name in held),
         given=Given(look.slots, frozenset(look.hosts)),
     )
 
 
+def glance(state: FleetState, rollout_id: str) -> Survey:
+    """Ask only the gates that are the same for all hosts, of a rollout of which nobody waits for
+    an order. ``state`` need not hold any row of a host.
+
+    Raises:
+        NotFound: the state does not hold the rollout.
+    """
+    _, shut = _asked(_look(state, rollout_id, None))
+    return Survey(rollout_id=rollout_id, held=() if shut is None else (shut,), whole=False)
+
+
 def held_back(state: FleetState, rollout_id: str) -> Iterator[Held]:
-    """Each host that waits and stops at a gate, with that gate: by wave, then by name. The same
-    pass as ``survey`` makes, told host by host.
+    """Each host that stops at a gate, with that gate: those that wait, by wave, then by name, and
+    those that may not use their order now. The same pass as ``survey`` makes, told host by host.
 
     Raises:
         NotFound: the state does not hold the rollout.
     """
     look = _look(state, rollout_id, None)
-    gates = _asked(look)
+    gates, shut = _asked(look)
     for host_id, wave, attempt in _waiting(look):
         for name, blocks in gates:
             block = blocks(look, host_id)
@@ -166,6 +200,8 @@ def held_back(state: FleetState, rollout_id: str) -> Iterator[Held]:
                 break
         else:
             _order(look, host_id, wave, attempt)  # it takes its slots
+    if shut is not None and shut.gate in ASKED_AGAIN:
+        yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _ordered(look))
 
 
 def next_dispatches(
@@ -240,9 +276,9 @@ def _look(state: FleetState, rollout_id: str, given: Given | None) -> Look:
     return look
 
 
-def _asked(look: Look) -> list[tuple[str, Blocks]]:
-    """The gates to ask for each host. One that is the same for all is asked here: open, it need
-    not be asked again; shut, nothing behind it need be.
+def _asked(look: Look) -> tuple[list[tuple[str, Blocks]], Held | None]:
+    """The gates to ask for each host, and the first that is shut for all of them. One that is the
+    same for all is asked here: open, it need not be asked again; shut, nothing after it need be.
     """
     asked: list[tuple[str, Blocks]] = []
     for gate in GATES:
@@ -250,8 +286,8 @@ def _asked(look: Look) -> list[tuple[str, Blocks]]:
             asked.append((gate.name, gate.blocks))
         elif (block := gate.blocks(look, "")) is not None:
             asked.append((gate.name, _always(block)))
-            break
-    return asked
+            return asked, replace(_held(gate.name, "", block), hosts=0)
+    return asked, None
 
 
 def _always(block: Block) -> Blocks:
@@ -287,7 +323,8 @@ def _held(gate: str, host_id: str, block: Block) -> Held:
 def gate_changes(
     known: RolloutGates | None, found: Survey, now: datetime
 ) -> tuple[GateChanged, ...]:
-    """What to say about gates that shut or opened since the last time anything was said.
+    """What to say about gates that shut or opened since the last time anything was said. After a
+    ``glance`` nothing is said of gates that it did not ask.
 
     How many hosts a gate holds, and for which of several reasons, is not said again: a pass over
     an unchanged fleet says nothing.
@@ -300,9 +337,13 @@ def gate_changes(
             at=now,
             gate=name,
             blocked=name in held,
-            reason=f"{held[name].host_id}: {held[name].reason}" if name in held else "",
+            reason=_told(held[name]) if name in held else "",
         )
-        for name in (gate.name for gate in GATES)
+        for name in (gate.name for gate in GATES if found.whole or not gate.per_host)
         if (name in held) != (name in said)
     ]
     return tuple(changes)
+
+
+def _told(held: Held) -> str:
+    return f"{held.host_id}: {held.reason}" if held.host_id else held.reason

@@ -152,11 +152,14 @@ class Order(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Held(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How many hosts stop at a gate, and why the first of them does."""
+    """How many hosts stop at a gate, and why the first of them does.
+
+    A gate of the whole rollout that is shut is held against no host where none waits for it.
+    """
 
     gate: str
     hosts: int
-    host_id: str
+    host_id: str  # empty: no host waits
     reason: str
     evidence: Evidence | None = None
 
@@ -174,8 +177,10 @@ class Survey(Struct, frozen=True, omit_defaults=True, kw_only=True):
     rollout_id: str
     orders: tuple[Order, ...] = ()
     waiting: int = 0  # hosts without an order, these included
+    ordered: int = 0  # hosts that have not acknowledged their order
     held: tuple[Held, ...] = ()  # in the order of gates
     given: Given = Given()
+    whole: bool = True  # whether every gate was asked, or only those that are the same for all
 
 
 class Skip(Struct, frozen=True, omit_defaults=True, kw_only=True):

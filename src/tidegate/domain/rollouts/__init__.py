@@ -6,6 +6,7 @@ tallies.py                         hosts counted by wave and state
 effects.py                         the seed's four effects, and what they come to
 rows.py, folds.py                  rollouts, tallies, gates; quarantine is folded by channels
 slices.py                          pause, resume, prune, gates
+stops.py                           what stops a channel; folded by channels
 reports.py                         what agents report into it, and the orders that go out
 refusals.py                        what is said no with
 """

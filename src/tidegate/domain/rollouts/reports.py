@@ -6,7 +6,8 @@
     skip_host          a host that nobody hears of leaves
 
 All of them run in the rollout's lane. A report is recorded whatever the rollout's state, but for an
-acknowledgement: it starts a switch, so it needs a rollout that goes on.
+acknowledgement: it starts a switch, so it needs a rollout that goes on, on a channel that nothing
+stops.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.identity import channel_of
 from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
+from tidegate.domain.rollouts.stops import ChannelStops, demand_unstopped, stops_keys
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
@@ -62,6 +64,21 @@ SKIPPABLE = frozenset({HostState.PENDING, HostState.DEFERRED})
 RETRIED = frozenset({HostState.FAILED, HostState.REVERTED})  # after a resume
 
 Report = tuple[RolloutTally | None, HostRecord | None]
+Acknowledged = tuple[
+    RolloutTally | None,
+    HostRecord | None,
+    Quarantined | None,
+    ChannelStops | None,
+    ChannelStops | None,
+]
+Reserved = tuple[
+    RolloutTally | None,
+    HostRecord | None,
+    HostOrder | None,
+    Quarantined | None,
+    ChannelStops | None,
+    ChannelStops | None,
+]
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────
@@ -115,7 +132,8 @@ def rows_of_report(command: ReportEvent) -> tuple[Key, ...]:
     )
     match command.event:
         case DispatchAck(target_closure=target):
-            return (*rows, quarantine_key(channel_of(command.rollout_id), target))
+            channel = channel_of(command.rollout_id)
+            return (*rows, quarantine_key(channel, target), *stops_keys(channel))
         case Converged():
             return (*rows, order_key(command.host_id))  # it goes: read with the others, not alone
         case _:
@@ -123,7 +141,7 @@ def rows_of_report(command: ReportEvent) -> tuple[Key, ...]:
 
 
 def decide_report(
-    rows: tuple[RolloutTally | None, HostRecord | None, Quarantined | HostOrder | None] | Report,
+    rows: Acknowledged | tuple[RolloutTally | None, HostRecord | None, HostOrder | None] | Report,
     command: ReportEvent,
     now: datetime,
 ) -> Sequence[Struct]:
@@ -132,6 +150,7 @@ def decide_report(
     Raises:
         RolloutUnknown, HostNotInRollout, RolloutIsPruned: nobody to report to.
         RolloutIsSuperseded, RolloutIsHalted, …: an acknowledgement that comes too late.
+        ChannelFrozen, ChannelOnHold: an acknowledgement on a channel that is stopped.
         InvalidInput, LimitExceeded: no report, or of another host.
     """
     event = command.event
@@ -150,8 +169,10 @@ def decide_report(
         return ()
     if isinstance(event, DispatchAck):
         _demand_under_way(tally, record.wave, late=record.late)
-        found = rows[2] if len(rows) == 3 else None
-        _demand_unquarantined(found if isinstance(found, Quarantined) else None)
+        assert len(rows) == 5, "what rows_of_report names for an acknowledgement"
+        _, _, quarantined, *stops = rows
+        demand_unstopped(tally.channel, stops, now)
+        _demand_unquarantined(quarantined)
     return (_completed(event, record),)
 
 
@@ -242,28 +263,27 @@ def _completed(event: AgentEvent, record: HostRecord) -> AgentEvent:
 
 
 def rows_of_reservation(command: ReserveDispatch) -> tuple[Key, ...]:
+    channel = channel_of(command.rollout_id)
     return (
         tally_key(command.rollout_id),
         record_key(command.rollout_id, command.host_id),
         order_key(command.host_id),
-        quarantine_key(channel_of(command.rollout_id), command.target_closure),
+        quarantine_key(channel, command.target_closure),
+        *stops_keys(channel),
     )
 
 
-def decide_reservation(
-    rows: tuple[RolloutTally | None, HostRecord | None, HostOrder | None, Quarantined | None],
-    command: ReserveDispatch,
-    now: datetime,
-) -> Sequence[Struct]:
+def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) -> Sequence[Struct]:
     """The order, or nothing if the host has that of this attempt or a later one.
 
     Raises:
         RolloutUnknown, RolloutIsPruned, RolloutIsSuperseded, RolloutNotDispatchable,
             RolloutIsHalted, RolloutIsPaused, WaveNotReached, ClosureQuarantined, WrongClosure:
-            the rollout orders nobody now. HostBusy: the host has another order.
+            the rollout orders nobody now. ChannelFrozen, ChannelOnHold: nor does its channel.
+        HostBusy: the host has another order.
     """
     tally = demand_tally(rows[0], command.rollout_id)
-    _, record, order, quarantined = rows
+    _, record, order, quarantined, *stops = rows
     if record is not None and command.attempt <= record.attempt:
         return ()
     late = command.late or (record is not None and (record.late or record.left is not None))
@@ -272,6 +292,7 @@ def decide_reservation(
         _demand_turn(tally, command.wave)
     if command.target_closure != tally.target_closure:
         raise WrongClosure(HostState.PENDING, command.target_closure, tally.target_closure)
+    demand_unstopped(tally.channel, stops, now)
     _demand_unquarantined(quarantined)
     if order is not None:
         raise HostBusy(order.host_id, order.rollout_id)

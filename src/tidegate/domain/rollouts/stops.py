@@ -1,0 +1,86 @@
+"""What stops a channel: its hold, and the freezes that cover it.
+
+    channel_stops/<channel>   the channel's hold and the freezes that name it
+    channel_stops/*<n>        the freezes of all channels, in ``COPIES`` equal copies
+
+A reservation and an acknowledgement read two of these rows, the channel's own and the copy that
+the channel's name chooses, and their commit demands that neither has moved. So a stop that was
+answered before they commit always wins. The copies keep the channels of a busy fleet apart: on
+DynamoDB two transactions that check the same item conflict (ADR-0015). Channels fold the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from zlib import crc32
+
+from msgspec import Struct
+
+from tidegate.domain.rollouts.refusals import ChannelFrozen, ChannelOnHold
+from tidegate.kernel.model import Key
+from tidegate.kernel.policy import Collection, Nature, Writers
+
+COPIES: Final = 64  # a freeze of all channels writes each of them, in one commit of at most 100
+
+
+class FreezeSpan(Struct, frozen=True, omit_defaults=True):
+    """A freeze, as far as it decides anything."""
+
+    freeze_id: str
+    until: datetime | None = None
+
+
+class ChannelStops(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What stops one channel, or (a copy) every channel."""
+
+    scope: str  # a channel, or the id of a copy
+    freezes: tuple[FreezeSpan, ...] = ()
+    held_by: str | None = None
+    held_reason: str | None = None
+
+
+CHANNEL_STOPS = Collection(
+    "channel_stops",
+    ChannelStops,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("scope",),
+)
+EVERYWHERE: Final = tuple(f"*{number:02}" for number in range(COPIES))
+
+
+def own_stops_key(channel: str) -> Key:
+    """The row of the channel's own stops. It exists as long as the channel does."""
+    return Key(CHANNEL_STOPS.name, channel)
+
+
+def stops_keys(channel: str) -> tuple[Key, Key]:
+    """The rows that decide whether the channel is stopped."""
+    copy = EVERYWHERE[crc32(channel.encode()) % COPIES]
+    return own_stops_key(channel), Key(CHANNEL_STOPS.name, copy)
+
+
+def freeze_over(rows: Sequence[ChannelStops | None], now: datetime) -> FreezeSpan | None:
+    """A freeze that covers the channel now. One whose time is over does not, ended or not."""
+    for row in rows:
+        for freeze in () if row is None else row.freezes:
+            if freeze.until is None or now < freeze.until:
+                return freeze
+    return None
+
+
+def is_stopped(rows: Sequence[ChannelStops | None], now: datetime) -> bool:
+    held = any(row is not None and row.held_by is not None for row in rows)
+    return held or freeze_over(rows, now) is not None
+
+
+def demand_unstopped(channel: str, rows: Sequence[ChannelStops | None], now: datetime) -> None:
+    """Raises: ChannelFrozen, ChannelOnHold."""
+    freeze = freeze_over(rows, now)
+    if freeze is not None:
+        raise ChannelFrozen(channel, freeze.freeze_id, freeze.until)
+    for row in rows:
+        if row is not None and row.held_by is not None:
+            raise ChannelOnHold(channel, row.held_by, row.held_reason)

@@ -1,0 +1,404 @@
+"""Freezes and holds on every engine: they stop orders that are out already, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.contract.fleet import OLD, Berth, Squadron
+from tests.domain.registry import digest_of
+from tidegate.control.lanes import Lanes
+from tidegate.domain.channels.folds import FREEZES_MAX
+from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.rows import Freeze, freeze_key
+from tidegate.domain.channels.slices import (
+    FROZEN_MAX,
+    EndFreeze,
+    HoldChannel,
+    StartFreeze,
+    UnholdChannel,
+    end_freeze,
+    hold_channel,
+    start_freeze,
+    unhold_channel,
+)
+from tidegate.domain.folds import FOLDS
+from tidegate.domain.gates import explain
+from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts.facts import ActivationFailed, DispatchAck, RollbackComplete
+from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.rollouts.refusals import ChannelFrozen, ChannelOnHold
+from tidegate.domain.rollouts.reports import (
+    ReportEvent,
+    ReserveDispatch,
+    report_event,
+    reserve_dispatch,
+)
+from tidegate.domain.rollouts.rows import RolloutGates, gates_key
+from tidegate.errors import LimitExceeded, Refused, TidegateError
+from tidegate.kernel.model import Commit, Receipt
+from tidegate.kernel.replay import differences
+from tidegate.simulate.plant import Inline
+
+ROLLOUT = "edge@web.1"
+TARGET = digest_of("web.1")
+NIGHT = timedelta(hours=8)
+
+
+def freeze(squadron: Squadron, *channels: str, until: datetime | None = None) -> None:
+    command = StartFreeze(
+        freeze_id="sale", operator="user_1", reason="a sale", channels=channels, until=until
+    )
+    squadron.execute(start_freeze, command)
+
+
+def thaw(squadron: Squadron) -> None:
+    command = EndFreeze(freeze_id="sale", operator="user_1", reason="over")
+    squadron.execute(end_freeze, command)
+
+
+def hold(squadron: Squadron) -> None:
+    command = HoldChannel(channel="edge", operator="user_1", reason="a look")
+    squadron.execute(hold_channel, command)
+
+
+def unhold(squadron: Squadron) -> None:
+    command = UnholdChannel(channel="edge", operator="user_1", reason="fine")
+    squadron.execute(unhold_channel, command)
+
+
+Stop = tuple[Callable[[Squadron], None], Callable[[Squadron], None], type[Refused]]
+STOPS: dict[str, Stop] = {
+    "a freeze of the channel": (lambda at: freeze(at, "edge"), thaw, ChannelFrozen),
+    "a freeze of all channels": (freeze, thaw, ChannelFrozen),
+    "a hold": (hold, unhold, ChannelOnHold),
+}
+each_stop = pytest.mark.parametrize("stop", STOPS)
+
+
+def ordered(squadron: Squadron, *hosts: str) -> None:
+    """A release is promoted, and these hosts have their orders."""
+    squadron.create("edge")
+    squadron.enroll(*hosts, channel="edge")
+    squadron.offer("web.1")
+    assert squadron.promote("edge", "web.1") == ROLLOUT
+    assert squadron.dispatch().ordered == len(hosts)
+
+
+def acknowledge(squadron: Squadron, host_id: str) -> None:
+    squadron.say(
+        DispatchAck, ROLLOUT, host_id, target_closure=TARGET, current_closure_at_dispatch=OLD
+    )
+
+
+# ── hand-out ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@each_stop
+def test_hands_out_no_reserved_order_until_the_stop_ends(squadron: Squadron, stop: str) -> None:
+    start, end, _ = STOPS[stop]
+    ordered(squadron, "h1")
+
+    start(squadron)
+    stopped = [squadron.plant.deliveries.poll("h1"), squadron.plant.deliveries.hand_out("h1")]
+    squadron.wait(3_600)
+    squadron.plant.due.tick()  # the time to acknowledge has passed
+    end(squadron)
+
+    assert [offer and offer[0] for offer in stopped] == [None, None]
+    host = squadron.host(ROLLOUT, "h1")
+    assert (host.attempt, host.busy, host.state) == (1, True, HostState.PENDING)
+    squadron.reach(ROLLOUT, "h1")
+
+
+@each_stop
+def test_hands_an_order_out_again_whose_acknowledgement_was_refused(
+    squadron: Squadron, stop: str
+) -> None:
+    """At once, though its lease runs: the lease is from before the stop."""
+    start, end, _ = STOPS[stop]
+    ordered(squadron, "h1")
+    assert squadron.plant.deliveries.poll("h1") is not None
+    assert squadron.plant.deliveries.poll("h1") is None, "it is leased"
+
+    start(squadron)
+    assert squadron.plant.deliveries.poll("h1") is None
+    end(squadron)
+
+    assert squadron.plant.deliveries.next_look("h1") == 0
+    assert squadron.plant.deliveries.poll("h1") is not None
+    assert squadron.plant.deliveries.poll("h1") is None, "it is leased again"
+
+
+# ── acknowledgement ───────────────────────────────────────────────────────────────────────────────
+
+
+@each_stop
+def test_refuses_the_acknowledgement_of_an_order_that_was_handed_out_before(
+    squadron: Squadron, stop: str
+) -> None:
+    start, end, refusal = STOPS[stop]
+    ordered(squadron, "h1")
+    assert squadron.plant.deliveries.poll("h1") is not None
+
+    start(squadron)
+    with pytest.raises(refusal) as refused:
+        acknowledge(squadron, "h1")
+
+    assert refused.value.facts["channel"] == "edge"
+    assert refused.value.code not in pilot.WAITS, "an agent that waits polls no more"
+    assert squadron.host(ROLLOUT, "h1").state is HostState.PENDING
+    end(squadron)
+    squadron.reach(ROLLOUT, "h1")
+
+
+@each_stop
+def test_never_interrupts_a_switch_nor_the_way_back(squadron: Squadron, stop: str) -> None:
+    start, _, _ = STOPS[stop]
+    ordered(squadron, "h1", "h2")
+    squadron.ack("h1", "h2")
+
+    start(squadron)
+    squadron.activate(ROLLOUT, "h1")
+    squadron.say(ActivationFailed, ROLLOUT, "h2", exit_code=1)
+    squadron.say(RollbackComplete, ROLLOUT, "h2", reverted_to_closure=OLD)
+
+    assert squadron.host(ROLLOUT, "h1").state is HostState.SOAKING
+    assert squadron.host(ROLLOUT, "h2").state is HostState.REVERTED
+
+
+def test_stops_the_channels_that_it_names_and_no_other(squadron: Squadron) -> None:
+    ordered(squadron, "h1")
+    squadron.create("core")
+
+    freeze(squadron, "core")
+
+    squadron.reach(ROLLOUT, "h1")
+
+
+def test_a_freeze_ends_by_itself_at_its_time(squadron: Squadron) -> None:
+    """Whether or not the timer has looked: the row is judged by the time."""
+    ordered(squadron, "h1", "h2")
+    until = squadron.clock() + NIGHT
+    freeze(squadron, until=until)
+
+    squadron.wait(NIGHT.total_seconds() - 1)
+    with pytest.raises(ChannelFrozen) as refused:
+        acknowledge(squadron, "h1")
+    squadron.wait(1)
+
+    assert refused.value.facts["until"] == until.isoformat()
+    squadron.ack("h1")
+    assert squadron.plant.due.tick().freezes == 1
+    squadron.ack("h2")
+
+
+def test_a_channel_is_stopped_while_any_of_its_stops_is_left(squadron: Squadron) -> None:
+    ordered(squadron, "h1")
+    freeze(squadron, "edge")
+    hold(squadron)
+    squadron.execute(
+        start_freeze, StartFreeze(freeze_id="audit", operator="user_1", reason="an audit")
+    )
+
+    thaw(squadron)
+    assert squadron.plant.deliveries.poll("h1") is None
+    unhold(squadron)
+    assert squadron.plant.deliveries.poll("h1") is None
+    with pytest.raises(ChannelFrozen) as refused:
+        acknowledge(squadron, "h1")
+    squadron.execute(end_freeze, EndFreeze(freeze_id="audit", operator="user_1", reason="over"))
+
+    assert refused.value.facts["freeze_id"] == "audit"
+    squadron.reach(ROLLOUT, "h1")
+
+
+def test_a_channel_that_is_created_under_a_freeze_is_frozen(squadron: Squadron) -> None:
+    freeze(squadron)
+
+    squadron.create("edge")
+    squadron.enroll("h1", channel="edge")
+    squadron.offer("web.1")
+    squadron.promote("edge", "web.1")
+
+    assert squadron.dispatch().ordered == 0
+    order = ReserveDispatch(
+        rollout_id=ROLLOUT, host_id="h1", target_closure=TARGET, wave=0, policy=HostPolicy()
+    )
+    answer = squadron.plant.recorded(ROLLOUT, reserve_dispatch, order)
+    assert isinstance(answer, ChannelFrozen), "a dispatcher that did not see the freeze"
+    thaw(squadron)
+    assert squadron.dispatch().ordered == 1
+    squadron.reach(ROLLOUT, "h1")
+
+
+# ── races ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _lanes_that_wait(squadron: Squadron, meanwhile: Callable[[], None]) -> Lanes:
+    """Lanes of a second server: between its first decision and the commit comes ``meanwhile``."""
+    once = [meanwhile]
+
+    def submit(commit: Commit) -> Future[Receipt]:
+        if once:
+            once.pop()()
+        return squadron.plant.submit(commit)
+
+    return Lanes(
+        squadron.store,
+        FOLDS,
+        submit,
+        clock=squadron.clock,
+        sleep=lambda seconds: None,
+        threads=Inline(),
+    )
+
+
+def _taken(lanes: Lanes, item: Any, command: Any) -> TidegateError | None:
+    try:
+        lanes.record(ROLLOUT, item, command).result()
+    except TidegateError as error:
+        return error
+    return None
+
+
+@each_stop
+def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
+    berth: Berth, stop: str
+) -> None:
+    start, end, refusal = STOPS[stop]
+    one, other = Squadron(berth.open()), Squadron(berth.open())
+    ordered(one, "h1", "h2")
+    said = {"target_closure": TARGET, "current_closure_at_dispatch": OLD}
+    acks = [
+        ReportEvent(
+            rollout_id=ROLLOUT,
+            host_id=host_id,
+            event=one.event(DispatchAck, ROLLOUT, host_id, **said),
+        )
+        for host_id in ("h1", "h2")
+    ]
+    decided: list[str] = []
+
+    def meanwhile() -> None:
+        decided.append("the acknowledgement")
+        start(other)
+
+    lanes = _lanes_that_wait(one, meanwhile)
+
+    first = _taken(lanes, report_event, acks[0])
+    second = _taken(lanes, report_event, acks[1])  # by the rows that the lane knows
+
+    assert decided, "the stop came between decision and commit"
+    assert [type(first), type(second)] == [refusal, refusal]
+    assert one.host(ROLLOUT, "h1").state is HostState.PENDING
+    end(other)
+    assert _taken(lanes, report_event, acks[0]) is None
+    assert differences(one.store, FOLDS) == []
+
+
+@each_stop
+def test_a_stop_that_was_answered_before_a_reservation_commits_wins(
+    berth: Berth, stop: str
+) -> None:
+    start, _, refusal = STOPS[stop]
+    one, other = Squadron(berth.open()), Squadron(berth.open())
+    one.create("edge")
+    one.enroll("h1", channel="edge")
+    one.offer("web.1")
+    one.promote("edge", "web.1")
+    order = ReserveDispatch(
+        rollout_id=ROLLOUT, host_id="h1", target_closure=TARGET, wave=0, policy=HostPolicy()
+    )
+
+    lanes = _lanes_that_wait(one, partial(start, other))
+
+    assert isinstance(_taken(lanes, reserve_dispatch, order), refusal)
+    assert list(one.hosts(ROLLOUT)) == []
+
+
+# ── limits ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_freeze_of_as_many_channels_as_it_may_name_fits_into_a_commit(
+    squadron: Squadron,
+) -> None:
+    names = [f"c{number}" for number in range(FROZEN_MAX)]
+    for name in names:
+        squadron.create(name)
+
+    freeze(squadron, *names)
+
+    assert squadron.row(freeze_key("sale"), Freeze).channels == tuple(names)
+    thaw(squadron)
+    with pytest.raises(ChannelNotFound):
+        freeze(squadron, "c0", "nowhere")
+    with pytest.raises(LimitExceeded):
+        freeze(squadron, *names, "one-more")
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_bounds_how_many_freezes_cover_a_channel(engine: str, squadron: Squadron) -> None:
+    squadron.create("edge")
+    for number in range(FREEZES_MAX):
+        start = StartFreeze(freeze_id=f"f{number}", operator="user_1", reason="one of many")
+        squadron.execute(start_freeze, start)
+
+    with pytest.raises(LimitExceeded):
+        freeze(squadron)
+
+
+# ── what is said ──────────────────────────────────────────────────────────────────────────────────
+
+
+@each_stop
+def test_asks_the_gates_of_a_rollout_whose_hosts_all_have_orders(
+    squadron: Squadron, stop: str
+) -> None:
+    start, end, _ = STOPS[stop]
+    gate = "hold" if stop == "a hold" else "freeze"
+    ordered(squadron, "h1", "h2")
+
+    start(squadron)
+    squadron.dispatch()
+
+    blocked = squadron.row(gates_key(ROLLOUT), RolloutGates).blocked
+    assert [item.gate for item in blocked] == [gate]
+    squadron.dispatch()
+    squadron.dispatch(thorough=True)
+    assert squadron.types().count("GateChanged") == 1, "it is said once"
+    end(squadron)
+    squadron.dispatch()
+    assert squadron.row(gates_key(ROLLOUT), RolloutGates).blocked == ()
+    assert squadron.types().count("GateChanged") == 2
+
+
+@each_stop
+def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
+    squadron: Squadron, stop: str
+) -> None:
+    start, end, _ = STOPS[stop]
+    gate = "hold" if stop == "a hold" else "freeze"
+    ordered(squadron, "h1", "h2")
+    squadron.ack("h2")
+    start(squadron)
+
+    state = squadron.plant.sights.state([ROLLOUT], squadron.clock())
+    host, switching, whole = (
+        explain(state, ROLLOUT, "h1"),
+        explain(state, ROLLOUT, "h2"),
+        explain(state, ROLLOUT),
+    )
+    end(squadron)
+    after = explain(squadron.plant.sights.state([ROLLOUT], squadron.clock()), ROLLOUT, "h1")
+
+    assert host.answer.startswith(f"{gate}: ")
+    assert switching.answer == "the host had its order and is Activating"
+    assert whole.answer.startswith(f"{gate} holds 1 of 1 hosts: ")
+    assert [(item.gate, item.hosts) for item in whole.verdicts if not item.passed] == [(gate, 1)]
+    assert after.answer == "the host had its order and is Pending"
