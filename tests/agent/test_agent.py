@@ -15,8 +15,12 @@ import pytest
 from tests.agent.harbour import CHANNEL, Harbour, Hull, until
 from tests.agent.test_journal import acknowledged
 from tests.agent.test_journal import twin as taken
-from tidegate.agent.journal import Journal, Twin
+from tidegate.agent.journal import Journal, Said, Twin
+from tidegate.domain.access.roles import Role
+from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts.facts import DispatchAck
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.wire import wire_object
 from tidegate.domain.rollouts.rows import Quarantined, quarantine_key
 
 MOOR = Callable[..., tuple[Harbour, Hull]]
@@ -141,6 +145,42 @@ def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(moor: MOOR) -> 
 
     harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
     assert "DispatchAck of web-stable@web.99 is refused for good: rollout_unknown" in hull.log
+
+
+@pytest.mark.parametrize("stop", ["freeze", "hold"])
+def test_drops_an_order_that_is_stopped_and_is_handed_it_again(moor: MOOR, stop: str) -> None:
+    """It was handed out before the stop began. The agent that drops it is free for other orders."""
+    harbour, hull = moor("good one")
+    hull.start()
+    until(lambda: "works for" in hull.log, "it is enrolled")
+    assert hull.stop() == 0
+    rollout_id = harbour.promote("web.1")
+    harbour.reaches(rollout_id, "web-1", HostState.PENDING)
+    order = harbour.installation.deliveries.poll("web-1")
+    assert order is not None
+    twin = pilot.taken(order, None, harbour.installation.clock())
+    said = {"target_closure": order.target_closure, "current_closure_at_dispatch": ""}
+    after, event, _ = pilot.say(twin, DispatchAck, harbour.installation.clock(), **said)
+    journal = Journal(hull.state)
+    journal.append(Twin(twin, "/v1/agent/releases/web.1"), Said(wire_object(event), after))
+    journal.close()
+    operator = harbour.served.as_role(Role.FLEET_OPERATOR)
+    started, ended, code = {
+        "freeze": ("/v1/freezes", "/v1/freezes/sale/end", "channel_frozen"),
+        "hold": (f"/v1/channels/{CHANNEL}/hold", f"/v1/channels/{CHANNEL}/unhold", "channel_held"),
+    }[stop]
+    body = {"reason": "a sale"} | ({"freeze_id": "sale"} if stop == "freeze" else {})
+    assert operator.post(started, json=body).is_success
+
+    hull.start()
+    until(
+        lambda: f"is refused for good: {code}" in hull.log, "it drops the order", lambda: hull.log
+    )
+    assert hull.text == ""
+    assert operator.post(ended, json={"reason": "over"}).is_success
+
+    record = harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    assert (record.attempt, hull.text) == (1, "good one")
 
 
 def test_d26_tells_the_server_of_a_deferral(moor: MOOR) -> None:

@@ -1,13 +1,16 @@
-"""Freezes over HTTP: nothing is dispatched while one holds."""
+"""Freezes over HTTP, and holds: nothing is dispatched while one is there."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.api.crew import CHANNEL, Crew, sailing
+from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
 from tidegate.domain.access.roles import Grant, Role
 
 
@@ -73,3 +76,101 @@ def test_lets_an_operator_of_one_channel_freeze_that_one_alone(crew: Crew) -> No
     one = own.post("/v1/freezes", json={"reason": "x", "channels": [CHANNEL]})
 
     assert [all_of_them.status_code, both.status_code, one.status_code] == [403, 403, 201]
+
+
+# ── orders that are out already ───────────────────────────────────────────────────────────────────
+
+CODES = {"freeze": "channel_frozen", "freeze of all": "channel_frozen", "hold": "channel_held"}
+each_stop = pytest.mark.parametrize("stop", CODES)
+
+
+def begin(crew: Crew, stop: str) -> None:
+    if stop == "hold":
+        path, said = f"/v1/channels/{CHANNEL}/hold", {"reason": "a look"}
+    else:
+        path, said = "/v1/freezes", {"reason": "sale", "freeze_id": "sale"}
+        said |= {"channels": [CHANNEL]} if stop == "freeze" else {}  # type: ignore[dict-item]
+    answer = crew.operator.post(path, json=said)
+    assert answer.is_success, answer.text
+
+
+def finish(crew: Crew, stop: str) -> None:
+    path = f"/v1/channels/{CHANNEL}/unhold" if stop == "hold" else "/v1/freezes/sale/end"
+    answer = crew.operator.post(path, json={"reason": "over"})
+    assert answer.is_success, answer.text
+
+
+@each_stop
+def test_hands_out_no_order_that_was_reserved_before(crew: Crew, stop: str) -> None:
+    crew.sail()
+
+    begin(crew, stop)
+    stopped = [crew.agents["web-01"].poll(wait) for wait in (0, 1)]
+    finish(crew, stop)
+
+    assert [answer.status_code for answer in stopped] == [204, 204]
+    crew.converge("web-01")
+
+
+@each_stop
+def test_refuses_the_acknowledgement_alone_and_among_other_reports(crew: Crew, stop: str) -> None:
+    """The plain request is answered at the socket, the batch by its handler."""
+    crew.sail()
+    agent = crew.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    begin(crew, stop)
+
+    alone = agent.acknowledge(order)
+    ack = agent.report(
+        "DispatchAck",
+        1,
+        target_closure=order["target_closure"],
+        current_closure_at_dispatch="sha256:old",
+    )
+    started = agent.report("ActivationStarted", 2)
+    batch = agent.send("POST", "/v1/agent/events", json={"reports": [ack, started]})
+    none = agent.order()
+    finish(crew, stop)
+
+    problem = alone.json()
+    assert (alone.status_code, problem["code"]) == (409, CODES[stop])
+    assert (problem["channel"], problem["rollout_id"]) == (CHANNEL, ROLLOUT)
+    found = [(one["status"], one["code"]) for one in batch.json()["answers"]]
+    assert found == [(409, CODES[stop]), (409, "sequence_gap")]
+    assert none is None
+    crew.converge("web-01")  # handed out again at once: its lease is from before the stop
+
+
+@each_stop
+def test_wakes_a_poll_that_waits_when_the_stop_ends(crew: Crew, stop: str) -> None:
+    crew.sail()
+    begin(crew, stop)
+    wakes: Any = crew.served.application.server.wakes
+    with ThreadPoolExecutor(1) as threads:
+        poll = threads.submit(crew.agents["web-01"].poll, 60)
+        while not wakes._stopped:
+            assert not poll.done()
+            time.sleep(0.01)
+        finish(crew, stop)
+
+        assert poll.result().json()["rollout_id"] == ROLLOUT
+
+
+@each_stop
+def test_says_why_a_host_does_not_use_its_order(crew: Crew, stop: str) -> None:
+    crew.sail()
+    begin(crew, stop)
+    crew.dispatch()
+
+    gate = "hold" if stop == "hold" else "freeze"
+    path = f"/v1/rollouts/{ROLLOUT}"
+    explained = crew.viewer.get(f"{path}/explain", params={"host_id": "web-01"}).json()
+    whole = crew.viewer.get(f"{path}/explain").json()
+
+    assert explained["answer"].startswith(f"{gate}: ")
+    assert whole["answer"].startswith(f"{gate} holds 2 of 2 hosts: ")
+    events = crew.viewer.get("/v1/events", params={"type": "GateChanged"}).json()["items"]
+    assert [(item["data"]["gate"], item["data"]["blocked"]) for item in events[-1:]] == [
+        (gate, True)
+    ]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.contract.fleet import OLD, Berth, Squadron
 from tests.domain.registry import digest_of
+from tidegate.control.deliveries import NOTHING
 from tidegate.control.lanes import Lanes
 from tidegate.domain.channels.folds import FREEZES_MAX
 from tidegate.domain.channels.refusals import ChannelNotFound
@@ -105,12 +106,12 @@ def test_hands_out_no_reserved_order_until_the_stop_ends(squadron: Squadron, sto
     ordered(squadron, "h1")
 
     start(squadron)
-    stopped = [squadron.plant.deliveries.poll("h1"), squadron.plant.deliveries.hand_out("h1")]
+    polled, handed = squadron.plant.deliveries.poll("h1"), squadron.plant.deliveries.hand_out("h1")
     squadron.wait(3_600)
     squadron.plant.due.tick()  # the time to acknowledge has passed
     end(squadron)
 
-    assert [offer and offer[0] for offer in stopped] == [None, None]
+    assert (polled, handed) == (None, NOTHING)
     host = squadron.host(ROLLOUT, "h1")
     assert (host.attempt, host.busy, host.state) == (1, True, HostState.PENDING)
     squadron.reach(ROLLOUT, "h1")

@@ -70,6 +70,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts.stops import CHANNEL_STOPS
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Key
@@ -307,7 +308,7 @@ VOCABULARY = Vocabulary(
     (*hosts.FACTS, *facts("rollout_event", TallySet, ClosureQuarantinedHere)),
     (*hosts.SLICES, *reports.SLICES, SET_TALLY, SET_QUARANTINE, TOLERATE),
 )
-SCHEMA = Schema(VOCABULARY, (*hosts.COLLECTIONS, TALLIES, QUARANTINE))
+SCHEMA = Schema(VOCABULARY, (*hosts.COLLECTIONS, TALLIES, QUARANTINE, CHANNEL_STOPS))
 FOLDS = Folds(
     SCHEMA,
     (
@@ -321,6 +322,7 @@ FOLDS = Folds(
             hosts.folds.nothing,
             _quarantine_step,
         ),
+        Fold(CHANNEL_STOPS, 1, (), lambda f: (), hosts.folds.nothing, lambda row, f, now: row),
     ),
 )
 
