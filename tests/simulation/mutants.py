@@ -24,7 +24,7 @@ from tidegate.domain.fleet.rows import Budget
 from tidegate.domain.gates import checks, explained, passes
 from tidegate.domain.hosts import activation
 from tidegate.domain.hosts import machine as hosts
-from tidegate.domain.hosts.facts import DispatchReserved
+from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved
 from tidegate.domain.hosts.moves import due_in
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
@@ -176,8 +176,8 @@ def quarantine_not_loaded() -> Patches:
     """Rows of quarantine are written and never looked at."""
     sight = sights.Sights._sight
 
-    def blind(self: sights.Sights, rollout_id: str) -> Any:
-        return with_members(sight(self, rollout_id), quarantined=None)
+    def blind(self: sights.Sights, rollout_id: str, *, hosts: bool) -> Any:
+        return with_members(sight(self, rollout_id, hosts=hosts), quarantined=None)
 
     return [
         (sights.Sights, "_sight", blind),
@@ -272,6 +272,27 @@ def budget_not_seen_by_rows() -> Patches:
     return [reserved]
 
 
+def freeze_not_seen_by_gates() -> Patches:
+    """The gates let orders of a frozen channel go."""
+    return _without("freeze")
+
+
+def stops_not_seen_by_rows() -> Patches:
+    """A dispatcher that looked before a freeze or a hold sends orders after it."""
+    return [(reports, "demand_unstopped", lambda channel, rows, now: None)]
+
+
+def stops_not_seen_at_the_acknowledgement() -> Patches:
+    """An order that was handed out before a freeze or a hold is used under it."""
+
+    def blind(rows: Any, command: reports.ReportEvent, now: datetime) -> Any:
+        acknowledged = isinstance(command.event, DispatchAck)
+        seen = (*rows[:3], None, None) if acknowledged else rows
+        return reports.decide_report(seen, command, now)
+
+    return [(plant, "report_event", with_members(reports.report_event, decide=blind))]
+
+
 def wave_not_seen_by_gates() -> Patches:
     """The gates let hosts of every wave go."""
     return _without("wave-promotion")
@@ -320,6 +341,9 @@ BUGS: Mapping[str, Callable[[], Patches]] = {
         halt_not_seen_by_rows,
         budget_not_seen_by_gates,
         budget_not_seen_by_rows,
+        freeze_not_seen_by_gates,
+        stops_not_seen_by_rows,
+        stops_not_seen_at_the_acknowledgement,
         wave_not_seen_by_gates,
         wave_not_seen_by_rows,
     )

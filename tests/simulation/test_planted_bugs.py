@@ -31,6 +31,9 @@ SIGNS = {
     "halt_not_seen_by_rows": "R9",
     "budget_not_seen_by_gates": "the rows say budget_exhausted",
     "budget_not_seen_by_rows": "budget",
+    "freeze_not_seen_by_gates": "the rows say channel_frozen",
+    "stops_not_seen_by_rows": "DispatchReserved while",
+    "stops_not_seen_at_the_acknowledgement": "DispatchAck while",
     "wave_not_seen_by_gates": "the rows say wave_not_reached",
     "wave_not_seen_by_rows": "R8",
 }

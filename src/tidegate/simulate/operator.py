@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 NAME = "user_operator"
 PACKAGE = "web"
 MEDDLES = 0.15  # how often a look leads to a deed that nobody needed
+STOPS = 0.1  # how often orders that go out are followed by a freeze or a hold
+STOPS_WITHIN_SECONDS = 2.0  # while some of them are on their way
 LUNCH_SECONDS = 120.0
 WAIVED_MAX = 10
 
@@ -67,6 +70,7 @@ class Operator:
     def __init__(self, world: World) -> None:
         self._world = world
         self._random = world.random
+        self._stopping = Random(f"stops {world.scenario.seed}")
         self.releases = 0
         self.deeds = 0
 
@@ -204,13 +208,23 @@ class Operator:
     def _freeze(self) -> None:
         self.deeds += 1
         freeze_id = f"f{self.deeds}"
-        start = StartFreeze(freeze_id=freeze_id, operator=NAME, reason="a holiday")
+        own = self._stopping.random() < 0.5
+        channels = (self._stopping.choice(self._world.scenario.channels).channel,) if own else ()
+        start = StartFreeze(
+            freeze_id=freeze_id, operator=NAME, reason="a holiday", channels=channels
+        )
         self._tell(start_freeze, start)
         end = EndFreeze(freeze_id=freeze_id, operator=NAME, reason="over")
         self._world.after(LUNCH_SECONDS, partial(self._tell, end_freeze, end))
 
+    def interrupt(self) -> None:
+        """Orders go out: now and then, stop what they are for before all hosts have taken them."""
+        if self._stopping.random() < STOPS:
+            stop = self._stopping.choice((self._freeze, self._hold))
+            self._world.after(self._stopping.uniform(0.0, STOPS_WITHIN_SECONDS), stop)
+
     def _hold(self) -> None:
-        channel = self._random.choice(self._world.scenario.channels).channel
+        channel = self._stopping.choice(self._world.scenario.channels).channel
         hold = HoldChannel(channel=channel, operator=NAME, reason="a look")
         self._tell(hold_channel, hold)
         self._world.after(LUNCH_SECONDS, partial(self._unhold, channel))

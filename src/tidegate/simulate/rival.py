@@ -23,7 +23,7 @@ from tidegate.simulate.watch import Violation
 # dispatcher that saw it before is not refused.
 TWICE: Final = frozenset(
     {
-        *("halted", "dispatchable", "paused", "quarantine"),
+        *("halted", "dispatchable", "paused", "freeze", "hold", "quarantine"),
         *("wave-promotion", "disruption-budget", "host-busy"),
     }
 )

@@ -15,12 +15,19 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import QuarantineLifted
+from tidegate.domain.channels.facts import (
+    ChannelHeld,
+    ChannelUnheld,
+    FreezeEnded,
+    FreezeStarted,
+    QuarantineLifted,
+)
 from tidegate.domain.fleet.rows import BUDGETS, Budget
 from tidegate.domain.hosts.facts import (
     AgentEvent,
     AgentFact,
     DeadlineExpired,
+    DispatchAck,
     DispatchReserved,
     HostJoined,
     HostSkipped,
@@ -114,6 +121,8 @@ class Watch:
         self._shadow = Replay(folds)
         self.rollouts: dict[str, RolloutModel] = {}
         self.quarantined: set[tuple[str, str]] = set()
+        self._freezes: dict[str, FreezeStarted] = {}
+        self._held: set[str] = set()  # channels
         self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
         self._taken: Counter[str] = Counter()  # slots of budgets
         self.events = 0
@@ -181,7 +190,12 @@ class Watch:
                     value.channel, value.target_closure, planned
                 )
             case DispatchReserved():
+                self._demand_unstopped(value.channel, event)
                 self._learn_order(value)
+            case DispatchAck(rollout_id=rollout_id):
+                self._demand_unstopped(self.rollouts[rollout_id].channel, event)
+            case FreezeStarted() | FreezeEnded() | ChannelHeld() | ChannelUnheld():
+                self._learn_stop(value)
             case HostJoined():
                 model = self.rollouts[value.rollout_id]
                 before = model.hosts.get(value.host_id)
@@ -199,6 +213,25 @@ class Watch:
                 self.quarantined.discard((value.channel, value.closure_hash))
             case _:
                 self._learn_rollout(value)
+
+    def _learn_stop(self, value: FreezeStarted | FreezeEnded | ChannelHeld | ChannelUnheld) -> None:
+        match value:
+            case FreezeStarted():
+                self._freezes[value.freeze_id] = value
+            case FreezeEnded():
+                del self._freezes[value.freeze_id]
+            case ChannelHeld():
+                self._held.add(value.channel)
+            case ChannelUnheld():
+                self._held.discard(value.channel)
+
+    def _demand_unstopped(self, channel: str, event: Event) -> None:
+        """No order goes out and no switch starts on a channel that is frozen or held."""
+        _demand(channel not in self._held, lambda: f"{event.type} while {channel} is held")
+        for freeze in self._freezes.values():
+            covers = not freeze.channels or channel in freeze.channels
+            over = freeze.until is not None and event.at >= freeze.until
+            _demand(not covers or over, lambda: f"{event.type} while {channel} is frozen")
 
     def _learn_number(self, value: AgentFact) -> None:
         host = (value.rollout_id, value.host_id)

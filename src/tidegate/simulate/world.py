@@ -227,6 +227,8 @@ class World:
         for host_id in hosts:
             agent = self.agents[host_id]
             self.after(self.random.uniform(0.1, 2.0), partial(self._ask, agent))
+        if hosts and self._faults and self.scenario.restless:
+            self.operator.interrupt()
 
     def _poll(self, agent: Agent) -> None:
         """The agent's own rhythm: brisk while it has something to say, slow otherwise."""
