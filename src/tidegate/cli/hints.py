@@ -75,6 +75,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "release_not_pinnable": ("rev get --lifecycle Published",),
     "wrong_package": ("channel show {name}", "rev get --lifecycle Published"),
     "channel_held": ("channel unhold {name} --reason …",),
+    "channel_frozen": ("freeze list", "freeze end … --reason …"),
     "closure_quarantined": ("quarantine list", "quarantine lift {name} … --reason …"),
     "already_promoted": ("rollout watch {name}",),
     "plan_outdated": ("rollout plan {name} …",),
