@@ -118,7 +118,7 @@ def test_forgets_sessions_that_nobody_may_use_any_more(server: Served) -> None:
     now = installation.clock()
     records = installation.records(Meta(actor="test"))
     for name, age in (("old", timedelta(hours=13)), ("new", timedelta())):
-        session = Session("user_x", now - age, now - age)
+        session = Session("user_x", now - age, now - age, 0)
         records.create(SESSIONS.name, hashed(name), session)
 
     with Worker(installation, pace=QUICK):
