@@ -527,15 +527,17 @@ def test_gives_a_host_the_files_of_its_release_by_their_hashes(crew: Crew) -> No
     agent = crew.agents["web-01"]
 
     content = agent.send("GET", "/v1/agent/releases/web.2").json()
-    lines = ""
+    form = b"tidegate.content.v2\n"
     for file in content["files"]:
         path = f"/v1/agent/releases/web.2/blobs/{file['sha256']}"
         data = agent.send("GET", path).content
         assert (sha256(data).hexdigest(), len(data)) == (file["sha256"], file["bytes"])
-        lines += f"{file['sha256']}  {file['path']}\n"
+        named = file["path"].encode()
+        form += b"f" + len(named).to_bytes(8, "big") + named
+        form += (32).to_bytes(8, "big") + sha256(data).digest()
 
     assert content["files"] != []
-    assert content["digest"] == f"sha256:{sha256(lines.encode()).hexdigest()}"
+    assert content["digest"] == f"sha256:{sha256(form).hexdigest()}"
     assert agent.send("GET", "/v1/agent/releases/web.9").status_code == 404
     missing = agent.send("GET", f"/v1/agent/releases/web.2/blobs/{'0' * 64}")
     assert (missing.status_code, missing.json()["code"]) == (404, "blob_missing")

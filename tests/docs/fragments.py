@@ -134,6 +134,7 @@ PAGES: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, Callable[[Names]
         {"blobs": lambda names: FileBlobs(names.directory / "blobs", LOG)},
     ),
     "docs/outbox.md": ({}, {}),
+    "docs/packages.md": ({}, {}),
     "docs/publication.md": (
         {**_called(Publisher), "body": b"<h1>tide</h1>", "policy": Policy()},
         {

@@ -1,7 +1,7 @@
 """Package revisions: from Draft by review to Published, and to their end (seed 001).
 
-names         repository / package path / workspace, dotted names, file paths
-content       manifest, digest, difference of two, merge of three
+names         repository / package path / workspace, dotted names
+merging       how an upgrade merges three manifests (domain.content)
 lifecycle     states, transitions and mutability, as data
 facts         what happens
 rows, links   what stands: folds of the facts
