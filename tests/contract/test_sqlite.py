@@ -1062,6 +1062,37 @@ def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
     assert not store._doubtful
 
 
+def many_products(prefix: str) -> Commit:
+    """Facts that take more pages than a small cache holds."""
+    return told(*[ProductAdded(f"{prefix}-{number}", "n" * 2_000) for number in range(40)])
+
+
+@pytest.mark.parametrize("how", ["commit", "restore"])
+def test_a_flush_that_failed_before_the_commit_is_not_trusted(
+    files: FailingFiles, open_store: Open, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that the cache cannot hold go to the WAL early. If that begins again, it is flushed."""
+    monkeypatch.setattr(connection, "CACHE_KIB", 16)
+    monkeypatch.setattr(connection, "CHECKPOINT_PAGES", 1)
+    store = open_store()
+    append(store, ProductAdded("p"))
+    rows = [Record(item(str(n)), 1, 1, row(name="n" * 2_000)) for n in range(40)]
+    files.failing_syncs = 1
+
+    if how == "commit":
+        assert answers(store, many_products("a")) == [StoreUnavailable]
+    else:
+        with pytest.raises(StoreUnavailable):
+            store.restore("items", rows)
+
+    assert files.failing_syncs == 0
+    assert store._doubtful
+    assert len(whole_feed(store)) == 1
+    land(store, many_products("b"))
+    assert not store._doubtful
+    assert len(whole_feed(store)) == 41
+
+
 def test_a_write_of_the_wal_that_failed_applied_nothing(
     files: FailingFiles, open_store: Open
 ) -> None:

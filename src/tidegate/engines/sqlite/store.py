@@ -186,7 +186,7 @@ class SqliteStore:
                 return self._land_apart(drafts)
             return [InvalidInput(f"the database refuses the commit: {error}")]
         except apsw.Error as error:
-            self._roll_back()
+            self._give_up(error)
             raise StoreUnavailable(f"nothing was written: {error}") from error
         except BaseException:
             self._roll_back()
@@ -227,7 +227,7 @@ class SqliteStore:
                 cursor.execute(table.clear)
                 cursor.executemany(table.insert, rows)
             except apsw.Error as error:
-                self._roll_back()
+                self._give_up(error)
                 raise StoreUnavailable(f"nothing was restored: {error}") from error
             try:
                 cursor.execute("COMMIT")
@@ -305,8 +305,16 @@ class SqliteStore:
             return StoreUnavailable(f"nothing was written: {failure}")
         return None
 
+    def _give_up(self, failure: apsw.Error) -> None:
+        """Roll back. Pages that the cache cannot hold go to the WAL before the COMMIT, and a WAL
+        that begins again is flushed then: that flush may be what failed.
+        """
+        self._roll_back()
+        if isinstance(failure, apsw.IOError):
+            self._distrust(failure)
+
     def _distrust(self, failure: apsw.Error) -> None:
-        """A COMMIT failed: go on with a new connection, over a WAL that may hold what is lost."""
+        """A flush failed: go on with a new connection, over a WAL that may hold what is lost."""
         self._doubtful = getattr(failure, "extendedresult", None) not in _NEVER_WRITTEN
         self._drop_writer()
 
