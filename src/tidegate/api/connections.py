@@ -23,9 +23,8 @@ from tidegate.api.problems import HeadersTooLarge, RequestTooSlow
 from tidegate.errors import TidegateError
 
 HEAD_BYTES_MAX = 64 * 1024  # of an unfinished head, and of trailers
-HEADERS_MAX = 256  # of an unfinished head
-HEAD_PIECE_BYTES = 16 * 1024  # that the parser gets at once, between two looks at these limits
-BODY_PIECE_BYTES = 64 * 1024
+HEADERS_MAX = 256  # of an unfinished request
+PIECE_BYTES = 16 * 1024  # that the parser gets at once, between two looks at these limits
 HEAD_SECONDS_MAX = 10.0  # from the connection's start, or from the first byte after a response
 REST_SECONDS_MAX = 5.0  # for the rest of a request that is already answered
 UNREAD_SECONDS_MAX = 30.0  # without the client reading anything of its response
@@ -71,14 +70,13 @@ class Connection(HttpToolsProtocol):
     # ── bytes ──
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= HEAD_PIECE_BYTES:
+        if len(data) <= PIECE_BYTES:
             self._read(data)
             return
-        at = 0
-        while at < len(data) and not self.transport.is_closing():
-            end = at + (BODY_PIECE_BYTES if self._in_body else HEAD_PIECE_BYTES)
-            self._read(data[at:end])
-            at = end
+        for at in range(0, len(data), PIECE_BYTES):
+            self._read(data[at : at + PIECE_BYTES])
+            if self.transport.is_closing():
+                return
 
     def _read(self, piece: bytes) -> None:
         self._progressed = False
@@ -91,14 +89,14 @@ class Connection(HttpToolsProtocol):
                 return
         else:
             self._unfinished_bytes += len(piece)
-            if self._unfinished_bytes > HEAD_BYTES_MAX or len(self.headers or ()) > HEADERS_MAX:
-                what = "trailers" if self._in_body else "URL and headers"
-                detail = (
-                    f"The {what} of a request may have at most {HEAD_BYTES_MAX} bytes, "
-                    f"and at most {HEADERS_MAX} lines."
-                )
-                self.refuse(HeadersTooLarge(detail, allowed=HEAD_BYTES_MAX))
-                return
+        if self._unfinished_bytes > HEAD_BYTES_MAX or len(self.headers or ()) > HEADERS_MAX:
+            what = "trailers" if self._in_body else "URL and headers"
+            detail = (
+                f"The {what} of a request may have at most {HEAD_BYTES_MAX} bytes, "
+                f"and at most {HEADERS_MAX} lines."
+            )
+            self.refuse(HeadersTooLarge(detail, allowed=HEAD_BYTES_MAX))
+            return
         if self._deadline is None and not self._in_body:
             self._wait(HEAD_SECONDS_MAX, self._head_is_late)
 
