@@ -29,14 +29,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "exchange": set(),  # HTTP with an end, for whoever asks strangers
-    "config": {"errors"},
-    "kernel": {"errors", "clock"},
-    "engines": {"errors", "kernel"},
-    "domain": {"errors", "kernel"},
-    "control": {"errors", "clock", "exchange", "config", "kernel", "domain"},
+    "decoders": {"errors"},  # the one place where msgspec derives decoders from types
+    "config": {"errors", "decoders"},
+    "kernel": {"errors", "decoders", "clock"},
+    "engines": {"errors", "decoders", "kernel"},
+    "domain": {"errors", "decoders", "kernel"},
+    "control": {"errors", "decoders", "clock", "exchange", "config", "kernel", "domain"},
     "wire": {"errors", "domain"},
-    "api": {"errors", "config", "kernel.model", "domain", "control", "wire"},
-    "agent": {"errors", "clock", "exchange", "domain.content", "domain.hosts", "wire"},
+    "api": {"errors", "decoders", "config", "kernel.model", "domain", "control", "wire"},
+    "agent": {"errors", "decoders", "clock", "exchange", "domain.content", "domain.hosts", "wire"},
     "cli": {"errors", "wire", "domain.content", "__version__"},
     "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
     "main": {"*"},
@@ -144,6 +145,44 @@ def import_faults(home: str, tree: ast.AST) -> list[str]:
     return faults
 
 
+# msgspec derives a decoder from a type on first use, and a second thread that meets it half done
+# ends the process. See src/tidegate/decoders.py, the one module that may do it.
+DERIVING = {"msgspec.convert", "msgspec.json.Decoder", "msgspec.msgpack.Decoder"}
+DERIVING_FROM = {"msgspec.json.decode", "msgspec.msgpack.decode"}  # where they name a type
+BUILDING = {"decoders.build", "decoders.build_msgpack", "codec.prepare"}
+# Where a program is composed. Elsewhere a decoder is built while its module is imported.
+COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/policy.py", "kernel/vocabulary.py"} | {
+    "api/routing.py"
+}
+
+
+def decoder_faults(path: str, tree: ast.Module) -> list[str]:
+    """Where a module derives a decoder itself, or builds one while it runs."""
+    faults = [
+        f"import msgspec, not {name}"
+        for name in imports(tree)
+        if path != "decoders.py" and name in ("msgspec.json", "msgspec.msgpack", "msgspec.convert")
+    ]
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    running = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, functions)
+        for inner in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        typed = len(node.args) > 1 or any(item.arg == "type" for item in node.keywords)
+        if called in DERIVING or (called in DERIVING_FROM and typed):
+            if path != "decoders.py":
+                faults.append(f"line {node.lineno}: use tidegate.decoders, not {called}")
+        elif called in BUILDING and id(node) in running and path not in COMPOSING:
+            faults.append(f"line {node.lineno}: build decoders at the top of the module")
+    return faults
+
+
 def clock_reads(tree: ast.AST) -> list[str]:
     return [
         f"line {node.lineno}: take now as a parameter"
@@ -166,6 +205,40 @@ def test_reads_no_clock_where_the_code_is_pure() -> None:
     reads = {name_of(path): clock_reads(parsed(path)) for path in SOURCES if room(path) in PURE}
 
     assert {name: found for name, found in reads.items() if found} == {}
+
+
+def test_derives_decoders_in_one_module_and_before_anything_runs() -> None:
+    faults = {
+        name_of(path): decoder_faults(path.relative_to(SOURCE).as_posix(), parsed(path))
+        for path in SOURCES
+    }
+
+    assert {name: found for name, found in faults.items() if found} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "msgspec.json.decode(body, type=Plan)",
+        "msgspec.convert(body, Plan)",
+        "plan = msgspec.json.Decoder(Plan)",
+        "slot = msgspec.msgpack.Decoder(Plan)",
+        "from msgspec import json",
+        "from msgspec import convert",
+        "def f():\n    decoders.build(Plan)",
+        "async def f():\n    codec.prepare(Plan)",
+    ],
+)
+def test_sees_each_way_to_derive_a_decoder_late(line: str) -> None:
+    assert len(decoder_faults("domain/planner.py", ast.parse(line))) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["decoders.build(Plan)", "msgspec.json.decode(body)", "decoders.decoder(Plan).decode(body)"],
+)
+def test_lets_decoders_be_built_early_and_used_late(line: str) -> None:
+    assert decoder_faults("domain/planner.py", ast.parse(line)) == []
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from tidegate import decoders
 from tidegate.errors import Invalid
 
 PREFIX = "TIDEGATE_"
@@ -71,6 +72,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 NAMES = tuple(item.name for item in msgspec.structs.fields(Settings))
 _TYPES = {item.name: item.type for item in msgspec.structs.fields(Settings)}
+decoders.build(Settings)
 
 
 def load(
@@ -93,7 +95,7 @@ def load(
 def checked(found: Mapping[str, Any]) -> Settings:
     """Raises: InvalidSetting."""
     try:
-        settings = msgspec.convert(dict(found), Settings)
+        settings = decoders.convert(dict(found), Settings)
     except msgspec.ValidationError as error:
         raise InvalidSetting(f"settings: {error}; known are {', '.join(NAMES)}") from None
     loopback = settings.host in ("127.0.0.1", "::1", "localhost")
@@ -124,6 +126,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _from_text(name: str, text: str) -> Any:
     try:
-        return msgspec.convert(text, _TYPES[name], strict=False)
+        return decoders.convert(text, _TYPES[name], strict=False)
     except msgspec.ValidationError as error:
         raise InvalidSetting(f"{PREFIX}{name.upper()}: {error}", setting=name) from None

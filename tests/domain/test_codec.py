@@ -62,6 +62,10 @@ class Tree(Struct, frozen=True):
     children: tuple[Tree, ...] = ()
 
 
+for _known in (Outer, Number, Moment, Text, Free, Tree):
+    codec.prepare(_known)
+
+
 def test_writes_members_in_the_order_of_their_declaration_without_spaces() -> None:
     value = Outer("Ada", inner=Inner(NOON, 3), counts={"b": 2, "a": 1})
 
@@ -279,6 +283,7 @@ def test_an_equal_default_is_left_out_whichever_object_it_is() -> None:
         total: int = 1_000_000
         names: tuple[str, ...] = ("a", "b")
 
+    codec.prepare(Row)
     same = codec.decode(b'{"state":"pending","total":1000000,"names":["a","b"]}', Row)
 
     assert codec.encode(same) == codec.encode(Row()) == b"{}"
@@ -316,6 +321,7 @@ def test_brings_an_old_fact_to_the_newest_schema_step_by_step() -> None:
     assert newest.value(first) == newest.value(second) == PriceSet("p1", 500, "EUR")
     assert newest.fact(PriceSet("p1", 1, "CHF")).schema == 3
     view = defstruct("PriceSet", [("currency", str)])
+    codec.prepare(view)
     assert newest.value(first, view) == view("EUR")
 
 

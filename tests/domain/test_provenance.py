@@ -162,6 +162,7 @@ def test_accepts_the_documents_of_the_seed_and_keeps_every_member() -> None:
     authority = authority_for(SEED, SUBJECT, T0)
 
     assert msgspec.json.decode(codec.encode(authority)) == SEED
+    codec.prepare(Authority)
     assert codec.decode(codec.encode(authority), Authority) == authority
 
 
@@ -476,6 +477,7 @@ def test_judges_3000_generated_documents_as_the_oracle_does() -> None:
 
 def test_holds_documents_in_types_without_room_for_more() -> None:
     for model, document in ((Provenance, SEED[P]), (Confidence, SEED[C])):
+        codec.prepare(model)
         data = msgspec.json.encode({**document, "notes": "x"})
         with pytest.raises(InvalidInput):
             codec.decode(data, model)

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from tidegate import decoders
 from tidegate.agent.config import Channel, Settings
 from tidegate.agent.content import Source, closure_of, keep_only, name_of, provide
 from tidegate.agent.faults import UNPROVIDED
@@ -152,6 +153,9 @@ class Symlink:
             os.close(directory)
 
 
+_running = decoders.build(dict[str, str])
+
+
 class Running:
     """What runs by the word of drivers that cannot look, one file for all channels."""
 
@@ -172,7 +176,7 @@ class Running:
 
     def _read(self) -> dict[str, str]:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, str])
+            return _running.decode(self._path.read_bytes())
         except FileNotFoundError:
             return {}
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 import msgspec
 
+from tidegate import decoders
 from tidegate.agent.faults import Answered, ServerAway
 from tidegate.agent.identity import HostKey
 from tidegate.clock import Clock
@@ -45,6 +46,10 @@ UNPROVED: Final = 401
 RENEWING: Final = frozenset({"session_expired", "bad_mac", "unauthenticated"})
 
 T = TypeVar("T")
+
+_problem = decoders.build(dict[str, Any])
+for _answer in (Beat, Enrolled, Opened, Order, ReleaseContent, ReportsAnswer):
+    decoders.build(_answer)
 
 
 class Client:
@@ -191,7 +196,7 @@ def _checked(answer: httpx2.Response) -> httpx2.Response:
     if status < 300:
         return answer
     try:
-        problem = msgspec.json.decode(answer.content, type=dict[str, Any])
+        problem = _problem.decode(answer.content)
         said, detail = problem["code"], problem.get("detail")
     except (msgspec.MsgspecError, KeyError):
         raise ServerAway(f"an answer {status} that is none of Tidegate's") from None
@@ -202,6 +207,6 @@ def _checked(answer: httpx2.Response) -> httpx2.Response:
 
 def _decoded(answer: httpx2.Response, shape: type[T]) -> T:
     try:
-        return msgspec.json.decode(answer.content, type=shape)
+        return decoders.decoder(shape).decode(answer.content)
     except msgspec.MsgspecError as error:
         raise ServerAway(f"an answer that is no {shape.__name__}: {error}") from None

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from tidegate import decoders
 from tidegate.agent.faults import InvalidAgentSetting
 from tidegate.domain.hosts.protocol import WAIT_SECONDS_MAX
 
@@ -56,6 +57,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reference_directories: tuple[str, ...] = ()
 
 
+decoders.build(Settings)
+
+
 def load(file: Path, **flags: str | None) -> Settings:
     """The settings of a file; flags that are given win over its members.
 
@@ -66,7 +70,7 @@ def load(file: Path, **flags: str | None) -> Settings:
     found.update({name: value for name, value in flags.items() if value is not None})
     _check_members(found)
     try:
-        settings = msgspec.convert(found, Settings)
+        settings = decoders.convert(found, Settings)
     except msgspec.ValidationError as error:
         raise InvalidAgentSetting(f"{file.name}: {error}") from None
     _check(settings)

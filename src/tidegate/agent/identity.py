@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tidegate import decoders
 from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, StateHeld
 from tidegate.domain.hosts.protocol import Enrolled
 
@@ -79,10 +80,13 @@ def remember(state: Path, enrolled: Enrolled) -> None:
     _write(state / IDENTITY, msgspec.json.encode(enrolled))
 
 
+_enrolled = decoders.build(Enrolled)
+
+
 def known(state: Path) -> Enrolled | None:
     """What the host is known as; None: it was not enrolled. Raises: NotEnrolled."""
     try:
-        return msgspec.json.decode((state / IDENTITY).read_bytes(), type=Enrolled)
+        return _enrolled.decode((state / IDENTITY).read_bytes())
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:

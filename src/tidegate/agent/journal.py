@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.agent.faults import JournalDamaged
 from tidegate.domain.hosts.facts import AgentEvent, DispatchAck
 from tidegate.domain.hosts.pilot import is_rolling_back
@@ -62,6 +63,7 @@ KINDS: Final[Mapping[str, type[Line]]] = MappingProxyType(
     {"T": Twin, "S": Said, "C": Confirmed, "G": GivenUp}
 )
 _LETTERS: Final = {kind: letter for letter, kind in KINDS.items()}
+_decoders: Final = {letter: decoders.build(kind) for letter, kind in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ def _line(raw: bytes) -> Line | None:
     if letter not in KINDS:
         raise JournalDamaged(f"the journal has lines of kind {letter!r}: a newer agent wrote it")
     try:
-        return msgspec.json.decode(content, type=KINDS[letter])
+        return _decoders[letter].decode(content)
     except msgspec.ValidationError as error:
         raise JournalDamaged(f"the journal has a line of another version: {error}") from None
 

@@ -26,6 +26,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Meta, Struct
 
+from tidegate import decoders
 from tidegate.agent.faults import ManifestMemoryDamaged
 from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, Order
 
@@ -80,6 +81,11 @@ class Seen(Struct, frozen=True):
     versions: dict[str, int]
 
 
+_signed = decoders.build(Signed)
+_manifest = decoders.build(Manifest)
+_seen = decoders.build(Seen)
+
+
 class Memory:
     """The highest manifest version of each channel, kept through restarts.
 
@@ -107,7 +113,7 @@ class Memory:
 
     def _read(self) -> Seen:
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=Seen)
+            found = _seen.decode(self._path.read_bytes())
         except FileNotFoundError:
             return Seen(FORMAT, "", {})
         except msgspec.MsgspecError as error:
@@ -184,8 +190,8 @@ def judge(order: Order, manifest: Manifest) -> str | None:
 
 
 def _verified(body: bytes, keys: Mapping[str, str]) -> Manifest:
-    signed = msgspec.json.decode(body, type=Signed)
+    signed = _signed.decode(body)
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(keys[signed.key_id]))
     payload = signed.payload.encode()
     key.verify(b64decode(signed.signature, validate=True), PAYLOAD_TYPE + payload)
-    return msgspec.json.decode(payload, type=Manifest)
+    return _manifest.decode(payload)

@@ -27,6 +27,7 @@ import httpx2
 import msgspec
 from msgspec import Meta, Struct
 
+from tidegate import decoders
 from tidegate.agent.activate import REASON_BYTES, environment
 from tidegate.agent.faults import InvalidProbes
 from tidegate.domain.hosts.facts import ProbeDeclared
@@ -93,6 +94,9 @@ def failed(reason: str) -> Result:
     return Result(ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
 
 
+decoders.build(File)
+
+
 def load(path: str) -> tuple[Probe, ...]:
     """The probes of a file; an empty path is the operator's word that there are none.
 
@@ -109,7 +113,7 @@ def load(path: str) -> tuple[Probe, ...]:
     if len(content) > FILE_BYTES_MAX:
         raise InvalidProbes(f"{path} has more than {FILE_BYTES_MAX} bytes")
     try:
-        found = msgspec.convert(_decoded(file, content), File).probes
+        found = decoders.convert(_decoded(file, content), File).probes
     except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidProbes(f"{path}: {error}") from None
     names = [probe.name for probe in found]

@@ -113,8 +113,6 @@ class Application:
         )
         self._installation = installation
         self._router = Router(tuple(routes))
-        for route in routes:
-            decoding.prepare(route)
         self.agents = agents
         self.heads = Heads()
         per_address = None if settings.behind_proxy else settings.connections_per_address

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
+from tidegate import decoders
 from tidegate.api import auth, paging
 from tidegate.api.asof import AsOf, position_of
 from tidegate.api.releases import Happened, ScopeName, channel_scope, pinned_at
@@ -343,8 +344,11 @@ def _checked(installation: Installation, scope: ChannelScope, policy: ChannelPol
     return fleet.version
 
 
+decoders.build(ChannelPolicy)
+
+
 def _policy(given: PolicyGiven) -> ChannelPolicy:
-    return msgspec.convert(msgspec.to_builtins(given), ChannelPolicy)
+    return decoders.convert(msgspec.to_builtins(given), ChannelPolicy)
 
 
 def _written(installation: Installation, channel: str, outcome: Outcome) -> Answer:

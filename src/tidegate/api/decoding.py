@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import FieldInfo, fields
 
+from tidegate import decoders
 from tidegate.api.problems import InvalidRequest, MalformedBody
 from tidegate.api.routing import Consumes, Route
 from tidegate.errors import InvalidInput, LimitExceeded
@@ -113,7 +114,7 @@ def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> 
             faults.append(FieldFault(f"{where}.{name}", _found(str(error), values[-1])))
     if faults:
         raise InvalidRequest(faults)
-    return msgspec.convert(found, struct)
+    return decoders.convert(found, struct)
 
 
 @cache
@@ -124,7 +125,7 @@ def _members(struct: type[Struct]) -> dict[str, FieldInfo]:
 def _from_text(item: FieldInfo, values: list[str]) -> Any:
     kind = _kind(item.type)
     if kind is list:
-        return msgspec.convert(values, item.type)
+        return decoders.convert(values, item.type)
     if len(values) > 1:
         raise ValueError(f"is given {len(values)} times, once is allowed")
     text = values[0]
@@ -137,7 +138,7 @@ def _from_text(item: FieldInfo, values: list[str]) -> Any:
         if text not in _BOOLEANS:
             raise ValueError(f"is true or false, found {text[:80]!r}")
         content = _BOOLEANS[text]
-    return msgspec.convert(content, item.type)
+    return decoders.convert(content, item.type)
 
 
 def _bare(hint: Any) -> Any:
@@ -174,7 +175,7 @@ def body_of(route: Route, raw: bytes) -> Input:
         return struct()
     _check_depth(raw)
     try:
-        found: Input = _decoder(struct).decode(raw)
+        found: Input = decoders.decoder(struct).decode(raw)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if len(raw) > LOOP_BYTES_MAX:
@@ -205,23 +206,12 @@ def _first_fault(error: Exception) -> FieldFault:
     return FieldFault("body" + place.rstrip("`"), reason)
 
 
-def prepare(route: Route) -> None:
-    """Build the decoder of a route's body: threads use it, and must not build it."""
-    if route.content is Consumes.JSON:
-        _decoder(route.types[2])
-
-
 def form_token(raw: bytes) -> bytes:
     """The CSRF token that a form carries; empty: none. Raises: InvalidRequest."""
     return "".join(_pairs(raw, "body").get(CSRF_FIELD, ())).encode()
 
 
-_loose = msgspec.json.Decoder()
-
-
-@cache
-def _decoder(struct: type[I]) -> msgspec.json.Decoder[I]:
-    return msgspec.json.Decoder(struct)
+_loose = decoders.build(Any)
 
 
 def _check_depth(raw: bytes) -> None:
@@ -319,7 +309,7 @@ def _unknown(names: Iterable[str], known: Iterable[str], where: str) -> Iterator
 
 def _own_fault(content: Any, hint: Any, where: str) -> list[FieldFault]:
     try:
-        msgspec.convert(content, hint)
+        decoders.convert(content, hint)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         return [FieldFault(where + place.rstrip("`"), _found(reason, content))]

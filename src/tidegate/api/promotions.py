@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 from msgspec import Meta, Struct
 
+from tidegate import decoders
 from tidegate.api.channels import ChannelPath, demand, scope_of
 from tidegate.api.releases import ReleaseId, pinned_at
 from tidegate.api.routing import Answer, Guard, Request, Route, may
@@ -144,7 +144,7 @@ def _demand_seen(request: Request[Any, Any, Any], installation: Installation, ch
 
 
 def _told(installation: Installation, asked: Promote, outcome: Outcome) -> Answer:
-    answer = msgspec.json.decode(outcome.answer or b"{}", type=Promoted)
+    answer = decoders.decoder(Promoted).decode(outcome.answer or b"{}")
     rollout_id = answer.rollout_id
     if rollout_id is None:  # a repeat without a key: what its first copy did stands
         rollout_id = demand(installation, asked.channel).row.newest_rollout_id or ""
@@ -176,7 +176,7 @@ def _before(request: Request[Any, Any, Any], installation: Installation, channel
     demand(installation, channel)
     receipt = None if request.once is None else installation.store.receipt(request.once)
     if receipt is not None and receipt.answer:
-        first = msgspec.json.decode(receipt.answer, type=Promoted).rollout_id
+        first = decoders.decoder(Promoted).decode(receipt.answer).rollout_id
         if first is not None:
             return ref_of(first)
     pin = installation.find(actual_key(channel), Actual)

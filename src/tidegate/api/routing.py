@@ -21,6 +21,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, get_args, get_origin,
 from msgspec import Struct
 from msgspec.structs import fields
 
+from tidegate import decoders
 from tidegate.api.landings import Landings
 from tidegate.api.limits import Bucket
 from tidegate.api.metrics import Metrics
@@ -303,6 +304,7 @@ class Route:
         for struct in self.types:
             if not struct.__struct_config__.forbid_unknown_fields:
                 raise InvalidDefinition(f"{self.name}: {struct.__name__} must be an Input")
+            decoders.build(struct)
 
     @cached_property
     def name(self) -> str:

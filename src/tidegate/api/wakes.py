@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.api.tail import Entry, Tail
 from tidegate.control.installation import Installation
 
@@ -25,7 +25,7 @@ class _Ordered(Struct, frozen=True):
     host_id: str
 
 
-_decoder = msgspec.json.Decoder(_Ordered)
+_decoder = decoders.build(_Ordered)
 
 
 class Wakes:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate import decoders
 from tidegate.control.installation import Found, Installation, hashed
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.kept import (
@@ -114,6 +115,9 @@ class Called(Struct, frozen=True):
 
     login: str
     name: str
+
+
+_called = decoders.build(Called)
 
 
 class Welcome(Struct, frozen=True):
@@ -316,7 +320,7 @@ class Accounts:
     def _unsealed(self, person: Person) -> Called:
         sealed = base64.b64decode(person.sealed)
         text = self._cipher.decrypt(sealed[:12], sealed[12:], person.user_id.encode())
-        return msgspec.json.decode(text, type=Called)
+        return _called.decode(text)
 
     # ── sessions ──
 

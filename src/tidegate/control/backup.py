@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.clock import Clock
 from tidegate.control.blobs import BlobMissing, Blobs
 from tidegate.control.blobs.files import FileBlobs
@@ -105,11 +106,14 @@ def back_up(installation: Installation, copy: Copy, place: Path) -> Label:
     return label
 
 
+_label = decoders.build(Label)
+
+
 def read_label(place: Path) -> Label:
     """What the backup in this directory is. Raises: BackupDamaged."""
     try:
         content = (place / LABEL).read_bytes()[:LABEL_BYTES_MAX]
-        label = msgspec.json.decode(content, type=Label)
+        label = _label.decode(content)
     except (OSError, msgspec.DecodeError) as error:
         raise BackupDamaged(f"{place} holds no backup: {error}") from None
     if label.format != FORMAT:

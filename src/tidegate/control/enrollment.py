@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.control.installation import Installation
 from tidegate.control.macs import Macs
 from tidegate.control.manifests import key_id
@@ -279,6 +280,9 @@ class Standing(Struct, frozen=True):
 
     public_key: str
     status: str = ENROLLED
+
+
+decoders.build(Standing)
 
 
 def check_skew(time: int, now: datetime) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.control.dispatch import LOST
 from tidegate.control.installation import Installation
 from tidegate.control.runtime import Outcome
@@ -164,9 +165,9 @@ class _Kind(Struct, frozen=True):
     kind: str
 
 
-_single = msgspec.json.Decoder(_Single)
-_kind = msgspec.json.Decoder(_Kind)
-_decoders: Final = {name: msgspec.json.Decoder(struct) for name, struct in KINDS.items()}
+_single = decoders.build(_Single)
+_kind = decoders.build(_Kind)
+_decoders: Final = {name: decoders.build(struct) for name, struct in KINDS.items()}
 
 
 def plain_event(body: bytes) -> AgentEvent | None:

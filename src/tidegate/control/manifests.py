@@ -25,6 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.control.publisher import Entry, Policy, Publisher, Served, State
 from tidegate.control.runtime import Control
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -312,6 +313,10 @@ def signed(manifest: Manifest, key: Ed25519PrivateKey) -> bytes:
     payload = codec.encode(manifest)
     signature = b64encode(key.sign(PAYLOAD_TYPE + payload)).decode()
     return codec.encode(SignedManifest(payload.decode(), key_id(key.public_key()), signature))
+
+
+decoders.build(SignedManifest)
+decoders.build(Manifest)
 
 
 def verified(body: bytes, trusted: Mapping[str, Ed25519PublicKey]) -> Manifest:

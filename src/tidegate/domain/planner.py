@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.budgets import slots
@@ -104,6 +105,10 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
             rollback_seconds=policy.rollback_seconds,
             deferral_seconds=policy.deferral_seconds,
         )
+
+
+decoders.build(HostPolicy)
+decoders.build(Plan)
 
 
 @lru_cache(POLICIES_MAX)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from tidegate import decoders
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.actions import (
@@ -121,7 +122,7 @@ class _Row(Struct, frozen=True, array_like=True):
     members: Raw
 
 
-_rows = msgspec.json.Decoder(tuple[_Row | None, ...])
+_rows = decoders.build(tuple[_Row | None, ...])
 
 
 def answer(schema: Schema, actions: Iterable[Action], planned: Iterable[Planned]) -> bytes:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
 from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import NO_META, Event, Meta
 from tidegate.kernel.rendering import DEPTH_MAX as DEPTH_MAX
@@ -27,7 +27,20 @@ from tidegate.kernel.rendering import time_text as time_text
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_meta_decoder = msgspec.json.Decoder(Meta)
+_meta_decoder = decoders.build(Meta)
+decoders.build(dict)
+
+
+def prepare(struct: type[Struct]) -> None:
+    """Build once what encodes and decodes this type; call it while composing.
+
+    Raises:
+        InvalidDefinition: the type holds something that has no portable form.
+    """
+    check_type(struct)
+    plain(struct)
+    decoders.build(struct)
+    decoders.build(cast(Any, list)[struct])
 
 
 def encode(value: Struct) -> bytes:
@@ -50,7 +63,7 @@ def encode(value: Struct) -> bytes:
 def decode(data: bytes, struct: type[T]) -> T:
     """The value of these bytes. Raises: InvalidInput, naming the member that does not fit."""
     try:
-        value: T = _decoder(cast(Any, struct)).decode(data)
+        value: T = decoders.decoder(struct).decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"not a {struct.__name__}: {error}") from None
     return value
@@ -60,7 +73,7 @@ def decode_all(texts: Sequence[bytes], struct: type[T]) -> list[T]:
     """The values of many texts, by one call. Raises: InvalidInput."""
     values: list[T] = []
     with suppress(msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
-        values = _decoder(cast(Any, list)[struct]).decode(b"[" + b",".join(texts) + b"]")
+        values = decoders.decoder(cast(Any, list)[struct]).decode(b"[" + b",".join(texts) + b"]")
     if len(values) != len(texts):  # one of them is wrong: to be told which way
         return [decode(text, struct) for text in texts]
     return values
@@ -69,7 +82,7 @@ def decode_all(texts: Sequence[bytes], struct: type[T]) -> list[T]:
 def convert(content: Any, struct: type[T]) -> T:
     """The value of a decoded JSON object. Raises: InvalidInput."""
     try:
-        return msgspec.convert(content, struct)
+        return decoders.convert(content, struct)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"not a {struct.__name__}: {error}") from None
 
@@ -102,8 +115,3 @@ def leaf(event: Event) -> bytes:
         sha256(event.body).hexdigest(),
     ]
     return sha256(b"\x00" + _encoder.encode(content)).digest()
-
-
-@cache
-def _decoder(struct: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(struct)

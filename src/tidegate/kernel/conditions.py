@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.errors import InvalidInput
 from tidegate.kernel.attributes import arms_of
 from tidegate.kernel.policy import Collection
@@ -133,7 +134,7 @@ def holds(condition: Condition, collection: Collection, row: Struct | None, now:
             if isinstance(value, Now):
                 return _OPERATORS[sign](found, now)
             # As the attribute's own type: a list that was asked for equals the tuple that is kept.
-            return _OPERATORS[sign](found, msgspec.convert(value, collection.known(name).hint))
+            return _OPERATORS[sign](found, decoders.convert(value, collection.known(name).hint))
         case Absent(None):
             return row is None
         case Absent(str(name)):
@@ -164,7 +165,7 @@ def _check_comparison(condition: Where, collection: Collection) -> None:
     if condition.value is None:
         raise InvalidInput(f"{where} is compared with None; say Absent({condition.name!r})")
     try:
-        value = msgspec.convert(condition.value, attribute.hint)
+        value = decoders.convert(condition.value, attribute.hint)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{where} is compared with {condition.value!r}: {error}") from None
     if isinstance(value, datetime) and value.tzinfo is None:

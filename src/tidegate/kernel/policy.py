@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from tidegate import decoders
 from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput, ProtectedField
 from tidegate.kernel import codec
 from tidegate.kernel.attributes import Attribute, Role, arms_of, attributes_of, names_of, root
@@ -178,7 +179,7 @@ class Collection:
             raise InvalidDefinition(f"a collection is named [a-z][a-z0-9_]*, found {self.name!r}")
         if LOG_TABLES.fullmatch(self.name):
             raise InvalidDefinition(f"{self.name} is the log's, not a collection of rows")
-        codec.check_type(self.model)
+        codec.prepare(self.model)
         attributes_of(self.model)  # refuses roles that its fields cannot play
         for name in self.columns:
             if name not in self.members or name in RESERVED or not _COLUMN.fullmatch(name):
@@ -196,6 +197,7 @@ class Collection:
                     )
         self._check_stamps()
         self._check_protected()
+        self._projection  # noqa: B018 - built now, so that no request builds it
 
     # ── members and columns ──
 
@@ -323,7 +325,7 @@ class Collection:
         """Decodes just the members that are narrowed or indexed, out of any JSON object."""
         wanted = {*self.allowed, *(name for index in self.indexes for name in index.columns)}
         members = [(name, Any, None) for name in sorted(wanted)]
-        return msgspec.json.Decoder(msgspec.defstruct("Projection", members))
+        return decoders.build(msgspec.defstruct("Projection", members))
 
     @cached_property
     def _short(self) -> int:

@@ -86,7 +86,7 @@ class Vocabulary:
             if fact_type.name in self.types:
                 raise InvalidDefinition(f"fact type {fact_type.name} is declared twice")
             self.types[fact_type.name] = fact_type
-            codec.check_type(fact_type.struct)
+            codec.prepare(fact_type.struct)
         self._fields = {name: tag_fields(known.struct) for name, known in self.types.items()}
         self._tagged = {name: tagging(found) for name, found in self._fields.items()}
         self._scopes = {
@@ -100,6 +100,8 @@ class Vocabulary:
         self.composites: dict[frozenset[str], frozenset[str]] = {}
         for item in self.slices:
             self._file_composite(item)
+            for view in item.reads:
+                codec.prepare(view)
         self._filings = {name: self._filing(name) for name in self.types}
         self._alike = self._alike_filed()
         self._declared = Declared(

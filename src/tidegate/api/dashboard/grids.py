@@ -20,8 +20,9 @@ from itertools import islice
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct, json
+from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.api.dashboard.hostgrid import (
     TYPES,
     Places,
@@ -64,7 +65,7 @@ class Square(Struct, frozen=True, gc=False):
     soak_due_at: datetime | None = None
 
 
-_READ = json.Decoder(list[Square]).decode  # a page of rows by one call
+_READ = decoders.build(list[Square]).decode  # a page of rows by one call
 
 
 class Drawn(Struct, frozen=True):

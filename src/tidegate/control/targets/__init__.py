@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.rows import Intent
 from tidegate.domain.outbox.secrecy import RequestedState
@@ -97,7 +98,7 @@ def observation_of(content: bytes) -> Observation:
         Unobservable: it is something else.
     """
     try:
-        seen = msgspec.json.decode(content, type=_Seen)
+        seen = _seen.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unobservable("the external system answered something else than its state") from error
     return Observation(seen.idempotency_key, seen.state)
@@ -106,6 +107,9 @@ def observation_of(content: bytes) -> Observation:
 class _Seen(Struct, frozen=True, rename="camel"):
     idempotency_key: str = ""
     state: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_seen = decoders.build(_Seen)
 
 
 __all__ = [

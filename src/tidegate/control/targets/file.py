@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.control.targets import Done, Effect, Failed, Observation, Unobservable
 from tidegate.domain.outbox.names import check_name
 from tidegate.errors import InvalidInput
@@ -105,13 +106,16 @@ def _replace(place: int, key: str, effect: Effect) -> Done | Failed:
     return Done()
 
 
+_content = decoders.build(_Content)
+
+
 def _read(place: int, name: str) -> _Content | None:
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=place)
     except FileNotFoundError:
         return None
     with os.fdopen(file, "rb") as opened:
-        return msgspec.json.decode(opened.read(FILE_BYTES_MAX), type=_Content)
+        return _content.decode(opened.read(FILE_BYTES_MAX))
 
 
 def _write(place: int, name: str, key: str, content: bytes) -> None:

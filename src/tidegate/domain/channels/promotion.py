@@ -18,6 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate import decoders
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     PlanOutdated,
@@ -79,6 +80,9 @@ class Promoted(Struct, frozen=True, omit_defaults=True):
 
     rollout_id: str | None = None
     superseded_rollout_id: str | None = None
+
+
+decoders.build(Promoted)
 
 
 def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:

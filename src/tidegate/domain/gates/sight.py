@@ -23,6 +23,7 @@ from tidegate.domain.planner import Chart
 from tidegate.domain.releases.rows import Actual
 from tidegate.domain.rollouts.rows import Quarantined, RolloutTally
 from tidegate.errors import NotFound
+from tidegate.kernel import codec
 from tidegate.kernel.model import Position
 
 T = TypeVar("T")
@@ -54,6 +55,10 @@ class Enlisted(Struct, frozen=True, gc=False):
     host_id: str
     status: str = ENROLLED
     silent_since: datetime | None = None
+
+
+codec.prepare(Standing)
+codec.prepare(Enlisted)
 
 
 class Latecomer(Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
+from tidegate import decoders
 from tidegate.domain.hosts.facts import (
     ActivationDeferred,
     ActivationFailed,
@@ -25,6 +26,8 @@ KINDS: Final[Mapping[str, type[AgentEvent]]] = {
     event.__name__: event for event in get_args(AgentEvent)
 }
 _REPORTED: Final = frozenset(KINDS.values())
+for _event in KINDS.values():
+    decoders.build(_event)
 
 CLOSURE_BYTES_MAX = 256
 REASON_BYTES_MAX = 512

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.errors import Invalid, InvalidInput
 from tidegate.kernel.model import check_text
 
@@ -125,6 +126,9 @@ def _dotted(text: str) -> Iterator[str]:
         before = part
 
 
+decoders.build(RequestedState)
+
+
 def requested_state(content: RequestedState | dict[str, Any]) -> RequestedState:
     """The state, if all of it may be written.
 
@@ -135,7 +139,7 @@ def requested_state(content: RequestedState | dict[str, Any]) -> RequestedState:
     if isinstance(content, dict):
         _check_members(content)
         try:
-            content = msgspec.convert(content, RequestedState)
+            content = decoders.convert(content, RequestedState)
         except msgspec.ValidationError as error:
             raise InvalidInput(f"not a requested state: {error}", field="requestedState") from None
     for item in msgspec.structs.fields(content):

@@ -15,6 +15,7 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import InvalidInput
@@ -57,7 +58,9 @@ class History(Struct, frozen=True, kw_only=True):
         return self.changes[-1]
 
 
-_line = msgspec.json.Decoder(Line)
+_line = decoders.build(Line)
+decoders.build(RolloutOpened)
+decoders.build(RolloutTransitioned)
 
 
 def histories(export: Iterable[bytes]) -> dict[str, History]:

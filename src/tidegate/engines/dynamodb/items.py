@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.engines.dynamodb.transport import PK, SK, Item, Place, Value
 from tidegate.kernel import codec
 from tidegate.kernel.model import (
@@ -87,9 +88,9 @@ class StoredCommit(Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_slot_decoder = msgspec.msgpack.Decoder(tuple[StoredCommit, ...])
-_commit_decoder = msgspec.msgpack.Decoder(StoredCommit)
-_pointers_decoder = msgspec.msgpack.Decoder(tuple[tuple[Position, str], ...])
+_slot_decoder = decoders.build_msgpack(tuple[StoredCommit, ...])
+_commit_decoder = decoders.build_msgpack(StoredCommit)
+_pointers_decoder = decoders.build_msgpack(tuple[tuple[Position, str], ...])
 
 
 def packed(commit: Commit, facts: Iterable[tuple[Position, Fact]]) -> StoredCommit:

@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate import decoders
 from tidegate.engines.dynamodb.items import COUNTER, ERA, blob, integer
 from tidegate.engines.dynamodb.pace import CALL_SECONDS_MAX, Pace
 from tidegate.engines.dynamodb.store import opened
@@ -87,7 +88,7 @@ class Register(Struct, frozen=True, omit_defaults=True):
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decoder = msgspec.json.Decoder(Register)
+_decoder = decoders.build(Register)
 
 
 class Presence:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate import decoders
 from tidegate.engines.dynamodb.items import blob
 from tidegate.engines.dynamodb.log import Log
 from tidegate.engines.dynamodb.pace import Pace
@@ -28,7 +29,7 @@ CHANGES_MAX = 50
 Rules = dict[str, Filing]
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decoder = msgspec.json.Decoder(Rules)
+_decoder = decoders.build(Rules)
 
 
 def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: Log) -> None:

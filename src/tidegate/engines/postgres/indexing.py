@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
+from tidegate import decoders
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import StoreRefused
 from tidegate.kernel.filing import Filing
@@ -74,4 +73,4 @@ def reindex(connection: Connection, changed: dict[str, Filing]) -> None:
     connection.execute("DROP TABLE event_index_before")
 
 
-stored_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+stored_tags = decoders.build(tuple[str, ...]).decode

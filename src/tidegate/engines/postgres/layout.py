@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
+from tidegate import decoders
 from tidegate.engines.postgres.indexing import Indexing, reindex
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import InvalidDefinition, StoreRefused
@@ -213,12 +214,18 @@ def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Ind
     return indexing
 
 
+_types = decoders.build(dict[str, Filing])
+
+
 def _indexing(found: dict[str, str]) -> Indexing:
-    types = msgspec.json.decode(found.get("indexing", "{}"), type=dict[str, Filing])
+    types = _types.decode(found.get("indexing", "{}"))
     return Indexing(int(found["generation"]), types)
 
 
 # ── collections ───────────────────────────────────────────────────────────────────────────────────
+
+
+_table_shape = decoders.build(TableShape)
 
 
 def _extend(connection: Connection, collection: Collection, remembered: str | None) -> None:
@@ -233,7 +240,7 @@ def _extend(connection: Connection, collection: Collection, remembered: str | No
         )
         shape = TableShape(stamped=False)
     else:
-        shape = msgspec.json.decode(remembered, type=TableShape)
+        shape = _table_shape.decode(remembered)
     changes = [
         *_stamp_changes(collection.name, shape.stamped, wanted.stamped),
         *_column_changes(shape, wanted),

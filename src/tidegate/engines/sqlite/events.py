@@ -12,6 +12,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.kernel.codec import meta_value
 from tidegate.kernel.model import Clause, Event, Match, Position
 from tidegate.kernel.vocabulary import Vocabulary
@@ -50,7 +51,7 @@ _tags_encoder = msgspec.json.Encoder()
 
 # What the columns hold, each by one call into C.
 _time = datetime.fromisoformat
-_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_tags = decoders.build(tuple[str, ...]).decode
 _meta = lru_cache(METAS_KEPT_MAX)(meta_value)
 
 
