@@ -35,6 +35,7 @@ from tidegate.main import host, open_installation
 
 ADMIN = "user_admin0000"
 START_SECONDS_MAX = 60.0
+SECRET_CHARS_MIN = 32  # a shorter text may be found anywhere by chance
 SECONDS_MAX = 60.0  # for an answer: a machine may be busy with other things
 
 
@@ -149,6 +150,13 @@ def serving(
         thread.join()
         application.close()
         installation.close()
+
+
+def secret_of(token: str) -> str:
+    """The last part of ``<prefix>_<id>_<secret>``, which may hold underscores of its own."""
+    secret = token.split("_", 2)[2]
+    assert len(secret) >= SECRET_CHARS_MIN, token
+    return secret
 
 
 def copied(source: Path, target: Path) -> None:
