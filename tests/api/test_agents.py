@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from time import sleep
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from tests.api.crew import CHANNEL, ROLLOUT, SPOKEN, Agent, Crew, sailing
+from tests.api.serving import SECONDS_MAX, secret_of
+from tests.servers.process import until
 from tidegate.control.enrollment import Enrollment
 from tidegate.control.manifests import verified
 from tidegate.domain.fleet.credentials import CERT_REVOCATIONS, ENROLLMENT_TOKENS, TOKEN_REPLAY
@@ -69,7 +70,7 @@ def test_gives_a_repeated_invitation_the_same_token(crew: Crew) -> None:
     assert first.json() == again.json()
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
     stored = crew.installation.range(ENROLLMENT_TOKENS, limit=10)
-    assert first.json()["token"].rpartition("_")[2] not in str(stored), "no secret is kept"
+    assert secret_of(first.json()["token"]) not in str(stored), "no secret is kept"
 
 
 def test_refuses_tokens_and_proofs_that_are_not_good(crew: Crew) -> None:
@@ -269,7 +270,8 @@ def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(crew: Crew) -> Non
     with ThreadPoolExecutor(2) as threads:
         canary = threads.submit(crew.agents["web-01"].poll, 60)
         rest = threads.submit(crew.agents["web-02"].poll, 1)
-        sleep(0.2)
+        wakes = crew.served.application.server.wakes
+        assert until(lambda: "web-01" in wakes._waiting, seconds_max=SECONDS_MAX)
         assert not canary.done()
         crew.promote()
         crew.dispatch()
