@@ -16,11 +16,15 @@ from uuid import uuid4
 import pytest
 
 from tests.operations.processes import SECONDS_MAX, run, started
+from tests.servers.process import until
 from tidegate.clock import system_clock
 from tidegate.commands.opening import FOLDS, counted_store
 from tidegate.control.runtime import Control
 from tidegate.domain.access.slices import SetUp, set_up
 from tidegate.engines import connect
+from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.presence import Presence, Register
+from tidegate.engines.dynamodb.store import opened
 from tidegate.engines.group import Grouped
 from tidegate.engines.presence import LEASE_SECONDS, present
 from tidegate.errors import StoreRefused, TidegateError
@@ -31,7 +35,7 @@ from tidegate.kernel.store import Store
 
 ADMIN = "user_admin0000"
 SHORT = 2.0  # seconds of a lease that nobody renews for long
-RENEWED = 4.0  # of one that a busy machine still renews in time
+RENEWED = 12.0  # of one that a busy machine still renews in time
 # The folds of a version to come, of which one makes its rows by other rules.
 NEWER = Folds(
     FOLDS.schema,
@@ -161,6 +165,13 @@ def refusal(url: str, *, alone: bool) -> str:
     return refused.value.detail
 
 
+def register(url: str) -> Register:
+    """Who is there, as the table of DynamoDB says."""
+    pace = Pace()
+    with closing(opened(url, pace)) as transport:
+        return Presence(transport, pace, alone=False, lease=SHORT)._change(lambda found: found)
+
+
 def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:
     """Be alone as soon as nobody else is there."""
     deadline = time.monotonic() + SECONDS_MAX
@@ -212,13 +223,19 @@ def test_a_process_that_was_killed_is_counted_no_more(url: str, how: str) -> Non
 
 def test_a_lease_is_renewed_while_its_process_lives(table_url: str) -> None:
     with present(table_url, lease=RENEWED):
-        deadline = time.monotonic() + 1.5 * RENEWED
-        while time.monotonic() < deadline:
-            assert refusal(table_url, alone=True).startswith(OTHERS)
-            time.sleep(0.2)
-    with present(table_url, alone=True, lease=RENEWED):
-        time.sleep(1.5 * RENEWED)
+        (first,) = register(table_url).counted.values()
 
+        assert until(
+            lambda: list(register(table_url).counted.values()) > [first], seconds_max=SECONDS_MAX
+        )
+        assert refusal(table_url, alone=True).startswith(OTHERS)
+    with present(table_url, alone=True, lease=RENEWED):
+        alone = register(table_url).alone
+        assert alone is not None
+
+        assert until(
+            lambda: (register(table_url).alone or alone)[1] > alone[1], seconds_max=SECONDS_MAX
+        )
         assert refusal(table_url, alone=False) == UNDER_WAY
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 
-from tests.operations.processes import opened, run, started
+from tests.operations.processes import SECONDS_MAX, opened, run, started
 from tests.servers.process import free_port
 from tidegate.domain.channels.rows import CHANNELS
 from tidegate.domain.fleet.rows import HOSTS
@@ -20,7 +20,7 @@ ROWS_MAX = 1_000
 def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     words = ["demo", "--data", str(data), "--port", str(port), "--speed", "600"]
-    with started(words, tmp_path / "said") as demo, httpx2.Client() as visitor:
+    with started(words, tmp_path / "said") as demo, httpx2.Client(timeout=SECONDS_MAX) as visitor:
         link = demo.says(r"sign in:\s+(http://\S+)")[1]
         assert link.startswith(f"http://127.0.0.1:{port}/demo/")
         demo.says("web-stable@web.1 opened")
@@ -30,7 +30,9 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
         page = visitor.get(f"{base}/")
         assert page.status_code == 200
         assert "web-stable" in page.text
-        assert httpx2.get(link).headers["location"] == "/signin", "it works once"
+        assert httpx2.get(link, timeout=SECONDS_MAX).headers["location"] == "/signin", (
+            "it works once"
+        )
 
         demo.says("api-stable@api.1 is Terminal")
         demo.says("api-stable@api.2 is Reverted")

@@ -16,6 +16,7 @@ from tests.operations.processes import (
     served,
     started,
 )
+from tests.servers.process import until
 from tidegate.domain.packages.repositories import repository_key
 from tidegate.domain.packages.rows import Repository
 
@@ -90,7 +91,8 @@ def wait_for_segment(archive: Path, text: bytes) -> None:
 def test_counts_the_rounds_of_its_worker(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with served(data, prepared(data)) as server, server.client() as http:
+        done = 'tidegate_worker_rounds_total{loop="orders",outcome="done"}'
+        assert until(lambda: done in http.get("/metrics").text, seconds_max=SECONDS_MAX)
         text = http.get("/metrics").text
 
-    assert 'tidegate_worker_rounds_total{loop="orders",outcome="done"}' in text
     assert 'outcome="failed"' not in text
