@@ -78,7 +78,7 @@ class Agents:
 
 
 def _post(port: int, path: str, body: object, token: str) -> int:
-    connection = http.client.HTTPConnection(HOST, port, timeout=30)
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     try:
         connection.request("POST", path, json.dumps(body), headers)

@@ -148,7 +148,7 @@ def test_waits_for_what_comes(served: Served) -> None:
     admin = served.admin
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(
-            admin.get, "/v1/events", params={"after": position, "wait": 30}, timeout=40
+            admin.get, "/v1/events", params={"after": position, "wait": 60}, timeout=2 * SECONDS_MAX
         )
         time.sleep(0.2)
         made(served, "b")

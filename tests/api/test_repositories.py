@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 
-from tests.api.serving import Served
+from tests.api.serving import SECONDS_MAX, Served
 from tidegate.domain.access.roles import Grant, Role
 
 
@@ -91,7 +91,9 @@ def test_loses_no_update_of_many_at_once(served: Served) -> None:
     url = "/v1/repositories/counted"
 
     def raise_it(_: int) -> int:
-        with httpx2.Client(base_url=served.url, headers=admin.headers) as client:
+        with httpx2.Client(
+            base_url=served.url, headers=admin.headers, timeout=SECONDS_MAX
+        ) as client:
             for _ in range(3):
                 seen = client.get(url)
                 answer = client.patch(

@@ -75,16 +75,19 @@ def test_starts_with_a_code_serves_and_ends_in_good_order(tmp_path: Path) -> Non
         code = re.search(r"one-time code (\S+)", server.said())
         assert code
         made = httpx2.post(
-            f"{server.url}/v1/setup", json={**PERSON, "code": code[1], "alone": True}
+            f"{server.url}/v1/setup",
+            json={**PERSON, "code": code[1], "alone": True},
+            timeout=SECONDS_MAX,
         )
         assert made.status_code == 201, made.text
-        httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"})
+        httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"}, timeout=SECONDS_MAX)
         assert server.stop() == 0
     with started(data) as server:
         assert "one-time code" not in server.said(), "it is set up"
         session = httpx2.post(
             f"{server.url}/v1/sessions",
             json={"login": "ada", "password": PERSON["password"]},
+            timeout=SECONDS_MAX,
         )
         assert session.status_code == 201
 
@@ -94,7 +97,7 @@ def test_starts_with_a_code_serves_and_ends_in_good_order(tmp_path: Path) -> Non
 
 def test_logs_a_line_of_json_per_request(tmp_path: Path) -> None:
     with started(tmp_path / "data") as server:
-        httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"})
+        httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"}, timeout=SECONDS_MAX)
         server.stop()
         lines = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
 
@@ -109,10 +112,17 @@ def test_loses_nothing_that_it_acknowledged_when_it_is_killed(tmp_path: Path) ->
     with started(data) as server:
         code = re.search(r"one-time code (\S+)", server.said())
         assert code
-        httpx2.post(f"{server.url}/v1/setup", json={**PERSON, "code": code[1], "alone": True})
+        httpx2.post(
+            f"{server.url}/v1/setup",
+            json={**PERSON, "code": code[1], "alone": True},
+            timeout=SECONDS_MAX,
+        )
         server.stop(signal.SIGKILL)
     with started(data) as server:
-        assert httpx2.get(f"{server.url}/v1/setup").json() == {"set_up": True, "alone": True}
+        assert httpx2.get(f"{server.url}/v1/setup", timeout=SECONDS_MAX).json() == {
+            "set_up": True,
+            "alone": True,
+        }
 
 
 def test_refuses_a_data_directory_that_others_can_read(tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ class Quay:
         )
         report = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
         meta = Meta(actor=f"host_{host_id}")
-        self.installation.lanes.record(rollout_id, report_event, report, meta=meta).result(20)
+        self.installation.lanes.record(rollout_id, report_event, report, meta=meta).result(60)
         self.installation.nudge()
 
     def activate(self, rollout_id: str, host_id: str) -> None:

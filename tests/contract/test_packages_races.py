@@ -4,12 +4,12 @@ one. On memory the racers are threads, because its log lives in one process.
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from random import Random
 
 import pytest
 from msgspec import Struct
@@ -65,11 +65,12 @@ Race = Callable[[Sequence[Struct]], list[str]]
 def decided(store: Store, command: Struct) -> str:
     """Send a command until it is decided; "done", or the code of what was said against it."""
     control = Control(store, FOLDS, direct(store))
+    pause = Random(repr(command))
     for _ in range(SENDS_MAX):
         try:
             control.execute(SLICE_OF[type(command)], command)
         except AttemptsExhausted:
-            time.sleep(random.random() * 0.01)
+            time.sleep(pause.random() * 0.01)
         except TidegateError as error:
             return error.code
         else:

@@ -130,7 +130,7 @@ def named_hooks(port: int, **settings: Any) -> WebhookTarget:
         SECRET,
         allowed=(f"hooks.test:{port}",),
         resolve=lambda host, port: ("127.0.0.1",),
-        timeout_seconds=5.0,
+        timeout_seconds=60.0,
         **settings,
     )
 
@@ -209,7 +209,7 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
     with opened(address) as store:
         desk = desk_on(store)
         desk.pin("web.1", ALIAS)
-        target = webhook(f"127.0.0.1:{port}", timeout_seconds=5.0)
+        target = webhook(f"127.0.0.1:{port}", timeout_seconds=60.0)
         worker = desk.worker({ALIAS: target})
 
         worker.work()
@@ -489,7 +489,7 @@ def test_ends_a_program_that_takes_too_long_with_all_that_it_started(tmp_path: P
         if note.exists() and note.read_text().endswith("\n"):
             break
 
-    assert until(lambda: not is_running(int(note.read_text())), seconds_max=30)
+    assert until(lambda: not is_running(int(note.read_text())), seconds_max=60)
 
 
 def is_running(pid: int) -> bool:

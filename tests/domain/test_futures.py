@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.kernel.futures import LightFuture
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 ROUNDS = 300
 
 

@@ -26,7 +26,7 @@ from tidegate.errors import (
 from tidegate.kernel import codec
 from tidegate.kernel.model import ABSENT, Commit, Put, Receipt
 
-WAIT = 30
+WAIT = 60
 
 
 class Stalling(MemoryStore):

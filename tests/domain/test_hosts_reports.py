@@ -504,7 +504,7 @@ def test_records_reports_through_the_rollout_s_lane() -> None:
         )
         for event in events
     ]
-    said = [type(future.exception(timeout=10)).__name__ for future in futures]
+    said = [type(future.exception(timeout=60)).__name__ for future in futures]
     lanes.close()
 
     assert said == ["NoneType", "NoneType", "NoneType", "EarlyConvergence", "NoneType", "NoneType"]

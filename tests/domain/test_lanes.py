@@ -77,7 +77,7 @@ from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
-WAIT = 30  # seconds until a hanging future fails its test
+WAIT = 60  # seconds until a hanging future fails its test
 
 
 def planted(store: Store | None = None, trees: Sequence[str] = ("elm",)) -> Orchard:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from random import Random
 
 from msgspec import Struct
 
@@ -41,11 +41,12 @@ def connector(address: Address | None, folds: Folds) -> Connect:
 
 def insist(control: Control, item: Slice, command: Struct) -> Outcome | str:
     """Send a command until it is decided: a writer that ran out of attempts sends it again."""
+    pause = Random(repr(command))
     for _ in range(RESENDS_MAX):
         try:
             return control.execute(item, command)
         except AttemptsExhausted:
-            time.sleep(random.random() * 0.02)
+            time.sleep(pause.random() * 0.02)
         except Refused as refusal:
             return refusal.code
     raise AssertionError(f"{item.name} was not decided in {RESENDS_MAX} sendings")

@@ -122,6 +122,6 @@ def test_answers_a_gap_with_the_expected_number_and_writes_nothing(address: Addr
         answer = lanes.record(ROLLOUT, report_host, ReportHost(ROLLOUT, "a", 3, True))
 
         with pytest.raises(SequenceGap) as refusal:
-            answer.result(30)
+            answer.result(60)
         assert refusal.value.facts == {"expected": 1, "found": 3}
         assert [event.type for event in store.read(ALL).events] == ["RolloutStarted"]
