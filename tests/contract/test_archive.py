@@ -368,7 +368,7 @@ def die(store: Store, address: Address | None, home: Path, point: str) -> None:
         target=archive_and_die_elsewhere, args=(address, home, point)
     )
     victim.start()
-    victim.join(60)
+    victim.join(300)  # it imports everything first
     assert victim.exitcode == KILLED
 
 

@@ -539,7 +539,7 @@ def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
     else:
         child = get_context("spawn").Process(target=die_in_child, args=(address, point, journal))
         child.start()
-        child.join(60)
+        child.join(300)  # it imports everything first
         assert child.exitcode == 9
 
     target = JournalTarget(journal)

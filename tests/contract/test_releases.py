@@ -629,7 +629,7 @@ def test_leaves_all_or_nothing_where_a_process_dies_in_a_transition(
     else:
         child = get_context("spawn").Process(target=die_in_a_transition, args=(address, when))
         child.start()
-        child.join(60)
+        child.join(300)  # it imports everything first
         assert child.exitcode == 7
 
     landed = (current(control).version, len(history.outbox(control.store, SCOPE, limit=9)))
