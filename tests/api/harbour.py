@@ -43,6 +43,11 @@ PEOPLE = {
 }
 
 
+def idle(channel: str) -> dict[str, str]:
+    """An edge to a channel of another package."""
+    return {"channel": channel, "require": "idle"}
+
+
 class Harbour(Crew):
     """Fill it part by part, in the order of ``fill``: clocks go on between them."""
 
@@ -223,7 +228,9 @@ class Harbour(Crew):
         self.channel("partly", "partly-1", "partly-2", waves=[{"name": "one", "count": 1}])
         self.channel("half", "half-1", waves=[{"selector": "tier=none"}, {"name": "rest"}])
         self.roll("half")
-        self.channel("alone", "alone-1", package="alone/app", waves=[], edges=["none", "through"])
+        self.channel(
+            "alone", "alone-1", package="alone/app", waves=[], edges=[idle("none"), idle("through")]
+        )
 
     def under_way(self) -> None:
         """Rollouts on their way: opening, active, soaking, deferred, paused, with hosts held."""

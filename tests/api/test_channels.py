@@ -232,15 +232,16 @@ def test_shows_a_channel_as_it_was(crew: Crew) -> None:
     assert crew.viewer.get(URL, params={"as_of": "noon"}).status_code == 400
 
 
-def test_says_which_edge_blocks_and_why(crew: Crew) -> None:
+def test_says_which_idle_edge_blocks_and_why(crew: Crew) -> None:
     crew.create()
+    edge = {"channel": CHANNEL, "require": "idle"}
     crew.manager.post(
         "/v1/channels",
         json={
             "channel": "db-late",
             "package": "default/db",
             "selector": "*",
-            "policy": {"edges": [CHANNEL]},
+            "policy": {"edges": [edge]},
         },
     )
     free = crew.viewer.get("/v1/channels/db-late").json()["edges"]
@@ -248,8 +249,92 @@ def test_says_which_edge_blocks_and_why(crew: Crew) -> None:
 
     blocked = crew.viewer.get("/v1/channels/db-late").json()["edges"]
 
-    assert [edge["blocks"] for edge in free] == [False]
-    assert blocked == [{"channel": CHANNEL, "blocks": True, "reason": f"{ROLLOUT} is Opening"}]
+    assert [shown["blocks"] for shown in free] == [False]
+    assert blocked == [
+        {
+            **edge,
+            "soak_seconds": 0,
+            "blocks": True,
+            "reason": f"db-late waits until {CHANNEL} is idle: {ROLLOUT} is Opening",
+            "until": None,
+        }
+    ]
+
+
+def test_writes_an_edge_out_in_full_and_says_of_the_pinned_release_why_it_is_shut(
+    crew: Crew,
+) -> None:
+    crew.create()
+    body = {
+        "channel": "web-late",
+        "package": "default/web",
+        "selector": "app=late",
+        "policy": {"edges": [CHANNEL]},
+    }
+    created = crew.manager.post("/v1/channels", json=body)
+    assert created.status_code == 201, created.text
+    full = {"channel": CHANNEL, "require": "succeeded", "soak_seconds": 0}
+    assert created.json()["policy"]["edges"] == [full]
+    assert created.json()["edges"] == [
+        {
+            **full,
+            "blocks": False,
+            "reason": "no release is pinned on web-late yet",
+            "until": None,
+        }
+    ]
+
+    promoted = crew.manager.post("/v1/channels/web-late/promote", json={"release_id": "web.1"})
+    assert promoted.status_code == 200, promoted.text
+
+    (edge,) = crew.viewer.get("/v1/channels/web-late").json()["edges"]
+    assert edge["blocks"]
+    assert edge["reason"] == (
+        f"web.1 was never rolled out on {CHANNEL}. "
+        f"Promote it there first: tidegate channel promote {CHANNEL} web.1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("edge", "says"),
+    [
+        (
+            CHANNEL,
+            (
+                f"db-late carries default/db, {CHANNEL} carries default/web: "
+                "an edge between packages can only ask for an order; "
+                f'write {{"channel": "{CHANNEL}", "require": "idle"}}'
+            ),
+        ),
+        (
+            {"channel": CHANNEL, "require": "idle", "soak_seconds": 5},
+            (
+                f"soak_seconds of the edge to {CHANNEL} needs a success to count from; "
+                "an edge that requires idle has none"
+            ),
+        ),
+    ],
+)
+def test_refuses_an_edge_that_could_never_open(crew: Crew, edge: object, says: str) -> None:
+    crew.create()
+    body = {
+        "channel": "db-late",
+        "package": "default/db",
+        "selector": "*",
+        "policy": {"edges": [edge]},
+    }
+
+    refused = crew.manager.post("/v1/channels", json=body)
+
+    assert (refused.status_code, refused.json()["code"]) == (400, "malformed_policy")
+    assert refused.json()["detail"] == says
+
+
+def test_refuses_an_edge_of_another_form(crew: Crew) -> None:
+    body = {"channel": "late", "package": "web", "selector": "*"}
+    for edge in (7, {"channel": CHANNEL, "require": "luck"}, {"require": "idle"}, {"chanel": "x"}):
+        refused = crew.manager.post("/v1/channels", json={**body, "policy": {"edges": [edge]}})
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), edge
 
 
 def test_plans_without_changing_anything(crew: Crew) -> None:

@@ -273,6 +273,25 @@ def test_refuses_to_retry_what_did_not_stop(crew: Crew) -> None:
     assert (missing.status_code, missing.json()["code"]) == (404, "rollout_unknown")
 
 
+@pytest.mark.req("OP-1", **HTTP)
+def test_shows_how_a_rollout_ended_and_by_what(crew: Crew) -> None:
+    crew.sail()
+    shown = crew.viewer.get(URL).json()
+    assert (shown.get("outcome"), shown.get("outcome_at")) == (None, None)
+
+    crew.fail("web-01")
+    assert crew.viewer.get(URL).json().get("outcome") is None, "a retry may still succeed"
+    crew.operator.post(f"{URL}/abort", json={"reason": "not this one"})
+
+    ended = crew.viewer.get(URL).json()
+    (listed,) = crew.viewer.get("/v1/rollouts").json()["items"]
+    assert (ended["state"], ended["outcome"]) == ("Superseded", "rolled_back")
+    assert (ended["cause"], ended["cause_id"]) == ("host", "web-01")
+    assert (listed["outcome"], listed["outcome_at"]) == (ended["outcome"], ended["outcome_at"])
+    types = [event["type"] for event in pages(crew, f"{URL}/events", 50)]
+    assert types[-2:] == ["tidegate.RolloutTransitioned", "tidegate.RolloutConcluded"]
+
+
 def test_explains_why_hosts_wait(crew: Crew) -> None:
     crew.sail()
 

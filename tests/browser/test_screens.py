@@ -24,6 +24,7 @@ from tidegate.api.routing import PUBLIC, SIGNED_IN, May, Route
 from tidegate.domain.access.roles import VERBS, Role
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.edges import ChannelEdge
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 PATHS = {
@@ -57,7 +58,7 @@ def furnished(quay: Quay) -> None:
     quay.publish("v1", {"run": "exec web\n"})
     waves = (WaveSpec(name="canary", count=2), WaveSpec(name="rest", soak_seconds=60))
     quay.channel("early", waves=())
-    quay.channel("stable", waves=waves, edges=("early",), sustained_failure_seconds=0)
+    quay.channel("stable", waves=waves, edges=(ChannelEdge("early"),), sustained_failure_seconds=0)
     quay.enroll("early", "early-00")
     quay.enroll("stable", *(f"web-{number:02}" for number in range(5)))
     early = quay.promote("early", "web.1")

@@ -185,6 +185,29 @@ def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        ("succeeded", "✔ Succeeded"),
+        ("empty", "○ No hosts"),
+        ("failed", "✘ Failed"),
+        ("rolled_back", "↩ Rolled back"),
+        ("aborted", "■ Aborted"),
+        ("replaced", "» Replaced"),
+    ],
+)
+def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
+    found = rollout("Superseded", outcome=outcome, outcome_at="2026-05-01T06:00:00Z")
+    listed = {"items": [found], "next": None}
+    with scripted(lambda asked: Says(200, found if ROLLOUT in asked.path else listed)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        shown = shell.run("rollout", "get", ROLLOUT)
+        table = shell.run("rollout", "get")
+
+    assert f"  outcome {says} at 2026-05-01 06:00:00Z" in shown.out.splitlines()
+    assert says.partition(" ")[2] in table.out
+
+
+@pytest.mark.parametrize(
     ("more", "words"),
     [({"superseded_by": "web-stable@web.4"}, "superseded by web-stable@web.4"), ({}, "given up")],
 )

@@ -48,6 +48,7 @@ from tidegate.domain.hosts.facts import (
 from tidegate.domain.hosts.machine import expected_seq
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
 from tidegate.domain.hosts.states import HostState, OnFailure, ProbeMode, ProbeStatus
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     Quarantined,
@@ -309,7 +310,8 @@ def muster(squadron: Squadron) -> None:
     one has no hosts.
     """
     squadron.create("edge", CANARY, REST, retention_seconds=RETENTION)
-    squadron.create("core", on_failure=OnFailure.HALT, retention_seconds=RETENTION, edges=("edge",))
+    idle = (ChannelEdge("edge", EdgeRequires.IDLE),)
+    squadron.create("core", on_failure=OnFailure.HALT, retention_seconds=RETENTION, edges=idle)
     squadron.create("lone", retention_seconds=RETENTION)
     squadron.enroll("e1", "e2", "e3", channel="edge")
     squadron.enroll("c1", channel="core")

@@ -40,6 +40,7 @@ from tidegate.domain.hosts.refusals import (
 )
 from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.planner import MalformedPlan, frozen
+from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.facts import RolloutTerminal
 from tidegate.domain.rollouts.reports import (
     ReportEvent,
@@ -54,6 +55,10 @@ ROLLOUT = "edge@web.1"
 TARGET = digest_of("web.1")
 
 Case = tuple[str, type[TidegateError], dict[str, Any], Callable[[], Any]]
+
+
+def behind(channel: str) -> tuple[ChannelEdge, ...]:
+    return (ChannelEdge(channel),)
 
 
 @pytest.fixture(scope="module")
@@ -247,9 +252,19 @@ def plans(squadron: Squadron) -> list[Case]:
             edit(waves=(wave(name="a"), wave(name="a"))),
         ),
         ("a selector of no sense", InvalidSelector, {}, edit(waves=(wave(selector="a=="),))),
-        ("an edge to nowhere", MalformedPolicy, {"edge": "none"}, edit(edges=("none",))),
-        ("an edge to itself", MalformedPolicy, {"channel": "edge"}, edit(edges=("edge",))),
-        ("a ring of channels", MalformedPolicy, {}, edit(edges=("core",))),
+        (
+            "an edge to nowhere",
+            MalformedPolicy,
+            {"edge": "none"},
+            edit(edges=behind("none")),
+        ),
+        (
+            "an edge to itself",
+            MalformedPolicy,
+            {"channel": "edge"},
+            edit(edges=behind("edge")),
+        ),
+        ("a ring of channels", MalformedPolicy, {}, edit(edges=behind("core"))),
         (
             "a ring of hosts",
             MalformedPolicy,

@@ -339,7 +339,8 @@ def test_lets_one_of_racing_promotions_win(berth: Berth) -> None:
     (won,) = [answer for answer in found if "@" in answer]
     assert Counter(found) == Counter({won: 1, "version_conflict": RACERS - 1})
     assert first.types()[len(before) :] == [
-        *("ReleaseTransitioned", "SuccessorOpened", "RolloutTransitioned", "RolloutOpened")
+        *("ReleaseTransitioned", "SuccessorOpened", "RolloutTransitioned"),
+        *("RolloutConcluded", "RolloutOpened"),
     ]
     assert first.channel("edge").active_rollout_id == won
     assert first.rollout(ROLLOUT).superseded_by == won

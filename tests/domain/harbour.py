@@ -92,6 +92,7 @@ def fleet_state(
         failures=(),
         quarantined=None,
         pin=None,
+        edges={},
         latecomers=(),
     )
     return FleetState(

@@ -59,6 +59,7 @@ from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.outbox import IntentRequested
 from tidegate.domain.releases.registry import OPERATIONS_MAX
 from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.facts import (
     OpenedWave,
     RolloutOpened,
@@ -240,7 +241,7 @@ def creation(**changes: Any) -> CreateChannel:
         {"selector": "ring=="},
         {"operator": " "},
         {"policy": ChannelPolicy(waves=(WaveSpec(percent=101),))},
-        {"policy": ChannelPolicy(edges=("web-beta",))},
+        {"policy": ChannelPolicy(edges=(ChannelEdge("web-beta"),))},
         {"policy": ChannelPolicy(operations=("a", "a"))},
     ],
 )
@@ -262,12 +263,12 @@ def test_creates_a_channel_once_and_edits_it_afterwards(voyage: Voyage) -> None:
     refused(voyage, StaleVersion, create_channel, command)
     other = replace(command, selector="*", fleet_version=seen)
     refused(voyage, ChannelExists, create_channel, other)
-    waits = ChannelPolicy(edges=("web-stable",))
+    waits = ChannelPolicy(edges=(ChannelEdge("web-stable"),))
     edit = EditChannel(
         channel="web-beta", selector="*", policy=waits, operator="user_1", fleet_version=seen
     )
     voyage.execute(edit_channel, edit)
-    assert voyage.channel("web-beta").policy.edges == ("web-stable",)
+    assert voyage.channel("web-beta").policy.edges == (ChannelEdge("web-stable"),)
     seen = voyage.fleet_version()
     assert voyage.execute(edit_channel, replace(edit, fleet_version=seen)).facts == ()
     nowhere = replace(edit, channel="nowhere", fleet_version=seen)
@@ -347,6 +348,7 @@ def test_promotes_in_one_commit_the_end_of_the_old_before_the_new(voyage: Voyage
         "IntentSuperseded",
         "SuccessorOpened",
         "RolloutTransitioned",
+        "RolloutConcluded",
         "RolloutOpened",
     ]
     actual = voyage.row(actual_key(CHANNEL), Actual)

@@ -55,6 +55,7 @@ from tidegate.domain.fleet.slices import (
     set_budget,
 )
 from tidegate.domain.hosts import facts as host_facts
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
     IllegalTransition,
@@ -355,7 +356,7 @@ def test_steps_the_one_row_of_the_fleet_at_every_change_of_hosts_and_channels(ya
 
 def test_follows_a_channel_whose_claim_was_edited() -> None:
     known = step_fleet(Fleet(), created("b", "zone=b"), T0)
-    known = step_fleet(known, created("a", "zone=a", edges=("b",)), T0)
+    known = step_fleet(known, created("a", "zone=a", edges=(ChannelEdge("b"),)), T0)
     edited = ChannelEdited(
         channel="b", operator="user_op", at=T0, selector="zone=c", policy=ChannelPolicy()
     )
@@ -378,12 +379,29 @@ def test_bounds_how_many_channels_there_are() -> None:
 def test_refuses_channels_that_wait_for_each_other() -> None:
     scopes = (ChannelScope("a", "p", "*"), ChannelScope("b", "q", "*", ("a",)))
 
-    check_edges(scopes, "c", ("a", "b"))
-    check_edges(scopes, "a", ())
+    def idle(channel: str) -> ChannelEdge:
+        return ChannelEdge(channel, EdgeRequires.IDLE)
+
+    check_edges(scopes, "c", "p", (ChannelEdge("a"), idle("b")))
+    check_edges(scopes, "a", "p", ())
     with pytest.raises(MalformedPolicy, match="a → b → a"):
-        check_edges(scopes, "a", ("b",))
+        check_edges(scopes, "a", "p", (idle("b"),))
     with pytest.raises(MalformedPolicy, match="no channel"):
-        check_edges(scopes, "a", ("x",))
+        check_edges(scopes, "a", "p", (ChannelEdge("x"),))
+
+
+@pytest.mark.req("OP-2", engines=None, reason="a pure function")
+def test_asks_for_no_success_of_a_release_on_a_channel_of_another_package() -> None:
+    scopes = (ChannelScope("db-prod", "db", "*"),)
+
+    check_edges(scopes, "prod", "web", (ChannelEdge("db-prod", EdgeRequires.IDLE),))
+    check_edges(scopes, "db-late", "default/db", (ChannelEdge("db-prod"),))
+    with pytest.raises(MalformedPolicy) as refused:
+        check_edges(scopes, "prod", "web", (ChannelEdge("db-prod"),))
+    assert refused.value.detail == (
+        "prod carries web, db-prod carries db: an edge between packages can only ask for an order; "
+        'write {"channel": "db-prod", "require": "idle"}'
+    )
 
 
 # ── budgets ───────────────────────────────────────────────────────────────────────────────────────

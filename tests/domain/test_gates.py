@@ -34,6 +34,7 @@ from tidegate.domain.gates import (
     FleetState,
     Given,
     Latecomer,
+    Preceding,
     Seen,
     Standing,
     Verdict,
@@ -50,6 +51,7 @@ from tidegate.domain.hosts.rows import HostOrder, HostRecord, ProbeFailure
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.provenance import Confidence, Mode, Provenance
 from tidegate.domain.releases.rows import Actual, Status
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import Gate, Quarantined, RolloutGates
 from tidegate.domain.rollouts.states import DISPATCHABLE, RolloutState
 from tidegate.errors import NotFound
@@ -74,7 +76,7 @@ NAMES = (
 SECOND = timedelta(seconds=1)
 WHO = "web-01"  # of wave 1, behind web-00 by an edge and a wave
 POLICY: dict[str, Any] = {
-    "edges": ("base",),
+    "edges": (ChannelEdge("base", EdgeRequires.IDLE),),
     "freshness_seconds": 60,
     "host_edges": (HostEdge("web-00", WHO),),
 }
@@ -107,9 +109,10 @@ def failing(host_id: str, wave: int) -> Seen[ProbeFailure]:
     )
 
 
-def base(state: RolloutState | None) -> Seen[Any]:
+def base(state: RolloutState | None) -> Preceding:
     newest = None if state is None else "base@os.1"
-    return Seen(replace(channel(name="base"), newest_rollout_id=newest, newest_state=state), 21)
+    row = replace(channel(name="base"), newest_rollout_id=newest, newest_state=state)
+    return Preceding(Seen(row, 21), None, None, None, "")
 
 
 def open_to(*standings: Standing, budget: Budget | None = None) -> FleetState:
@@ -122,8 +125,7 @@ def open_to(*standings: Standing, budget: Budget | None = None) -> FleetState:
         standings or (standing("web-00", HostState.CONVERGED),),
         {"current_wave": 1},
     )
-    state = altered(state, channels={**state.channels, "base": base(RolloutState.TERMINAL)})
-    return with_sight(state, pin=pin())
+    return with_sight(state, pin=pin(), edges={"base": base(RolloutState.TERMINAL)})
 
 
 def with_channel(state: FleetState, **changes: Any) -> FleetState:
@@ -133,7 +135,7 @@ def with_channel(state: FleetState, **changes: Any) -> FleetState:
 
 
 def with_base(state: FleetState, newest: RolloutState | None) -> FleetState:
-    return altered(state, channels={**state.channels, "base": base(newest)})
+    return with_sight(state, edges={"base": base(newest)})
 
 
 def with_host(state: FleetState, **changes: Any) -> FleetState:
@@ -198,7 +200,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, Evidence | None]]
     ),
     "channel-edges": (
         lambda state: with_base(state, RolloutState.ACTIVE),
-        "waits for base@os.1, which is Active",
+        "stable waits until base is idle: base@os.1 is Active",
         Evidence("channels", "base", 21),
     ),
     "wave-promotion": (
@@ -343,10 +345,10 @@ def test_waits_for_the_newest_rollout_of_a_channel_that_comes_first(
     assert shut(with_base(open_to(), newest)) == (["channel-edges"] if stops else [])
 
 
-def test_waits_for_no_channel_that_does_not_exist() -> None:
-    state = open_to()
+def test_waits_for_a_channel_that_does_not_exist() -> None:
+    missing = Preceding(None, None, None, None, "")
 
-    assert shut(altered(state, channels={"stable": state.channels["stable"]})) == []
+    assert shut(with_sight(open_to(), edges={"base": missing})) == ["channel-edges"]
 
 
 @pytest.mark.parametrize(

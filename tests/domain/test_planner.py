@@ -35,6 +35,7 @@ from tidegate.domain.planner import (
     thawed,
     wave_size,
 )
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.errors import InvalidInput, LimitExceeded
 
@@ -174,7 +175,13 @@ def test_freezes_how_hosts_pass_through() -> None:
         ({"waves": (WaveSpec(name="a" * 64),)}, "name has at most"),
         ({"ack_seconds": -1}, "ack_seconds is -1"),
         ({"offline_grace_seconds": -1}, "offline_grace_seconds"),
-        ({"edges": ("stable",)}, "cannot come before itself"),
+        ({"edges": (ChannelEdge("stable"),)}, "cannot come before itself"),
+        ({"edges": (ChannelEdge("dev"), ChannelEdge("dev"))}, "dev is named by two edges"),
+        ({"edges": (ChannelEdge("dev", soak_seconds=-1),)}, "edge to dev is -1, allowed is 0"),
+        (
+            {"edges": (ChannelEdge("dev", EdgeRequires.IDLE, soak_seconds=60),)},
+            "an edge that requires idle has none",
+        ),
         ({"host_edges": (HostEdge("web-00", "web-00"),)}, "wait for each other: web-00 → web-00"),
         (
             {"host_edges": (HostEdge("web-00", "web-01"), HostEdge("web-01", "web-00"))},
@@ -266,7 +273,7 @@ def test_tells_of_edges_without_effect_where_it_is_asked_why_a_host_waits() -> N
     [
         {"waves": tuple(WaveSpec() for _ in range(WAVES_MAX + 1))},
         {"host_edges": (HostEdge("web-00", "web-01"),) * (HOST_EDGES_MAX + 1)},
-        {"edges": tuple(f"c{number}" for number in range(17))},
+        {"edges": tuple(ChannelEdge(f"c{number}") for number in range(17))},
     ],
     ids=["waves", "host edges", "channel edges"],
 )

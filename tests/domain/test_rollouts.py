@@ -27,10 +27,12 @@ from tidegate.domain.rollouts.effects import (
 )
 from tidegate.domain.rollouts.facts import (
     GateChanged,
+    HostCounts,
     OpenedWave,
     OperatorClearance,
     RetentionExpired,
     RolloutAborted,
+    RolloutConcluded,
     RolloutHalted,
     RolloutOpened,
     RolloutPaused,
@@ -67,7 +69,15 @@ from tidegate.domain.rollouts.slices import (
     pause_rollout,
     resume_rollout,
 )
-from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE, OPEN, Clearance, RolloutState
+from tidegate.domain.rollouts.states import (
+    CLEARABLE,
+    DISPATCHABLE,
+    OPEN,
+    Cause,
+    Clearance,
+    Outcome,
+    RolloutState,
+)
 from tidegate.errors import (
     IllegalTransition,
     InvalidInput,
@@ -177,6 +187,21 @@ TERMINAL = RolloutTerminal(rollout_id=ROLLOUT, at=T0)
 EXPIRED = RetentionExpired(rollout_id=ROLLOUT, at=T0)
 
 
+def concludes(outcome: Outcome) -> RolloutConcluded:
+    return RolloutConcluded(
+        rollout_id=ROLLOUT,
+        at=T0,
+        channel="web-stable",
+        outcome=outcome,
+        target_ref="web.3",
+        target_closure="sha256:3",
+        cause=Cause.PLAN,
+        cause_id="sha256:plan",
+        counts=HostCounts(),
+        opened_at=T0,
+    )
+
+
 def advances(from_wave: int, to_wave: int) -> WaveAdvanced:
     return WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=from_wave, to_wave=to_wave)
 
@@ -266,6 +291,7 @@ EVENTS: list[RolloutEvent] = [
     ABORTED,
     SUCCESSOR,
     EXPIRED,
+    *map(concludes, Outcome),
     clears(Clearance.RESUME),
     clears(Clearance.ABANDON),
     clears(Clearance.WAIVE, WaivedHost("a", 0, REVERTED)),
@@ -596,6 +622,12 @@ def test_asks_for_the_four_effects_of_the_seed_by_its_names() -> None:
     assert effects(after(opened(1)), SUCCESSOR) == [
         RecordRolloutTransition(ROLLOUT, RolloutState.OPENING, RolloutState.SUPERSEDED, T0),
         SchedulePruning(ROLLOUT, timedelta(seconds=DAY)),
+        replace(
+            concludes(Outcome.REPLACED),
+            cause=Cause.SUCCESSOR,
+            cause_id="web-stable@web.4",
+            counts=HostCounts(hosts=1),
+        ),
     ]
     paused = after(opened(1, 1), joins(), PAUSED, *through()[1:])
     assert effects(replace(paused, paused_at=None), advances(0, 1)) == [
@@ -790,11 +822,13 @@ def test_aborts_what_goes_gives_up_what_stopped_and_refuses_what_is_over() -> No
 
 def test_says_why_it_was_aborted_and_forgets_its_pause() -> None:
     paused = after(opened(2), *STARTS, PAUSED)
-    tally, (moved,) = step_tally(paused, ABORTED, T0)
+    tally, (moved, concluded) = step_tally(paused, ABORTED, T0)
 
     assert isinstance(moved, RolloutTransitioned)
     assert (moved.to, moved.reason) == (RolloutState.SUPERSEDED, "aborted: not this one")
     assert moved.successor_rollout_id is None
+    assert isinstance(concluded, RolloutConcluded)
+    assert (concluded.cause, concluded.cause_id) == (Cause.OPERATOR, "user_1")
     assert (tally.paused_at, tally.paused_by) == (None, None)
     assert tally.due_at == T0 + timedelta(seconds=DAY)
     # The host that is on its way is still heard.

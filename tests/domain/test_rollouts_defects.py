@@ -565,10 +565,11 @@ def test_ends_at_once_without_hosts(voyage: Voyage) -> None:
     before = voyage.head
     rollout_id = voyage.promote("web.1")
 
-    assert voyage.types_since(before)[-3:] == [
+    assert voyage.types_since(before)[-4:] == [
         "RolloutOpened",
         "RolloutTerminal",
         "RolloutTransitioned",
+        "RolloutConcluded",
     ]
     assert (voyage.state(rollout_id), voyage.rollout(rollout_id).reason) == (
         RolloutState.TERMINAL,

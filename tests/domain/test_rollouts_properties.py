@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -21,6 +22,8 @@ from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
+    RolloutConcluded,
+    RolloutHalted,
     RolloutOpened,
     RolloutTerminal,
     RolloutTransitioned,
@@ -28,8 +31,15 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
+from tidegate.domain.rollouts.identity import channel_of, ref_of
 from tidegate.domain.rollouts.refusals import RolloutInvariant
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally
+from tidegate.domain.rollouts.rows import (
+    ReleaseStanding,
+    Rollout,
+    RolloutTally,
+    standing_key,
+    tally_key,
+)
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
     ExpireRetention,
@@ -40,7 +50,7 @@ from tidegate.domain.rollouts.slices import (
     pause_rollout,
     resume_rollout,
 )
-from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState, Word
 from tidegate.errors import Conflict, Gone, Invalid, NotFound, Refused
 from tidegate.kernel.codec import decode
 from tidegate.kernel.replay import Replay, differences
@@ -64,7 +74,7 @@ EVERY_WORD = tuple(sorted({word for words in WORDS.values() for word in words}))
 DEEDS = (
     *("promote", "promote", "clear", "clear", "pause", "resume", "resume", "order", "order"),
     *("order", "order_anybody", "cancel", "skip", "silence", "prune", "say_anything", "abort"),
-    *("say", "say", "say", "say", "say", "go_on", "go_on", "go_on"),
+    *("say", "say", "say", "say", "say", "go_on", "go_on", "go_on", "carry_out"),
 )
 Deed = tuple[str, int, int]
 deeds = st.lists(
@@ -89,6 +99,11 @@ def is_on_target(record: HostRecord) -> bool:
     return record.state in (HostState.ACTIVATING, HostState.SOAKING, HostState.DEFERRED) or (
         record.state is HostState.FAILED and going_back
     )
+
+
+def release_of(rollout_id: str) -> str:
+    """The id of the row that says what is known of the rollout's release on its channel."""
+    return standing_key(channel_of(rollout_id), ref_of(rollout_id)).id
 
 
 class Fleet:
@@ -230,6 +245,12 @@ class Fleet:
                 word = getattr(self.voyage, words[0])
                 self.attempt(lambda id: word(id, record.host_id), rollout_id)  # noqa: B023
 
+    def carry_out(self, rollout_id: str, a: int, b: int) -> None:
+        """Every host gets its order and goes through, as far as the rollout lets them."""
+        for _ in range(8):
+            self.order(rollout_id, a, b)
+            self.go_on(rollout_id, a, b)
+
     # ── what always holds ──
 
     def each(self) -> Iterator[tuple[Rollout, RolloutTally, list[HostRecord]]]:
@@ -241,6 +262,8 @@ class Fleet:
         """R1, R2, R4, R6, R8, R10 and the seed's own: of every rollout, at every moment."""
         for row, tally, records in self.each():
             assert (row.state, row.current_wave) == (tally.state, tally.current_wave)
+            is_over = tally.terminal_at is not None or tally.superseded_at is not None
+            assert (tally.outcome is not None) is is_over
             for n, wave in enumerate(tally.waves):
                 assert wave.states == counted(records, n), (row.rollout_id, n)
                 assert wave.joined + wave.left <= wave.hosts
@@ -297,6 +320,42 @@ class Fleet:
         self.check_checkpoints()
         self.check_locality()
         self.check_the_halt()
+        self.check_outcomes()
+
+    def check_outcomes(self) -> None:
+        """OP-1, OP-2: one outcome each, said once, right behind the end; the word that is left on a
+        release is the last one that counts, in a rebuild as in the rows.
+        """
+        words: dict[str, Word] = {}
+        said: dict[str, Outcome] = {}
+        facts = self.voyage.events()
+        for before, fact in pairwise(facts):
+            match fact:
+                case RolloutConcluded(rollout_id=id, outcome=outcome):
+                    assert isinstance(before, RolloutTransitioned)
+                    assert id not in said
+                    said[id] = outcome
+                    if outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
+                        words[release_of(id)] = Word.BAD
+                    elif outcome is Outcome.SUCCEEDED:
+                        words[release_of(id)] = Word.GOOD
+                    MET[outcome] += 1
+                case RolloutHalted(rollout_id=id):
+                    words[release_of(id)] = Word.BAD
+                case RolloutTransitioned(rollout_id=id, to=RolloutState.REVERTED):
+                    words[release_of(id)] = Word.BAD
+                case RolloutTransitioned(rollout_id=id, to=RolloutState.FAILED):
+                    words[release_of(id)] = Word.BAD
+        rebuilt = Replay(FOLDS)
+        rebuilt.follow(self.voyage.store)
+        for row, tally, _ in self.each():
+            assert tally.outcome is said.get(row.rollout_id)
+            key = standing_key(row.channel, row.target_ref)
+            standing = self.voyage.row(key, ReleaseStanding)
+            assert standing.word is words.get(key.id)
+            again = [rebuilt.record(key) for key in (tally_key(row.rollout_id), key)]
+            assert decode(again[0].data, RolloutTally) == tally
+            assert decode(again[1].data, ReleaseStanding) == standing
 
     def check_the_log(self) -> None:
         """R3 and R5: transitions follow each other; cursors are in the log; one end each."""
@@ -428,6 +487,15 @@ def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
             fleet.do((dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)))
         for fact in fleet.voyage.events(RolloutTransitioned, WaveAdvanced):
             MET[fact.to if isinstance(fact, RolloutTransitioned) else "WaveAdvanced"] += 1
+        for fact in fleet.voyage.events(RolloutConcluded):
+            MET[fact.outcome] += 1
 
-    unmet = {*RolloutState, *Clearance, "WaveAdvanced", "ClosureQuarantined", "RolloutIsHalted"}
+    unmet = {
+        *RolloutState,
+        *Clearance,
+        *Outcome,
+        "WaveAdvanced",
+        "ClosureQuarantined",
+        "RolloutIsHalted",
+    }
     assert unmet - set(MET) <= {RolloutState.OPENING}  # where each of them begins

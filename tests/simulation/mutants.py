@@ -22,6 +22,7 @@ from tidegate.control.runtime import Outcome
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
 from tidegate.domain.gates import checks, explained, passes
+from tidegate.domain.gates.edges import judge_edge
 from tidegate.domain.hosts import activation
 from tidegate.domain.hosts import machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved
@@ -30,6 +31,7 @@ from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import machine as rollouts
 from tidegate.domain.rollouts import reports
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
 from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.simulate import plant
@@ -321,6 +323,15 @@ def _joins_anyway() -> Patches:
     return [(rollouts, "_joined", anyway)]
 
 
+def edge_opened_by_an_idle_channel() -> Patches:
+    """A channel that comes first lets every release go as soon as nothing is under way there."""
+
+    def idle(edge: ChannelEdge, *looks_at: Any) -> Any:
+        return judge_edge(replace(edge, require=EdgeRequires.IDLE), *looks_at)
+
+    return [(checks, "judge_edge", idle)]
+
+
 BUGS: Mapping[str, Callable[[], Patches]] = {
     bug.__name__: bug
     for bug in (
@@ -346,5 +357,6 @@ BUGS: Mapping[str, Callable[[], Patches]] = {
         stops_not_seen_at_the_acknowledgement,
         wave_not_seen_by_gates,
         wave_not_seen_by_rows,
+        edge_opened_by_an_idle_channel,
     )
 }

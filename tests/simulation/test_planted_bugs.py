@@ -36,6 +36,7 @@ SIGNS = {
     "stops_not_seen_at_the_acknowledgement": "DispatchAck while",
     "wave_not_seen_by_gates": "the rows say wave_not_reached",
     "wave_not_seen_by_rows": "R8",
+    "edge_opened_by_an_idle_channel": "OP-2",
 }
 
 

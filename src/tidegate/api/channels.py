@@ -6,6 +6,7 @@ What they are pinned to is moved in ``promotions``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -42,11 +43,12 @@ from tidegate.domain.fleet.claims import check_scope
 from tidegate.domain.fleet.policies import check_named
 from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy, SelectorOverlap
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
-from tidegate.domain.gates.checks import RELEASING
+from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases import history
 from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
 from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.facts import RolloutOpened
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.errors import StaleVersion
@@ -74,10 +76,17 @@ class HostEdgeGiven(HostEdge, frozen=True, forbid_unknown_fields=True):
     pass
 
 
+class EdgeGiven(ChannelEdge, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
 class PolicyGiven(ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rollout policy; a member that it does not have is a fault."""
+    """A rollout policy; a member that it does not have is a fault. An edge that is a channel's name
+    alone asks for the success of the release there.
+    """
 
     waves: tuple[WaveGiven, ...] = ()
+    edges: tuple[ChannelName | EdgeGiven, ...] = ()  # type: ignore[assignment]
     host_edges: tuple[HostEdgeGiven, ...] = ()
 
 
@@ -111,11 +120,14 @@ class Why(Input, frozen=True, kw_only=True):
 
 
 class EdgeShown(Struct, frozen=True):
-    """A channel that comes first, and whether it holds this one back."""
+    """A channel that comes first, and whether it holds back the release that is pinned here."""
 
     channel: str
+    require: EdgeRequires
+    soak_seconds: int
     blocks: bool
     reason: str
+    until: datetime | None  # when it opens by itself
 
 
 class ChannelListed(Channel, frozen=True, kw_only=True):
@@ -151,26 +163,47 @@ def _shown(installation: Installation, found: Found[Channel]) -> Answer:
     if row.active_rollout_id is not None:
         keys.append((rollout_key(row.active_rollout_id), Rollout))
     pin, *active = installation.find_all(*keys)
-    edges = row.policy.edges
-    before = installation.find_all(*((channel_key(name), Channel) for name in edges))
+    now = installation.clock()
+    edges = [edge_of(installation, row, pin, edge, now) for edge in row.policy.edges]
     body = ChannelShown(
         **asdict(row),
         version=found.version,
         pin=None if pin is None else pin.row,
         confidence=None if pin is None else pin.row.confidence.level,
         active_state=active[0].row.state if active and active[0] is not None else None,
-        edges=tuple(map(_edge, edges, before)),
+        edges=tuple(map(_edge, row.policy.edges, edges)),
     )
-    beside = [item.version for item in (pin, *active, *before) if item is not None]
+    beside = [item.version for item in (pin, *active) if item is not None]
+    beside += [0 if edge.evidence is None else edge.evidence.position for edge in edges]
+    if any(edge.until is not None for edge in edges):
+        beside.append(int(now.timestamp()))  # time alone opens one of them
     return Answer(body, version=found.version, beside=tuple(beside))
 
 
-def _edge(name: str, found: Found[Channel] | None) -> EdgeShown:
-    newest = None if found is None else found.row.newest_rollout_id
-    if found is None or newest is None:
-        return EdgeShown(name, False, "nothing was rolled out there yet")
-    state = found.row.newest_state
-    return EdgeShown(name, state not in RELEASING, f"{newest} is {state}")
+def edge_of(
+    installation: Installation,
+    row: Channel,
+    pin: Found[Actual] | None,
+    edge: ChannelEdge,
+    now: datetime,
+) -> EdgeVerdict:
+    """What an edge says of the release that is pinned on the channel."""
+    if pin is None and edge.require is EdgeRequires.SUCCEEDED:
+        return EdgeVerdict(True, f"no release is pinned on {row.channel} yet")
+    release, digest = ("", "") if pin is None else (pin.row.pinned_release_id, pin.row.digest)
+    seen = installation.sights.preceding(edge, release, digest)
+    return judge_edge(edge, Waits(row.channel, release), seen, now)
+
+
+def _edge(edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
+    return EdgeShown(
+        channel=edge.channel,
+        require=edge.require,
+        soak_seconds=edge.soak_seconds,
+        blocks=not found.passed,
+        reason=found.reason,
+        until=found.until,
+    )
 
 
 # ── channels ──────────────────────────────────────────────────────────────────────────────────────
@@ -263,7 +296,7 @@ def create(request: Request[Nothing, Nothing, NewChannel], installation: Install
     )
 
     def attempt() -> Outcome:
-        scope = ChannelScope(body.channel, body.package, body.selector, asked.policy.edges)
+        scope = ChannelScope(body.channel, body.package, body.selector)
         version = _checked(installation, scope, asked.policy)
         command = msgspec.structs.replace(asked, fleet_version=version)
         return installation.control.execute(
@@ -297,7 +330,7 @@ def edit(
             operator=request.by,
             expected_version=found.version,  # what it was completed from stands in the commit
         )
-        scope = ChannelScope(channel, found.row.package, command.selector, command.policy.edges)
+        scope = ChannelScope(channel, found.row.package, command.selector)
         version = _checked(installation, scope, command.policy)
         command = msgspec.structs.replace(command, fleet_version=version)
         return control.execute(
@@ -348,7 +381,12 @@ decoders.build(ChannelPolicy)
 
 
 def _policy(given: PolicyGiven) -> ChannelPolicy:
-    return decoders.convert(msgspec.to_builtins(given), ChannelPolicy)
+    """The policy as it is stored: an edge that is a name alone is written out in full."""
+    members = msgspec.to_builtins(given)
+    edges = [
+        {"channel": edge} if isinstance(edge, str) else edge for edge in members.get("edges", ())
+    ]
+    return decoders.convert(members | {"edges": edges}, ChannelPolicy)
 
 
 def _written(installation: Installation, channel: str, outcome: Outcome) -> Answer:

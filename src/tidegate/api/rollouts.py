@@ -40,12 +40,13 @@ from tidegate.domain.rollouts.rows import (
     rollout_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts.states import Cause, Outcome, RolloutState
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, Clause, Query
 from tidegate.wire import LIMIT_MAX, CloudEvent, Input, Listed, Nothing, Paging, Reading
 
 PAGES_MAX = 20  # looked at for one answer, where a filter leaves little of each
+TALLIES_MAX = 50  # asked for at once
 
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 HostId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -81,6 +82,8 @@ class About(Reading, frozen=True, kw_only=True):
 
 class RolloutListed(Rollout, frozen=True, kw_only=True):
     version: int  # the position of its last transition
+    outcome: Outcome | None = None  # None: it is open
+    outcome_at: datetime | None = None
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -110,6 +113,10 @@ class RolloutShown(Rollout, frozen=True, kw_only=True):
     paused_by: str | None = None
     rollback_failed: int = 0
     degraded: bool = False
+    outcome: Outcome | None = None  # None: it is open
+    outcome_at: datetime | None = None
+    cause: Cause | None = None  # what made it end so
+    cause_id: str | None = None
     gates: tuple[Gate, ...] = ()
     plan: PlanSummary | None = None
 
@@ -142,18 +149,38 @@ def list_all(request: Request[Nothing, Which, Nothing], installation: Installati
     """The rollouts that you may read, by id; of a channel, or in a state."""
     query = request.query
     after = paging.after(request, installation)
-    seen: list[RolloutListed] = []
+    seen: list[Found[Rollout]] = []
     for _ in range(PAGES_MAX):
         page = _page(installation, query, after)
         for item in page:
             after = item.id
             if _fits(request, item.row):
-                seen.append(RolloutListed(**asdict(item.row), version=item.version))
+                seen.append(item)
             if len(seen) == query.limit:
-                return Answer(paging.listed(request, installation, seen, after))
+                return Answer(
+                    paging.listed(request, installation, _listed(installation, seen), after)
+                )
         if len(page) < LIMIT_MAX:
-            return Answer(paging.listed(request, installation, seen, None))
-    return Answer(paging.listed(request, installation, seen, after))
+            return Answer(paging.listed(request, installation, _listed(installation, seen), None))
+    return Answer(paging.listed(request, installation, _listed(installation, seen), after))
+
+
+def _listed(installation: Installation, found: list[Found[Rollout]]) -> list[RolloutListed]:
+    """Rollouts with their outcomes, which their tallies know."""
+    tallies: list[Found[RolloutTally] | None] = []
+    for start in range(0, len(found), TALLIES_MAX):
+        some = found[start : start + TALLIES_MAX]
+        keys = [(tally_key(item.row.rollout_id), RolloutTally) for item in some]
+        tallies += installation.find_all(*keys)
+    return [
+        RolloutListed(
+            **asdict(item.row),
+            version=item.version,
+            outcome=None if tally is None else tally.row.outcome,
+            outcome_at=None if tally is None else tally.row.outcome_at,
+        )
+        for item, tally in zip(found, tallies, strict=True)
+    ]
 
 
 def _page(installation: Installation, query: Which, after: str) -> list[Found[Rollout]]:
@@ -225,6 +252,10 @@ def _body(
         paused_by=tally.paused_by,
         rollback_failed=tally.rollback_failed,
         degraded=tally.degraded,
+        outcome=tally.outcome,
+        outcome_at=tally.outcome_at,
+        cause=tally.cause,
+        cause_id=tally.cause_id,
         gates=() if gates is None else gates.blocked,
         plan=_summary(installation, found.row),
     )

@@ -22,6 +22,13 @@ STATES: Final = {
     "Failed": ("✘", "red"),
     "Superseded": ("»", "bright_black"),
     "Pruned": ("·", "bright_black"),
+    # how a rollout ended
+    "succeeded": ("✔", "green"),
+    "empty": ("○", "bright_black"),
+    "failed": ("✘", "red"),
+    "rolled_back": ("↩", "magenta"),
+    "aborted": ("■", "bright_black"),
+    "replaced": ("»", "bright_black"),
     # hosts in a rollout
     "Waiting": ("·", "bright_black"),  # planned, without an order yet
     "Pending": ("○", "cyan"),

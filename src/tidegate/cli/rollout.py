@@ -26,7 +26,7 @@ from tidegate.cli.output import (
     timed,
 )
 from tidegate.cli.paths import at
-from tidegate.cli.waiting import ENDS, Waiting, awaited, ended, rollout_frame, waiting
+from tidegate.cli.waiting import ENDS, OUTCOMES, Waiting, awaited, ended, rollout_frame, waiting
 
 ROLLOUTS = names("/v1/rollouts", "rollout_id")
 STATES = (
@@ -35,6 +35,7 @@ STATES = (
 COLUMNS = (
     column("ROLLOUT", "rollout_id"),
     stated("STATE", "state"),
+    Column("OUTCOME", lambda item: OUTCOMES.get(str(item.get("outcome")), "–")),
     column("WAVE", "current_wave"),
     timed("OPENED", "opened_at"),
     column("SUPERSEDED BY", "superseded_by"),

@@ -22,6 +22,14 @@ ENDS: Final = {
     "Superseded": Exit.CONFLICT,
     "Pruned": Exit.NOT_FOUND,
 }
+OUTCOMES: Final = {
+    "succeeded": "Succeeded",
+    "empty": "No hosts",
+    "failed": "Failed",
+    "rolled_back": "Rolled back",
+    "aborted": "Aborted",
+    "replaced": "Replaced",
+}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -71,6 +79,10 @@ def rollout_frame(found: Any) -> list[Line]:
         lines[0].append((f"  ✘ halted by {clean(found.get('halted_by'))}", "red"))
     if found.get("degraded"):
         lines[0].append(("  ! degraded", "yellow"))
+    if found.get("outcome"):
+        mark, colour = glyph(str(found["outcome"]))
+        said = f"  outcome {mark} {OUTCOMES.get(found['outcome'], clean(found['outcome']))}"
+        lines.append([(f"{said} at {when(found.get('outcome_at'))}", colour)])
     if found.get("opened_by"):
         why = f": {clean(found['opened_reason'])}" if found.get("opened_reason") else ""
         opened = f"  opened {when(found.get('opened_at'))} by {clean(found['opened_by'])}{why}"

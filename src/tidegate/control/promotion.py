@@ -51,6 +51,7 @@ class Promote(Struct, frozen=True, kw_only=True):
     by: str
     authority: dict[str, Any] | None = None
     expected_version: int | None = None  # of the registry's row, as the caller saw it
+    rollback: bool = False  # away from what the channel is pinned to
     display_name: str = ""
     reason: str = ""
 
@@ -154,6 +155,7 @@ class Promotions:
             command_id=command_id,
             by=by,
             expected_version=expected_version,
+            rollback=True,
             reason=reason,
         )
         return self._promote(asked, said, meta, key)
@@ -184,6 +186,7 @@ class Promotions:
             expected_version=pinned if asked.expected_version is None else asked.expected_version,
             supersedes=planned.supersedes,
             fleet_version=planned.fleet_version,
+            rollback=asked.rollback,
             display_name=asked.display_name,
             reason=asked.reason,
         )

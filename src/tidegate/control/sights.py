@@ -25,6 +25,7 @@ from tidegate.domain.gates import (
     Enlisted,
     Fault,
     FleetState,
+    Preceding,
     Seen,
     Sight,
     Standing,
@@ -36,20 +37,25 @@ from tidegate.domain.hosts.rows import (
     HOST_RECORDS,
     PROBE_FAILURES,
     HostOrder,
+    HostRecord,
     ProbeFailure,
     record_id,
+    record_key,
 )
 from tidegate.domain.planner import Chart, chart, thawed
 from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     Quarantined,
+    ReleaseStanding,
     Rollout,
     RolloutTally,
     quarantine_key,
+    standing_key,
     tally_key,
 )
-from tidegate.domain.rollouts.states import CLEARABLE
+from tidegate.domain.rollouts.states import CLEARABLE, Word
 from tidegate.errors import (
     Forbidden,
     Gone,
@@ -205,13 +211,34 @@ class Sights:
             failures=tuple(failures),
             quarantined=self.row(quarantine_key(row.channel, row.target_closure), Quarantined),
             pin=self.row(actual_key(row.channel), Actual),
+            edges={
+                edge.channel: self.preceding(edge, row.target_ref, row.target_closure)
+                for edge in row.edges
+            },
             latecomers=(),
         )
 
+    def preceding(self, edge: ChannelEdge, release_id: str, digest: str) -> Preceding:
+        """What an edge looks at, for this release. Of an ``idle`` edge the channel says it all."""
+        before = edge.channel
+        channel = self.row(channel_key(before), Channel)
+        if edge.require is EdgeRequires.IDLE:
+            return Preceding(channel, None, None, None, "")
+        standing = self.row(standing_key(before, release_id), ReleaseStanding)
+        quarantined = self.row(quarantine_key(before, digest), Quarantined)
+        tally = None
+        failure = ""
+        if standing is not None and standing.row.word is not Word.GOOD:
+            row = standing.row
+            if row.rollout_id is not None and row.outcome is None:  # it is open
+                tally = self.row(tally_key(row.rollout_id), RolloutTally)
+            if row.said_in is not None and row.host_id is not None:
+                record = self.row(record_key(row.said_in, row.host_id), HostRecord)
+                failure = "" if record is None else _failure(record.row)
+        return Preceding(channel, standing, quarantined, tally, failure)
+
     def _channels(self, sights: Iterable[Sight]) -> dict[str, Seen[Channel]]:
-        names = {
-            name for sight in sights for name in (sight.tally.row.channel, *sight.tally.row.edges)
-        }
+        names = {sight.tally.row.channel for sight in sights}
         found = {name: self.row(channel_key(name), Channel) for name in sorted(names)}
         return {name: seen for name, seen in found.items() if seen is not None}
 
@@ -251,3 +278,15 @@ class Sights:
         if tally.halted_at is None and tally.state not in CLEARABLE:
             return None
         return self.chart(tally.plan_digest).waves.keys()
+
+
+def _failure(record: HostRecord) -> str:
+    """Why a host failed, in a few words: the probe, or what did not work in time."""
+    failing = [
+        f"probe {name}: {probe.failure_reason or 'fails'}"
+        for name, probe in sorted(record.probes.items())
+        if probe.failing_since is not None
+    ]
+    if record.failure == "probes" and failing:
+        return ", ".join(failing)
+    return record.failure or ""

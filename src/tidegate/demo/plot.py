@@ -21,6 +21,7 @@ from tidegate.demo.people import People, Released
 from tidegate.demo.receiver import Receiver
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import TidegateError
@@ -75,7 +76,7 @@ class Plot:
                 ("one-in-twenty", 9, 10),
                 ("quarter", 45, 10),
                 ("rest", None, 5),
-                edges=("web-canary",),
+                edges=(ChannelEdge("web-canary"),),
             ),
         )
         people.open_channel(
@@ -86,7 +87,7 @@ class Plot:
         people.propose(waiting)
 
     def _policy(
-        self, *waves: tuple[str, int | None, int], edges: tuple[str, ...] = ()
+        self, *waves: tuple[str, int | None, int], edges: tuple[ChannelEdge, ...] = ()
     ) -> ChannelPolicy:
         """Waves of so many hosts that soak for so many minutes of the story."""
         return ChannelPolicy(

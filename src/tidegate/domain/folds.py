@@ -10,7 +10,7 @@ scope         release_actual, release_events, release_evidence, release_commands
 outbox        outbox, outbox_deliveries, outbox_queues, outbox_drifts
 publication   publications, generations, publication_requests
 host          host_rollout_records, probe_failures, host_orders, dispatch_queue
-rollout       rollouts, rollout_tallies, rollout_gates, quarantined_closures
+rollout       rollouts, rollout_tallies, rollout_gates, release_standings, quarantined_closures
 channel       channels, rollout_incarnations, freezes, channel_stops
 fleet         hosts, fleet, budgets, host_liveness
 credential    enrollment_tokens, token_replay, cert_revocations

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.hosts.states import OnFailure
+from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.simulate.rates import ROUGH, Rates
 
 WAVES = (
@@ -74,7 +75,9 @@ def drawn(seed: int) -> Scenario:
     else:
         first = ChannelPolicy(waves=_waves(random), retention_seconds=RETENTION_SECONDS)
         after = ChannelPolicy(
-            waves=_waves(random), edges=("web-a",), retention_seconds=RETENTION_SECONDS
+            waves=_waves(random),
+            edges=(ChannelEdge("web-a"),),
+            retention_seconds=RETENTION_SECONDS,
         )
         channels = (
             Lane(channel="web-a", selector="zone=a", policy=first),

@@ -38,9 +38,11 @@ from tidegate.domain.hosts.facts import (
 from tidegate.domain.hosts.machine import WAIVED
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.hosts.states import ENDED, IN_FLIGHT, SETTLED, HostState
+from tidegate.domain.rollouts.edges import EdgeRequires
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
     RetentionExpired,
+    RolloutConcluded,
     RolloutHalted,
     RolloutOpened,
     RolloutTerminal,
@@ -48,8 +50,16 @@ from tidegate.domain.rollouts.facts import (
     SuccessorOpened,
     WaveAdvanced,
 )
-from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
-from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.domain.rollouts.identity import channel_of, ref_of
+from tidegate.domain.rollouts.rows import (
+    ReleaseStanding,
+    Rollout,
+    RolloutTally,
+    rollout_key,
+    standing_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import BAD, CLEARABLE, Clearance, Outcome, RolloutState, Word
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
@@ -88,6 +98,9 @@ class RolloutModel:
     halted: bool = False
     terminals: int = 0
     ever_terminal: bool = False
+    outcome: Outcome | None = None
+    release: str = ""
+    before: tuple[str, ...] = ()  # channels on which the release must have succeeded
 
     def counted(self, *states: HostState) -> int:
         return sum(
@@ -123,6 +136,7 @@ class Watch:
         self.quarantined: set[tuple[str, str]] = set()
         self._freezes: dict[str, FreezeStarted] = {}
         self._held: set[str] = set()  # channels
+        self.words: dict[tuple[str, str], Word] = {}  # of channel and release: what was last said
         self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
         self._taken: Counter[str] = Counter()  # slots of budgets
         self.events = 0
@@ -187,8 +201,18 @@ class Watch:
                 _demand(all(m.state in over for m in active), lambda: "R7: two rollouts at once")
                 planned = tuple(wave.hosts for wave in value.waves)
                 self.rollouts[value.rollout_id] = RolloutModel(
-                    value.channel, value.target_closure, planned
+                    value.channel,
+                    value.target_closure,
+                    planned,
+                    release=value.target_ref,
+                    before=tuple(
+                        edge.channel
+                        for edge in value.edges
+                        if edge.require is EdgeRequires.SUCCEEDED
+                    ),
                 )
+                if value.rollback_of is not None:
+                    self.words[value.channel, value.rollback_of] = Word.BAD
             case DispatchReserved():
                 self._demand_unstopped(value.channel, event)
                 self._learn_order(value)
@@ -252,12 +276,22 @@ class Watch:
         pair = (value.channel, value.target_closure)
         _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
         _demand(not model.halted or value.late, lambda: "R9: an order while halted")
+        self._demand_succeeded_before(model)
         if value.late:
             _demand(model.ever_terminal, lambda: "a late host before the rollout is through")
             return
         _demand(value.wave <= model.wave, lambda: "R8: an order beyond the cursor")
-        before = model.unsettled(value.wave - 1) if value.wave else 0
-        _demand(before == 0, lambda: f"RO-12: {before} hosts before wave {value.wave} unsettled")
+        unsettled = model.unsettled(value.wave - 1) if value.wave else 0
+        _demand(
+            unsettled == 0, lambda: f"RO-12: {unsettled} hosts before wave {value.wave} unsettled"
+        )
+
+    def _demand_succeeded_before(self, model: RolloutModel) -> None:
+        """An order is for a release that succeeded on every channel that comes first."""
+        for channel in model.before:
+            word = self.words.get((channel, model.release))
+            if word is not Word.GOOD or (channel, model.closure) in self.quarantined:
+                raise Violation(f"OP-2: an order for {model.release}, which is {word} on {channel}")
 
     def _learn_move(self, value: HostStateChanged) -> None:
         model = self.rollouts[value.rollout_id]
@@ -310,6 +344,16 @@ class Watch:
         match value:
             case RolloutHalted() if model:
                 model.halted = True
+                self.words[model.channel, model.release] = Word.BAD
+            case RolloutConcluded() if model:
+                ended = model.state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
+                _demand(ended, lambda: f"OP-1: an outcome in {model.state}")
+                _demand(model.outcome is None, lambda: "OP-1: two outcomes")
+                model.outcome = value.outcome
+                if value.outcome in BAD:
+                    self.words[model.channel, model.release] = Word.BAD
+                elif value.outcome is Outcome.SUCCEEDED:
+                    self.words[model.channel, model.release] = Word.GOOD
             case OperatorClearance(mode=mode) if model:
                 model.halted = mode is Clearance.WAIVE and model.halted
             case WaveAdvanced(to_wave=wave) if model:
@@ -327,6 +371,8 @@ class Watch:
                 model.ever_terminal |= value.to is RolloutState.TERMINAL
                 if value.to is RolloutState.FAILED:
                     model.halted = True
+                if value.to in CLEARABLE:
+                    self.words[model.channel, model.release] = Word.BAD
             case SuccessorOpened():
                 pass
             case RetentionExpired() if model:
@@ -336,11 +382,20 @@ class Watch:
 
     def _hold(self, rollout_id: str) -> None:
         model = self.rollouts[rollout_id]
-        (row,) = self._store.get(Key(TALLIES.name, rollout_id))
+        release = standing_key(channel_of(rollout_id), ref_of(rollout_id))
+        row, shown, standing = self._store.get(
+            tally_key(rollout_id), rollout_key(rollout_id), release
+        )
         assert row is not None, "an opened rollout has its tally"
+        assert shown is not None, "an opened rollout has its row"
+        assert standing is not None, "a release that was rolled out has its standing"
         tally = codec.decode(row.data, RolloutTally)
         _demand(tally.state is model.state, lambda: f"{tally.state} is not {model.state}")
         _demand(tally.current_wave == model.wave, lambda: "the cursor is not in the log")
+        self._hold_rows(model, tally, codec.decode(shown.data, Rollout))
+        word = codec.decode(standing.data, ReleaseStanding).word
+        said = self.words.get((model.channel, model.release))
+        _demand(word is said, lambda: f"OP-2: the standing is {word}, the log says {said}")
         for number, wave in enumerate(tally.waves):
             states = Counter(
                 host.state
@@ -353,6 +408,14 @@ class Watch:
                     raise Violation(f"wave {number}: {count} {state} counted, {states[state]} are")
         self._hold_state(model)
         model.halted = tally.halted_at is not None or model.state is RolloutState.FAILED
+
+    def _hold_rows(self, model: RolloutModel, tally: RolloutTally, row: Rollout) -> None:
+        """One predicate decides state and transition: tally and row never differ."""
+        _demand(row.state is tally.state, lambda: f"the row is {row.state}, not {tally.state}")
+        _demand(row.current_wave == tally.current_wave, lambda: "the row's wave")
+        _demand(tally.outcome is model.outcome, lambda: "OP-1: the tally's outcome was not said")
+        is_over = tally.terminal_at is not None or tally.superseded_at is not None
+        _demand(is_over is (tally.outcome is not None), lambda: "OP-1: an end without outcome")
 
     def _hold_state(self, model: RolloutModel) -> None:
         match model.state:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from tidegate.api.channels import edge_of
 from tidegate.api.dashboard import words
 from tidegate.api.dashboard.graph import laid_out
 from tidegate.api.dashboard.overview import quarantine
@@ -39,6 +40,7 @@ from tidegate.domain.channels.rows import CHANNELS, FREEZES, Channel, Freeze, ch
 from tidegate.domain.releases.known import KnownRelease, known_key
 from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
 from tidegate.domain.releases.rows import ACTUAL, EVENTS, Actual, EventType, actual_key, beside
+from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.rows import (
     QUARANTINE,
     ROLLOUTS,
@@ -90,11 +92,10 @@ def index(request: Request[Nothing, PageQuery, Nothing], installation: Installat
     ]
     pins = {item.row.scope: item.row for item in installation.range(ACTUAL, limit=CHANNELS_MAX)}
     freezes = [item.row for item in installation.range(FREEZES, limit=CHANNELS_MAX)]
-    by_name = {row.channel: row for row in rows}
     edges = [
-        (first, row.channel, edge_block(by_name.get(first), row, pins))
+        (edge.channel, row.channel, edge_block(installation, row, edge))
         for row in rows
-        for first in row.policy.edges
+        for edge in row.policy.edges
     ]
     lines = tuple(_line(row, pins.get(row.channel), freezes, edges) for row in rows)
     hosts = {row.channel: _hosts(installation, row) for row in rows}
@@ -103,17 +104,11 @@ def index(request: Request[Nothing, PageQuery, Nothing], installation: Installat
     return answer(request, installation, page)
 
 
-def edge_block(first: Channel | None, then: Channel, pins: dict[str, Actual]) -> str:
-    """Why an edge holds orders of the later channel back; empty: it does not."""
-    if first is None:
-        return "unknown channel"
-    state = first.newest_state
-    if state is None:
-        return "no rollout yet"
-    if state in {str(item) for item in ORDERED}:
-        return ""
-    pin = pins.get(first.channel)
-    return f"{pin.pinned_release_id if pin else 'it'} is {state}"
+def edge_block(installation: Installation, row: Channel, edge: ChannelEdge) -> str:
+    """Why an edge holds orders of the channel back; empty: it does not."""
+    pin = installation.find(actual_key(row.channel), Actual)
+    found = edge_of(installation, row, pin, edge, installation.clock())
+    return "" if found.passed else found.reason
 
 
 def _line(
@@ -206,7 +201,7 @@ def page_of(request: Asked, installation: Installation) -> Page:
         waits=_waits(installation, row, freezes),
         rollouts=_newest(installation, row),
         waves=tuple(map(told_wave, row.policy.waves)),
-        edges=row.policy.edges,
+        edges=tuple(edge.channel for edge in row.policy.edges),
         on_failure=str(row.policy.on_failure),
         history=_history(installation, name, people),
         quarantine=kept,

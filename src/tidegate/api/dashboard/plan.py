@@ -20,7 +20,9 @@ from tidegate.control.installation import Installation
 from tidegate.control.promotion import Planned
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.rows import CHANNELS, Channel
+from tidegate.domain.gates.edges import Waits, judge_edge
 from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.rollouts.edges import EdgeRequires
 from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
 from tidegate.domain.rollouts.states import OPEN
 from tidegate.errors import TidegateError
@@ -150,8 +152,15 @@ def _findings(
         some = ", ".join(planned.plan.unstaged[:SAMPLE])
         count = len(planned.plan.unstaged)
         say("warning", "warn", f"{count:,} hosts are in no wave", f"{some} … get no order.")
-    for first in row.policy.edges:
-        say("channels", "info", f"It waits for {first}", "Orders go out when that is through.")
+    for edge in row.policy.edges:
+        if not release and edge.require is EdgeRequires.SUCCEEDED:
+            continue
+        digest = "" if known is None else known.row.digest
+        seen = installation.sights.preceding(edge, release, digest)
+        judged = judge_edge(edge, Waits(row.channel, release), seen, installation.clock())
+        look = ("check", "good") if judged.passed else ("channels", "warn")
+        word = "is open" if judged.passed else "holds its orders back"
+        say(*look, f"The edge to {edge.channel} {word}", judged.reason)
     return tuple(found)
 
 

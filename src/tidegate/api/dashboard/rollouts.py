@@ -57,6 +57,7 @@ TIMELINE = frozenset(
         *("RolloutOpened", "WaveAdvanced", "RolloutTerminal", "RetentionExpired"),
         *("OperatorClearance", "RolloutTransitioned", "RolloutHalted", "RolloutPaused"),
         *("RolloutResumed", "RolloutAborted", "GateChanged", "SuccessorOpened"),
+        "RolloutConcluded",
     }
 )
 

@@ -53,6 +53,8 @@ def settled(wave: WaveTally) -> int:
 def marks(tally: RolloutTally) -> tuple[Chip, ...]:
     """What is true of a rollout beside its state."""
     found: list[Chip] = []
+    if tally.outcome is not None:
+        found.append(words.OUTCOMES[tally.outcome])
     if tally.halted_at is not None:
         found.append(words.HALTED)
     if tally.paused_at is not None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tidegate.api.dashboard.parts import Told
 from tidegate.api.dashboard.rendering import seconds, short, size
-from tidegate.api.dashboard.words import HOSTS, ROLLOUTS
+from tidegate.api.dashboard.words import HOSTS, OUTCOMES, ROLLOUTS
 from tidegate.control.installation import Installation
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Event
@@ -126,6 +126,11 @@ def _rollout(fact: Any, type: str, people: Names) -> Line | None:
             return "stop", "bad", f"{fact.rollout_id} was halted", f"{fact.host_id}: {fact.reason}"
         case "RolloutTerminal":
             return "check", "good", f"{fact.rollout_id} is through", fact.reason
+        case "RolloutConcluded":
+            chip = OUTCOMES[fact.outcome]
+            title = f"{fact.rollout_id}: {chip.word.lower()}"
+            text = f"{fact.counts.converged:,} of {fact.counts.hosts:,} hosts run {fact.target_ref}"
+            return chip.icon, chip.tone, title, text
         case "SuccessorOpened":
             after = f"{fact.successor_rollout_id} took over"
             return "arrow", "gone", f"{fact.superseded_rollout_id} was superseded", after

@@ -9,7 +9,7 @@ from typing import Final
 from tidegate.api.dashboard.parts import Chip
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.rows import State as OutboxState
-from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts.states import Outcome, RolloutState
 
 UNORDERED: Final = Chip("ring", "none", "No order", "planned; no order was sent yet")
 LEFT: Final = Chip("skip", "gone", "Left", "waived or skipped: it counts no more")
@@ -45,6 +45,16 @@ ROLLOUTS: Final[Mapping[RolloutState, Chip]] = MappingProxyType(
         RolloutState.FAILED: Chip("cross", "bad", "Failed", "a host failed and did not go back"),
         RolloutState.SUPERSEDED: Chip("arrow", "gone", "Superseded", "a newer one took over"),
         RolloutState.PRUNED: Chip("trash", "gone", "Pruned", "past its retention"),
+    }
+)
+OUTCOMES: Final[Mapping[Outcome, Chip]] = MappingProxyType(
+    {
+        Outcome.SUCCEEDED: Chip("check", "good", "Succeeded", "hosts of the plan converged"),
+        Outcome.EMPTY: Chip("ring", "gone", "No hosts", "no host ran it"),
+        Outcome.FAILED: Chip("cross", "bad", "Failed", "it ended with hosts that failed"),
+        Outcome.ROLLED_BACK: Chip("undo", "back", "Rolled back", "its hosts rolled back"),
+        Outcome.ABORTED: Chip("stop", "gone", "Aborted", "an operator ended it"),
+        Outcome.REPLACED: Chip("arrow", "gone", "Replaced", "another release took over"),
     }
 )
 HALTED: Final = Chip("stop", "bad", "Halted", "no order goes out until somebody clears it")

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from tidegate.domain.hosts.states import OnFailure
+from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.kernel.tags import Partition, Untagged
 from tidegate.kernel.vocabulary import facts
 
@@ -49,7 +50,7 @@ class ChannelPolicy(Struct, frozen=True, omit_defaults=True, kw_only=True):
     offline_grace_seconds: int | None = None
     retention_seconds: int = 7_776_000  # 90 days
     freshness_seconds: int | None = None  # how old the evidence of a pin may be when orders go out
-    edges: tuple[str, ...] = ()  # channels that come first
+    edges: tuple[ChannelEdge, ...] = ()  # channels that come first
     host_edges: tuple[HostEdge, ...] = ()
     operations: tuple[str, ...] = ()  # what a promotion owes to the world
 

@@ -144,7 +144,7 @@ def step_quarantine(
 
 channels = Fold(
     collection=CHANNELS,
-    number=1,
+    number=2,
     reads=get_args(ChannelEvent),
     ids=_channel_ids,
     start=lambda id, fact: None,

@@ -46,8 +46,14 @@ from tidegate.domain.releases.registry import (
 from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
 from tidegate.domain.rollouts.identity import check_rollout_id, rollout_id
 from tidegate.domain.rollouts.refusals import ChannelOnHold
-from tidegate.domain.rollouts.rows import RolloutTally, quarantine_key, tally_key
+from tidegate.domain.rollouts.rows import (
+    RolloutTally,
+    quarantine_key,
+    standing_key,
+    tally_key,
+)
 from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
+from tidegate.domain.rollouts.states import Word
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Position, at_most, check_text
@@ -71,6 +77,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     expected_version: int | None = None  # of the registry's row; None: the channel's first pin
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
+    rollback: bool = False  # the operator leaves what the channel is pinned to, as bad
     display_name: str = ""
     reason: str = ""  # for the history; nothing follows from it
 
@@ -102,6 +109,7 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
         fleet_key(),
         quarantine_key(command.channel, command.digest),
         incarnation_key(command.channel, command.release_id),
+        standing_key(command.channel, command.release_id),
     )
     if command.supersedes is None:
         return rows
@@ -146,7 +154,7 @@ def decide_promotion(
     pinned = _pinned(rows[:3], pinning, now, rules)
     if not pinned:
         return ()  # a repeat
-    channel, _, quarantined, incarnation, *active = rows[3:]
+    channel, _, quarantined, incarnation, standing, *active = rows[3:]
     channel = demand_channel(channel, command.channel)
     _demand_free(channel, command, active[0] if active else None)
     if quarantined is not None:
@@ -159,6 +167,8 @@ def decide_promotion(
     (change,) = pinned
     version = change.version if isinstance(change, ReleaseTransitioned) else 0
     opened = _opened(channel, command, incarnation, rows[0], now)
+    if command.rollback and standing is not None and standing.word is Word.GOOD:
+        opened = replace(opened, edges=())  # it succeeded here before: going back waits for nobody
     return (
         replace(change, reason=command.reason),
         *owed_by(change, version, channel.policy.operations),
@@ -225,6 +235,7 @@ def _opened(
 ) -> RolloutOpened:
     count = 1 if incarnation is None else incarnation.count + 1
     policy = channel.policy
+    previous = None if actual is None else actual.pinned_release_id
     return RolloutOpened(
         rollout_id=rollout_id(channel.channel, command.release_id, count),
         at=now,
@@ -238,7 +249,8 @@ def _opened(
         incarnation=count,
         offline_grace_seconds=policy.offline_grace_seconds,
         edges=policy.edges,
-        previous_ref=None if actual is None else actual.pinned_release_id,
+        previous_ref=previous,
+        rollback_of=previous if command.rollback else None,
         display_name=command.display_name,
         operator=command.by,
         reason=command.reason,

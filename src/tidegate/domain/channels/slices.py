@@ -155,7 +155,8 @@ def _claim_seen(command: CreateChannel | EditChannel) -> dict[Key, Position]:
 
 def decide_creation(rows: Claim, command: CreateChannel, now: datetime) -> Sequence[Struct]:
     row, fleet = rows
-    check_edges(() if fleet is None else fleet.channels, command.channel, command.policy.edges)
+    scopes = () if fleet is None else fleet.channels
+    check_edges(scopes, command.channel, command.package, command.policy.edges)
     created = ChannelCreated(
         channel=command.channel,
         operator=command.operator,
@@ -178,7 +179,8 @@ def decide_creation(rows: Claim, command: CreateChannel, now: datetime) -> Seque
 def decide_edit(rows: Claim, command: EditChannel, now: datetime) -> Sequence[Struct]:
     row = demand_channel(rows[0], command.channel)
     fleet = rows[1]
-    check_edges(() if fleet is None else fleet.channels, command.channel, command.policy.edges)
+    scopes = () if fleet is None else fleet.channels
+    check_edges(scopes, command.channel, row.package, command.policy.edges)
     if (row.selector, row.policy) == (command.selector, command.policy):
         return ()
     edited = ChannelEdited(

@@ -110,7 +110,8 @@ def step_fleet(fleet: Fleet, fact: FleetChange, now: datetime) -> Fleet:
 
 
 def _scope(fact: ChannelCreated | ChannelEdited, package: str) -> ChannelScope:
-    return ChannelScope(fact.channel, package, fact.selector, fact.policy.edges)
+    before = tuple(edge.channel for edge in fact.policy.edges)
+    return ChannelScope(fact.channel, package, fact.selector, before)
 
 
 def _claiming(fleet: Fleet, scope: ChannelScope) -> Fleet:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from tidegate.domain.fleet.refusals import MalformedPolicy
 from tidegate.domain.fleet.rows import ChannelScope, Host
 from tidegate.domain.fleet.selectors import check_host_id, parse
+from tidegate.domain.releases.offers import release_id_of
 from tidegate.kernel.model import at_most
 
 if TYPE_CHECKING:  # channels' slices ask this module, so it may not wait for them
     from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+    from tidegate.domain.rollouts.edges import ChannelEdge
 
 WAVES_MAX = 32  # a rollout counts each of them in one row
 HOST_EDGES_MAX = 1_000
@@ -40,8 +42,11 @@ def check_policy(channel: str, policy: ChannelPolicy) -> None:
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise MalformedPolicy(f"two waves are called {twice[0]}", wave=twice[0])
-    if channel in policy.edges:
+    before = [edge.channel for edge in policy.edges]
+    if channel in before:
         raise MalformedPolicy(f"channel {channel} cannot come before itself", channel=channel)
+    for named in policy.edges:
+        _check_edge(named, before.count(named.channel))
     for edge in policy.host_edges:
         check_host_id(edge.before)
         check_host_id(edge.after)
@@ -71,17 +76,33 @@ def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
                 )
 
 
-def check_edges(scopes: Iterable[ChannelScope], channel: str, edges: tuple[str, ...]) -> None:
-    """That a channel may wait for these: they exist, and none waits for it in turn.
+def check_edges(
+    scopes: Iterable[ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
+) -> None:
+    """That a channel may wait for these: they exist, none waits for it in turn, and a release of
+    its package can succeed there.
 
     Raises:
         MalformedPolicy.
     """
-    known = {scope.channel: scope.edges for scope in scopes}
-    for before in edges:
-        if before not in known and before != channel:
-            raise MalformedPolicy(f"{channel} waits for {before}, which is no channel", edge=before)
-    if ring := cycle({**known, channel: edges}):
+    known = {scope.channel: scope for scope in scopes}
+    before = tuple(edge.channel for edge in edges)
+    for edge in edges:
+        found = known.get(edge.channel)
+        if found is None and edge.channel != channel:
+            raise MalformedPolicy(
+                f"{channel} waits for {edge.channel}, which is no channel", edge=edge.channel
+            )
+        if found is None or edge.require == "idle":
+            continue
+        if release_id_of(found.package, 1) != release_id_of(package, 1):
+            raise MalformedPolicy(
+                f"{channel} carries {package}, {edge.channel} carries {found.package}: an edge "
+                "between packages can only ask for an order; "
+                f'write {{"channel": "{edge.channel}", "require": "idle"}}',
+                edge=edge.channel,
+            )
+    if ring := cycle({**{name: scope.edges for name, scope in known.items()}, channel: before}):
         raise MalformedPolicy(f"channels wait for each other: {' → '.join(ring)}", channels=ring)
 
 
@@ -132,6 +153,18 @@ def _check_wave(name: str, wave: WaveSpec) -> None:
     _check_between(f"failures_max of wave {name}", wave.failures_max, 0, None)
     _check_between(f"failures_max_percent of wave {name}", wave.failures_max_percent, 0, 100)
     _check_seconds(f"soak_seconds of wave {name}", wave.soak_seconds)
+
+
+def _check_edge(edge: ChannelEdge, times: int) -> None:
+    if times > 1:
+        raise MalformedPolicy(f"{edge.channel} is named by two edges", edge=edge.channel)
+    what = f"soak_seconds of the edge to {edge.channel}"
+    _check_seconds(what, edge.soak_seconds)
+    if edge.soak_seconds and edge.require == "idle":
+        raise MalformedPolicy(
+            f"{what} needs a success to count from; an edge that requires idle has none",
+            edge=edge.channel,
+        )
 
 
 def _check_seconds(what: str, seconds: int | None) -> None:

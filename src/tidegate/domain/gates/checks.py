@@ -6,7 +6,7 @@
     freeze            nothing goes out on this channel for a while
     hold              the channel is held
     quarantine        some host went back from this closure
-    channel-edges     a channel that comes first is not through with its newest rollout
+    channel-edges     the release has not succeeded on a channel that comes first
     wave-promotion    a wave before the host's is not settled; or no wave takes the host
     host-edge         a host that comes first is not settled
     disruption-budget every slot of a budget is taken
@@ -21,14 +21,15 @@ asked once per pass; the rest once per host.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, Freeze
 from tidegate.domain.fleet.budgets import bound
 from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
+from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
 from tidegate.domain.gates.sight import Evidence, FleetState, Seen, Sight
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import (
@@ -43,11 +44,10 @@ from tidegate.domain.hosts.states import SETTLED
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
 from tidegate.domain.rollouts.rows import QUARANTINE, TALLIES, RolloutTally, quarantine_key
-from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
+from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED
 from tidegate.domain.rollouts.tallies import reached
 
 UNSTAGED = "wave-promotion-host-unstaged"
-RELEASING = frozenset({*ORDERED, RolloutState.PRUNED})  # what a channel edge waits for
 
 
 class Block(NamedTuple):
@@ -56,6 +56,7 @@ class Block(NamedTuple):
     reason: str
     evidence: Evidence | None = None
     gate: str = ""  # where it is told apart from the gate's own name
+    until: datetime | None = None  # when it opens by itself
 
 
 @dataclass(slots=True)
@@ -200,16 +201,17 @@ def quarantined(look: Look, host_id: str) -> Block | None:
 
 
 def channel_edges(look: Look, host_id: str) -> Block | None:
-    for name in look.tally.edges:
-        found = look.state.channels.get(name)
-        if found is None or found.row.newest_rollout_id is None:
-            continue  # nothing was ever rolled out there
-        if found.row.newest_state not in RELEASING:
-            return Block(
-                f"waits for {found.row.newest_rollout_id}, which is {found.row.newest_state}",
-                look.channelled(name),
-            )
+    """Every edge must be open; the first that is shut answers."""
+    for verdict in _edge_verdicts(look):
+        if not verdict.passed:
+            return Block(verdict.reason, verdict.evidence, until=verdict.until)
     return None
+
+
+def _edge_verdicts(look: Look) -> Iterator[EdgeVerdict]:
+    waits = Waits(look.tally.channel, look.tally.target_ref)
+    for edge in look.tally.edges:
+        yield judge_edge(edge, waits, look.sight.edges[edge.channel], look.state.at)
 
 
 def stale(look: Look, host_id: str) -> Block | None:
@@ -331,7 +333,11 @@ def _channelled(look: Look, host_id: str) -> Evidence | None:
 
 
 def _edged(look: Look, host_id: str) -> Evidence | None:
-    return next((row for name in look.tally.edges if (row := look.channelled(name))), None)
+    return next((found.evidence for found in _edge_verdicts(look)), None)
+
+
+def _succeeded(look: Look, host_id: str) -> str:
+    return "; ".join(found.reason for found in _edge_verdicts(look))
 
 
 def _preceded(look: Look, host_id: str) -> Evidence | None:
@@ -368,7 +374,13 @@ GATES = (
     Gate("freeze", frozen, "no freeze covers the channel"),
     Gate("hold", held, "the channel is not held", stands_on=_channelled),
     Gate("quarantine", quarantined, "the closure is not quarantined here"),
-    Gate("channel-edges", channel_edges, "no channel before it is under way", stands_on=_edged),
+    Gate(
+        "channel-edges",
+        channel_edges,
+        "no channel edge is shut",
+        stands_on=_edged,
+        adds=_succeeded,
+    ),
     Gate("wave-promotion", wave_promotion, "the host's wave has come", True, _tallied),
     Gate("host-edge", host_edge, "no host before it is under way", True, _preceded, _idle),
     Gate("disruption-budget", disruption_budget, "its budgets have a slot", True, _budgeted),

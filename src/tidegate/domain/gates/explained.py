@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tidegate.domain.gates.checks import GATES, Gate, Look
 from tidegate.domain.gates.passes import ASKED_AGAIN, attempt_of, is_ordered, survey
 from tidegate.domain.gates.sight import Explanation, Fault, FleetState, Survey, Verdict
@@ -81,7 +83,11 @@ def _verdict(gate: Gate, look: Look, host_id: str) -> Verdict:
             evidence=gate.stands_on(look, host_id),
         )
     return Verdict(
-        gate=block.gate or gate.name, passed=False, reason=block.reason, evidence=block.evidence
+        gate=block.gate or gate.name,
+        passed=False,
+        reason=block.reason,
+        evidence=block.evidence,
+        until=block.until,
     )
 
 
@@ -114,11 +120,13 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
 def _of_all(gate: Gate, look: Look, found: Survey) -> Verdict:
     """A gate's verdict on all hosts that wait; each stops at the first gate that is shut for it."""
     held = next((item for item in found.held if item.gate == gate.name), None)
+    if held is not None and not gate.per_host:
+        return replace(_verdict(gate, look, ""), hosts=held.hosts)
     if held is not None:
         return Verdict(
             gate=gate.name,
             passed=False,
-            reason=f"{held.host_id}: {held.reason}" if gate.per_host else held.reason,
+            reason=f"{held.host_id}: {held.reason}",
             evidence=held.evidence,
             hosts=held.hosts,
         )

@@ -21,7 +21,7 @@ from tidegate.domain.hosts.rows import HostOrder, ProbeFailure
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.planner import Chart
 from tidegate.domain.releases.rows import Actual
-from tidegate.domain.rollouts.rows import Quarantined, RolloutTally
+from tidegate.domain.rollouts.rows import Quarantined, ReleaseStanding, RolloutTally
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.model import Position
@@ -69,6 +69,17 @@ class Latecomer(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Preceding:
+    """What an edge looks at: the channel that comes first, and this release there."""
+
+    channel: Seen[Channel] | None
+    standing: Seen[ReleaseStanding] | None
+    quarantined: Seen[Quarantined] | None
+    tally: Seen[RolloutTally] | None  # of the release's newest rollout there, while it is open
+    failure: str  # why the host failed that says bad; empty: unknown
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """One rollout, by its frozen plan, and how its hosts stand."""
 
@@ -78,6 +89,7 @@ class Sight:
     failures: tuple[Seen[ProbeFailure], ...]  # open ones of this rollout
     quarantined: Seen[Quarantined] | None  # the row of its channel and closure
     pin: Seen[Actual] | None  # the channel's row in the registry
+    edges: Mapping[str, Preceding]  # by channel: what the rollout's edges look at
     latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
 
 
@@ -95,7 +107,7 @@ class FleetState:
 
     at: datetime
     rollouts: Mapping[str, Sight]
-    channels: Mapping[str, Seen[Channel]]  # those of the rollouts, and those before them
+    channels: Mapping[str, Seen[Channel]]  # those of the rollouts
     hosts: Mapping[str, Seen[Enlisted]]
     orders: Mapping[str, Seen[HostOrder]]
     budgets: Mapping[str, Seen[Budget]]
@@ -125,6 +137,7 @@ class Verdict(Struct, frozen=True, omit_defaults=True, kw_only=True):
     passed: bool
     reason: str
     evidence: Evidence | None = None
+    until: datetime | None = None  # when it opens by itself
     hosts: int = 0  # that it holds back, where the whole rollout was asked about
 
 

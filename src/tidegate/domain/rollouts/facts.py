@@ -13,7 +13,8 @@ from typing import Annotated
 from msgspec import Struct, field
 
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.states import Clearance, RolloutState
+from tidegate.domain.rollouts.edges import ChannelEdge
+from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, RolloutState
 from tidegate.kernel.tags import Cross, Partition, Untagged
 from tidegate.kernel.vocabulary import facts
 
@@ -46,8 +47,9 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     retention_seconds: int
     incarnation: int = 1
     offline_grace_seconds: int | None = None  # None: silent hosts are waited for
-    edges: tuple[str, ...] = ()  # channels whose newest rollout must be through first
+    edges: tuple[ChannelEdge, ...] = ()  # what other channels must show first
     previous_ref: str | None = None
+    rollback_of: str | None = None  # the release that an operator rolls the channel back from
     display_name: str = ""
     operator: str = ""
     reason: str = ""  # the operator's, for opening it
@@ -113,6 +115,33 @@ class RolloutTransitioned(RolloutFact, frozen=True, kw_only=True):
     successor_rollout_id: Annotated[str | None, Untagged()] = None
 
 
+class HostCounts(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The planned hosts of a rollout at its end, in numbers."""
+
+    hosts: int = 0
+    converged: int = 0
+    failed: int = 0
+    reverted: int = 0
+    tolerated: int = 0  # failures that the policy allowed
+    skipped: int = 0
+    waived: int = 0
+
+
+class RolloutConcluded(RolloutFact, frozen=True, kw_only=True):
+    """How a rollout ended: directly behind the transition that ended it, once."""
+
+    channel: Annotated[str, Cross()]
+    outcome: Outcome
+    target_ref: str
+    target_closure: str
+    cause: Cause
+    cause_id: Annotated[str, Untagged()]  # of that host, operator or rollout; of a plan: its digest
+    counts: HostCounts
+    opened_at: datetime
+    incarnation: int = 1
+    rollback_of: str | None = None
+
+
 class RolloutHalted(RolloutFact, frozen=True, kw_only=True):
     """A host failed: no order, no acknowledgement and no wave until somebody clears it."""
 
@@ -149,6 +178,7 @@ FACTS = (
         OperatorClearance,
         RolloutAborted,
         RolloutTransitioned,
+        RolloutConcluded,
         RolloutHalted,
         RolloutPaused,
         RolloutResumed,

@@ -2,6 +2,7 @@
 
     HostStateChanged, …  ──▶ tally machine ──▶ RolloutTransitioned ──▶ rollouts, the seed's table
                                            ──▶ WaveAdvanced, RolloutTerminal, RolloutHalted, …
+                                           ──▶ RolloutConcluded ──▶ release_standings
 
 ``rollouts`` hears of openings and transitions only: so its version is the position of the last
 transition, and ``born`` that of the opening.
@@ -18,21 +19,35 @@ from msgspec.structs import replace
 from tidegate.domain.rollouts.effects import interpreted
 from tidegate.domain.rollouts.facts import (
     GateChanged,
+    RolloutConcluded,
+    RolloutHalted,
     RolloutOpened,
     RolloutTransitioned,
     SuccessorOpened,
 )
+from tidegate.domain.rollouts.identity import channel_of, ref_of
 from tidegate.domain.rollouts.machine import step
 from tidegate.domain.rollouts.rows import (
     GATES,
     ROLLOUTS,
+    STANDINGS,
     TALLIES,
     Gate,
+    ReleaseStanding,
     Rollout,
     RolloutGates,
     RolloutTally,
+    standing_key,
 )
-from tidegate.domain.rollouts.states import DISPATCHABLE, OPEN, RolloutState
+from tidegate.domain.rollouts.states import (
+    BAD,
+    CLEARABLE,
+    DISPATCHABLE,
+    OPEN,
+    Outcome,
+    RolloutState,
+    Word,
+)
 from tidegate.domain.rollouts.table import RolloutEvent
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine
@@ -130,9 +145,104 @@ def _gate_ids(fact: GateChanged | RolloutTransitioned) -> tuple[str, ...]:
     return (fact.rollout_id,)
 
 
+# ── what was last said of a release ───────────────────────────────────────────────────────────────
+
+Said = RolloutOpened | RolloutHalted | RolloutTransitioned | RolloutConcluded
+
+_TELLING = CLEARABLE | {RolloutState.SUPERSEDED}
+
+
+def _standing_ids(fact: Said) -> tuple[str, ...]:
+    """The release of the rollout; with an opening, also the one that the channel leaves for it."""
+    match fact:
+        case RolloutOpened(channel=channel, target_ref=target, previous_ref=previous):
+            ids = {standing_key(channel, target).id: None}
+            if previous is not None:
+                ids[standing_key(channel, previous).id] = None
+            return tuple(ids)
+        case RolloutTransitioned(to=to) if to not in _TELLING:
+            return ()
+        case _:
+            return (standing_key(channel_of(fact.rollout_id), ref_of(fact.rollout_id)).id,)
+
+
+def _start_standing(id: str, fact: Said) -> ReleaseStanding:
+    channel, _, release_id = id.partition("/")
+    return ReleaseStanding(channel=channel, release_id=release_id)
+
+
+def step_standing(row: ReleaseStanding, fact: Said, now: datetime) -> ReleaseStanding:
+    """Success says good; a halt, a bad outcome or a deliberate rollback says bad; nothing else
+    says anything.
+    """
+    match fact:
+        case RolloutOpened() if fact.target_ref == row.release_id:
+            if fact.rollout_id == row.rollout_id:
+                return row  # the same opening once more
+            return replace(
+                row, rollout_id=fact.rollout_id, outcome=None, outcome_at=None, followed_by=None
+            )
+        case RolloutOpened():
+            row = _left(row, fact.at, fact.target_ref)
+            if fact.rollback_of != row.release_id:
+                return row
+            row = _bad(row, fact.rollout_id, fact.at)
+            return replace(row, host_id=None, operator=fact.operator, reason=fact.reason)
+        case RolloutHalted():
+            return replace(_bad(row, fact.rollout_id, fact.at), host_id=fact.host_id)
+        case RolloutTransitioned(to=RolloutState.SUPERSEDED):
+            if fact.rollout_id != row.succeeded_in or fact.successor_rollout_id is None:
+                return row
+            return _left(row, fact.at, ref_of(fact.successor_rollout_id))
+        case RolloutTransitioned():
+            return _bad(row, fact.rollout_id, fact.at)
+        case RolloutConcluded():
+            return _ended(row, fact)
+
+
+def _ended(row: ReleaseStanding, fact: RolloutConcluded) -> ReleaseStanding:
+    if fact.rollout_id == row.rollout_id:
+        row = replace(row, outcome=fact.outcome, outcome_at=fact.at)
+    if fact.outcome in BAD:
+        return _bad(row, fact.rollout_id, fact.at)
+    if fact.outcome is not Outcome.SUCCEEDED:
+        return row
+    if row.word is not Word.GOOD:
+        row = replace(row, word=Word.GOOD, said_at=fact.at, host_id=None, operator=None, reason="")
+    since = row.running_since or fact.at
+    return replace(row, said_in=fact.rollout_id, succeeded_in=fact.rollout_id, running_since=since)
+
+
+def _bad(row: ReleaseStanding, rollout_id: str, at: datetime) -> ReleaseStanding:
+    """What a rollout says after its first bad word is the same word."""
+    if row.word is Word.BAD and row.said_in == rollout_id:
+        return row
+    return replace(
+        row,
+        word=Word.BAD,
+        said_at=at,
+        said_in=rollout_id,
+        host_id=None,
+        operator=None,
+        reason="",
+        succeeded_in=None,
+        running_since=None,
+        soaked_seconds=0,
+    )
+
+
+def _left(row: ReleaseStanding, at: datetime, release_id: str) -> ReleaseStanding:
+    """The channel goes on to another release: how long this one was its newest success, stays."""
+    row = replace(row, followed_by=release_id)
+    if row.running_since is None:
+        return row
+    ran = int((at - row.running_since).total_seconds())
+    return replace(row, running_since=None, soaked_seconds=max(row.soaked_seconds, ran))
+
+
 rollout_tallies = Machine(
     collection=TALLIES,
-    number=2,
+    number=3,
     reads=get_args(RolloutEvent),
     ids=_tally_ids,
     start=lambda id, fact: None,
@@ -154,5 +264,13 @@ rollout_gates = Fold(
     start=lambda id, fact: RolloutGates(id),
     step=step_gates,
 )
+release_standings = Fold(
+    collection=STANDINGS,
+    number=1,
+    reads=(RolloutOpened, RolloutHalted, RolloutTransitioned, RolloutConcluded),
+    ids=_standing_ids,
+    start=_start_standing,
+    step=step_standing,
+)
 
-FOLDS = (rollout_tallies, rollouts, rollout_gates)
+FOLDS = (rollout_tallies, rollouts, rollout_gates, release_standings)

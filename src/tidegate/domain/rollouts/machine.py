@@ -7,7 +7,8 @@
 
 Active, Converging, Reverted and Failed follow from the counts (``called_for``), so equal tallies
 stand alike however they arose; Failed alone is left by clearance only. Terminal is entered by
-``RolloutTerminal``, which this machine itself calls for, once. The pairs are in ``TABLE``.
+``RolloutTerminal``, which this machine itself calls for, once. What enters Terminal or Superseded
+gets its outcome there, and ``RolloutConcluded`` follows. The pairs are in ``TABLE``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
 from tidegate.domain.hosts.machine import WAIVED
-from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.effects import (
     InsertQuarantineFromRollout,
@@ -32,6 +33,7 @@ from tidegate.domain.rollouts.facts import (
     OperatorClearance,
     RetentionExpired,
     RolloutAborted,
+    RolloutConcluded,
     RolloutHalted,
     RolloutOpened,
     RolloutPaused,
@@ -40,6 +42,7 @@ from tidegate.domain.rollouts.facts import (
     SuccessorOpened,
     WaveAdvanced,
 )
+from tidegate.domain.rollouts.outcomes import concluded, outcome_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
 from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, Clearance, RolloutState
@@ -79,7 +82,7 @@ def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Step
         case WaveAdvanced():
             return _advanced(tally, event, now)
         case RolloutTerminal():
-            return _ended(tally, now)
+            return _ended(tally, event, now)
         case RolloutHalted(host_id=host_id):
             return _halted(tally, host_id, now), ()
         case RolloutPaused(operator=operator):
@@ -89,14 +92,18 @@ def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Step
         case RolloutResumed():
             return _resumed(tally, now)
         case SuccessorOpened():
-            return _superseded(tally, now)
+            return _superseded(tally, event, now)
         case RetentionExpired():
             return _expired(tally, now)
         case OperatorClearance():
             return _cleared(tally, event, now)
         case RolloutAborted():
             _demand_said(event)
-            return _superseded(tally, now)
+            return _superseded(tally, event, now)
+        case RolloutConcluded(outcome=outcome):
+            if outcome is not tally.outcome:
+                raise broken(tally, f"its outcome is {tally.outcome}, not {outcome}")
+            return tally, ()
 
 
 # ── opening ───────────────────────────────────────────────────────────────────────────────────────
@@ -123,6 +130,8 @@ def _opened(event: RolloutOpened) -> Step:
         ),
         offline_grace_seconds=event.offline_grace_seconds,
         edges=event.edges,
+        incarnation=event.incarnation,
+        rollback_of=event.rollback_of,
     )
     if any(wave.hosts < 1 for wave in event.waves):
         raise broken(tally, "a wave without hosts is dropped when the plan is frozen")
@@ -189,9 +198,10 @@ def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Ste
         raise broken(tally, f"{event.host_id} must not go on before it is cleared")
     if event.to is HostState.FAILED and event.from_ is not HostState.FAILED:
         return _host_failed(tally, event, now)
+    halted: tuple[Struct, ...] = ()
     if event.to is HostState.FAILED and event.rollback_failed:
-        tally = _halted(tally, event.host_id, now)
-    return _settled(tally, now, *_quarantine(tally, event))
+        tally, halted = _halt(tally, event.host_id, now)
+    return _settled(tally, now, *_quarantine(tally, event), *halted)
 
 
 def _changed_late(tally: RolloutTally, event: HostStateChanged) -> Step:
@@ -243,14 +253,18 @@ def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) ->
             reason=TOLERATED,
         )
         return _settled(tally, now, skipped)
-    if event.rollback_failed or tally.on_failure is OnFailure.HALT:
-        return _settled(_halted(tally, event.host_id, now), now)
+    tally, halted = _halt(tally, event.host_id, now)
+    return _settled(tally, now, *halted)
+
+
+def _halt(tally: RolloutTally, host_id: str, at: datetime) -> Step:
+    """The rollout halted by this host, and the fact that says so: nothing halts without it."""
     if tally.halted_at is not None:
-        return _settled(tally, now)
+        return tally, ()
     halted = RolloutHalted(
-        rollout_id=tally.rollout_id, at=now, host_id=event.host_id, reason="the host failed"
+        rollout_id=tally.rollout_id, at=at, host_id=host_id, reason="the host failed"
     )
-    return _settled(tally, now, halted)
+    return _halted(tally, host_id, at), (halted,)
 
 
 def _halted(tally: RolloutTally, host_id: str, at: datetime) -> RolloutTally:
@@ -336,14 +350,15 @@ def _advanced(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Step:
     return _settled(tally, now, UpdateCurrentWave(tally.rollout_id, event.to_wave))
 
 
-def _ended(tally: RolloutTally, now: datetime) -> Step:
-    if tally.state not in DISPATCHABLE:
-        return tally, ()
-    if not tallies.all_converged(tally):
-        raise broken(tally, "not every host is Converged, waived or skipped")
-    tally, effects = _entered(tally, RolloutState.TERMINAL, now)
+def _ended(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Step:
+    if before.state not in DISPATCHABLE:
+        return before, ()
+    if not tallies.all_converged(before):
+        raise broken(before, "not every host is Converged, waived or skipped")
+    tally, effects = _entered(before, RolloutState.TERMINAL, now)
     tally = replace(tally, terminal_at=now, paused_at=None, paused_by=None)
-    return tally, (*effects, _pruning(tally))
+    tally, said = _concluded(before, event, tally, now)
+    return tally, (*effects, _pruning(tally), *said)
 
 
 def _resumed(tally: RolloutTally, at: datetime) -> Step:
@@ -356,12 +371,25 @@ def _resumed(tally: RolloutTally, at: datetime) -> Step:
 # ── the end of it ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _superseded(tally: RolloutTally, at: datetime) -> Step:
-    if tally.state is RolloutState.SUPERSEDED:
-        return tally, ()
-    tally, effects = _entered(tally, RolloutState.SUPERSEDED, at)
+def _superseded(before: RolloutTally, event: RolloutEvent, at: datetime) -> Step:
+    if before.state is RolloutState.SUPERSEDED:
+        return before, ()
+    tally, effects = _entered(before, RolloutState.SUPERSEDED, at)
     tally = replace(tally, superseded_at=at, paused_at=None, paused_by=None)
-    return tally, (*effects, _pruning(tally))
+    tally, said = _concluded(before, event, tally, at)
+    return tally, (*effects, _pruning(tally), *said)
+
+
+def _concluded(
+    before: RolloutTally, event: RolloutEvent, tally: RolloutTally, at: datetime
+) -> Step:
+    """The rollout with its outcome, and the fact that says it: where it had none before."""
+    outcome = outcome_of(before, event, tally)
+    if before.outcome is not None or outcome is None:
+        return tally, ()
+    said = concluded(tally, outcome, event, at)
+    tally = replace(tally, outcome=outcome, outcome_at=at, cause=said.cause, cause_id=said.cause_id)
+    return tally, (said,)
 
 
 def _pruning(tally: RolloutTally) -> SchedulePruning:
@@ -392,7 +420,7 @@ def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> St
         case Clearance.WAIVE:
             return _waived(tally, event, now)
         case Clearance.ABANDON:
-            return _superseded(tally, now)
+            return _superseded(tally, event, now)
 
 
 def _waived(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step:
@@ -402,7 +430,8 @@ def _waived(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Ste
     skipped = []
     for host in event.hosts:
         tally = tallies.left(tally, host.wave, host.state)
-        tally = replace(tally, rollback_failed=tally.rollback_failed - host.rollback_failed)
+        lost = tally.rollback_failed - host.rollback_failed
+        tally = replace(tally, rollback_failed=lost, waived=tally.waived + 1)
         skip = HostSkipped(
             rollout_id=tally.rollout_id,
             host_id=host.host_id,

@@ -4,6 +4,7 @@ rollouts          the seed's table: changes only with the state, so that its ver
                   position of the last transition and ``born`` that of the opening
 rollout_tallies   the machine's own state: hosts counted per wave and state, never listed
 rollout_gates     what holds a rollout back now
+release_standings what was last said of a release on a channel: what edges look at
 quarantined_closures
 """
 
@@ -14,7 +15,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.states import OPEN, RolloutState
+from tidegate.domain.rollouts.edges import ChannelEdge
+from tidegate.domain.rollouts.states import OPEN, Cause, Outcome, RolloutState, Word
 from tidegate.kernel.model import Key
 from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
@@ -83,18 +85,26 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     waves: tuple[WaveTally, ...] = ()
     attempt: int = 1  # grows with each resume: hosts of an earlier one are tried again
     offline_grace_seconds: int | None = None
-    edges: tuple[str, ...] = ()
+    edges: tuple[ChannelEdge, ...] = ()
+    incarnation: int = 1
+    rollback_of: str | None = None  # the release that the channel is rolled back from
     halted_at: datetime | None = None
     halted_by: str | None = None  # the host that failed
     paused_at: datetime | None = None
     paused_by: str | None = None
     rollback_failed: int = 0
+    gave_up: int = 0  # planned hosts that left while Failed or Reverted
+    waived: int = 0  # planned hosts that an operator waived
     late: dict[HostState, int] = {}  # hosts that came after the plan
     busy: int = 0  # hosts with its order, also those that do not count and are on their way back
     degraded: bool = False
     due_at: datetime | None = None  # when its retention ends
     terminal_at: datetime | None = None
     superseded_at: datetime | None = None
+    outcome: Outcome | None = None  # set once, with the end
+    outcome_at: datetime | None = None
+    cause: Cause | None = None
+    cause_id: str | None = None
 
 
 class Gate(Struct, frozen=True, omit_defaults=True):
@@ -110,6 +120,26 @@ class RolloutGates(Struct, frozen=True, omit_defaults=True):
 
     rollout_id: str
     blocked: tuple[Gate, ...] = ()
+
+
+class ReleaseStanding(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What was last said of a release on a channel. All its rollouts there count together."""
+
+    channel: str
+    release_id: str
+    word: Word | None = None  # None: nothing that counts was said
+    said_at: datetime | None = None  # since when the word holds
+    said_in: str | None = None  # the rollout that said it
+    host_id: str | None = None  # whose failure says bad
+    operator: str | None = None  # who says bad, by rolling the channel back from it
+    reason: str = ""  # the operator's
+    rollout_id: str | None = None  # its newest rollout here
+    outcome: Outcome | None = None  # of that one
+    outcome_at: datetime | None = None
+    followed_by: str | None = None  # the release that the channel went on to
+    succeeded_in: str | None = None  # the rollout of its newest success
+    running_since: datetime | None = None  # since when it is the channel's newest success
+    soaked_seconds: int = 0  # the longest time that it was, and is over; since the last bad word
 
 
 class Quarantined(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -165,6 +195,14 @@ GATES = Collection(
     nature=Nature.DERIVED,
     columns=("rollout_id",),
 )
+STANDINGS = Collection(
+    "release_standings",
+    ReleaseStanding,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("channel", "release_id", "word"),
+    allowed={"word": frozenset(Word)},
+)
 QUARANTINE = Collection(
     "quarantined_closures",
     Quarantined,
@@ -174,7 +212,7 @@ QUARANTINE = Collection(
     indexes=(Index("by_channel", ("channel",)),),
     stamps={"triggering_event_log_seq": "born"},
 )
-COLLECTIONS = (ROLLOUTS, TALLIES, GATES, QUARANTINE)
+COLLECTIONS = (ROLLOUTS, TALLIES, GATES, STANDINGS, QUARANTINE)
 
 
 def rollout_key(rollout_id: str) -> Key:
@@ -187,6 +225,10 @@ def tally_key(rollout_id: str) -> Key:
 
 def gates_key(rollout_id: str) -> Key:
     return Key(GATES.name, rollout_id)
+
+
+def standing_key(channel: str, release_id: str) -> Key:
+    return Key(STANDINGS.name, f"{channel}/{release_id}")
 
 
 def quarantine_key(channel: str, closure_hash: str) -> Key:

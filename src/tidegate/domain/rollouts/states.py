@@ -1,4 +1,4 @@
-"""The words of a rollout: its eight states, and how an operator clears a halted one."""
+"""The words of a rollout: its states and outcomes, and how an operator clears a halted one."""
 
 from __future__ import annotations
 
@@ -33,6 +33,36 @@ DISPATCHABLE: Final = frozenset(
 )
 CLEARABLE: Final = frozenset({RolloutState.REVERTED, RolloutState.FAILED})
 ORDERED: Final = frozenset({RolloutState.TERMINAL, RolloutState.SUPERSEDED})  # releases edges
+
+
+class Outcome(StrEnum):
+    """How a rollout ended. It has none while it is open, and keeps the one it got."""
+
+    SUCCEEDED = "succeeded"  # a planned host converged
+    EMPTY = "empty"  # no host ran it, and none failed
+    FAILED = "failed"  # it ended halted, or every host that tried gave up
+    ROLLED_BACK = "rolled_back"  # it ended Reverted
+    ABORTED = "aborted"  # by an operator, while nothing was wrong with it
+    REPLACED = "replaced"  # by another rollout of the channel, while nothing was wrong with it
+
+
+BAD: Final = frozenset({Outcome.FAILED, Outcome.ROLLED_BACK})
+
+
+class Cause(StrEnum):
+    """What made a rollout end as it did."""
+
+    HOST = "host"  # that failed
+    OPERATOR = "operator"  # who aborted it
+    SUCCESSOR = "successor"  # the rollout that replaced it
+    PLAN = "plan"  # it was carried out
+
+
+class Word(StrEnum):
+    """What was last said of a release on a channel."""
+
+    GOOD = "good"
+    BAD = "bad"
 
 
 class Clearance(StrEnum):

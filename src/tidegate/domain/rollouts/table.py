@@ -16,6 +16,7 @@ from tidegate.domain.rollouts.facts import (
     OperatorClearance,
     RetentionExpired,
     RolloutAborted,
+    RolloutConcluded,
     RolloutHalted,
     RolloutOpened,
     RolloutPaused,
@@ -41,6 +42,7 @@ RolloutEvent = (
     | RetentionExpired
     | OperatorClearance
     | RolloutAborted
+    | RolloutConcluded
 )
 
 _OPENING = RolloutState.OPENING
@@ -101,6 +103,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
         HostStateChanged: _to(_TERMINAL),
         HostRegressed: _to(_TERMINAL),
         RolloutTerminal: _to(_TERMINAL),
+        RolloutConcluded: _to(_TERMINAL),
         SuccessorOpened: _to(_SUPERSEDED),
         RetentionExpired: _to(_PRUNED),
     },
@@ -122,6 +125,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
         HostRegressed: _to(_FAILED),
         WaveAdvanced: _to(_FAILED),
         RolloutTerminal: _to(_FAILED),
+        RolloutHalted: _to(_FAILED),  # said of the failure that led here
         RolloutResumed: _to(_FAILED),
         SuccessorOpened: _to(_SUPERSEDED),
         OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED, _SUPERSEDED),
@@ -134,6 +138,7 @@ TABLE: Final[Mapping[RolloutState, Mapping[type[Struct], frozenset[RolloutState]
         HostRegressed: _to(_SUPERSEDED),
         WaveAdvanced: _to(_SUPERSEDED),
         RolloutTerminal: _to(_SUPERSEDED),
+        RolloutConcluded: _to(_SUPERSEDED),
         SuccessorOpened: _to(_SUPERSEDED),
         RetentionExpired: _to(_PRUNED),
     },

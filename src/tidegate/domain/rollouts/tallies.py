@@ -66,7 +66,8 @@ def left(
     else:
         counts = replace(counts, states=_taken(tally, counts.states, state))
     counts = replace(counts, left=counts.left + 1, tolerated=counts.tolerated + tolerated)
-    return _with(tally, wave, counts)
+    gave_up = state in (HostState.FAILED, HostState.REVERTED)
+    return _with(replace(tally, gave_up=tally.gave_up + gave_up), wave, counts)
 
 
 def joined_late(tally: RolloutTally) -> RolloutTally:

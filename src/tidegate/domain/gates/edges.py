@@ -1,0 +1,207 @@
+"""What one channel edge says of a release: open or shut, why, and until when.
+
+    succeeded   the last word on the release there is good, it is not quarantined there, and it
+                stayed that channel's newest success for ``soak_seconds``
+    idle        the newest rollout there is over, whatever it was of (the seed's rule)
+
+A channel that does not exist, or where the release was never rolled out, is shut.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from tidegate.domain.channels.rows import CHANNELS, Channel
+from tidegate.domain.gates.sight import Evidence, Preceding, Seen
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
+from tidegate.domain.rollouts.rows import (
+    QUARANTINE,
+    STANDINGS,
+    ReleaseStanding,
+    quarantine_key,
+    standing_key,
+)
+from tidegate.domain.rollouts.states import ORDERED, Outcome, RolloutState, Word
+from tidegate.domain.rollouts.tallies import total
+
+RELEASING: Final = frozenset({*ORDERED, RolloutState.PRUNED})  # what ``idle`` waits for
+
+
+class EdgeVerdict(NamedTuple):
+    """What an edge says."""
+
+    passed: bool
+    reason: str
+    evidence: Evidence | None = None
+    until: datetime | None = None  # when it opens by itself
+
+
+class Waits(Struct, frozen=True):
+    """Who asks: a release that is to reach the hosts of a channel."""
+
+    channel: str
+    release_id: str
+
+
+def judge_edge(edge: ChannelEdge, waits: Waits, seen: Preceding, now: datetime) -> EdgeVerdict:
+    """Whether this edge lets the release through."""
+    if seen.channel is None:
+        return EdgeVerdict(False, f"{waits.channel} waits for {edge.channel}, which does not exist")
+    if edge.require is EdgeRequires.IDLE:
+        return _idle(waits, seen.channel)
+    shut = _unproved(edge, waits, seen) or _quarantined(edge, waits, seen)
+    return shut or _soaked(edge, waits, seen, now)
+
+
+def _idle(waits: Waits, found: Seen[Channel]) -> EdgeVerdict:
+    row = found.row
+    evidence = Evidence(CHANNELS.name, row.channel, found.version)
+    if row.newest_rollout_id is None:
+        return EdgeVerdict(True, f"nothing was rolled out on {row.channel} yet", evidence)
+    if row.newest_state in RELEASING:
+        return EdgeVerdict(True, f"{row.channel} is idle", evidence)
+    newest = f"{row.newest_rollout_id} is {row.newest_state}"
+    return EdgeVerdict(
+        False, f"{waits.channel} waits until {row.channel} is idle: {newest}", evidence
+    )
+
+
+# ── this release succeeded there ──────────────────────────────────────────────────────────────────
+
+
+def _unproved(edge: ChannelEdge, waits: Waits, seen: Preceding) -> EdgeVerdict | None:
+    """Why the last word on the release is not its success; None: it is."""
+    release, there = waits.release_id, edge.channel
+    standing = None if seen.standing is None else seen.standing.row
+    if standing is None or standing.rollout_id is None:
+        return EdgeVerdict(
+            False,
+            f"{release} was never rolled out on {there}. "
+            f"Promote it there first: tidegate channel promote {there} {release}",
+            _channelled(seen),
+        )
+    if standing.word is Word.GOOD:
+        return None
+    return EdgeVerdict(False, _why(standing, waits, seen), _said(seen))
+
+
+def _why(standing: ReleaseStanding, waits: Waits, seen: Preceding) -> str:
+    release, there = standing.release_id, standing.channel
+    tally = None if seen.tally is None else seen.tally.row
+    if tally is not None and tally.halted_at is None:
+        hosts = sum(wave.hosts for wave in tally.waves)
+        done = total(tally, HostState.CONVERGED)
+        return (
+            f"{release} is still rolling out on {there} ({done:,} of {hosts:,} hosts); "
+            f"{waits.channel} waits for its success"
+        )
+    if tally is not None:
+        return (
+            f"{release} stopped on {there}: {_failure(standing, seen)}. "
+            f"It must succeed there before {waits.channel} gets it"
+        )
+    if standing.operator is not None:
+        why = f": {standing.reason}" if standing.reason else ""
+        return (
+            f"{standing.operator} rolled {there} back from {release} at {_at(standing.said_at)}"
+            f"{why}. Promote it there again to clear this"
+        )
+    if standing.word is Word.BAD:
+        return (
+            f"{release} failed on {there} at {_at(standing.said_at)} "
+            f"({_failure(standing, seen)}). Retry it there, or publish a fix"
+        )
+    match standing.outcome:
+        case Outcome.REPLACED:
+            by = standing.followed_by or "another release"
+            return f"{release} was replaced by {by} on {there} before it succeeded"
+        case Outcome.EMPTY:
+            return f"No host ran {release} on {there}, so it has not succeeded there"
+        case Outcome.ABORTED:
+            return f"{release} was aborted on {there} before it succeeded"
+        case _:
+            return f"{release} has not succeeded on {there}"
+
+
+def _failure(standing: ReleaseStanding, seen: Preceding) -> str:
+    if standing.host_id is None:
+        return "its hosts failed"
+    return f"{standing.host_id} failed{f', {seen.failure}' if seen.failure else ''}"
+
+
+def _quarantined(edge: ChannelEdge, waits: Waits, seen: Preceding) -> EdgeVerdict | None:
+    if seen.quarantined is None:
+        return None
+    row = seen.quarantined.row
+    key = quarantine_key(row.channel, row.closure_hash)
+    return EdgeVerdict(
+        False,
+        f"{waits.release_id} is quarantined on {edge.channel} since {_at(row.quarantined_at)} "
+        f"({row.host_id}: {row.reason}). "
+        f"To lift it: tidegate quarantine lift {edge.channel} {row.closure_hash}",
+        Evidence(QUARANTINE.name, key.id, seen.quarantined.version),
+    )
+
+
+def _soaked(edge: ChannelEdge, waits: Waits, seen: Preceding, now: datetime) -> EdgeVerdict:
+    assert seen.standing is not None
+    standing = seen.standing.row
+    release, there = waits.release_id, edge.channel
+    since = standing.running_since
+    ran = timedelta(0) if since is None else max(now - since, timedelta(0))
+    asked = timedelta(seconds=edge.soak_seconds)
+    if max(ran, timedelta(seconds=standing.soaked_seconds)) >= asked:
+        said = f"{release} succeeded on {there} at {_at(standing.said_at)}"
+        return EdgeVerdict(True, said, _said(seen))
+    if since is not None:
+        until = since + asked
+        return EdgeVerdict(
+            False,
+            f"{release} has run on {there} for {_span(ran)} of {_span(asked)}; "
+            f"the edge opens at {_at(until)}",
+            _said(seen),
+            until,
+        )
+    ended = timedelta(seconds=standing.soaked_seconds)
+    return EdgeVerdict(
+        False,
+        f"{release} ran on {there} for {_span(ended)} of the {_span(asked)} asked for, then "
+        f"{there} moved on to {standing.followed_by or 'another release'}. "
+        "Promote it there again",
+        _said(seen),
+    )
+
+
+# ── in words ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _channelled(seen: Preceding) -> Evidence | None:
+    found = seen.channel
+    return None if found is None else Evidence(CHANNELS.name, found.row.channel, found.version)
+
+
+def _said(seen: Preceding) -> Evidence | None:
+    found = seen.standing
+    if found is None:
+        return None
+    id = standing_key(found.row.channel, found.row.release_id).id
+    return Evidence(STANDINGS.name, id, found.version)
+
+
+def _at(moment: datetime | None) -> str:
+    return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _span(span: timedelta) -> str:
+    """At most two units: 3 h 10 min."""
+    left = int(span.total_seconds())
+    said: list[str] = []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, seconds)
+        if count and len(said) < 2:
+            said.append(f"{count} {unit}")
+    return " ".join(said) or "0 s"

@@ -1,0 +1,298 @@
+"""A channel edge means a pipeline, on every engine: prod gets a release only after it succeeded on
+dev, and only while nothing was said against it there since.
+
+Promotion, dispatcher, queue and lanes work together; no event is fed by hand.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.contract.fleet import Squadron
+from tidegate.domain.gates import Verdict, explain
+from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
+from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
+from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
+
+DEV, PROD = "dev@web.1", "prod@web.1"
+
+
+def pipeline(squadron: Squadron, **edge: Any) -> None:
+    """dev, then prod: a host each, and two releases."""
+    squadron.create("dev")
+    squadron.create("prod", edges=(ChannelEdge("dev", **edge),))
+    squadron.enroll("d1", channel="dev")
+    squadron.enroll("p1", channel="prod")
+    squadron.offer("web.1", "web.2")
+
+
+def succeed(squadron: Squadron, channel: str, release: str, host_id: str) -> str:
+    rollout_id = squadron.promote(channel, release)
+    squadron.dispatch()
+    squadron.reach(rollout_id, host_id)
+    assert squadron.state(rollout_id) is RolloutState.TERMINAL
+    return rollout_id
+
+
+def fail(squadron: Squadron, channel: str, release: str, host_id: str) -> str:
+    rollout_id = squadron.promote(channel, release)
+    squadron.dispatch()
+    squadron.fail(rollout_id, host_id)
+    squadron.revert(rollout_id, host_id)
+    assert squadron.state(rollout_id) is RolloutState.REVERTED
+    return rollout_id
+
+
+def abort(squadron: Squadron, rollout_id: str) -> None:
+    command = AbortRollout(rollout_id=rollout_id, operator="user_1", reason="enough")
+    squadron.execute(abort_rollout, command)
+
+
+def roll_back(squadron: Squadron, channel: str, reason: str = "memory leak") -> None:
+    squadron.plant.promotions.rollback(channel, command_id="back", by="user_1", reason=reason)
+
+
+def edge_gate(squadron: Squadron, rollout_id: str = PROD) -> Verdict:
+    """What the gate says, after a pass that obeyed it."""
+    state = squadron.plant.sights.state([rollout_id], squadron.clock())
+    explained = explain(state, rollout_id)
+    (verdict,) = (item for item in explained.verdicts if item.gate == "channel-edges")
+    if not verdict.passed:
+        assert verdict.reason in explained.answer
+    squadron.dispatch()
+    ordered = [host.host_id for host in squadron.hosts(rollout_id)]
+    assert ordered == (["p1"] if verdict.passed else [])
+    return verdict
+
+
+@pytest.mark.req("OP-2")
+def test_aborting_a_failed_release_on_dev_does_not_open_prod(squadron: Squadron) -> None:
+    pipeline(squadron)
+    abort(squadron, fail(squadron, "dev", "web.1", "d1"))
+    squadron.promote("prod", "web.1")
+
+    gate = edge_gate(squadron)
+
+    assert not gate.passed
+    assert "web.1 failed on dev" in gate.reason
+    assert "d1" in gate.reason
+
+
+@pytest.mark.req("OP-2")
+def test_a_release_that_never_ran_on_dev_is_held_on_prod(squadron: Squadron) -> None:
+    pipeline(squadron)
+    squadron.promote("prod", "web.1")
+
+    gate = edge_gate(squadron)
+
+    assert not gate.passed
+    assert gate.reason == (
+        "web.1 was never rolled out on dev. "
+        "Promote it there first: tidegate channel promote dev web.1"
+    )
+
+
+@pytest.mark.req("OP-2")
+def test_a_release_that_succeeded_on_dev_goes_to_prod(squadron: Squadron) -> None:
+    pipeline(squadron)
+    succeed(squadron, "dev", "web.1", "d1")
+    squadron.promote("prod", "web.1")
+
+    assert edge_gate(squadron).passed
+    squadron.reach(PROD, "p1")
+    assert squadron.state(PROD) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("OP-2")
+def test_rolling_dev_back_from_a_release_shuts_prod_for_it(squadron: Squadron) -> None:
+    pipeline(squadron)
+    succeed(squadron, "dev", "web.1", "d1")
+    succeed(squadron, "dev", "web.2", "d1")
+    roll_back(squadron, "dev")
+    squadron.promote("prod", "web.2")
+
+    gate = edge_gate(squadron, "prod@web.2")
+
+    assert not gate.passed
+    assert "rolled dev back from web.2" in gate.reason
+    assert "memory leak" in gate.reason
+
+
+@pytest.mark.req("OP-2")
+def test_a_release_that_is_rolling_out_on_dev_waits_for_its_success(squadron: Squadron) -> None:
+    pipeline(squadron)
+    squadron.promote("dev", "web.1")
+    squadron.dispatch()
+    squadron.promote("prod", "web.1")
+
+    assert edge_gate(squadron).reason == (
+        "web.1 is still rolling out on dev (0 of 1 hosts); prod waits for its success"
+    )
+
+
+@pytest.mark.req("OP-2")
+def test_a_release_that_stopped_on_dev_and_was_tried_again_goes_once_it_succeeded(
+    squadron: Squadron,
+) -> None:
+    pipeline(squadron)
+    stopped = fail(squadron, "dev", "web.1", "d1")
+    squadron.promote("prod", "web.1")
+    assert edge_gate(squadron).reason == (
+        "web.1 stopped on dev: d1 failed, activation. It must succeed there before prod gets it"
+    )
+
+    squadron.clear(stopped, Clearance.RESUME)
+    assert not edge_gate(squadron).passed, "a second try is no success"
+    squadron.reach(stopped, "d1")
+    assert edge_gate(squadron).passed
+
+
+@pytest.mark.req("OP-2")
+@pytest.mark.parametrize("how", ["aborted", "replaced"])
+def test_a_release_that_ended_before_it_succeeded_is_held(squadron: Squadron, how: str) -> None:
+    pipeline(squadron)
+    rollout_id = squadron.promote("dev", "web.1")
+    if how == "aborted":
+        abort(squadron, rollout_id)
+    else:
+        squadron.promote("dev", "web.2")
+    squadron.promote("prod", "web.1")
+
+    by = "" if how == "aborted" else " by web.2"
+    assert edge_gate(squadron).reason == f"web.1 was {how}{by} on dev before it succeeded"
+
+
+@pytest.mark.req("OP-2")
+def test_a_release_that_no_host_of_dev_ran_is_held(squadron: Squadron) -> None:
+    squadron.create("dev")
+    squadron.create("prod", edges=(ChannelEdge("dev"),))
+    squadron.enroll("p1", channel="prod")
+    squadron.offer("web.1")
+    assert squadron.state(squadron.promote("dev", "web.1")) is RolloutState.TERMINAL
+    squadron.promote("prod", "web.1")
+
+    assert edge_gate(squadron).reason == ("No host ran web.1 on dev, so it has not succeeded there")
+
+
+@pytest.mark.req("OP-2")
+def test_trying_an_older_release_on_dev_says_nothing_against_the_newer_one(
+    squadron: Squadron,
+) -> None:
+    pipeline(squadron)
+    succeed(squadron, "dev", "web.1", "d1")
+    succeed(squadron, "dev", "web.2", "d1")
+    abort(squadron, squadron.promote("dev", "web.1"))
+    squadron.promote("prod", "web.2")
+
+    assert edge_gate(squadron, "prod@web.2").passed
+
+
+@pytest.mark.req("OP-2")
+def test_a_quarantine_on_dev_shuts_prod_until_it_is_lifted(squadron: Squadron) -> None:
+    """A host that came late failed there: the release had succeeded, and did not lose its word."""
+    pipeline(squadron)
+    succeed(squadron, "dev", "web.1", "d1")
+    squadron.enroll("d2", channel="dev")
+    squadron.dispatch(thorough=True)
+    squadron.fail(DEV, "d2")
+    squadron.revert(DEV, "d2")
+    squadron.promote("prod", "web.1")
+
+    gate = edge_gate(squadron)
+    assert gate.reason.startswith("web.1 is quarantined on dev since 2026-05-01 06:01 UTC (d2: ")
+    assert gate.evidence is not None
+    assert gate.evidence.collection == "quarantined_closures"
+    squadron.lift(DEV)
+    assert edge_gate(squadron).passed
+
+
+@pytest.mark.req("OP-2")
+def test_a_soak_opens_by_itself_and_says_when(squadron: Squadron) -> None:
+    pipeline(squadron, soak_seconds=3_600)
+    succeed(squadron, "dev", "web.1", "d1")
+    began = squadron.clock()
+    squadron.promote("prod", "web.1")
+    squadron.wait(600)
+
+    gate = edge_gate(squadron)
+    assert gate.until == began + timedelta(hours=1)
+    assert gate.reason == (
+        "web.1 has run on dev for 10 min of 1 h; the edge opens at 2026-05-01 07:01 UTC"
+    )
+    squadron.wait(2_999)
+    assert not edge_gate(squadron).passed
+    squadron.wait(1)
+    assert edge_gate(squadron).passed
+
+
+@pytest.mark.req("OP-2")
+def test_a_release_that_dev_left_before_it_had_soaked_stays_shut(squadron: Squadron) -> None:
+    pipeline(squadron, soak_seconds=3_600)
+    succeed(squadron, "dev", "web.1", "d1")
+    squadron.wait(300)
+    succeed(squadron, "dev", "web.2", "d1")
+    squadron.promote("prod", "web.1")
+    squadron.wait(7_200)
+
+    gate = edge_gate(squadron)
+    assert gate.until is None
+    assert gate.reason == (
+        "web.1 ran on dev for 5 min of the 1 h asked for, then dev moved on to web.2. "
+        "Promote it there again"
+    )
+
+
+@pytest.mark.req("OP-2")
+def test_going_back_to_what_succeeded_on_prod_waits_for_no_edge(squadron: Squadron) -> None:
+    pipeline(squadron)
+    for release in ("web.1", "web.2"):
+        succeed(squadron, "dev", release, "d1")
+        rollout_id = squadron.promote("prod", release)
+        squadron.dispatch()
+        squadron.reach(rollout_id, "p1")
+    fail(squadron, "dev", "web.1", "d1")
+
+    roll_back(squadron, "prod")
+
+    back = "prod@web.1~2"
+    squadron.dispatch()
+    assert [host.host_id for host in squadron.hosts(back)] == ["p1"]
+    assert squadron.tally(back).rollback_of == "web.2"
+
+
+@pytest.mark.req("OP-2")
+def test_going_back_to_what_never_succeeded_on_prod_asks_the_edges(squadron: Squadron) -> None:
+    """Else a release that dev never saw would reach prod by a promotion and a rollback."""
+    pipeline(squadron)
+    squadron.promote("prod", "web.1")
+    squadron.promote("prod", "web.2")
+    roll_back(squadron, "prod")
+
+    assert not edge_gate(squadron, "prod@web.1~2").passed
+
+
+@pytest.mark.req("OP-2", "RO-5")
+def test_an_idle_edge_asks_for_order_alone(squadron: Squadron) -> None:
+    pipeline(squadron, require=EdgeRequires.IDLE)
+    squadron.promote("prod", "web.1")
+    stopped = fail(squadron, "dev", "web.2", "d1")
+
+    assert edge_gate(squadron).reason == "prod waits until dev is idle: dev@web.2 is Reverted"
+    abort(squadron, stopped)
+    assert edge_gate(squadron).passed
+
+
+@pytest.mark.req("OP-1")
+def test_every_end_is_said_right_behind_the_transition_that_ended_it(squadron: Squadron) -> None:
+    pipeline(squadron)
+    succeed(squadron, "dev", "web.1", "d1")
+    abort(squadron, fail(squadron, "dev", "web.2", "d1"))
+
+    types = squadron.types()
+    ends = [number for number, name in enumerate(types) if name == "RolloutConcluded"]
+    assert [types[number - 1] for number in ends] == ["RolloutTransitioned"] * 2
+    assert squadron.tally(DEV).outcome is Outcome.SUCCEEDED
+    assert squadron.tally("dev@web.2").outcome is Outcome.ROLLED_BACK
