@@ -1089,8 +1089,8 @@ def test_a_flush_that_failed_before_the_commit_is_not_trusted(
     assert store._doubtful
     assert len(whole_feed(store)) == 1
     land(store, many_products("b"))
-    assert not store._doubtful
     assert len(whole_feed(store)) == 41
+    assert not store._doubtful
 
 
 def test_a_write_of_the_wal_that_failed_applied_nothing(
