@@ -133,8 +133,9 @@ def test_takes_an_order_for_another_release_that_the_manifest_names(
     tmp_path: Path, role: str
 ) -> None:
     """Hosts that come late get the last good release; a rollback goes to the previous one."""
+    named: dict[str, Any] = {role: OLDER}
     with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
-        server.manifest = 200, manifest(WANTED, **{role: OLDER})
+        server.manifest = 200, manifest(WANTED, **named)
         server.orders.append(old_order())
 
         until(lambda: "Converged" in server.kinds(), "it converges", server.kinds)
