@@ -199,10 +199,12 @@ def test_deletes_what_is_published_only_by_way_of_a_proposal(seat: Seat, tmp_pat
     author.run("rev", "propose-delete", name, "--reason", "unused")
     kept = approver.run("rev", "reject-delete", name, "--reason", "in use")
     author.run("rev", "propose-delete", name)
-    deleted = author.run("rev", "delete", name, "-o", "json").json()
+    alone = author.run("rev", "delete", name)
+    deleted = approver.run("rev", "delete", name, "-o", "json").json()
 
     assert (direct.code, f"try: tidegate rev propose-delete {name}" in direct.err) == (5, True)
     assert kept.code == 0
+    assert (alone.code, "may approve on repository:default" in alone.err) == (5, True), alone
     assert deleted["deleted"] == name
 
 
