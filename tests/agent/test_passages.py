@@ -216,6 +216,21 @@ def test_rejects_an_order_that_the_manifest_puts_in_doubt(berth: Berth) -> None:
     assert berth.kinds == ["DispatchReject"]
 
 
+def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(berth: Berth) -> None:
+    """The manifest forbade it: a restart must not acknowledge it."""
+    berth.passages.take(order(), doubt="the manifest says otherwise")
+    journal = berth.state / "journal"
+    first, _, _ = journal.read_bytes().partition(b"\n")
+    journal.write_bytes(first + b"\n")
+
+    berth.crash()
+
+    assert berth.kinds == []
+    assert ROLLOUT not in berth.journal.twins
+    berth.passages.take(order(), doubt="the manifest says otherwise")
+    assert berth.kinds == ["DispatchReject"]
+
+
 def test_goes_back_by_itself_to_what_ran_before(berth: Berth) -> None:
     fail(berth)
     assert berth.is_at(HostState.FAILED)

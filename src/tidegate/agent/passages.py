@@ -257,8 +257,9 @@ class Passages:
         for rollout_id, twin in list(self._journal.twins.items()):
             match twin.state:
                 case HostState.PENDING if not self._journal.is_unsaid(rollout_id):
-                    content = self._journal.content(rollout_id)
-                    self._answer(twin, content, self._doubt(twin.channel))
+                    # The answer was torn off with the power. It may have been a rejection by the
+                    # manifest, so the order is forgotten: it is handed out and judged again.
+                    self._journal.append(GivenUp(rollout_id, None, twin.last_event_seq))
                 case HostState.ACTIVATING if not self._journal.is_unsaid(rollout_id):
                     self._switch(twin)
                 case HostState.DEFERRED:
