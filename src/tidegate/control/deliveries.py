@@ -12,7 +12,7 @@ that is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -66,11 +66,13 @@ class Offer(NamedTuple):
 NOTHING: Final = Offer()
 
 
-class _Stops(NamedTuple):
-    """What stops an order's channel, and when that last changed."""
+class _Standing(NamedTuple):
+    """What an order in the queue is judged by."""
 
-    rows: tuple[ChannelStops | None, ...]
-    version: Position
+    record: HostRecord | None
+    tally: RolloutTally | None
+    stops: tuple[ChannelStops | None, ...]  # of its channel
+    stops_version: Position  # when these last changed
 
 
 class Deliveries:
@@ -97,10 +99,10 @@ class Deliveries:
         prefix = f"{host_id}/"
         for record in self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX):
             row = codec.decode(record.data, QueuedDispatch)
-            stops = self._stops(row)
-            if self._lease_left(record, row, stops) > 0:
+            standing = self._standing(row.rollout_id, row.host_id)
+            if self._lease_left(record, row, standing) > 0:
                 continue
-            delivered = self._deliver(record, row, stops)
+            delivered = self._deliver(record, row, standing)
             if delivered is not None:
                 return delivered
         return None
@@ -115,10 +117,10 @@ class Deliveries:
             return None
         (stored,) = found
         row = codec.decode(stored.data, QueuedDispatch)
-        stops = self._stops(row)
-        if self._lease_left(stored, row, stops) > 0:
+        standing = self._standing(row.rollout_id, row.host_id)
+        if self._lease_left(stored, row, standing) > 0:
             return NOTHING
-        record, tally = self._standing(row.rollout_id, row.host_id)
+        record, tally, stops, _ = standing
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             return None
         if self._is_held(tally, stops):
@@ -135,10 +137,12 @@ class Deliveries:
         found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX)
         if not found:
             return None
-        rows = [codec.decode(record.data, QueuedDispatch) for record in found]
         return min(
-            0.0 if row.lease_until is None else self._lease_left(record, row, self._stops(row))
-            for record, row in zip(found, rows, strict=True)
+            0.0
+            if row.lease_until is None
+            else self._lease_left(record, row, self._standing(row.rollout_id, row.host_id))
+            for record in found
+            for row in [codec.decode(record.data, QueuedDispatch)]
         )
 
     def clear(self, host_id: str, rollout_id: str, attempt: int) -> None:
@@ -156,7 +160,7 @@ class Deliveries:
         """
         count = 0
         for order in self._orders():
-            record, tally = self._standing(order.rollout_id, order.host_id)
+            record, tally, _, _ = self._standing(order.rollout_id, order.host_id)
             key = dispatch_key(order.host_id, order.rollout_id, order.attempt)
             if record is None or tally is None or not _counts(record, tally, order.attempt):
                 continue
@@ -164,8 +168,10 @@ class Deliveries:
                 count += self._write(Put(key, codec.encode(queued(record)), ABSENT))
         return count
 
-    def _deliver(self, stored: Record, row: QueuedDispatch, stops: _Stops) -> QueuedDispatch | None:
-        record, tally = self._standing(row.rollout_id, row.host_id)
+    def _deliver(
+        self, stored: Record, row: QueuedDispatch, standing: _Standing
+    ) -> QueuedDispatch | None:
+        record, tally, stops, _ = standing
         if record is None or tally is None or not _counts(record, tally, row.attempt):
             self._write(Delete(stored.key, stored.version))
             return None
@@ -175,27 +181,20 @@ class Deliveries:
         landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
         return leased if landed else None
 
-    def _stops(self, row: QueuedDispatch) -> _Stops:
-        found = self._store.get(*stops_keys(channel_of(row.rollout_id)))
-        rows = tuple(
-            None if record is None else codec.decode(record.data, ChannelStops) for record in found
-        )
-        return _Stops(rows, max(0 if record is None else record.version for record in found))
-
-    def _lease_left(self, stored: Record, row: QueuedDispatch, stops: _Stops) -> float:
+    def _lease_left(self, stored: Record, row: QueuedDispatch, standing: _Standing) -> float:
         """For how many seconds the order is not handed out again.
 
         A lease from before the channel's stops last changed does not count: the agent dropped the
         order if its acknowledgement was refused. One that still has it takes no second copy.
         """
-        if row.lease_until is None or stops.version > stored.version:
+        if row.lease_until is None or standing.stops_version > stored.version:
             return 0.0
         return max(0.0, (row.lease_until - self._clock()).total_seconds())
 
-    def _is_held(self, tally: RolloutTally, stops: _Stops) -> bool:
+    def _is_held(self, tally: RolloutTally, stops: Sequence[ChannelStops | None]) -> bool:
         """Whether its orders stay where they are until a person or time releases them."""
         stopped = tally.halted_at is not None or tally.paused_at is not None
-        return stopped or is_stopped(stops.rows, self._clock())
+        return stopped or is_stopped(stops, self._clock())
 
     def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
         now = self._clock()
@@ -206,13 +205,17 @@ class Deliveries:
             deliveries=row.deliveries + 1,
         )
 
-    def _standing(
-        self, rollout_id: str, host_id: str
-    ) -> tuple[HostRecord | None, RolloutTally | None]:
-        record, tally = self._store.get(record_key(rollout_id, host_id), tally_key(rollout_id))
-        return (
+    def _standing(self, rollout_id: str, host_id: str) -> _Standing:
+        record, tally, *stops = self._store.get(
+            record_key(rollout_id, host_id),
+            tally_key(rollout_id),
+            *stops_keys(channel_of(rollout_id)),
+        )
+        return _Standing(
             None if record is None else codec.decode(record.data, HostRecord),
             None if tally is None else codec.decode(tally.data, RolloutTally),
+            tuple(None if row is None else codec.decode(row.data, ChannelStops) for row in stops),
+            max(0 if row is None else row.version for row in stops),
         )
 
     def _orders(self) -> Iterator[HostOrder]:
