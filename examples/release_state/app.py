@@ -167,7 +167,7 @@ def imports(control: Control) -> None:
 
 
 def say_no(control: Control) -> None:
-    gone = OfferRelease("web.5", DIGESTS["web.5"], "DeletionProposed")
+    gone = OfferRelease("web.5", DIGESTS["web.5"], "Terminating")
     control.execute(offer_release, gone)
     good = promotion(control, SCOPE, "web.2", DIGESTS["web.2"], "promote-never")
     before = list(control.store.range(ACTUAL.name, limit=PAGE))

@@ -16,7 +16,7 @@ Refusal = tuple[str, Struct, str]
 
 def refusals(good: TransitionRelease, used: str, gone: str, gone_digest: str) -> Iterator[Refusal]:
     """What is wrong, the command, and its code; ``good`` is a transition that would be accepted,
-    ``used`` the id of a command that was, ``gone`` a release whose deletion is proposed.
+    ``used`` the id of a command that was, ``gone`` a release that is being deleted.
     """
     yield "no version", replace(good, expected_version=None), "version_required"
     yield "a stale version", replace(good, expected_version=0), "version_conflict"
@@ -25,7 +25,7 @@ def refusals(good: TransitionRelease, used: str, gone: str, gone_digest: str) ->
     yield "an unknown release", replace(good, release_id="web.99"), "not_found"
     yield "another content", replace(good, digest="sha256:00"), "digest_mismatch"
     pin = replace(good, release_id=gone, digest=gone_digest)
-    yield "a deletion that is proposed", pin, "release_not_pinnable"
+    yield "a release that is being deleted", pin, "release_not_pinnable"
     first = RegisterRelease(
         scope=good.scope,
         release_id=good.release_id,

@@ -56,6 +56,8 @@ class Row(Struct, frozen=True, omit_defaults=True):
     count: int = 0
 
 
+codec.prepare(Row)
+
 Decided = tuple[Struct, tuple[Boundary, ...], tuple[Write, ...]]
 
 

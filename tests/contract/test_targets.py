@@ -209,7 +209,7 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
     with opened(address) as store:
         desk = desk_on(store)
         desk.pin("web.1", ALIAS)
-        target = webhook(f"127.0.0.1:{port}", timeout_seconds=60.0)
+        target = webhook(f"127.0.0.1:{port}", timeout_seconds=20.0)
         worker = desk.worker({ALIAS: target})
 
         worker.work()

@@ -251,7 +251,7 @@ def test_finds_nothing_in_a_clean_history(seed: int) -> None:
 
     assert anomalies(history, SCHEMA.vocabulary) == []
     assert anomalies(history, SCHEMA.vocabulary, one_order=False) == []
-    assert sum(isinstance(attempt.outcome, Moved) for attempt in history.attempts) >= 5
+    assert sum(isinstance(attempt.outcome, Moved) for attempt in history.attempts) >= 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
