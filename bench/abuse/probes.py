@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from bench.http.calls import Call, Tally, connected
+from bench.http.calls import Tally, connected
 from bench.http.harbour import Harbour
 from bench.http.signing import Signer
 
@@ -27,22 +27,17 @@ class Everyone:
         self.failed = 0
 
     async def run(self, seconds: float) -> None:
-        """Connect, then ask for so long."""
+        """Ask for so long."""
         hosts = self._harbour.polling
         signer = Signer(self._harbour)
-        calls = [await connected(self._port) for _ in hosts]
         begun = time.monotonic()
         until = begun + seconds
-        try:
-            async with asyncio.TaskGroup() as group:
-                for number, (host, call) in enumerate(zip(hosts, calls, strict=True)):
-                    first = begun + number / len(hosts) * self._every
-                    group.create_task(self._poll(signer, host, call, first, until))
-                group.create_task(self._ask_live(until))
-                group.create_task(self._read(until))
-        finally:
-            for call in calls:
-                call.close()
+        async with asyncio.TaskGroup() as group:
+            for number, host in enumerate(hosts):
+                first = begun + number / len(hosts) * self._every
+                group.create_task(self._poll(signer, host, first, until))
+            group.create_task(self._ask_live(until))
+            group.create_task(self._read(until))
 
     def is_served(self) -> bool:
         """Whether everyone was answered, as they should be."""
@@ -53,11 +48,17 @@ class Everyone:
             and set(self.reads.statuses) == {200}
         )
 
-    async def _poll(self, signer: Signer, host: str, call: Call, turn: float, until: float) -> None:
+    async def _poll(self, signer: Signer, host: str, turn: float, until: float) -> None:
+        """An agent connects for its first poll and keeps the connection: the server closes one
+        that stays silent from the start.
+        """
+        await asyncio.sleep(max(0.0, min(turn, until) - time.monotonic()))
+        call = await connected(self._port)
         while turn < until:
             await asyncio.sleep(max(0.0, turn - time.monotonic()))
             await self._try(lambda: call.send([signer.poll(host)], self.polls))
             turn += self._every
+        call.close()
 
     async def _ask_live(self, until: float) -> None:
         """Each answer's time runs from when it was due: a stall delays all that were due in it."""

@@ -168,6 +168,18 @@ def test_rolls_a_channel_back_to_what_was_there_before(crew: Crew) -> None:
     assert (pin["pinnedReleaseId"], pin["previousReleaseId"]) == ("web.1", "web.2")
 
 
+def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(crew: Crew) -> None:
+    crew.create()
+    crew.promote()
+    crew.promote("web.2")
+
+    crew.manager.post(f"{URL}/rollback", json={"reason": "it leaks"})
+
+    opened = crew.viewer.get("/v1/events", params={"type": "RolloutOpened"}).json()["items"]
+    left = [item["data"].get("rollback_of") for item in opened]
+    assert left == [None, None, "web.2"], "what the edges of other channels ask for"
+
+
 def test_keeps_why_somebody_promoted_and_rolled_back(crew: Crew) -> None:
     crew.create()
     said = {"release_id": "web.1", "reason": " the checkout was slow "}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,46 @@ def test_refuses_another_password_under_the_idempotency_key_of_an_earlier_one(
     assert (first.status_code, again.status_code) == (200, 200)
     assert other.json()["code"] == "idempotency_mismatch"
     signed_in(served, password=OTHER_PASSWORD)
+
+
+def test_leaves_one_password_that_fits_when_several_are_set_at_once(
+    served: Served, user_id: str
+) -> None:
+    for number in range(5):
+        passwords = [f"password {number} of {client}" for client in range(4)]
+        with ThreadPoolExecutor(len(passwords)) as pool:
+            answers = list(
+                pool.map(lambda text: change(served.admin, user_id, password=text), passwords)
+            )
+        assert {item.status_code for item in answers} <= {200, 409}
+
+        opened = [
+            served.client().post("/v1/sessions", json={"login": LOGIN, "password": text})
+            for text in passwords
+        ]
+        assert sorted(item.status_code for item in opened) == [201, 403, 403, 403]
+
+
+def test_takes_no_body_of_a_session_that_ended_while_the_body_was_on_its_way(
+    served: Served, user_id: str
+) -> None:
+    browser = signed_in(served)
+    host, port = served.url.removeprefix("http://").split(":")
+    head = (
+        f"POST /v1/tokens HTTP/1.1\r\nhost: {host}\r\ncookie: {_cookie(browser)}\r\n"
+        f"x-csrf-token: {browser.headers['x-csrf-token']}\r\n"
+        "content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), timeout=60) as held:
+        held.sendall(head.encode())
+        _, request = served.installation.head(), status(browser)  # the head was read before this
+        change(served.admin, user_id)
+        held.sendall(b"{}")
+        answer = b"".join(iter(lambda: held.recv(65_536), b""))
+
+    assert request == 200
+    assert b"credentials_ended" in answer or b"unauthenticated" in answer
+    assert b"tg_" not in answer
 
 
 # ── disabled and enabled ──────────────────────────────────────────────────────────────────────────

@@ -164,3 +164,20 @@ def test_counts_how_old_the_oldest_manifest_is(crew: Crew) -> None:
     loop.round()
 
     assert registry.get_sample_value("tidegate_manifest_age_seconds") == 300
+
+
+def test_a_reader_gets_a_new_manifest_where_the_stored_one_is_damaged(crew: Crew) -> None:
+    crew.create()
+    crew.promote("web.1")
+    first = published(crew)
+    entry = crew.installation.publisher.read(CHANNEL)
+    assert entry is not None
+    files = [path for path in Path(crew.installation.settings.data).rglob("*") if path.is_file()]
+    (body,) = [path for path in files if path.read_bytes() == entry.body]
+    body.chmod(0o600)
+    body.write_bytes(b"not the manifest")
+
+    crew.installation.manifests.serve(CHANNEL)
+
+    assert published(crew).version > first.version
+    assert published(crew).wanted == first.wanted

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.fleet import Squadron
+from tidegate.control.promotion import RollBack
 from tidegate.domain.gates import Verdict, explain
 from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
@@ -52,7 +53,8 @@ def abort(squadron: Squadron, rollout_id: str) -> None:
 
 
 def roll_back(squadron: Squadron, channel: str, reason: str = "memory leak") -> None:
-    squadron.plant.promotions.rollback(channel, command_id="back", by="user_1", reason=reason)
+    asked = RollBack(channel=channel, command_id="back", by="user_1", reason=reason)
+    squadron.plant.promotions.rollback(asked)
 
 
 def edge_gate(squadron: Squadron, rollout_id: str = PROD) -> Verdict:
@@ -296,3 +298,20 @@ def test_every_end_is_said_right_behind_the_transition_that_ended_it(squadron: S
     assert [types[number - 1] for number in ends] == ["RolloutTransitioned"] * 2
     assert squadron.tally(DEV).outcome is Outcome.SUCCEEDED
     assert squadron.tally("dev@web.2").outcome is Outcome.ROLLED_BACK
+
+
+def test_promotes_again_what_no_host_ran(squadron: Squadron) -> None:
+    """Else prod could never get the only release there is, once dev had no host for it."""
+    squadron.create("dev")
+    squadron.create("prod", edges=(ChannelEdge("dev"),))
+    squadron.enroll("p1", channel="prod")
+    squadron.offer("web.1")
+    squadron.promote("dev", "web.1")
+    squadron.promote("prod", "web.1")
+    assert not edge_gate(squadron).passed
+    squadron.enroll("d1", channel="dev")
+
+    again = succeed(squadron, "dev", "web.1", "d1")
+
+    assert again == "dev@web.1~2"
+    assert edge_gate(squadron).passed

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.domain.depot import direct
 from tidegate.clock import ManualClock
@@ -24,6 +25,7 @@ from tidegate.domain.access.facts import (
 )
 from tidegate.domain.access.refusals import (
     AlreadySetUp,
+    CredentialsEnded,
     InvalidAccess,
     InvalidScope,
     NotAdministrator,
@@ -270,6 +272,17 @@ def test_notes_passwords_and_failures(house: Gatehouse) -> None:
     assert house.do(NoteFailedSignIns(user_id="user_nobody000", count=3)) == ()
     with pytest.raises(NotAdministrator):
         house.do(NotePassword(user_id=ADMIN, by=OTHER, credential_id="c3"))
+
+
+def test_makes_no_token_for_credentials_that_ended_meanwhile(house: Gatehouse) -> None:
+    house.add()
+    asked = CreateToken(user_id=OTHER, token_id="token00000009", days=1, credentials_version=0)
+
+    house.do(NotePassword(user_id=OTHER, by=ADMIN, credential_id="c1"))
+
+    with pytest.raises(CredentialsEnded):
+        house.do(asked)
+    assert house.do(replace(asked, credentials_version=1))
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────

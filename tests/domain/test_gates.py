@@ -33,10 +33,12 @@ from tidegate.domain.gates import (
     Evidence,
     FleetState,
     Given,
+    Held,
     Latecomer,
     Preceding,
     Seen,
     Standing,
+    Survey,
     Verdict,
     explain,
     gate_changes,
@@ -53,6 +55,7 @@ from tidegate.domain.provenance import Confidence, Mode, Provenance
 from tidegate.domain.releases.rows import Actual, Status
 from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import Gate, Quarantined, RolloutGates
+from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
 from tidegate.domain.rollouts.states import DISPATCHABLE, RolloutState
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
@@ -780,3 +783,13 @@ def test_d16_says_what_a_gate_does_only_when_it_changes() -> None:
         ("freeze", False),
         ("wave-promotion", True),
     ]
+
+
+def test_cuts_a_reason_to_what_the_log_takes() -> None:
+    long = Held(gate="channel-edges", host_id="h1", reason="probe http: " + "ü" * 2_000, hosts=1)
+    found = Survey(rollout_id=ROLLOUT, held=(long,))
+
+    (change,) = gate_changes(None, found, T0)
+
+    assert len(change.reason.encode()) in (REASON_BYTES_MAX - 1, REASON_BYTES_MAX)
+    assert change.reason.startswith("h1: probe http: ü")

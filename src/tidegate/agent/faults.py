@@ -36,7 +36,7 @@ class JournalDamaged(Invalid):
 
 
 class ManifestMemoryDamaged(Invalid):
-    """The file of manifest versions is not what this agent wrote; without it replays count."""
+    """The file of manifest versions cannot be read, so an old manifest could be replayed."""
 
     code = "manifest_memory_damaged"
 

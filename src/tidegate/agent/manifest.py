@@ -140,8 +140,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _damaged(path: Path, detail: str) -> ManifestMemoryDamaged:
     return ManifestMemoryDamaged(
-        f"{path} {detail}; remove it to start without: until the next manifest the host then "
-        "accepts an older one that has not expired"
+        f"{path} {detail}. If you remove it, the host accepts any manifest that has not expired, "
+        "until it sees the next one"
     )
 
 
@@ -158,7 +158,7 @@ def verify(
     except (InvalidSignature, BadBase64, KeyError, ValueError, msgspec.MsgspecError):
         raise Untrusted(f"the manifest of {channel} is not what a known key signed") from None
     if manifest.channel != channel:
-        raise Untrusted(f"the manifest of {channel} was asked for, that of {manifest.channel} came")
+        raise Untrusted(f"the server sent the manifest of {manifest.channel} instead of {channel}")
     highest = memory.highest(channel)
     if manifest.version < highest:
         raise Untrusted(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from tidegate.api import paging
-from tidegate.api.auth import set_cookie
+from tidegate.api.auth import demand, set_cookie
 from tidegate.api.problems import MissingPermission
 from tidegate.api.routing import SIGNED_IN, Answer, Request, Route, may
 from tidegate.control.accounts import (
@@ -28,7 +28,7 @@ from tidegate.domain.access.refusals import (
     UserGone,
     UserNotFound,
 )
-from tidegate.domain.access.roles import Grant, Role, Verb, check_scope
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, Verb, check_scope
 from tidegate.domain.access.rows import (
     USERS,
     User,
@@ -192,16 +192,15 @@ def set_password(
     is_own = user_id == request.by
     if is_own:
         check_own(request, request.body.current)
+    else:
+        demand(request.principal, (Verb.ADMINISTER,), EVERYWHERE)
+    credential_id = request.mint("credential")
     outcome = accounts.change_password(
-        user_id,
-        request.body.password,
-        request.mint("credential"),
-        request.meta,
-        request.once,
+        user_id, request.body.password, credential_id, request.meta, request.once
     )
     if not is_own:
         return Answer(PasswordSet(outcome.position, None), position=outcome.position)
-    welcome = accounts.open_session(user_id)
+    welcome = accounts.open_session_after(user_id, credential_id)
     return Answer(
         PasswordSet(outcome.position, welcome.csrf),
         position=outcome.position,

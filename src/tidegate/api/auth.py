@@ -84,6 +84,7 @@ class Doorkeeper:
             found.session,
             found.csrf,
             "" if token is None else token.token_id,
+            found.user.credentials_version,
         )
 
     def _take(self, route: Route, who: str) -> None:

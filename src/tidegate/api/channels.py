@@ -5,7 +5,7 @@ What they are pinned to is moved in ``promotions``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -18,7 +18,7 @@ from tidegate.api import auth, paging
 from tidegate.api.asof import AsOf, position_of
 from tidegate.api.releases import Happened, ScopeName, channel_scope, pinned_at
 from tidegate.api.repositories import repository_scope
-from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
+from tidegate.api.routing import Answer, Guard, Principal, Request, Route, may, somewhere
 from tidegate.control.installation import Found, HistoryTooLong, Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
@@ -287,12 +287,14 @@ def create(request: Request[Nothing, Nothing, NewChannel], installation: Install
     """Let a package reach the hosts of a selector."""
     body = request.body
     auth.demand(request.principal, (Verb.READ,), _package_scope(body.package))
+    policy = _policy(body.policy)
+    _demand_readable(request.principal, policy.edges)
     asked = CreateChannel(
         channel=body.channel,
         package=body.package,
         selector=body.selector,
         operator=request.by,
-        policy=_policy(body.policy),
+        policy=policy,
     )
 
     def attempt() -> Outcome:
@@ -305,6 +307,16 @@ def create(request: Request[Nothing, Nothing, NewChannel], installation: Install
 
     outcome = _claimed(installation, attempt)
     return _written(installation, body.channel, outcome)
+
+
+def _demand_readable(principal: Principal, edges: Iterable[ChannelEdge]) -> None:
+    """An edge shows how releases do on its channel, so that channel must be readable.
+
+    Raises:
+        MissingPermission.
+    """
+    for edge in edges:
+        auth.demand(principal, (Verb.READ,), channel_scope(edge.channel))
 
 
 def edit(
@@ -323,6 +335,9 @@ def edit(
         found = demand(installation, channel)
         if request.version is not None and request.version != found.version:
             raise _Stale(request.version, found.version)
+        known = {edge.channel for edge in found.row.policy.edges}
+        edges = () if policy is None else policy.edges
+        _demand_readable(request.principal, [edge for edge in edges if edge.channel not in known])
         command = EditChannel(
             channel=channel,
             selector=body.selector or found.row.selector,

@@ -233,6 +233,8 @@ def _check_depth(raw: bytes) -> None:
         depth += 1 if bracket in b"{[" else -1
         if depth > DEPTH_MAX:
             raise MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
+        if depth < 0:
+            raise MalformedBody("the body is not JSON: a bracket closes what was not opened")
 
 
 def _structure(raw: bytes) -> bytes:

@@ -72,7 +72,7 @@ class ConnectionLimits:
 
     Connections from the server's own address are not counted per address: there, they come from a
     proxy or from the operator. When the process has as many as it may have, a new connection
-    replaces one that has not sent a request yet, or an idle one; so silence locks nobody out.
+    replaces one that has not sent a request yet, or an idle one.
     """
 
     def __init__(self, per_address: int | None, at_most: int) -> None:

@@ -16,7 +16,7 @@ from tidegate.api.channels import ChannelPath, demand, scope_of
 from tidegate.api.releases import ReleaseId, pinned_at
 from tidegate.api.routing import Answer, Guard, Request, Route, may
 from tidegate.control.installation import Installation
-from tidegate.control.promotion import NothingBefore, Promote
+from tidegate.control.promotion import NothingBefore, Promote, RollBack
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.promotion import Promoted, promote_release
@@ -94,20 +94,22 @@ def promoted(
     )
     if outcome is None:
         _demand_seen(request, installation, channel)
-        outcome = _promoted(request, installation, asked)
-    return _told(installation, asked, outcome)
+        promotions, meta, key = installation.promotions, request.meta, request.once
+        run = lambda: promotions.promote(asked, meta=meta, key=key)  # noqa: E731
+        outcome = _open_rollout(request, installation, channel, run)
+    return _told(installation, channel, outcome)
 
 
-def _promoted(
-    request: Request[Any, Any, Any], installation: Installation, asked: Promote
+def _open_rollout(
+    request: Request[Any, Any, Any],
+    installation: Installation,
+    channel: str,
+    run: Callable[[], Outcome],
 ) -> Outcome:
     """In the lane of the rollout that it ends, before reports that wait there."""
-    found = demand(installation, asked.channel)
-    run = lambda: installation.promotions.promote(  # noqa: E731
-        asked, meta=request.meta, key=request.once
-    )
+    found = demand(installation, channel)
     outcome = in_lane(installation, found.row.active_rollout_id, run)
-    installation.manifests.publish_promoted(asked.channel, by=request.by)
+    installation.manifests.publish_promoted(channel, by=request.by)
     installation.nudge()
     return outcome
 
@@ -143,14 +145,14 @@ def _demand_seen(request: Request[Any, Any, Any], installation: Installation, ch
         raise StaleVersion(request.version, found.version)
 
 
-def _told(installation: Installation, asked: Promote, outcome: Outcome) -> Answer:
+def _told(installation: Installation, channel: str, outcome: Outcome) -> Answer:
     answer = decoders.decoder(Promoted).decode(outcome.answer or b"{}")
     rollout_id = answer.rollout_id
     if rollout_id is None:  # a repeat without a key: what its first copy did stands
-        rollout_id = demand(installation, asked.channel).row.newest_rollout_id or ""
+        rollout_id = demand(installation, channel).row.newest_rollout_id or ""
     shown = PromotedShown(
-        channel=asked.channel,
-        release_id=asked.release_id,
+        channel=channel,
+        release_id=ref_of(rollout_id),
         rollout_id=rollout_id,
         superseded_rollout_id=answer.superseded_rollout_id,
         position=outcome.position,
@@ -161,29 +163,24 @@ def _told(installation: Installation, asked: Promote, outcome: Outcome) -> Answe
 def roll_back(
     request: Request[ChannelPath, Nothing, Rollback], installation: Installation
 ) -> Answer:
-    """Promote again what was authoritative on the channel before."""
+    """Promote again what was authoritative on the channel before, and leave what is now as bad."""
     channel = request.path.channel
-    before = _before(request, installation, channel)
-    return promoted(request, installation, channel, before, reason=request.body.reason)
-
-
-def _before(request: Request[Any, Any, Any], installation: Installation, channel: str) -> str:
-    """The release to go back to; a repeat means the one that its first copy went back to.
-
-    Raises:
-        NothingBefore, ChannelNotFound.
-    """
-    demand(installation, channel)
-    receipt = None if request.once is None else installation.store.receipt(request.once)
-    if receipt is not None and receipt.answer:
-        first = decoders.decoder(Promoted).decode(receipt.answer).rollout_id
-        if first is not None:
-            return ref_of(first)
-    pin = installation.find(actual_key(channel), Actual)
-    before = None if pin is None else pin.row.previous_release_id
-    if before is None:
-        raise NothingBefore(f"{channel} was pinned to nothing before", channel=channel)
-    return before
+    asked = RollBack(
+        channel=channel,
+        command_id=request.mint("command"),
+        by=request.by,
+        reason=request.body.reason.strip(),
+    )
+    seen = _pin_seen(request, installation, channel)
+    promotions, meta, key = installation.promotions, request.meta, request.once
+    outcome = installation.control.earlier(promote_release, asked, meta=meta, key=key)
+    if outcome is None:
+        _demand_seen(request, installation, channel)
+        run = lambda: promotions.rollback(  # noqa: E731
+            asked, expected_version=seen, meta=meta, key=key
+        )
+        outcome = _open_rollout(request, installation, channel, run)
+    return _told(installation, channel, outcome)
 
 
 _RELEASE = may(Verb.RELEASE, scope_of)

@@ -121,7 +121,11 @@ def may_read(request: Request[Any, Any, Any], name: str) -> bool:
 
 
 def rights(request: Request[Any, Any, Any]) -> Callable[[Asked], None]:
-    """Demands of who sends the request what its command asks for. Raises: MissingPermission."""
+    """Check that the requester has every permission that the command needs.
+
+    Raises:
+        MissingPermission.
+    """
 
     def demand_asked(asked: Asked) -> None:
         demand(request.principal, (asked.right,), repository_scope(asked.repository))

@@ -58,6 +58,7 @@ class Principal(Struct, frozen=True):
     session: str = ""  # the id of its row, if it came by a cookie
     csrf: str = ""  # what forms of this session carry
     token_id: str = ""
+    credentials_version: int = 0  # of a user's row, when the request was authenticated
 
     def may(self, verb: Verb, scope: str | None = EVERYWHERE) -> bool:
         """Whether the verb is allowed on this scope; None: on some scope."""

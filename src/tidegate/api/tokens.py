@@ -64,7 +64,12 @@ def create_token(
         _demand_within(grants, narrowed)
     token_id = request.mint("token")
     token, outcome = request.server.accounts.create_token(
-        token_id, body.days, grants, request.meta, parent_id=request.principal.token_id
+        token_id,
+        body.days,
+        grants,
+        request.meta,
+        parent_id=request.principal.token_id,
+        credentials_version=request.principal.credentials_version,
     )
     found = installation.find(token_key(token_id), ApiToken)
     assert found is not None, "its fact was just committed"

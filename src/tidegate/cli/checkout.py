@@ -266,12 +266,12 @@ def check_path(path: str) -> None:
         check_file_path(path)
     except InvalidFilePath as error:
         raise Stop(
-            Exit.REFUSED, f"the server named a file that is none: {error.detail}", "tidegate doctor"
+            Exit.REFUSED, f"the server sent an invalid file: {error.detail}", "tidegate doctor"
         ) from None
     if path.partition("/")[0] in SKIPPED:
         raise Stop(
             Exit.REFUSED,
-            f"the server named a file {path[:80]!r}, which is none of a revision",
+            f"the server sent a file {path[:80]!r} that no revision can hold",
             "tidegate doctor",
         )
 

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from tidegate import decoders
 from tidegate.control.installation import Found, Installation, hashed
 from tidegate.control.runtime import Outcome
+from tidegate.domain.access.facts import PasswordChanged
 from tidegate.domain.access.kept import (
     CREDENTIALS,
     LOGINS,
@@ -260,9 +261,9 @@ class Accounts:
             if earlier is None and not isinstance(error, Unknown):
                 records.delete(CREDENTIALS.name, credential_id)
             raise
-        user = self._installation.find(user_key(user_id), User)
-        if user is not None:
-            self._forget_credentials(user_id, meta, keep=user.row.credential_id)
+        for fact in outcome.facts:
+            if isinstance(fact, PasswordChanged):  # only what this commit replaced: others may
+                records.delete(CREDENTIALS.name, fact.replaces)  # change it at the same time
         return outcome
 
     def called(self, user_id: str) -> Called | None:
@@ -293,16 +294,15 @@ class Accounts:
             records.delete(PEOPLE.name, user_id)
         self._forget_credentials(user_id, meta)
 
-    def _forget_credentials(self, user_id: str, meta: Meta, *, keep: str = "") -> None:
-        """Delete the passwords that a user had, but for the one that counts."""
+    def _forget_credentials(self, user_id: str, meta: Meta) -> None:
+        """Delete every password that a user had, also those that a crash left."""
         records = self._installation.records(meta)
         while True:
             found = self._installation.range(
                 CREDENTIALS, index="by_user", of=(user_id,), limit=CREDENTIALS_PAGE
             )
-            gone = [item.id for item in found if item.id != keep]
-            for id in gone:
-                records.delete(CREDENTIALS.name, id)
+            for item in found:
+                records.delete(CREDENTIALS.name, item.id)
             if len(found) < CREDENTIALS_PAGE:
                 return
 
@@ -335,11 +335,15 @@ class Accounts:
             raise WrongCredentials("the sign-in name or the password is wrong")
         return self._open_session(user)
 
-    def open_session(self, user_id: str) -> Welcome:
-        """A new session of a user who just proved who they are. Raises: WrongCredentials."""
+    def open_session_after(self, user_id: str, credential_id: str) -> Welcome:
+        """A new session of a user who just changed their password to this one.
+
+        Raises:
+            WrongCredentials: the password was changed again, or the user was disabled.
+        """
         user = self._user(user_id)
-        if user is None:
-            raise WrongCredentials("the user is disabled")
+        if user is None or user.credential_id != credential_id:
+            raise WrongCredentials("your password was changed again; sign in")
         return self._open_session(user)
 
     def _open_session(self, user: User) -> Welcome:
@@ -351,8 +355,8 @@ class Accounts:
         return Welcome(user.user_id, cookie, self._csrf(cookie))
 
     def _user_and_password(self, user_id: str) -> tuple[User | None, str]:
-        """A user, and the password that counts at this moment; for who has none, one that no text
-        fits, which takes as long to check.
+        """A user and the password that counts now. For an unknown user it is a stand-in that no
+        password fits, so that the check takes as long.
         """
         user = self._installation.find(user_key(user_id), User)
         if user is None:
@@ -435,10 +439,15 @@ class Accounts:
         meta: Meta,
         *,
         parent_id: str = "",
+        credentials_version: int | None = None,
     ) -> tuple[str, Outcome]:
         """The token, shown this once, and where the log says that it exists.
 
         ``parent_id`` is the token that asks for it, if one does: the new one ends with it.
+        ``credentials_version`` is the one that the request was authenticated under.
+
+        Raises:
+            CredentialsEnded, TokenExists, UserIsDisabled, LimitExceeded.
         """
         secret = randomness.token_urlsafe(32)
         records = self._installation.records(meta)
@@ -448,7 +457,12 @@ class Accounts:
         except ConditionFailed:
             raise TokenExists(token_id) from None
         command = CreateToken(
-            user_id=meta.actor, token_id=token_id, days=days, grants=grants, parent_id=parent_id
+            user_id=meta.actor,
+            token_id=token_id,
+            days=days,
+            grants=grants,
+            parent_id=parent_id,
+            credentials_version=credentials_version,
         )
         outcome = self._installation.execute(create_token, command, meta=meta)
         return f"{TOKEN_PREFIX}_{token_id}_{secret}", outcome

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Struct
 
 from tidegate import decoders
+from tidegate.control.blobs import BlobDamaged, BlobMissing
 from tidegate.control.publisher import Entry, Policy, Publisher, Served, State
 from tidegate.control.runtime import Control
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -149,7 +150,7 @@ class Manifests:
         if lease is None:
             raise LeaseHeld(f"another process publishes {channel}", cache_key=channel)
         try:
-            entry = self._publisher.read(channel)
+            entry = self._read(channel)
             if entry is not None and not self._is_due(channel, entry):
                 return Served(State.HIT, entry)
             return Served(State.MISS, self._render(channel, lease, by))
@@ -169,7 +170,7 @@ class Manifests:
         Raises:
             Those of ``publish``.
         """
-        entry = self._publisher.read(channel)
+        entry = self._read(channel)
         if entry is not None and not self._is_due(channel, entry):
             return _payload(entry.body), False
         served = self.publish(channel, by=by)
@@ -181,9 +182,9 @@ class Manifests:
         """The last published manifest. The first reader of a channel may have to render it.
 
         Raises:
-            NotFound: nothing is pinned. ManifestUnpublished: not in time. BlobDamaged.
+            NotFound: nothing is pinned. ManifestUnpublished: not in time.
         """
-        entry = self._publisher.read(channel)
+        entry = self._read(channel)
         if entry is not None:
             return entry
         try:
@@ -208,6 +209,14 @@ class Manifests:
         if not_modified(if_none_match, entry.pointer.etag):
             return Answer(304, entry.pointer.etag)
         return Answer(200, entry.pointer.etag, entry.body)
+
+    def _read(self, channel: str) -> Entry | None:
+        """The last published manifest; None also if its body is lost: it can be rendered again."""
+        try:
+            return self._publisher.read(channel)
+        except (BlobDamaged, BlobMissing) as error:
+            log.error("the manifest of %s is published again: %s", channel, error.detail)
+            return None
 
     # ── rows ──
 

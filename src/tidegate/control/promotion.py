@@ -127,12 +127,9 @@ class Promotions:
 
     def rollback(
         self,
-        channel: str,
+        said: RollBack,
         *,
-        command_id: str,
-        by: str,
         expected_version: int | None = None,
-        reason: str = "",
         meta: Meta = NO_META,
         key: str | None = None,
     ) -> Outcome:
@@ -140,23 +137,25 @@ class Promotions:
 
         Raises:
             NothingBefore: it was never pinned to anything else. Those of ``promote``.
+            StaleVersion: the pin moved since it was read here.
         """
-        said = RollBack(channel=channel, command_id=command_id, by=by, reason=reason)
         earlier = self._control.earlier(promote_release, said, meta=meta, key=key)
         if earlier is not None:
             return earlier
+        channel = said.channel
         actual = self._sights.row(actual_key(channel), Actual)
         before = None if actual is None else actual.row.previous_release_id
-        if before is None:
+        if actual is None or before is None:
             raise NothingBefore(f"{channel} was pinned to nothing before", channel=channel)
         asked = Promote(
             channel=channel,
             release_id=before,
-            command_id=command_id,
-            by=by,
-            expected_version=expected_version,
+            command_id=said.command_id,
+            by=said.by,
+            # What it goes back to was read from this version, and so was what it leaves as bad.
+            expected_version=actual.row.version if expected_version is None else expected_version,
             rollback=True,
-            reason=reason,
+            reason=said.reason,
         )
         return self._promote(asked, said, meta, key)
 

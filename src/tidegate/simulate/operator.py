@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tidegate.control.promotion import NothingBefore, Promote
+from tidegate.control.promotion import NothingBefore, Promote, RollBack
 from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
 from tidegate.domain.channels.slices import (
     CreateChannel,
@@ -240,7 +240,9 @@ class Operator:
         self.deeds += 1
         command_id = f"r{self.deeds}"
         with suppress(NothingBefore, Refused, Conflict):
-            self._world.plant.promotions.rollback(channel, command_id=command_id, by=NAME)
+            self._world.plant.promotions.rollback(
+                RollBack(channel=channel, command_id=command_id, by=NAME)
+            )
 
     def _lift(self) -> None:
         for seen in self._world.plant.sights.rows(QUARANTINE, Quarantined):

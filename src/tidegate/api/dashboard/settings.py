@@ -374,10 +374,11 @@ def change_password(
     accounts, body = request.server.accounts, request.body
     try:
         check_own(request, body.current)
+        credential_id = request.mint("credential")
         outcome = accounts.change_password(
-            request.by, body.password, request.mint("credential"), request.meta, None
+            request.by, body.password, credential_id, request.meta, None
         )
-        welcome = accounts.open_session(request.by)
+        welcome = accounts.open_session_after(request.by, credential_id)
         installation.nudge()
     except TidegateError as error:
         return answer(request, installation, _page(request, installation), problem=error)
@@ -439,6 +440,7 @@ def create(request: Request[Nothing, PageQuery, NewToken], installation: Install
             principal.narrowed,
             request.meta,
             parent_id=principal.token_id,
+            credentials_version=principal.credentials_version,
         )
         installation.nudge()
     except TidegateError as error:

@@ -48,6 +48,7 @@ class PasswordChanged(Struct, frozen=True):
     user_id: UserId
     by: str
     credential_id: Annotated[str, Untagged()]
+    replaces: str  # the row with the password of before, which goes
 
 
 class UserDisabled(Struct, frozen=True):

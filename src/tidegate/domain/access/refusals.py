@@ -98,13 +98,13 @@ class NotAdministrator(Forbidden):
     code = "not_administrator"
 
 
-class TokenEnded(Refused):
-    """The token that asks was revoked, or ended, at the moment of the commit."""
+class CredentialsEnded(Refused):
+    """The session or token that asks ended while its request was on the way."""
 
-    code = "token_ended"
+    code = "credentials_ended"
 
-    def __init__(self, token_id: str) -> None:
-        super().__init__(f"token {token_id} has ended", token_id=token_id)
+    def __init__(self) -> None:
+        super().__init__("The session or token of this request has ended. Sign in again.")
 
 
 class NotOwner(Forbidden):

@@ -28,11 +28,11 @@ from tidegate.domain.access.facts import (
 )
 from tidegate.domain.access.refusals import (
     AlreadySetUp,
+    CredentialsEnded,
     InvalidAccess,
     NotAdministrator,
     NotOwner,
     OwnAccess,
-    TokenEnded,
     TokenNotFound,
     UserExists,
     UserGone,
@@ -122,7 +122,8 @@ class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
 
 class CreateToken(Struct, frozen=True, kw_only=True):
     """For oneself. ``grants`` narrow what its owner may; None: as the owner. ``parent_id`` is the
-    token that asks, if a token asks.
+    token that asks, if a token asks. ``credentials_version`` is what its owner's row said when the
+    request was authenticated; None: it was not authenticated by a session or token.
     """
 
     user_id: str
@@ -130,6 +131,7 @@ class CreateToken(Struct, frozen=True, kw_only=True):
     days: int
     grants: tuple[Grant, ...] | None = None
     parent_id: str = ""
+    credentials_version: int | None = None
 
 
 class RevokeToken(Struct, frozen=True, kw_only=True):
@@ -244,8 +246,9 @@ def decide_password(
     user, asker = rows
     if command.by != command.user_id:
         _demand_administrator(asker)
-    user_id = _standing(user, command.user_id).user_id
-    return (PasswordChanged(user_id, command.by, command.credential_id),)
+    found = _standing(user, command.user_id)
+    user_id, replaces = found.user_id, found.credential_id
+    return (PasswordChanged(user_id, command.by, command.credential_id, replaces),)
 
 
 def decide_failed_sign_ins(
@@ -260,7 +263,8 @@ def decide_failed_sign_ins(
 def decide_token(
     rows: tuple[User | None, ApiToken | None, ApiToken | None], command: CreateToken, now: datetime
 ) -> Sequence[Struct]:
-    """Raises: UserNotFound, UserIsDisabled, TokenEnded, InvalidAccess, InvalidScope, LimitExceeded.
+    """Raises: UserNotFound, UserIsDisabled, CredentialsEnded, InvalidAccess, InvalidScope,
+    LimitExceeded.
 
     A token that a token makes ends with it, so it lasts no longer either.
     """
@@ -274,6 +278,8 @@ def decide_token(
     user = _standing(owner, command.user_id)
     if not user.enabled:
         raise UserIsDisabled(user.user_id)
+    if command.credentials_version not in (None, user.credentials_version):
+        raise CredentialsEnded
     if command.grants is not None:
         _check_grants(command.grants)
     at_most("tokens of a user", user.tokens + 1, TOKENS_MAX)
@@ -281,7 +287,7 @@ def decide_token(
     ancestors: tuple[str, ...] = ()
     if command.parent_id:
         if parent is None or not is_current(parent, user, now):
-            raise TokenEnded(command.parent_id)
+            raise CredentialsEnded
         ancestors = (*parent.ancestors, parent.token_id)
         at_most("tokens that a token was made by", len(ancestors), TOKEN_ANCESTORS_MAX)
         expires_at = min(expires_at, parent.expires_at)

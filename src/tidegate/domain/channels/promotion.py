@@ -53,7 +53,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
-from tidegate.domain.rollouts.states import Word
+from tidegate.domain.rollouts.states import Outcome, Word
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key, Position, at_most, check_text
@@ -212,8 +212,9 @@ def _demand_free(channel: Channel, command: PromoteRelease, active: RolloutTally
         raise ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
     if channel.active_rollout_id != command.supersedes:
         raise PlanOutdated(channel.channel, command.supersedes, channel.active_rollout_id)
-    same = active is not None and active.target_ref == command.release_id
-    if active is not None and same and active.halted_at is None:
+    if active is None or active.target_ref != command.release_id or active.halted_at is not None:
+        return
+    if active.outcome in (None, Outcome.SUCCEEDED):  # else it may be tried again
         raise AlreadyPromoted(active.rollout_id, active.state)
 
 

@@ -37,6 +37,7 @@ from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import GateChanged
 from tidegate.domain.rollouts.rows import RolloutGates
+from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
 from tidegate.domain.rollouts.states import DISPATCHABLE
 
 ORDERS_MAX = 10_000  # that one pass hands out
@@ -346,4 +347,7 @@ def gate_changes(
 
 
 def _told(held: Held) -> str:
-    return f"{held.host_id}: {held.reason}" if held.host_id else held.reason
+    """The reason, cut to what a fact may hold: it may quote probes and operators at length."""
+    reason = f"{held.host_id}: {held.reason}" if held.host_id else held.reason
+    cut = reason.encode()[:REASON_BYTES_MAX]
+    return cut.decode(errors="ignore")

@@ -160,7 +160,7 @@ def _of_update(revision: Revision, command: UpdateRevision) -> Iterator[Asked]:
     change = change_of(revision, state, command)
     if change.operations - {Operation.LIFECYCLE}:
         yield Asked(EDIT, repository)
-    yield from _sources(task for task in change.tasks or () if task not in revision.tasks)
+    yield from _sources((change.tasks or ())[len(revision.tasks) :])
     own = command.by == revision.proposed_by
     edges = [edge for edge in EDGES if (edge.old, edge.new) == (state, change.lifecycle)]
     if edges:  # else the decision refuses it for everyone
