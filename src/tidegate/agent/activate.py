@@ -22,6 +22,7 @@ import msgspec
 from tidegate import decoders
 from tidegate.agent.config import Channel, Settings
 from tidegate.agent.content import Source, closure_of, keep_only, name_of, provide
+from tidegate.agent.durable import replace_file
 from tidegate.agent.faults import UNPROVIDED
 from tidegate.agent.references import HTTP_ALONE, References
 
@@ -166,13 +167,7 @@ class Running:
         return self._read().get(channel, "")
 
     def __setitem__(self, channel: str, closure: str) -> None:
-        content = msgspec.json.encode({**self._read(), channel: closure})
-        new = self._path.with_suffix(".new")
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._path)
+        replace_file(self._path, msgspec.json.encode({**self._read(), channel: closure}))
 
     def _read(self) -> dict[str, str]:
         try:

@@ -18,6 +18,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tidegate import decoders
+from tidegate.agent.durable import replace_file
 from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, StateHeld
 from tidegate.domain.hosts.protocol import Enrolled
 
@@ -66,7 +67,7 @@ def host_key(state: Path) -> HostKey:
     path = state / KEY
     if not path.exists():
         made = Ed25519PrivateKey.generate().private_bytes_raw().hex()
-        _write(path, made.encode())
+        replace_file(path, made.encode())
     try:
         return HostKey(Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text())))
     except ValueError:
@@ -77,7 +78,7 @@ def host_key(state: Path) -> HostKey:
 
 def remember(state: Path, enrolled: Enrolled) -> None:
     """Keep what the server said at the enrollment."""
-    _write(state / IDENTITY, msgspec.json.encode(enrolled))
+    replace_file(state / IDENTITY, msgspec.json.encode(enrolled))
 
 
 _enrolled = decoders.build(Enrolled)
@@ -93,14 +94,3 @@ def known(state: Path) -> Enrolled | None:
         raise NotEnrolled(
             f"{state / IDENTITY} cannot be read: {error}; remove it and enroll again"
         ) from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    new = path.with_name(f".{path.name}.new")
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(file, content)
-        os.fsync(file)
-    finally:
-        os.close(file)
-    os.replace(new, path)

@@ -13,7 +13,6 @@ To wait changes nothing on the host: what runs keeps running, and the agent poll
 
 from __future__ import annotations
 
-import os
 from base64 import b64decode
 from binascii import Error as BadBase64
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Meta, Struct
 
 from tidegate import decoders
+from tidegate.agent.durable import replace_file
 from tidegate.agent.faults import ManifestMemoryDamaged
 from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, Order
 
@@ -108,7 +108,7 @@ class Memory:
             return
         versions = self._seen.versions | {channel: version}
         seen = Seen(FORMAT, self._seen.log_id, versions)
-        _replace(self._path, msgspec.json.encode(seen))
+        replace_file(self._path, msgspec.json.encode(seen))
         self._seen = seen
 
     def _read(self) -> Seen:
@@ -121,21 +121,6 @@ class Memory:
         if found.format != FORMAT:
             raise _damaged(self._path, f"has format {found.format}, this agent reads {FORMAT}")
         return found
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """The whole new content, or the whole old one, also after a power cut."""
-    new = path.with_name(f".{path.name}.new")
-    with open(new, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _damaged(path: Path, detail: str) -> ManifestMemoryDamaged:

@@ -8,10 +8,10 @@ another format refuses it as a whole, and changes nothing in it.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
+from tidegate.agent.durable import replace_file
 from tidegate.agent.faults import StateFormatRefused
 
 # Raised whenever an agent that knows only the number before would misread what the directory holds.
@@ -33,7 +33,7 @@ def check_format(state: Path) -> None:
     except FileNotFoundError:
         if any((state / name).exists() for name in LEFT):
             raise _older(state) from None
-        _mark(state)
+        replace_file(state / FILE, f"{STATE_FORMAT}\n".encode())
         return
     number = text.removesuffix("\n")
     if not number.isdecimal():
@@ -52,17 +52,3 @@ def _older(state: Path) -> StateFormatRefused:
         f"{state} was written by an older agent, whose digests this one would misread: move the"
         " directory away and start the agent with a new one-time token (tidegate host enroll)"
     )
-
-
-def _mark(state: Path) -> None:
-    new = state / f".{FILE}.new"
-    with new.open("w") as file:
-        file.write(f"{STATE_FORMAT}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, state / FILE)
-    directory = os.open(state, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
