@@ -179,6 +179,8 @@ def wheel_faults(files: Mapping[str, bytes], version: str, bugs: Collection[str]
         faults.append(f"the wheel is not one of version {version}")
     if "tidegate/__init__.py" not in files:
         faults.append("the wheel has no package")
+    if f"{described}/licenses/LICENSE" not in files:
+        faults.append("the wheel has no licence")
     for name, content in files.items():
         parts = PurePosixPath(name).parts
         if parts[0] not in ("tidegate", described) or NOT_SHIPPED & set(parts):

@@ -60,6 +60,7 @@ WHEEL = {
     "tidegate/__init__.py": b'__version__ = "0.2.0"\n',
     "tidegate/engines/memory.py": b"class MemoryStore: ...\n",
     "tidegate-0.2.0.dist-info/METADATA": b"Name: tidegate\nVersion: 0.2.0\n",
+    "tidegate-0.2.0.dist-info/licenses/LICENSE": b"Apache License\n",
 }
 
 
@@ -187,6 +188,13 @@ def test_refuses_a_wheel_without_the_package() -> None:
     described = {name: text for name, text in WHEEL.items() if "dist-info" in name}
 
     assert wheel_faults(described, "0.2.0", {"OffByOne"}) == ["the wheel has no package"]
+
+
+@PROVES
+def test_refuses_a_wheel_without_the_licence() -> None:
+    unlicensed = {name: text for name, text in WHEEL.items() if "licenses" not in name}
+
+    assert wheel_faults(unlicensed, "0.2.0", {"OffByOne"}) == ["the wheel has no licence"]
 
 
 @PROVES
