@@ -16,6 +16,7 @@ from tests.contract.clones import Template
 from tests.contract.fleet import Berth, Squadron
 from tests.contract.racing import Crowd
 from tests.contract.world import SCHEMA
+from tests.quick import fewer
 from tidegate.domain.folds import FOLDS
 from tidegate.domain.folds import SCHEMA as FLEET_SCHEMA
 from tidegate.engines.memory import MemoryStore
@@ -117,7 +118,7 @@ def steady(
 
 @pytest.fixture
 def rounds(engine: str) -> int:
-    return ROUNDS[engine]
+    return fewer(ROUNDS[engine])
 
 
 @pytest.fixture(scope="session")

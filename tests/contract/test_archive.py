@@ -376,6 +376,7 @@ def die(store: Store, address: Address | None, home: Path, point: str) -> None:
 @pytest.mark.parametrize(
     "point", ["before", "draft", "directory", "segment", "position", "removed"]
 )
+@pytest.mark.long
 def test_loses_and_doubles_nothing_when_it_is_killed(
     connect: Connect, address: Address | None, home: Path, point: str
 ) -> None:

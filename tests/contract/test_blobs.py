@@ -384,6 +384,7 @@ def raced(
 
 
 @pytest.mark.req("PB-6", engines=None, reason=NO_ENGINE)
+@pytest.mark.long
 def test_leaves_no_dangling_pointer_where_collector_and_upload_race(
     kind: str, raced: Blobs, clock: ManualClock
 ) -> None:

@@ -159,6 +159,7 @@ def demand_all_through(squadron: Squadron, hosts: Sequence[str]) -> None:
 
 @pytest.mark.req("RO-11", "RO-3")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+@pytest.mark.long
 def test_takes_every_report_of_32_writers_in_two_processes(
     engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
 ) -> None:
@@ -486,6 +487,7 @@ def at_sea(berth: Berth) -> Squadron:
 
 @pytest.mark.req("RO-11")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
+@pytest.mark.long
 def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
     engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
 ) -> None:
@@ -505,6 +507,7 @@ def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
     ],
 )
 @pytest.mark.parametrize("engine", ["sqlite"])
+@pytest.mark.long
 def test_the_deaths_find_a_server_that_answers_or_writes_in_two_steps(
     engine: str,
     bug: str,

@@ -82,6 +82,7 @@ def test_a_log_is_opened_again_by_the_program_that_wrote_it(connect: Connect) ->
     assert len(connect().feed(after=0, limit=10).events) == 2
 
 
+@pytest.mark.long
 def test_serve_refuses_a_log_of_before_with_one_sentence(tmp_path: Path) -> None:
     data = tmp_path / "data"
     open_installation(Settings(data=str(data))).close()

@@ -527,6 +527,7 @@ def test_outlives_a_store_that_fails_and_loses_nothing(desk: Desk, fake: FakeTar
 
 @pytest.mark.req("RS-8", "RS-10")
 @pytest.mark.parametrize("point", list(Point))
+@pytest.mark.long
 def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
     desk: Desk, address: Address | None, tmp_path: Path, point: Point
 ) -> None:
@@ -569,6 +570,7 @@ def by_target(target: JournalTarget) -> dict[str, JournalTarget]:
 
 
 @pytest.mark.req("RS-10")
+@pytest.mark.long
 def test_two_workers_perform_everything_in_the_order_of_each_scope(
     store: Store,
     address: Address | None,

@@ -309,6 +309,7 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
         assert len(whole_feed(other)) == 1
 
 
+@pytest.mark.long
 def test_a_server_that_is_away_is_unavailable_and_comes_back(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +361,7 @@ def wait_for_more(acknowledged: set[str], count: int = 20) -> None:
     assert until(lambda: len(acknowledged) >= enough, seconds_max=SECONDS_MAX)
 
 
+@pytest.mark.long
 def test_a_killed_server_loses_nothing_that_was_acknowledged(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -312,6 +312,7 @@ def test_writers_that_die_between_read_and_commit_hold_up_nobody(
     prove_complete(reader, followed, [])
 
 
+@pytest.mark.long
 def test_writers_that_are_killed_leave_whole_commits_and_a_complete_feed(
     connect: Connect, address: Address | None, tmp_path: Path
 ) -> None:

@@ -619,6 +619,7 @@ CRASHING = transition("rel_002", 0, "c1", operations=("dns",))
 
 @pytest.mark.req("RS-5")
 @pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.long
 def test_leaves_all_or_nothing_where_a_process_dies_in_a_transition(
     control: Control, address: Address | None, when: str
 ) -> None:

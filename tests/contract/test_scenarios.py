@@ -62,6 +62,7 @@ def environment_of(wheel: Path, home: Path) -> tuple[Path, Path]:
     return home / "bin" / "python", site
 
 
+@pytest.mark.long
 def test_holds_against_the_built_wheel_in_a_fresh_environment(tmp_path: Path) -> None:
     """RS-13, the half that no engine of this process can show: what is shipped is enough."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]

@@ -506,6 +506,7 @@ def test_a_range_seeks_to_its_start_and_is_in_order_already(
 LETTERS = ("", "a", "aa", "ab", "b", "é", "\U0010ffff", "z")
 
 
+@pytest.mark.long
 def test_ranges_by_index_answer_as_memory_does(store: SqliteStore) -> None:
     random = Random(7)
     memory = MemoryStore(SCHEMA)
@@ -898,6 +899,7 @@ def write_until_killed(path: str, acknowledged: str) -> None:
     time.sleep(300)
 
 
+@pytest.mark.long
 def test_a_killed_writer_loses_no_acknowledged_commit_and_tears_none(
     path: str, tmp_path: Path, open_store: Open
 ) -> None:

@@ -38,6 +38,7 @@ from tests.domain.orchard import (
     tree_key,
     tree_machine,
 )
+from tests.quick import fewer
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
     ConditionFailed,
@@ -332,7 +333,7 @@ VALUE = st.one_of(
 CALLS = st.lists(st.lists(VALUE, min_size=1, max_size=4), max_size=14)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150), deadline=None)
 @given(before=CALLS, calls=CALLS)
 def test_refused_calls_might_as_well_not_have_been_made(
     before: list[list[Struct]], calls: list[list[Struct]]
@@ -360,7 +361,7 @@ def test_refused_calls_might_as_well_not_have_been_made(
     assert made.cost() >= SCHEMA.cost(made.commit(Commit(T0)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=fewer(100), deadline=None)
 @given(journey=CALLS)
 def test_any_journey_can_be_replayed_to_the_same_rows_and_stamps(
     journey: list[list[Struct]],

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.domain.hostlife import NEW, OLD, T0, examples, reserved, seconds
+from tests.quick import fewer
 from tidegate.domain.hosts import TABLE, expected_seq, step
 from tidegate.domain.hosts.effects import Effect, RecordTransition
 from tidegate.domain.hosts.facts import (
@@ -154,7 +155,7 @@ def accepted(life: list[Step]) -> list[Step]:
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h1_converged_means_soaked_and_probed_on_the_target(life: list[Step]) -> None:
     for step_ in accepted(life):
@@ -175,7 +176,7 @@ def test_h1_converged_means_soaked_and_probed_on_the_target(life: list[Step]) ->
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h2_reverted_means_back_where_it_came_from_after_a_failure(life: list[Step]) -> None:
     for step_ in accepted(life):
@@ -190,7 +191,7 @@ def test_h2_reverted_means_back_where_it_came_from_after_a_failure(life: list[St
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h3_failed_says_when_why_and_by_which_policy(life: list[Step]) -> None:
     for step_ in accepted(life):
@@ -206,7 +207,7 @@ def test_h3_failed_says_when_why_and_by_which_policy(life: list[Step]) -> None:
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h4_numbers_never_go_back_and_a_repeat_changes_nothing(life: list[Step]) -> None:
     last = 0
@@ -225,7 +226,7 @@ def test_h4_numbers_never_go_back_and_a_repeat_changes_nothing(life: list[Step])
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h5_the_end_absorbs_all_reports_and_all_but_a_new_attempt(life: list[Step]) -> None:
     for step_ in accepted(life):
@@ -239,7 +240,7 @@ def test_h5_the_end_absorbs_all_reports_and_all_but_a_new_attempt(life: list[Ste
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h6_an_activation_forgets_what_probes_said_before(life: list[Step]) -> None:
     for step_ in accepted(life):
@@ -257,7 +258,7 @@ def test_h6_an_activation_forgets_what_probes_said_before(life: list[Step]) -> N
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h7_agent_and_control_plane_end_in_the_same_bytes(life: list[Step]) -> None:
     """The control plane hears everything a little later, through its fold and the log's bytes.
@@ -279,7 +280,7 @@ def test_h7_agent_and_control_plane_end_in_the_same_bytes(life: list[Step]) -> N
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h8_every_change_of_state_is_told_once_and_truly(life: list[Step]) -> None:
     for step_ in accepted(life):
@@ -300,7 +301,7 @@ def test_h8_every_change_of_state_is_told_once_and_truly(life: list[Step]) -> No
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_h9_no_soak_ends_before_it_begins(life: list[Step]) -> None:
     for step_ in accepted(life):
@@ -312,7 +313,7 @@ def test_h9_no_soak_ends_before_it_begins(life: list[Step]) -> None:
 
 
 @PURE
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_steps_the_same_way_each_time_and_changes_nothing_it_was_given(life: list[Step]) -> None:
     for step_ in life:
@@ -325,7 +326,7 @@ def test_steps_the_same_way_each_time_and_changes_nothing_it_was_given(life: lis
         assert kept == (None if step_.before is None else codec.encode(step_.before))
 
 
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_holds_slots_only_while_it_is_busy_and_waits_only_where_a_deadline_runs(
     life: list[Step],
@@ -338,7 +339,7 @@ def test_holds_slots_only_while_it_is_busy_and_waits_only_where_a_deadline_runs(
             assert record.due_at is not None  # silence is an event
 
 
-@settings(max_examples=300)
+@settings(max_examples=fewer(300))
 @given(lives())
 def test_keeps_orders_slots_and_open_failures_in_step_with_the_record(life: list[Step]) -> None:
     record: HostRecord | None = None
@@ -379,6 +380,7 @@ def _fold(rows: dict[tuple[str, str], Any], fact: Any, now: datetime) -> None:
                 rows[key] = after
 
 
+@pytest.mark.long
 def test_tells_lives_that_get_about() -> None:
     """The lives above are worth something: they reach every state and every kind of refusal."""
     toss = Random(4)

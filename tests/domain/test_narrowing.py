@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from tests.domain.seed_shop import C, P, slice_of, struct, vocabulary_of
+from tests.quick import fewer
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel.model import Clause, Fact, Query
 from tidegate.kernel.slices import Slice
@@ -80,7 +81,7 @@ def _value(draw: Draw, made: type[Struct]) -> Struct:
 
 
 @pytest.mark.req("CB-7", **pure)
-@settings(max_examples=100, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=fewer(100), deadline=None, suppress_health_check=[*HealthCheck])
 @given(st.data())
 def test_narrowing_never_changes_what_a_read_returns(data: st.DataObject) -> None:
     vocabulary, item = data.draw(vocabularies())
@@ -103,7 +104,7 @@ def test_narrowing_never_changes_what_a_read_returns(data: st.DataObject) -> Non
         assert clause.types <= consumed
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=fewer(100), deadline=None, suppress_health_check=[*HealthCheck])
 @given(st.data())
 def test_what_a_clause_finds_stands_under_the_index_that_fences_it(data: st.DataObject) -> None:
     """Index scope = read scope = fence scope."""

@@ -281,6 +281,7 @@ class Counted:
         "abcdefghijklmnopqrstuv1/",
     ],
 )
+@pytest.mark.long
 def test_looks_at_each_character_of_a_long_text_a_fixed_number_of_times(
     monkeypatch: pytest.MonkeyPatch, piece: str
 ) -> None:

@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.domain.depot import FOLDS, SCHEMA, Depot, files
+from tests.quick import fewer
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -290,7 +291,7 @@ def check_walks(depot: Depot) -> None:
 
 
 TestPackages = Packages.TestCase
-TestPackages.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPackages.settings = settings(max_examples=fewer(60), stateful_step_count=40, deadline=None)
 
 
 def test_the_machine_reaches_what_it_is_meant_to_check() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain.voyage import CHANNEL, Voyage
+from tests.quick import fewer
 from tidegate.domain.channels.rows import CHANNELS, Channel
 from tidegate.domain.folds import FOLDS
 from tidegate.domain.hosts.facts import HostSkipped, HostStateChanged
@@ -460,7 +461,7 @@ proved = pytest.mark.req(
 
 @proved
 @given(st.sampled_from(OnFailure), st.sampled_from((0, 0, 1)), deeds)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=fewer(30), deadline=None)
 def test_holds_the_invariants_whoever_does_what(
     on_failure: OnFailure, failures_max: int, done: list[Deed]
 ) -> None:
@@ -469,7 +470,8 @@ def test_holds_the_invariants_whoever_does_what(
 
 @proved
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=fewer(40), deadline=None)
+@pytest.mark.long
 def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
     """What a shrinking search seldom comes to: all is likely alike, so rollouts get far."""
     dice = Random(seed)
@@ -477,6 +479,7 @@ def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
     sail(dice.choice(list(OnFailure)), dice.choice((0, 0, 1)), done)
 
 
+@pytest.mark.long
 def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
     """The properties above would hold of a fleet that never leaves its port, too."""
     MET.clear()

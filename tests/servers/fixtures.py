@@ -20,6 +20,39 @@ AWS_DEFAULTS = {
 
 _RUN = pytest.StashKey[AbstractContextManager[None]]()
 
+# The engine that a test cannot do without although no parameter of it says so.
+SERVED = {"postgres_url": "postgres", "dynamodb_url": "dynamodb", "s3_url": "s3"}
+
+
+def engines_of(item: pytest.Item) -> set[str]:
+    """The engines that a test runs on, or whose server it asks for."""
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params.values() if callspec else ()
+    named = {param for param in params if isinstance(param, str)}
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    served = {SERVED[name] for name in fixtures if name in SERVED}
+    return named & {*ENGINES, "s3"} | served
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--engines",
+        metavar="NAMES",
+        help="leave out the tests of other engines than these, as in memory,sqlite",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen: str | None = config.getoption("engines")
+    if chosen is None:
+        return
+    names = set(chosen.split(","))
+    if unknown := names - {*ENGINES, "s3"}:
+        raise pytest.UsageError(f"--engines knows {', '.join(ENGINES)} and s3, not {unknown}")
+    left = [item for item in items if not engines_of(item) <= names]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if engines_of(item) <= names]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     for name, value in AWS_DEFAULTS.items():

@@ -1,0 +1,36 @@
+"""The inner loop: with TIDEGATE_TEST_QUICK set, properties and races are tried less often.
+
+`script/check` sets it. `@pytest.mark.long` leaves a test to `script/test`, which runs everything.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+QUICK = bool(os.environ.get("TIDEGATE_TEST_QUICK"))
+SHARE = 10
+EXAMPLES = 20  # of a property that does not say how many it wants
+
+# A busy machine makes generation slow; that is no finding about the code.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=EXAMPLES)
+settings.load_profile("quick" if QUICK else "suite")
+
+
+def fewer(count: int) -> int:
+    """How often to try something: `count` times, or a tenth of that in the inner loop."""
+    return max(2, count // SHARE) if QUICK else count
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: left out of script/check")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not QUICK:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
