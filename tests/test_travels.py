@@ -1,0 +1,34 @@
+"""What travels is what the frozen list says: logs, clients and agents outlive names in the code."""
+
+from __future__ import annotations
+
+from tests import travels
+
+ADVICE = """\
+What is stored or sent has changed. If that is meant, say so in CHANGELOG with the reason, and run
+    .venv/bin/python -m tests.travels
+{lines}"""
+
+
+def test_sends_and_stores_what_the_frozen_list_says() -> None:
+    frozen, found = travels.frozen(), travels.found()
+    gone = [f"- {line}" for line in frozen if line not in set(found)]
+    new = [f"+ {line}" for line in found if line not in set(frozen)]
+
+    assert not gone + new, ADVICE.format(lines="\n".join(gone + new))
+
+
+def test_lists_each_kind_of_what_travels() -> None:
+    kinds = {line.partition(" ")[0] for line in travels.frozen()}
+
+    assert kinds == {
+        *("fact", "tag", "collection", "column", "index", "sqlite", "postgres", "dynamodb"),
+        *("error", "key", "context", "header", "route"),
+    }
+
+
+def test_keeps_the_list_sorted_and_free_of_the_names_of_modules() -> None:
+    frozen = travels.frozen()
+
+    assert frozen == sorted(set(frozen))
+    assert [line for line in frozen if "tidegate.domain" in line or "tidegate.kernel" in line] == []
