@@ -157,7 +157,7 @@ DERIVING = {"msgspec.convert", "msgspec.json.Decoder", "msgspec.msgpack.Decoder"
 DERIVING_FROM = {"msgspec.json.decode", "msgspec.msgpack.decode"}  # where they name a type
 BUILDING = {"decoders.build", "decoders.build_msgpack", "codec.prepare"}
 # Where a program is composed. Elsewhere a decoder is built while its module is imported.
-COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/policy.py", "kernel/vocabulary.py"} | {
+COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/collections.py", "kernel/vocabulary.py"} | {
     "api/routing.py"
 }
 

@@ -40,10 +40,10 @@ from tidegate.domain.releases.known import ReleaseOffered
 from tidegate.domain.rollouts.reports import ReportEvent, report_event
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
+from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit, Meta
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
-from tidegate.kernel.unfolding import Unfolding
 
 FILE = "fleet.db"
 BLOBS = "blobs"
@@ -93,10 +93,10 @@ class FleetAtWork:
 
     def offer(self) -> None:
         """A release to promote; how it came to be published is no matter here."""
-        unfolding = Unfolding(FOLDS, self.store.get)
+        builder = CommitBuilder(FOLDS, self.store.get)
         offered = ReleaseOffered(RELEASE, TARGET, "Published", "default/web/v1")
-        unfolding.add((offered,), system_clock())
-        self.writer.submit(unfolding.commit(Commit(system_clock()))).result()
+        builder.add((offered,), system_clock())
+        self.writer.submit(builder.commit(Commit(system_clock()))).result()
 
     def enroll(self, channel: str, hosts: Sequence[str]) -> None:
         """Hosts of the channel, and the channel."""

@@ -27,10 +27,10 @@ from tidegate.control.ingest import Report, reported
 from tidegate.domain.folds import COLLECTIONS, FACTS, FOLDS, SLICES
 from tidegate.domain.rollouts.reports import report_event
 from tidegate.errors import TidegateError
+from tidegate.kernel.commit_builder import CommitBuilder, Rows
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Commit
 from tidegate.kernel.store import Schema
-from tidegate.kernel.unfolding import Rows, Unfolding
 from tidegate.kernel.vocabulary import Vocabulary
 
 STAGES: Final = ("decode", "decide", "step", "encode", "unfold", "commit", "answer")
@@ -53,7 +53,7 @@ class Meter:
         self.seconds[name] += time.thread_time() - begun
 
     @contextmanager
-    def unfolding(self) -> Iterator[None]:
+    def builder(self) -> Iterator[None]:
         self._shares = dict.fromkeys(SHARED, 0)
         self._since = time.perf_counter_ns()
         begun = time.thread_time()
@@ -93,8 +93,8 @@ def measured(fleet: FleetAtWork, batches: Sequence[Sequence[Wire]]) -> dict[str,
     for batch in batches:
         with meter.stage("decode"):
             lines = [line(report) for report in batch]
-        with meter.unfolding():
-            pack = Unfolding(folds, fleet.store.get, known, fleet.store.pack_cost_max)
+        with meter.builder():
+            pack = CommitBuilder(folds, fleet.store.get, known, fleet.store.pack_cost_max)
             pack.fetch(key for _, command, _ in lines for key in item.rows(command))
             at = system_clock()
             for _, command, meta in lines:

@@ -20,8 +20,8 @@ from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.slices import EnrollHost, enroll_host
 from tidegate.domain.releases.known import ReleaseOffered
+from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit, Meta
-from tidegate.kernel.unfolding import Unfolding
 
 BUSY = "busy"  # the channel whose rollout is open, with an order for every host
 SEA = "sea"  # the channel whose rollout is to run while its hosts poll
@@ -72,9 +72,9 @@ def _named(channel: str, hosts: int) -> tuple[str, ...]:
 
 def _offer(installation: Installation) -> None:
     """A release to promote; how it came to be published is no matter here."""
-    unfolding = Unfolding(FOLDS, installation.store.get)
-    unfolding.add((ReleaseOffered(RELEASE, TARGET, "Published", "default/web/v1"),), system_clock())
-    installation.submit(unfolding.commit(Commit(system_clock()))).result()
+    builder = CommitBuilder(FOLDS, installation.store.get)
+    builder.add((ReleaseOffered(RELEASE, TARGET, "Published", "default/web/v1"),), system_clock())
+    installation.submit(builder.commit(Commit(system_clock()))).result()
 
 
 def _enroll(installation: Installation, channel: str, hosts: Sequence[str]) -> None:

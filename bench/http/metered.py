@@ -32,7 +32,7 @@ from tidegate.control import ingest
 from tidegate.control.lanes import Lanes
 from tidegate.domain.rollouts.reports import report_event
 from tidegate.engines.sqlite import SqliteStore
-from tidegate.kernel.unfolding import Unfolding
+from tidegate.kernel.commit_builder import CommitBuilder
 
 BEGIN: Final = signal.SIGUSR1  # what was counted before is forgotten
 FRAMES: Final = ("parse", "auth", "decode", "decide", "fold", "commit", "answer")
@@ -75,7 +75,7 @@ def install(meter: Meter) -> None:
     decide = meter.sync("decide", report_event.decide, inside="fold")
     vars(ingest)["report_event"] = replace(report_event, decide=decide)
     meter.wrap(Lanes, "_decide", "fold")
-    meter.wrap(Unfolding, "commit", "commit")
+    meter.wrap(CommitBuilder, "commit", "commit")
     meter.wrap(SqliteStore, "commit", "commit")
     meter.wrap(Lanes, "_answer", "answer")
     meter.wrap(Exchange, "agree", "answer")

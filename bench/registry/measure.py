@@ -40,7 +40,7 @@ from tidegate.domain.releases.registry import TransitionRelease
 from tidegate.engines.group import Grouped
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel import codec
-from tidegate.kernel.policy import entry
+from tidegate.kernel.collections import entry
 
 PAGE_ROWS = 500
 WARM_UP = 5  # rounds that are not counted

@@ -30,9 +30,9 @@ from tidegate.domain.packages.repositories import CreateRepository
 from tidegate.domain.releases.registry import RegisterRelease
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import TidegateError
+from tidegate.kernel.commit_builder import CommitBuilder, PackFull, Rows
 from tidegate.kernel.model import Commit, Meta
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.unfolding import PackFull, Rows, Unfolding
 
 PER_PACKAGE = 100
 REPOSITORY = "default"
@@ -153,28 +153,28 @@ class Pack:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self._clock = ManualClock(FILLED_AT)
-        self._unfolding = self._opened({})
+        self._builder = self._opened({})
 
     def add(self, command: Struct) -> None:
         """Decide the command on what stands and what is on its way."""
         item = SLICE_OF[type(command)]
         try:
-            self._unfolding.decide(item, command, self._clock())
+            self._builder.decide(item, command, self._clock())
         except PackFull:
             self.land()
-            self._unfolding.decide(item, command, self._clock())
+            self._builder.decide(item, command, self._clock())
 
     def land(self) -> None:
         """Commit what is on its way. The next pack knows the rows as this one leaves them."""
         basis = Commit(self._clock(), Meta(actor=MANAGER))
-        (answer,) = self._store.commit(self._unfolding.commit(basis))
+        (answer,) = self._store.commit(self._builder.commit(basis))
         if isinstance(answer, TidegateError):
             raise answer
-        self._unfolding = self._opened(self._unfolding.settled(answer.first))
+        self._builder = self._opened(self._builder.settled(answer.first))
         self._clock.advance(timedelta(seconds=1))
 
-    def _opened(self, known: Rows) -> Unfolding:
-        return Unfolding(FOLDS, self._store.get, known, self._store.pack_cost_max)
+    def _opened(self, known: Rows) -> CommitBuilder:
+        return CommitBuilder(FOLDS, self._store.get, known, self._store.pack_cost_max)
 
 
 def _rules() -> str:

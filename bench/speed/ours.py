@@ -19,21 +19,21 @@ from tidegate.clock import system_clock
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import BoundaryMoved, TidegateError
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import (
     ABSENT,
     FACTS_MAX,
     Boundary,
     Clause,
     Commit,
+    CommitKey,
     Fact,
     Key,
     Meta,
-    Once,
     Put,
     Query,
     Receipt,
 )
-from tidegate.kernel.policy import Collection
 from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.tags import Cross, Partition
 from tidegate.kernel.vocabulary import Vocabulary, facts
@@ -120,7 +120,7 @@ class TidegateClient:
                     Put(state, STATE_DATA, self._versions[row]),
                     Put(message, MESSAGE_DATA, ABSENT),
                 ),
-                once=Once(message.id, sha256(entries[0].payload).digest(), b"{}"),
+                once=CommitKey(message.id, sha256(entries[0].payload).digest(), b"{}"),
             )
         )
         self._versions[row] = receipt.first

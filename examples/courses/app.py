@@ -20,8 +20,8 @@ from tidegate.control.runtime import Control
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import NotFound, Refused
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Fold, Folds
-from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.replay import differences, rebuild_changed
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema

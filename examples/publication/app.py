@@ -23,7 +23,7 @@ from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import Conflict
 from tidegate.kernel.folds import Folds
-from tidegate.kernel.leases import LEASES, Held
+from tidegate.kernel.leases import LEASES, HeldLease
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.vocabulary import Vocabulary
@@ -47,13 +47,13 @@ class Newsroom:
     publisher: Publisher
     clock: ManualClock
 
-    def acquire(self, page: str) -> Held:
+    def acquire(self, page: str) -> HeldLease:
         lease = self.publisher.try_acquire(page, LEASE_SECONDS)
         assert lease is not None, "nobody else works here now"
         return lease
 
     def publish(
-        self, page: str, lease: Held, text: str, policy: Policy, generated_at: datetime
+        self, page: str, lease: HeldLease, text: str, policy: Policy, generated_at: datetime
     ) -> None:
         """Publish, or say why not, and what readers get in either case."""
         try:

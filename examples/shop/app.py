@@ -19,8 +19,8 @@ from tidegate.control.runtime import Control
 from tidegate.engines import connect
 from tidegate.engines.group import Grouped
 from tidegate.errors import Refused
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.folds import Fold, Folds
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 from tidegate.kernel.replay import differences, rebuild_changed
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema

@@ -37,9 +37,9 @@ from tidegate.kernel.model import (
     Clause,
     Commit,
     Event,
+    EventPage,
     Fact,
     Match,
-    Page,
     Position,
     Query,
 )
@@ -141,7 +141,7 @@ class TidegateRecorder(DCBRecorder):
     ) -> TidegateSubscription:
         return TidegateSubscription(self, query, after)
 
-    def page(self, after: Position) -> Page:
+    def page(self, after: Position) -> EventPage:
         """The feed beyond a position."""
         return self._store.feed(after=after, limit=PAGE)
 

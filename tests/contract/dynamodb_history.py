@@ -33,10 +33,10 @@ from tidegate.kernel.model import (
     ABSENT,
     Boundary,
     Check,
+    CommitKey,
     Delete,
     Event,
     Meta,
-    Once,
     Put,
     Query,
     Receipt,
@@ -126,7 +126,7 @@ def attempt(
         history.receipts[command] = known
         return True
     fact, boundaries, writes = decide(store, chance, command)
-    once = Once(command, b"digest", command.encode()) if keyed else None
+    once = CommitKey(command, b"digest", command.encode()) if keyed else None
     commit = told(fact, on=boundaries, writes=writes, once=once, meta=Meta(request=name))
     (answer,) = store.commit(commit)
     if isinstance(answer, Receipt):

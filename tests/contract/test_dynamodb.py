@@ -75,10 +75,10 @@ from tidegate.kernel.model import (
     TYPE_BYTES_MAX,
     Check,
     Commit,
+    CommitKey,
     Delete,
     Fact,
     Meta,
-    Once,
     Put,
     Query,
     Receipt,
@@ -171,7 +171,7 @@ def test_a_commit_of_everything_is_one_transaction(table: Table) -> None:
             OrderPlaced("o1", "c1"),
             on=[boundary],
             writes=[put(item("a"), row(state="new", owner="x")), Check(item("b"), 0)],
-            once=Once("k", b"digest"),
+            once=CommitKey("k", b"digest"),
         ),
     )
 
@@ -262,7 +262,7 @@ def test_compatible_commits_share_a_transaction_and_keep_their_order(table: Tabl
     boundary = seen(store, PRODUCT)
 
     answers = store.commit(
-        told(OrderPlaced("o1", "c1"), OrderPlaced("o2", "c1"), once=Once("k", b"d", b"one")),
+        told(OrderPlaced("o1", "c1"), OrderPlaced("o2", "c1"), once=CommitKey("k", b"d", b"one")),
         told(writes=[put(item("a"), row())]),
         told(ProductAdded("p1"), on=[boundary]),
         told(OrderPlaced("o3", "c1")),
@@ -290,10 +290,10 @@ def test_commits_that_touch_each_other_are_answered_as_one_after_the_other(table
     def commits(of: DynamoStore | MemoryStore) -> tuple[Commit, ...]:
         boundary = seen(of, product)
         return (
-            told(ProductAdded("p1"), on=[boundary], once=Once("k", b"d")),
+            told(ProductAdded("p1"), on=[boundary], once=CommitKey("k", b"d")),
             told(ProductAdded("p1"), on=[boundary]),
-            told(ProductAdded("p1"), on=[boundary], once=Once("k", b"d")),
-            told(Rebooted(), once=Once("k", b"another")),
+            told(ProductAdded("p1"), on=[boundary], once=CommitKey("k", b"d")),
+            told(Rebooted(), once=CommitKey("k", b"another")),
             told(writes=[put(item("a"), row())]),
             told(writes=[put(item("a"), row())]),
             told(OrderPlaced("o1", "c1"), on=[seen(of, about(OrderPlaced, tags="order_id:o1"))]),
@@ -444,7 +444,7 @@ def test_a_slot_is_never_sent_in_more_parts_than_were_counted(
     kind = "k" * TYPE_BYTES_MAX
     fact = Fact(kind, name, 2**53 - 1, longest, b"x" * size, meta if own else None)
     for count in range(1, 129):
-        commit = Commit(T0, meta, (fact,) * count, once=Once("k" * ONCE_KEY_BYTES_MAX, b"d"))
+        commit = Commit(T0, meta, (fact,) * count, once=CommitKey("k" * ONCE_KEY_BYTES_MAX, b"d"))
         kept = packed(commit, ((2**53 - 1, fact) for fact in commit.facts))
         content = sum(len(fact.body) for fact in commit.facts)
         if content > COMMIT_BYTES_MAX:

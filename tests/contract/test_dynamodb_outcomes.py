@@ -68,12 +68,12 @@ from tidegate.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from tidegate.kernel.model import Check, Commit, Event, Once, Receipt, Write
+from tidegate.kernel.model import Check, Commit, CommitKey, Event, Receipt, Write
 
 pytestmark = pytest.mark.parametrize("engine", ["dynamodb"])
 
 PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
-ONCE = Once("request-1", b"digest", b"answer")
+ONCE = CommitKey("request-1", b"digest", b"answer")
 FOREVER = 2_000
 
 
@@ -381,7 +381,7 @@ def test_a_conflict_with_ones_own_earlier_copy_is_no_conflict(
         assert (answer.first, answer.replayed) == (landed.first, True)
     else:
         assert isinstance(answer, Conflict)
-    (mismatch,) = ours.commit(told(Rebooted(), once=Once(ONCE.key, b"another")))
+    (mismatch,) = ours.commit(told(Rebooted(), once=CommitKey(ONCE.key, b"another")))
     assert isinstance(mismatch, IdempotencyMismatch)
 
 

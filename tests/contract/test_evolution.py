@@ -16,9 +16,9 @@ from tests.differential.logs import Logs
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import BoundaryMoved, InvalidInput, StoreRefused
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Clause, Commit, Event, Key, Query, Receipt, Record
-from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.replay import (
     begin,
     changed_folds,

@@ -35,7 +35,7 @@ from tidegate.errors import (
     IdempotencyMismatch,
     NotFound,
 )
-from tidegate.kernel.model import ALL, Event, Key, Page, Query
+from tidegate.kernel.model import ALL, Event, EventPage, Key, Query
 from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
@@ -56,7 +56,7 @@ class Interrupted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def read(self, query: Query, *, guard: Query | None = None) -> Page:
+    def read(self, query: Query, *, guard: Query | None = None) -> EventPage:
         page = self._store.read(query, guard=guard)
         if self.after_read:
             self.after_read.popleft()()

@@ -37,10 +37,10 @@ from tidegate.engines.postgres.layout import OWN_TABLES
 from tidegate.engines.sqlite.layout import ENGINE_TABLES
 from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, Nature, Writers, entry
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import ABSENT, Commit, Key, Put, Record
-from tidegate.kernel.policy import Collection, Nature, Writers, entry
-from tidegate.kernel.records import REPAIRS, Records
+from tidegate.kernel.records.records import REPAIRS, Records
 from tidegate.kernel.replay import differences, rebuild
 from tidegate.kernel.store import Schema
 

@@ -25,14 +25,14 @@ from tests.contract.world import (
     whole_feed,
 )
 from tidegate.errors import BoundaryMoved, IdempotencyMismatch, VersionConflict
-from tidegate.kernel.model import Check, Commit, Once, Receipt
+from tidegate.kernel.model import Check, Commit, CommitKey, Receipt
 from tidegate.kernel.store import Store
 
 PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
-ONCE = Once("request-1", b"digest of the command", b'{"answer":1}')
+ONCE = CommitKey("request-1", b"digest of the command", b'{"answer":1}')
 
 
-def request(store: Store, once: Once = ONCE) -> Commit:
+def request(store: Store, once: CommitKey = ONCE) -> Commit:
     """A create: it fails its boundary and its row if it is done twice without a key."""
     return told(
         ProductAdded("p1"),
@@ -66,7 +66,7 @@ def test_a_repeat_is_known_by_its_key_although_it_would_decide_otherwise_now(sto
             on=[],
             writes=[Check(item("zzz"), expect=moved.last)],
             at=T0 + timedelta(hours=1),
-            once=Once(ONCE.key, ONCE.digest, b"another answer"),
+            once=CommitKey(ONCE.key, ONCE.digest, b"another answer"),
         ),
     )
 
@@ -90,7 +90,7 @@ def test_the_same_key_for_another_request_is_refused(store: Store, moved: bool) 
     land(store, request(store))
     if not moved:
         boundary = seen(store, PRODUCT)
-    other = Once(ONCE.key, b"digest of another command")
+    other = CommitKey(ONCE.key, b"digest of another command")
 
     with pytest.raises(IdempotencyMismatch) as refusal:
         land(store, told(ProductRenamed("p1"), on=[boundary], once=other))
@@ -125,7 +125,7 @@ def test_tells_what_became_of_a_key(connect: Connect) -> None:
 
 
 def test_a_commit_without_facts_has_a_receipt_too(store: Store) -> None:
-    receipt = land(store, told(writes=[put(item("a"), row())], once=Once("k", b"d")))
+    receipt = land(store, told(writes=[put(item("a"), row())], once=CommitKey("k", b"d")))
 
     assert receipt.first == receipt.last
     assert store.receipt("k") == replace(receipt, replayed=True)
@@ -133,7 +133,7 @@ def test_a_commit_without_facts_has_a_receipt_too(store: Store) -> None:
 
 def test_a_key_twice_in_one_group_is_applied_once(store: Store) -> None:
     commit = told(ProductAdded("p1"), once=ONCE)
-    other = told(ProductAdded("p1"), once=Once(ONCE.key, b"other"))
+    other = told(ProductAdded("p1"), once=CommitKey(ONCE.key, b"other"))
 
     first, second, third = store.commit(commit, commit, other)
 
@@ -145,14 +145,14 @@ def test_a_key_twice_in_one_group_is_applied_once(store: Store) -> None:
 
 def test_keys_that_differ_in_case_or_spaces_are_different(store: Store) -> None:
     keys = ("key", "Key", "key ", "k:ey", "k#ey", "ключ", "🔑")
-    receipts = [land(store, told(ProductAdded("p1"), once=Once(key, b"d"))) for key in keys]
+    receipts = [land(store, told(ProductAdded("p1"), once=CommitKey(key, b"d"))) for key in keys]
 
     assert not any(receipt.replayed for receipt in receipts)
     assert [r.first for key in keys if (r := store.receipt(key))] == [r.first for r in receipts]
 
 
 def test_a_digest_and_an_answer_may_be_any_bytes(store: Store) -> None:
-    once = Once("k", bytes(range(256)), bytes(reversed(range(256))))
+    once = CommitKey("k", bytes(range(256)), bytes(reversed(range(256))))
     commit = told(ProductAdded("p1"), once=once)
     land(store, commit)
 

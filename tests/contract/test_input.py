@@ -39,11 +39,11 @@ from tidegate.kernel.model import (
     Check,
     Clause,
     Commit,
+    CommitKey,
     Delete,
     Fact,
     Key,
     Meta,
-    Once,
     Put,
     Query,
     Write,
@@ -146,9 +146,12 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
         lambda: writing(put(item("a"), row(state="a\x1fb"))),
         "control character",
     ),
-    "an empty key": (lambda: told(Rebooted(), once=Once("", b"d")), "idempotency key is empty"),
+    "an empty key": (
+        lambda: told(Rebooted(), once=CommitKey("", b"d")),
+        "idempotency key is empty",
+    ),
     "a lone surrogate in a key": (
-        lambda: told(Rebooted(), once=Once(SURROGATE, b"d")),
+        lambda: told(Rebooted(), once=CommitKey(SURROGATE, b"d")),
         "lone surrogate",
     ),
     "a lone surrogate in the meta": (
@@ -180,15 +183,15 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
     "a birth after its cause": (lambda: bad_put(born=1), "items/a is born by fact 1, after 0"),
     "a key that is none": (lambda: raw(once="k"), "once must be Once, found str"),
     "an idempotency key that is no text": (
-        lambda: raw(once=Once(None, b"d")),  # type: ignore[arg-type]
+        lambda: raw(once=CommitKey(None, b"d")),  # type: ignore[arg-type]
         "idempotency key must be text, found NoneType",
     ),
     "a digest as text": (
-        lambda: raw(once=Once("k", "d")),  # type: ignore[arg-type]
+        lambda: raw(once=CommitKey("k", "d")),  # type: ignore[arg-type]
         "digest of a commit must be bytes, found str",
     ),
     "no answer": (
-        lambda: raw(once=Once("k", b"d", None)),  # type: ignore[arg-type]
+        lambda: raw(once=CommitKey("k", b"d", None)),  # type: ignore[arg-type]
         "answer of a commit must be bytes, found NoneType",
     ),
     "a boundary that is none": (

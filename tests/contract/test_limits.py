@@ -56,10 +56,10 @@ from tidegate.kernel.model import (
     Check,
     Clause,
     Commit,
+    CommitKey,
     Fact,
     Key,
     Meta,
-    Once,
     Query,
 )
 from tidegate.kernel.slices import Slice
@@ -96,7 +96,7 @@ def whole(size: int) -> Commit:
         body(rest - rest // 2),
         tagged,
         writes=[put(key, note(ROW_BYTES_MAX)) for key in keys],
-        once=Once("k", b"d", b"a" * ANSWER_BYTES_MAX),
+        once=CommitKey("k", b"d", b"a" * ANSWER_BYTES_MAX),
     )
 
 
@@ -149,12 +149,12 @@ CASES: dict[str, Case] = {
     "an idempotency key": (
         "bytes of an idempotency key",
         ONCE_KEY_BYTES_MAX,
-        lambda size: told(Rebooted(), once=Once("é" * (size // 2) + "x" * (size % 2), b"d")),
+        lambda size: told(Rebooted(), once=CommitKey("é" * (size // 2) + "x" * (size % 2), b"d")),
     ),
     "an answer": (
         "bytes of an answer",
         ANSWER_BYTES_MAX,
-        lambda size: told(Rebooted(), once=Once("k", b"d", b"a" * size)),
+        lambda size: told(Rebooted(), once=CommitKey("k", b"d", b"a" * size)),
     ),
     "a commit": ("bytes of a commit", COMMIT_BYTES_MAX, whole),
 }
@@ -293,7 +293,7 @@ def test_counts_indexes_rows_entries_checks_and_the_key(store: Store) -> None:
         (told(on=[boundary]), 3),
         (told(ProductAdded("p1"), on=[boundary]), 4),
         (told(ProductAdded("p1"), on=[boundary, boundary]), 4),
-        (told(once=Once("k1", b"d")), 2),
+        (told(once=CommitKey("k1", b"d")), 2),
         (told(writes=[put(item("a"), row())]), 4),
         (told(writes=[Check(item("b"), expect=0)]), 2),
     )

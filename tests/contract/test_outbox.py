@@ -73,7 +73,7 @@ from tidegate.errors import (
 )
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import Commit, Receipt
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.records import Records
 from tidegate.kernel.store import Store
 
 ALIAS, DNS, NOTIFY = OPERATIONS

@@ -77,8 +77,8 @@ from tidegate.domain.packages.updates import ReplaceResources, SetConditions, Up
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import StaleVersion, TidegateError, VersionRequired
 from tidegate.kernel import codec
+from tidegate.kernel.collections import entry
 from tidegate.kernel.model import Key, Record
-from tidegate.kernel.policy import entry
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 

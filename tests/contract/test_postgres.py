@@ -52,9 +52,9 @@ from tidegate.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from tidegate.kernel import codec, policy
-from tidegate.kernel.model import ALL, ONCE_KEPT, Key, Once, Query, Receipt
-from tidegate.kernel.policy import Collection, Index, entry
+from tidegate.kernel import codec, collections
+from tidegate.kernel.collections import Collection, Index, entry
+from tidegate.kernel.model import ALL, ONCE_KEPT, CommitKey, Key, Query, Receipt
 from tidegate.kernel.store import Schema
 from tidegate.kernel.tags import Cross, Partition
 from tidegate.kernel.vocabulary import Vocabulary, facts
@@ -159,7 +159,7 @@ def test_a_commit_that_the_database_refuses_does_not_take_its_neighbours_along(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than an index of PostgreSQL can hold, and not to be compressed; our own limit is lower.
-    monkeypatch.setattr(policy, "ENTRY_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(collections, "ENTRY_BYTES_MAX", 1_000_000)
     chars = random.Random(2)
     noise = "".join(chr(chars.randrange(0x100, 0xD000)) for _ in range(9_000))
 
@@ -536,8 +536,8 @@ def test_old_keys_are_collected_and_young_ones_kept(
     monkeypatch.setattr(writer, "COLLECT_MAX", 2)
     edge = T0 + ONCE_KEPT
     for number in range(5):
-        land(store, told(Rebooted(), once=Once(f"old-{number}", b"d")))
-    land(store, told(Rebooted(), at=T0 + timedelta(days=1), once=Once("young", b"d")))
+        land(store, told(Rebooted(), once=CommitKey(f"old-{number}", b"d")))
+    land(store, told(Rebooted(), at=T0 + timedelta(days=1), once=CommitKey("young", b"d")))
 
     land(store, told(Rebooted(), at=edge))  # kept for thirty days, so today still
     assert store.receipt("old-0") is not None

@@ -41,7 +41,7 @@ from tests.servers import postgres
 from tests.servers.process import ServerUnavailable, until
 from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.errors import OutcomeUnknown, StoreUnavailable, TidegateError
-from tidegate.kernel.model import ALL, Commit, Once, Receipt
+from tidegate.kernel.model import ALL, Commit, CommitKey, Receipt
 
 SENT = b"INSERT INTO log_head"  # only in what a session's first second round trip says
 IDLE = b"Z\x00\x00\x00\x05I"  # the end of an answer after which no transaction is open
@@ -153,7 +153,9 @@ def direct(postgres_url: str, namespace: str) -> Iterator[PostgresStore]:
 
 def keyed(number: int = 1) -> Commit:
     writes = [put(item(f"row-{number}"), row(count=number))]
-    return told(ProductAdded(f"p{number}"), writes=writes, once=Once(f"key-{number}", b"digest"))
+    return told(
+        ProductAdded(f"p{number}"), writes=writes, once=CommitKey(f"key-{number}", b"digest")
+    )
 
 
 def test_a_commit_whose_answer_was_lost_is_found_and_acknowledged(
@@ -268,7 +270,7 @@ def insist(store: PostgresStore, name: str, count: int) -> int:
     """Land each commit, sending it again with its key while the answer is not a receipt."""
     for number in range(count):
         key = f"{name}-{number}"
-        commit = told(ProductAdded(key), once=Once(key, b"digest"))
+        commit = told(ProductAdded(key), once=CommitKey(key, b"digest"))
         for _ in range(SENDS_MAX):
             (answer,) = store.commit(commit)
             if isinstance(answer, Receipt):
@@ -376,7 +378,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(
                 return
             key = f"{name}-{number}"
             sent.append(key)
-            (answer,) = store.commit(told(ProductAdded(key), once=Once(key, b"digest")))
+            (answer,) = store.commit(told(ProductAdded(key), once=CommitKey(key, b"digest")))
             if isinstance(answer, Receipt):
                 acknowledged.add(key)
             else:

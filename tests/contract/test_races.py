@@ -46,7 +46,7 @@ from tests.contract.world import (
 )
 from tidegate.errors import BoundaryMoved, TidegateError
 from tidegate.kernel import model
-from tidegate.kernel.model import ALL, Commit, Once, Query, Receipt
+from tidegate.kernel.model import ALL, Commit, CommitKey, Query, Receipt
 from tidegate.kernel.store import Store
 
 WRITERS = 16
@@ -197,7 +197,7 @@ def test_a_row_loses_no_update(crowd: Crowd, store: Store, engine: str, where: s
 
 
 def test_one_request_sent_by_many_at_once_is_applied_once(crowd: Crowd, store: Store) -> None:
-    once = Once("the request", b"digest", b"answer")
+    once = CommitKey("the request", b"digest", b"answer")
 
     def send(handle: Store, number: int) -> Receipt:
         return land(handle, told(ProductAdded("p1", str(number)), once=once))

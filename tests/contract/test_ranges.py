@@ -7,8 +7,8 @@ import pytest
 from tests.contract.world import ids, item, put, row, stored, write
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
+from tidegate.kernel.collections import entry
 from tidegate.kernel.model import Check, Delete, Record
-from tidegate.kernel.policy import entry
 from tidegate.kernel.store import Store
 
 A, B = item("a"), item("b")

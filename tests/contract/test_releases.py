@@ -70,9 +70,9 @@ from tidegate.errors import (
     VersionRequired,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.actions import CreateRow, DeleteRow, PutRow, UpdateRow
 from tidegate.kernel.model import ALL, Commit, Receipt
-from tidegate.kernel.records import RawRecords, Records
+from tidegate.kernel.records.actions import CreateRow, DeleteRow, PutRow, UpdateRow
+from tidegate.kernel.records.records import RawRecords, Records
 from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store

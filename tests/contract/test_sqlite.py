@@ -60,20 +60,20 @@ from tidegate.errors import (
     StoreUnavailable,
     TidegateError,
 )
+from tidegate.kernel.collections import Collection, Index, Writers, entry
 from tidegate.kernel.model import (
     ONCE_KEPT,
     Boundary,
     Clause,
     Commit,
+    CommitKey,
     Event,
     Key,
     Match,
-    Once,
     Query,
     Receipt,
     Record,
 )
-from tidegate.kernel.policy import Collection, Index, Writers, entry
 from tidegate.kernel.store import Schema
 from tidegate.kernel.tags import Cross, Partition, Tag
 from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
@@ -716,13 +716,13 @@ def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
 ) -> None:
     monkeypatch.setattr(batch, "ONCE_COLLECTED_MAX", 2)
     for number in range(5):
-        land(store, told(ProductAdded("p"), once=Once(f"old-{number}", b"d")))
+        land(store, told(ProductAdded("p"), once=CommitKey(f"old-{number}", b"d")))
 
     def left() -> int:
         return sum(store.receipt(f"old-{number}") is not None for number in range(5))
 
     def later(key: str, after: timedelta) -> Commit:
-        return told(ProductAdded("p"), at=T0 + after, once=Once(key, b"d"))
+        return told(ProductAdded("p"), at=T0 + after, once=CommitKey(key, b"d"))
 
     land(store, later("kept", ONCE_KEPT))
     assert left() == 5
@@ -888,7 +888,7 @@ def write_until_killed(path: str, acknowledged: str) -> None:
                 OrderPlaced(order, name),
                 PriceChanged(order, number),
                 writes=[put(item(order), row(name=order), fact=1)],
-                once=Once(order, b"d"),
+                once=CommitKey(order, b"d"),
             )
             receipt = writer.submit(made).result()
             os.write(notes, f"{order} {receipt.first}\n".encode())
@@ -1045,12 +1045,12 @@ def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
     store = open_store()
     if beside:
         open_store()
-    durable = told(ProductAdded("p-1"), once=Once("durable", b"d"))
+    durable = told(ProductAdded("p-1"), once=CommitKey("durable", b"d"))
     land(store, durable)
     files.failing_syncs = 1_000
 
-    fresh = told(ProductAdded("p-2"), once=Once("fresh", b"d"))
-    rival = told(ProductAdded("p-2"), once=Once("fresh", b"another digest"))
+    fresh = told(ProductAdded("p-2"), once=CommitKey("fresh", b"d"))
+    rival = told(ProductAdded("p-2"), once=CommitKey("fresh", b"another digest"))
     outcome = store.commit(durable, fresh, fresh, rival)
     files.failing_syncs = 0
 

@@ -17,18 +17,19 @@ from msgspec import Struct, defstruct
 
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import (
     ABSENT,
     NO_META,
     Boundary,
     Clause,
     Commit,
+    CommitKey,
     Event,
     Fact,
     Key,
     Match,
     Meta,
-    Once,
     Position,
     Put,
     Query,
@@ -36,7 +37,6 @@ from tidegate.kernel.model import (
     Record,
     Write,
 )
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema, Store, demand_boundary
 from tidegate.kernel.tags import Cross, Partition
@@ -172,7 +172,7 @@ def told(
     on: Sequence[Boundary] = (),
     writes: Sequence[Write] = (),
     at: datetime = T0,
-    once: Once | None = None,
+    once: CommitKey | None = None,
     meta: Meta = NO_META,
 ) -> Commit:
     """A commit of these facts."""

@@ -49,11 +49,11 @@ from tidegate.kernel.model import (
     Boundary,
     Clause,
     Commit,
+    CommitKey,
     Event,
     Fact,
     Key,
     Meta,
-    Once,
     Position,
     Put,
     Query,
@@ -187,7 +187,7 @@ class Client:
             facts,
             tuple(boundary for _, boundary in basis),
             tuple(Put(key, ROW, version) for key, version in rows),
-            Once(token, b"digest") if self.dice.random() < 0.3 else None,
+            CommitKey(token, b"digest") if self.dice.random() < 0.3 else None,
         )
         # A second copy, as after a lost answer, is told what became of the first.
         for _ in range(1 + (commit.once is not None)):

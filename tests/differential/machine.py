@@ -44,17 +44,18 @@ from tests.differential.world import (
     UNKNOWN_CLAUSES,
 )
 from tidegate.errors import TidegateError
+from tidegate.kernel.collections import entry
 from tidegate.kernel.model import (
     ABSENT,
     POSITION_MAX,
     Boundary,
     Check,
     Commit,
+    CommitKey,
     Delete,
     Event,
+    EventPage,
     Meta,
-    Once,
-    Page,
     Position,
     Put,
     Query,
@@ -62,7 +63,6 @@ from tidegate.kernel.model import (
     Record,
     Write,
 )
-from tidegate.kernel.policy import entry
 from tidegate.kernel.store import Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -159,7 +159,7 @@ class Machine:
                 query, guard=guard, after=self._positions[after], limit=step.limit
             )
         )
-        if not (isinstance(expected, Page) and isinstance(found, Page)):
+        if not (isinstance(expected, EventPage) and isinstance(found, EventPage)):
             self._same(_told(expected), _told(found))
             self.tally["read refused"] += 1
             return
@@ -251,7 +251,7 @@ class Machine:
         if request.once is not None:
             key, dice = request.once
             # Mostly one digest for a key, so that replays are as usual as mismatches.
-            once = Once(key, b"other" if dice == 0 else b"first", f"answer {dice}".encode())
+            once = CommitKey(key, b"other" if dice == 0 else b"first", f"answer {dice}".encode())
         meta = Meta(actor="ann", request=f"r{len(facts)}") if len(facts) % 2 else Meta()
         writes = [self._write(row, len(facts) or 1, versions) for row in request.rows]
         ours, theirs = (
@@ -330,7 +330,7 @@ class Machine:
         }
         return type(told), told.code, facts
 
-    def _compare_pages(self, expected: Page, found: Page) -> None:
+    def _compare_pages(self, expected: EventPage, found: EventPage) -> None:
         events = tuple(
             replace(event, position=self._ordinal(event.position)) for event in found.events
         )
@@ -367,7 +367,7 @@ class Machine:
                 break
             walked += page.events
             after = page.events[-1].position
-        self._compare_pages(self._oracle.feed(after=0, limit=EVENTS_MAX), Page(tuple(walked)))
+        self._compare_pages(self._oracle.feed(after=0, limit=EVENTS_MAX), EventPage(tuple(walked)))
 
     def _receipt(self, found: Receipt) -> Receipt:
         return replace(found, first=self._ordinal(found.first), last=self._ordinal(found.last))
@@ -386,14 +386,14 @@ def _query(names: tuple[str, ...]) -> Query:
     return Query(tuple(CLAUSES.get(name) or UNKNOWN_CLAUSES[name] for name in names))
 
 
-def _answer(ask: Callable[[], Page]) -> Page | TidegateError:
+def _answer(ask: Callable[[], EventPage]) -> EventPage | TidegateError:
     try:
         return ask()
     except TidegateError as error:
         return error
 
 
-def _told(answer: Page | TidegateError) -> object:
+def _told(answer: EventPage | TidegateError) -> object:
     return (
         (type(answer), answer.code, answer.detail) if isinstance(answer, TidegateError) else answer
     )

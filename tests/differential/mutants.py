@@ -27,10 +27,10 @@ from tidegate.kernel.model import (
     Boundary,
     Clause,
     Commit,
+    CommitKey,
     Event,
+    EventPage,
     Match,
-    Once,
-    Page,
     Position,
     Query,
     Receipt,
@@ -131,7 +131,7 @@ ENGINE_BUGS: tuple[tuple[type[MemoryStore], str], ...] = (
 class SqliteOffByOne(SqliteStore):
     """A read claims to have seen one position more than it saw."""
 
-    def read(self, query: Query, **scope: Any) -> Page:
+    def read(self, query: Query, **scope: Any) -> EventPage:
         page = super().read(query, **scope)
         if page.boundary is None:
             return page
@@ -258,7 +258,7 @@ class GuardOutside:
 class KeyAfterDecide(Control):
     """The key is looked up by the commit alone, after the command was decided again."""
 
-    def _earlier(self, once: Once) -> Outcome | None:
+    def _earlier(self, once: CommitKey) -> Outcome | None:
         return None
 
 

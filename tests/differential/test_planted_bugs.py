@@ -42,9 +42,9 @@ from tidegate.engines.dynamodb.log import GRACE_SECONDS, Log
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import Refused, TidegateError
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Commit, Event, Meta, Receipt
-from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema, Store

@@ -17,8 +17,8 @@ from typing import Annotated
 from msgspec import Struct
 
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, Index, Nature, Writers, entry
 from tidegate.kernel.model import ANY, Clause, Fact, Key, Match
-from tidegate.kernel.policy import Collection, Index, Nature, Writers, entry
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
 from tidegate.kernel.tags import Cross, Partition, Tag

@@ -29,14 +29,15 @@ from tidegate.domain.provenance import Rules, Triple
 from tidegate.domain.releases import registry_under
 from tidegate.engines.group import Grouped
 from tidegate.engines.sqlite import SqliteStore
-from tidegate.kernel.actions import DeleteRow, PutRow
-from tidegate.kernel.attributes import Role
-from tidegate.kernel.changes import Add, Append, IfAbsent, Remove
-from tidegate.kernel.conditions import NOW, AllOf, Where
+from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.leases import LEASES, Leases, spend
 from tidegate.kernel.model import ABSENT, Commit, Key, Put
-from tidegate.kernel.policy import Collection, Mode, WritePolicy
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.actions import DeleteRow, PutRow
+from tidegate.kernel.records.changes import Add, Append, IfAbsent, Remove
+from tidegate.kernel.records.conditions import NOW, AllOf, Where
+from tidegate.kernel.records.records import Records
+from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 from tidegate.kernel.store import Schema
 from tidegate.kernel.vocabulary import Vocabulary
 
@@ -146,7 +147,9 @@ PAGES: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, Callable[[Names]
     "docs/releases.md": (_called(Rules, Triple, registry_under), {}),
     "docs/records.md": (
         {
-            **_called(Struct, Role, Collection, WritePolicy, Mode, Occurrence, Records, datetime),
+            **_called(
+                Struct, FieldRole, Collection, WritePolicy, WriteMode, Occurrence, Records, datetime
+            ),
             **_called(Add, Append, Remove, IfAbsent, PutRow, DeleteRow, AllOf, Where),
             **_called(Metadata, Leases, Commit, spend),
             "Annotated": Annotated,

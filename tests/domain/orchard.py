@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.errors import IllegalTransition, NotFound, Refused
-from tidegate.kernel.folds import Fold, Folds, Intent, Machine
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
+from tidegate.kernel.folds import Fold, Folds, Machine, WorkRow
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
 from tidegate.kernel.vocabulary import Vocabulary, facts
@@ -155,7 +155,7 @@ def step_barn(
             full = barn.baskets % CART == 0
             return barn, (CartSent(barn.barn_id, barn.baskets // CART),) if full else ()
         case CartSent(number=number):
-            errand = Intent(errand_key(barn.barn_id, number), Errand("fetch the cart"))
+            errand = WorkRow(errand_key(barn.barn_id, number), Errand("fetch the cart"))
             return replace(barn, carts=number), (errand,)
         case BarnClosed():
             return replace(barn, closed=True), ()

@@ -13,7 +13,7 @@ from tidegate.domain.releases.evidence import ImportManifest
 from tidegate.domain.releases.known import PUBLISHED, ReleaseOffered
 from tidegate.domain.releases.registry import RegisterRelease, RetireRelease, TransitionRelease
 from tidegate.kernel.folds import Folds
-from tidegate.kernel.records import REPAIRS
+from tidegate.kernel.records.records import REPAIRS
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
 from tidegate.kernel.vocabulary import Vocabulary

@@ -24,8 +24,8 @@ from tidegate.domain import (
 )
 from tidegate.domain.releases import offers
 from tidegate.errors import InvalidDefinition
-from tidegate.kernel.policy import Collection, Nature, Writers
-from tidegate.kernel.records import RecordRepaired
+from tidegate.kernel.collections import Collection, Nature, Writers
+from tidegate.kernel.records.records import RecordRepaired
 from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber
 
 MODULES = (packages, releases, outbox, publication, hosts, rollouts, channels, fleet, epochs)

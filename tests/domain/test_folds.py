@@ -49,22 +49,22 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
-from tidegate.kernel.folds import Fold, Folds, Intent, Machine
+from tidegate.kernel.collections import Collection, Nature, Writers
+from tidegate.kernel.commit_builder import FOLLOW_UPS_MAX, CommitBuilder, PackFull
+from tidegate.kernel.folds import Fold, Folds, Machine, WorkRow
 from tidegate.kernel.model import ABSENT, COST_MAX, Check, Commit, Delete, Key, Put, Receipt
-from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Schema, Store
-from tidegate.kernel.unfolding import FOLLOW_UPS_MAX, PackFull, Unfolding
 from tidegate.kernel.vocabulary import Vocabulary, facts
 
 
-def unfolding(store: Store, folds: Folds = FOLDS) -> Unfolding:
-    return Unfolding(folds, store.get)
+def builder(store: Store, folds: Folds = FOLDS) -> CommitBuilder:
+    return CommitBuilder(folds, store.get)
 
 
 def land(store: Store, values: Sequence[Struct], folds: Folds = FOLDS) -> Receipt:
     """One commit with these facts and all that follows from them."""
-    made = unfolding(store, folds)
+    made = builder(store, folds)
     made.add(values, T0)
     (receipt,) = store.commit(made.commit(Commit(T0)))
     if isinstance(receipt, TidegateError):
@@ -72,7 +72,7 @@ def land(store: Store, values: Sequence[Struct], folds: Folds = FOLDS) -> Receip
     return receipt
 
 
-def types(made: Unfolding) -> list[str]:
+def types(made: CommitBuilder) -> list[str]:
     return [fact.type for fact in made.facts]
 
 
@@ -94,7 +94,7 @@ def store() -> MemoryStore:
 
 
 def test_puts_follow_ups_directly_behind_their_cause_depth_first(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
 
     made.add([FruitPicked("elm", "ann", 45, 1), BarnClosed("south")], T0)
 
@@ -142,7 +142,7 @@ def world_of(*folds: Fold, types: tuple[type[Struct], ...] = (Rung, Heard)) -> F
 def test_steps_several_folds_of_one_fact_in_their_order() -> None:
     for names in (("left", "right"), ("right", "left")):
         folds = world_of(*map(listener, names))
-        made = unfolding(MemoryStore(folds.schema), folds)
+        made = builder(MemoryStore(folds.schema), folds)
 
         made.add([Rung("dong")], T0)
 
@@ -155,11 +155,11 @@ def test_allows_just_so_many_follow_ups_of_one_fact() -> None:
     enough = world_of(listener("ears", hears=FOLLOW_UPS_MAX))
     too_many = world_of(listener("ears", hears=FOLLOW_UPS_MAX + 1))
 
-    made = unfolding(MemoryStore(enough.schema), enough)
+    made = builder(MemoryStore(enough.schema), enough)
     made.add([Rung("ding"), Rung("dong")], T0)
 
     assert len(made.facts) == 2 * (1 + FOLLOW_UPS_MAX)
-    made = unfolding(MemoryStore(too_many.schema), too_many)
+    made = builder(MemoryStore(too_many.schema), too_many)
     with pytest.raises(LimitExceeded, match="follow-ups of a fact"):
         made.add([Rung("dong")], T0)
     assert made.facts == []
@@ -174,7 +174,7 @@ def test_ends_a_circle_of_machines_at_the_limit() -> None:
         start=lambda id, fact: Ears(),
         step=lambda row, fact, now: (Ears(row.count + 1), (fact,)),
     )
-    made = unfolding(MemoryStore(world_of(echo).schema), world_of(echo))
+    made = builder(MemoryStore(world_of(echo).schema), world_of(echo))
 
     with pytest.raises(LimitExceeded, match="follow-ups of a fact"):
         made.add([Rung("dong")], T0)
@@ -206,7 +206,7 @@ def test_keeps_births_apart_from_changes_within_one_commit(store: MemoryStore) -
 
 def test_checks_a_row_that_a_step_left_alone(store: MemoryStore) -> None:
     land(store, [FruitPicked("elm", "ann", 9, 1)])
-    made = unfolding(store)
+    made = builder(store)
 
     made.add([FruitPicked("elm", "ann", 3, 2)], T0)
 
@@ -220,7 +220,7 @@ def test_checks_a_row_that_a_step_left_alone(store: MemoryStore) -> None:
 
 def test_writes_nothing_for_a_row_that_came_and_went_but_demands_its_absence() -> None:
     store = MemoryStore(SCHEMA)
-    made = unfolding(store)
+    made = builder(store)
 
     made.add([TreePlanted("oak", "north"), TreeFelled("oak")], T0)
 
@@ -232,7 +232,7 @@ def test_writes_nothing_for_a_row_that_came_and_went_but_demands_its_absence() -
 
 
 def test_deletes_a_row_at_the_version_that_it_had(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
 
     made.add([TreeFelled("elm")], T0)
 
@@ -240,7 +240,7 @@ def test_deletes_a_row_at_the_version_that_it_had(store: MemoryStore) -> None:
 
 
 def test_tells_how_rows_stand_after_the_commit(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
     made.add([FruitPicked("elm", "ann", 30, 1)], T0)
     (receipt,) = store.commit(made.commit(Commit(T0)))
     assert isinstance(receipt, Receipt)
@@ -254,7 +254,7 @@ def test_tells_how_rows_stand_after_the_commit(store: MemoryStore) -> None:
 
 
 def test_refuses_an_intent_for_a_row_that_this_commit_made_already(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
     made.add([CartSent("north", 1)], T0)
     before = made.commit(Commit(T0))
 
@@ -267,7 +267,7 @@ def test_refuses_an_intent_for_a_row_that_this_commit_made_already(store: Memory
 def test_takes_a_row_that_the_slice_found_absent_as_the_place_of_an_intent(
     store: MemoryStore,
 ) -> None:
-    made = unfolding(store)
+    made = builder(store)
 
     assert made.row(errand_key("north", 1)) is None
     made.add([CartSent("north", 1)], T0)
@@ -278,9 +278,9 @@ def test_takes_a_row_that_the_slice_found_absent_as_the_place_of_an_intent(
 
 
 def test_an_intent_may_not_name_a_folded_row(store: MemoryStore) -> None:
-    planting = Intent(tree_key("oak"), Tree("oak"))
+    planting = WorkRow(tree_key("oak"), Tree("oak"))
     machine = redefined(barn_machine, step=lambda row, fact, now: (row, (planting,)))
-    made = unfolding(store, Folds(SCHEMA, [tree_machine, machine, picker_fold, record_fold]))
+    made = builder(store, Folds(SCHEMA, [tree_machine, machine, picker_fold, record_fold]))
 
     with pytest.raises(AssertionError, match="written by its fold"):
         made.add([BarnClosed("north")], T0)
@@ -292,7 +292,7 @@ def test_an_intent_may_not_name_a_folded_row(store: MemoryStore) -> None:
 
 
 def test_a_refusal_deep_in_the_follow_ups_leaves_nothing_behind(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
     made.add([FruitPicked("elm", "ann", 5, 1), BarnClosed("north")], T0)
     before = (list(made.facts), made.writes(), made.cost())
 
@@ -310,7 +310,7 @@ def test_a_bug_in_a_step_leaves_nothing_behind_either(store: MemoryStore) -> Non
     folds = Folds(
         SCHEMA, [tree_machine, barn_machine, redefined(picker_fold, step=stumble), record_fold]
     )
-    made = unfolding(store, folds)
+    made = builder(store, folds)
 
     with pytest.raises(ZeroDivisionError):
         made.add([FruitPicked("elm", "ann", 30, 1)], T0)
@@ -342,7 +342,7 @@ def test_refused_calls_might_as_well_not_have_been_made(
     for values in before:
         with suppress(TidegateError):
             land(store, values)
-    made = unfolding(store)
+    made = builder(store)
     accepted = []
 
     for values in calls:
@@ -353,7 +353,7 @@ def test_refused_calls_might_as_well_not_have_been_made(
         except TidegateError:
             assert (made.facts, made.writes(), made.cost(), made.settled(100)) == unharmed
 
-    only_accepted = unfolding(store)
+    only_accepted = builder(store)
     for values in accepted:
         only_accepted.add(values, T0)
     assert made.commit(Commit(T0)) == only_accepted.commit(Commit(T0))
@@ -368,7 +368,7 @@ def test_any_journey_can_be_replayed_to_the_same_rows_and_stamps(
 ) -> None:
     store = MemoryStore(SCHEMA)
     for values in journey:
-        made = unfolding(store)
+        made = builder(store)
         for value in values:
             with suppress(TidegateError):
                 made.add([value], T0)
@@ -383,7 +383,7 @@ def test_any_journey_can_be_replayed_to_the_same_rows_and_stamps(
 
 
 def test_an_empty_decision_leaves_no_trace_but_what_it_looked_at(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
 
     facts, answer = made.decide(report_pick, ReportPick("elm", "ann", 1, 0), T0)
 
@@ -393,7 +393,7 @@ def test_an_empty_decision_leaves_no_trace_but_what_it_looked_at(store: MemorySt
 
 
 def test_a_decision_sees_what_the_calls_before_it_left(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
 
     for seq in (1, 2, 3):
         made.decide(report_pick, ReportPick("elm", "ann", 1, seq), T0)
@@ -403,7 +403,7 @@ def test_a_decision_sees_what_the_calls_before_it_left(store: MemoryStore) -> No
 
 
 def test_a_full_pack_takes_no_more_and_forgets_what_did_not_fit(store: MemoryStore) -> None:
-    made = Unfolding(FOLDS, store.get, pack_cost_max=9)
+    made = CommitBuilder(FOLDS, store.get, pack_cost_max=9)
     made.decide(report_pick, ReportPick("elm", "ann", 1, 1), T0)
     before = made.commit(Commit(T0))
 
@@ -426,7 +426,7 @@ def test_a_report_may_cost_no_more_in_a_large_pack_than_alone() -> None:
         step=lambda row, fact, now: Ears(row.count + 1),
     )
     folds = world_of(wide)
-    made = Unfolding(folds, MemoryStore(folds.schema).get, pack_cost_max=4_000)
+    made = CommitBuilder(folds, MemoryStore(folds.schema).get, pack_cost_max=4_000)
 
     with pytest.raises(LimitExceeded, match="storage items of a report: found 103, allowed 100"):
         made.add([Rung("dong")], T0)
@@ -435,9 +435,9 @@ def test_a_report_may_cost_no_more_in_a_large_pack_than_alone() -> None:
 
 
 def test_says_when_a_row_that_it_was_told_of_has_moved(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
     made.fetch([tree_key("elm")])
-    told = Unfolding(FOLDS, store.get, dict(made.known))
+    told = CommitBuilder(FOLDS, store.get, dict(made.known))
     told.decide(report_pick, ReportPick("elm", "ann", 1, 0), T0)
     told.demand_current(told.looked)
 
@@ -469,7 +469,7 @@ def test_refuses_folds_that_cannot_work(folds: Sequence[Fold], complaint: str) -
 
 
 def test_a_refused_fact_names_the_state_that_refused_it(store: MemoryStore) -> None:
-    made = unfolding(store)
+    made = builder(store)
 
     with pytest.raises(IllegalTransition) as refusal:
         made.add([TreePlanted("elm", "south")], T0)

@@ -32,10 +32,20 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.actions import Action, CheckRow, PutRow, SaveRow, UpdateRow, plan, screen
-from tidegate.kernel.attributes import Role, root
-from tidegate.kernel.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
-from tidegate.kernel.conditions import (
+from tidegate.kernel.attributes import FieldRole, root
+from tidegate.kernel.collections import Collection, Writers
+from tidegate.kernel.model import ABSENT, Check, Delete, Key, Put, Record
+from tidegate.kernel.records.actions import (
+    Action,
+    CheckRow,
+    PutRow,
+    SaveRow,
+    UpdateRow,
+    plan,
+    screen,
+)
+from tidegate.kernel.records.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
+from tidegate.kernel.records.conditions import (
     DEPTH_MAX,
     NOW,
     Absent,
@@ -47,16 +57,13 @@ from tidegate.kernel.conditions import (
     check_condition,
     holds,
 )
-from tidegate.kernel.model import ABSENT, Check, Delete, Key, Put, Record
-from tidegate.kernel.policy import (
+from tidegate.kernel.records.write_policy import (
     MATRIX,
-    Collection,
     Guarding,
-    Mode,
+    RowVerb,
     Ruling,
-    Verb,
+    WriteMode,
     WritePolicy,
-    Writers,
 )
 
 PURE = "decided in pure code, before any engine is asked"
@@ -107,11 +114,11 @@ def test_creates_where_no_row_is_whatever_the_policy(call: str, column: str) -> 
 
 
 def test_rules_every_pair_of_verb_and_guarding_once() -> None:
-    assert set(MATRIX) == set(product(Verb, Guarding))
+    assert set(MATRIX) == set(product(RowVerb, Guarding))
 
 
-@pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.CHECK])
-def test_refuses_every_write_of_a_folded_row(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", [verb for verb in RowVerb if verb is not RowVerb.CHECK])
+def test_refuses_every_write_of_a_folded_row(verb: RowVerb) -> None:
     assert MATRIX[verb, Guarding.FOLDED] is Ruling.IMMUTABLE
 
 
@@ -126,7 +133,7 @@ def test_lets_write_once_outrank_protected_attributes() -> None:
 def test_is_mutable_with_nothing_protected_by_default() -> None:
     collection = Collection("things", Release)
 
-    assert collection.policy == WritePolicy(Mode.MUTABLE, ())
+    assert collection.policy == WritePolicy(WriteMode.MUTABLE, ())
     assert collection.guarding is Guarding.PLAIN
     assert collection.protected == frozenset()
 
@@ -142,7 +149,7 @@ def test_refuses_a_mode_that_is_not_known(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["", None])
 def test_takes_an_empty_mode_as_mutable(mode: Any) -> None:
-    assert WritePolicy(mode).mode is Mode.MUTABLE
+    assert WritePolicy(mode).mode is WriteMode.MUTABLE
 
 
 @pytest.mark.parametrize("names", ["status", ("status", 3), ("status", ""), ("  ",), (None,)])
@@ -195,11 +202,11 @@ def test_refuses_two_fields_stored_under_one_name() -> None:
 
 def test_refuses_a_role_that_a_field_cannot_play() -> None:
     class Timed(Struct, frozen=True):
-        created_at: Annotated[int, Role.CREATED_AT]
+        created_at: Annotated[int, FieldRole.CREATED_AT]
 
     class Twice(Struct, frozen=True):
-        first: Annotated[int, Role.VERSION] = 0
-        second: Annotated[int | None, Role.VERSION] = 0
+        first: Annotated[int, FieldRole.VERSION] = 0
+        second: Annotated[int | None, FieldRole.VERSION] = 0
 
     for model in (Timed, Twice):
         with pytest.raises(InvalidDefinition):
@@ -208,9 +215,9 @@ def test_refuses_a_role_that_a_field_cannot_play() -> None:
 
 def test_finds_a_role_inside_an_optional_type() -> None:
     class Timed(Struct, frozen=True):
-        seen: Annotated[datetime, Role.UPDATED_AT] | None = None
+        seen: Annotated[datetime, FieldRole.UPDATED_AT] | None = None
 
-    found = Collection("things", Timed).role(Role.UPDATED_AT)
+    found = Collection("things", Timed).role(FieldRole.UPDATED_AT)
 
     assert found is not None
     assert found.field == "seen"
@@ -368,8 +375,8 @@ def test_refuses_a_row_that_shows_another_id_than_its_key() -> None:
 
 def test_joins_the_parts_of_an_id() -> None:
     class Paired(Struct, frozen=True):
-        pk: Annotated[str, Role.ID]
-        sk: Annotated[str, Role.ID]
+        pk: Annotated[str, FieldRole.ID]
+        sk: Annotated[str, FieldRole.ID]
 
     collection = Collection("things", Paired)
 
@@ -438,7 +445,7 @@ def test_fills_in_version_and_times() -> None:
 
 def test_keeps_the_number_that_a_creation_brings_and_never_goes_back() -> None:
     class Counted(Struct, frozen=True):
-        version: Annotated[int, Role.VERSION] = 0
+        version: Annotated[int, FieldRole.VERSION] = 0
 
     schema = type(SCHEMA)(SCHEMA.vocabulary, (Collection("counted", Counted),))
     row = Record(Key("counted", "one"), 7, 3, codec.encode(Counted(5)))

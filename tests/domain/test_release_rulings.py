@@ -22,11 +22,12 @@ from tidegate.errors import (
     ProtectedField,
     TidegateError,
 )
-from tidegate.kernel.actions import CheckRow, DeleteRow, PutRow, UpdateRow
-from tidegate.kernel.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
-from tidegate.kernel.conditions import Absent, Not
-from tidegate.kernel.policy import Collection, Mode, WritePolicy
-from tidegate.kernel.records import Records
+from tidegate.kernel.collections import Collection
+from tidegate.kernel.records.actions import CheckRow, DeleteRow, PutRow, UpdateRow
+from tidegate.kernel.records.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
+from tidegate.kernel.records.conditions import Absent, Not
+from tidegate.kernel.records.records import Records
+from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 
 PLAIN, GUARDED, ONCE = "plain", "guarded", "once"
 
@@ -49,7 +50,7 @@ def test_declares_a_policy_by_mode_and_protected_attributes() -> None:
     release-state.md §1.1 #2: "not a bare string; every element a string; stripped; non-empty; must
     exist on the model; stored deduplicated, sorted, as *stored attribute names*"
     """
-    assert Collection("c", Release).policy.mode is Mode.MUTABLE
+    assert Collection("c", Release).policy.mode is WriteMode.MUTABLE
     with pytest.raises(InvalidDefinition):
         WritePolicy("frozen")  # type: ignore[arg-type]
     for names in ("status", [""], [" "], [1]):

@@ -21,9 +21,10 @@ from tidegate.domain.outbox.shown import OutboxDocument
 from tidegate.domain.releases.rows import EVIDENCE, KeptEvidence, actual_key
 from tidegate.errors import ImmutableRecord
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Nature
 from tidegate.kernel.leases import Leases
-from tidegate.kernel.policy import Mode, Nature
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.records import Records
+from tidegate.kernel.records.write_policy import WriteMode
 
 ALIAS, DNS, NOTIFY = OPERATIONS
 
@@ -121,7 +122,7 @@ def test_splits_the_intent_from_its_delivery(desk: Desk, fake: FakeTarget) -> No
     desk.worker({ALIAS: fake}).work()
 
     assert desk.store.range(OUTBOX.name, limit=5) == (before,)
-    assert OUTBOX.policy.mode is Mode.WRITE_ONCE
+    assert OUTBOX.policy.mode is WriteMode.WRITE_ONCE
     assert DELIVERIES.nature is Nature.DERIVED
     with pytest.raises(ImmutableRecord):
         Records(desk.store, desk.clock).update(OUTBOX.name, before.key.id, {"operation": "x"})

@@ -50,9 +50,10 @@ from tidegate.errors import (
     TidegateError,
     VersionRequired,
 )
+from tidegate.kernel.collections import Writers
 from tidegate.kernel.model import ALL, COST_MAX
-from tidegate.kernel.policy import Mode, Writers
-from tidegate.kernel.records import RawRecords, Records
+from tidegate.kernel.records.records import RawRecords, Records
+from tidegate.kernel.records.write_policy import WriteMode
 from tidegate.kernel.replay import differences
 
 
@@ -161,7 +162,7 @@ def test_keys_policies_by_the_kind_of_row_and_moves_the_pin_by_evidence_alone(
         with pytest.raises(ImmutableRecord):
             attempt()
     assert {item.writers for item in (ACTUAL, EVENTS, EVIDENCE, COMMANDS)} == {Writers.FOLDED}
-    assert {item.policy.mode for item in (EVENTS, EVIDENCE, COMMANDS)} == {Mode.WRITE_ONCE}
+    assert {item.policy.mode for item in (EVENTS, EVIDENCE, COMMANDS)} == {WriteMode.WRITE_ONCE}
     registry.tell(retire(1, "c2"))
     assert registry.actual().pinned_release_id == "rel_002"
     assert differences(registry.store, FOLDS) == []

@@ -32,12 +32,13 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
-from tidegate.kernel.actions import CreateRow
-from tidegate.kernel.changes import Remove
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.leases import LEASES, Leases
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Guarding, WritePolicy
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.actions import CreateRow
+from tidegate.kernel.records.changes import Remove
+from tidegate.kernel.records.records import Records
+from tidegate.kernel.records.write_policy import Guarding, WritePolicy
 
 PLAIN, GUARDED, ONCE = "plain", "guarded", "once"
 

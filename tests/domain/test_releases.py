@@ -64,7 +64,7 @@ from tidegate.errors import (
     TidegateError,
     VersionRequired,
 )
-from tidegate.kernel.policy import Guarding
+from tidegate.kernel.records.write_policy import Guarding
 from tidegate.kernel.slices import Slice
 
 OFFERED = {

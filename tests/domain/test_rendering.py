@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
-from tidegate.kernel.rendering import plain, renderer
+from tidegate.kernel.canonical_json import plain, renderer
 
 
 class Phase(StrEnum):

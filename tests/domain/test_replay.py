@@ -55,7 +55,7 @@ from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold, Folds, Machine
-from tidegate.kernel.model import Commit, Key, Page, Record
+from tidegate.kernel.model import Commit, EventPage, Key, Record
 from tidegate.kernel.replay import differences, rebuild, rebuild_changed
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Schema, Store
@@ -469,7 +469,7 @@ def test_reads_the_log_once_for_all_folds_that_changed() -> None:
     fed = []
 
     class Counting(MemoryStore):
-        def feed(self, *, after: int, limit: int) -> Page:
+        def feed(self, *, after: int, limit: int) -> EventPage:
             fed.append(after)
             return super().feed(after=after, limit=limit)
 
@@ -487,7 +487,7 @@ def test_leaves_a_number_that_another_start_has_written_meanwhile() -> None:
 
         raced = False
 
-        def feed(self, *, after: int, limit: int) -> Page:
+        def feed(self, *, after: int, limit: int) -> EventPage:
             if not self.raced:
                 self.raced = True
                 rebuild_changed(self, FOLDS, T0)

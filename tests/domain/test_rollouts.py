@@ -86,7 +86,7 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.policy import Nature, Writers
+from tidegate.kernel.collections import Nature, Writers
 from tidegate.kernel.slices import Slice
 
 pure = {"engines": None, "reason": "a pure function, before any engine"}

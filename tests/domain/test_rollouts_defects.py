@@ -55,8 +55,8 @@ from tidegate.domain.rollouts.slices import (
 )
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import Gone, IllegalTransition
+from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.replay import differences, rebuild
-from tidegate.kernel.unfolding import Unfolding
 
 pure = {"engines": None, "reason": "pure steps on the oracle; engines have their own suite"}
 
@@ -420,8 +420,8 @@ def test_d19_expects_the_supersession_before_another_opening(voyage: Voyage) -> 
     )
     for order in ((other,), (other, ended)):
         with pytest.raises(SupersessionExpected):
-            Unfolding(FOLDS, voyage.store.get).add(order, voyage.clock.now)
-    Unfolding(FOLDS, voyage.store.get).add((ended, other), voyage.clock.now)
+            CommitBuilder(FOLDS, voyage.store.get).add(order, voyage.clock.now)
+    CommitBuilder(FOLDS, voyage.store.get).add((ended, other), voyage.clock.now)
 
     voyage.promote("web.2", 1)
     positions = {event.type: event.position for event in voyage.log()}

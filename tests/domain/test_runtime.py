@@ -57,8 +57,8 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel.folds import Folds
+from tidegate.kernel.idempotency import digest
 from tidegate.kernel.model import ABSENT, COST_MAX, Boundary, Check, Commit, Key, Meta, Put, Record
-from tidegate.kernel.once import digest
 from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema

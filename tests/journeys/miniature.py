@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.errors import NotFound, Refused
-from tidegate.kernel.folds import Folds, Intent, Machine
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
+from tidegate.kernel.folds import Folds, Machine, WorkRow
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema
 from tidegate.kernel.tags import Partition, Untagged
@@ -106,7 +106,7 @@ def step_tally(
                 return tally, (RolloutSettled(tally.rollout_id, tally.hosts),)
             return tally, ()
         case RolloutSettled():
-            notice = Intent(Key(NOTICES.name, tally.rollout_id), Notice("settled"))
+            notice = WorkRow(Key(NOTICES.name, tally.rollout_id), Notice("settled"))
             return replace(tally, done=True), (notice,)
 
 

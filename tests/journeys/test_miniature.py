@@ -31,8 +31,8 @@ from tidegate.control.runtime import Control
 from tidegate.engines.group import Grouped
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec
+from tidegate.kernel.collections import entry
 from tidegate.kernel.model import ALL, Key
-from tidegate.kernel.policy import entry
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 

@@ -64,10 +64,10 @@ def view_in_a_second_transaction() -> Patches:
     """Facts and records first; what operators look at follows when it follows."""
 
     def land(self: lanes.Lanes, pack: Any) -> Receipt | None:
-        pack.unfolding.demand_current(pack.doubtful)
-        if not pack.unfolding.facts:
+        pack.builder.demand_current(pack.doubtful)
+        if not pack.builder.facts:
             return None
-        whole = pack.unfolding.commit(Commit(pack.at, pack.meta))
+        whole = pack.builder.commit(Commit(pack.at, pack.meta))
         late = tuple(item for item in whole.writes if item.key.collection == ROLLOUTS.name)
         first = tuple(item for item in whole.writes if item not in late)
         receipt: Receipt = self._submit(replace(whole, writes=first)).result()
@@ -83,10 +83,10 @@ def follow_ups_in_a_second_transaction() -> Patches:
     """What a host said first; what the rollout makes of it follows when it follows."""
 
     def land(self: lanes.Lanes, pack: Any) -> Receipt | None:
-        pack.unfolding.demand_current(pack.doubtful)
-        if not pack.unfolding.facts:
+        pack.builder.demand_current(pack.doubtful)
+        if not pack.builder.facts:
             return None
-        whole = pack.unfolding.commit(Commit(pack.at, pack.meta))
+        whole = pack.builder.commit(Commit(pack.at, pack.meta))
         late = tuple(item for item in whole.writes if getattr(item, "fact", 0) > 0)
         first = tuple(item for item in whole.writes if item not in late)
         late = tuple(replace(item, born=None) if isinstance(item, Put) else item for item in late)

@@ -71,8 +71,8 @@ from tidegate.errors import (
     TidegateError,
     Unknown,
 )
-from tidegate.kernel.actions import CreateRow
 from tidegate.kernel.model import NO_META, Key, Meta
+from tidegate.kernel.records.actions import CreateRow
 
 PASSWORD_CHARS_MIN = 10
 PASSWORD_CHARS_MAX = 256

@@ -31,9 +31,9 @@ from tidegate.domain.access.kept import SESSIONS, Session
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.errors import LeaseHeld
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import Meta, Record
-from tidegate.kernel.policy import Collection
 
 LEASE: Final = "collection"
 LEASE_SECONDS: Final = 900.0

@@ -31,8 +31,8 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.domain.rollouts.slices import ExpireRetention, expire_retention
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Meta, Record
-from tidegate.kernel.policy import Collection, entry
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 

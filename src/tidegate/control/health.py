@@ -15,7 +15,7 @@ from tidegate.config import Settings
 from tidegate.control.installation import SECRET_FILE, Installation
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.domain.outbox.rows import DELIVERIES, State
-from tidegate.kernel.policy import entry
+from tidegate.kernel.collections import entry
 
 DISK_BYTES_MIN = 256 * 1024 * 1024
 DISK_SHARE_MIN = 0.05

@@ -38,10 +38,10 @@ from tidegate.domain.fleet.rows import FLEET
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.errors import ConditionFailed, StoreRefused, TidegateError, TooLarge
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Check, Commit, Event, Key, Meta, Position, Query
-from tidegate.kernel.policy import Collection, entry
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.records import Records
 from tidegate.kernel.replay import Difference, Replay, differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store

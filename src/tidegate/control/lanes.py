@@ -35,12 +35,12 @@ from tidegate.errors import (
     TooLarge,
     VersionConflict,
 )
+from tidegate.kernel.commit_builder import CommitBuilder, PackFull, Rows
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.futures import LightFuture
 from tidegate.kernel.model import NO_META, Commit, Key, Meta, Position, Receipt, at_most
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
-from tidegate.kernel.unfolding import PackFull, Rows, Unfolding
 
 THREADS_MAX = 8  # lanes that have their turn at once
 PACK_MAX = 500  # reports in one commit
@@ -90,7 +90,7 @@ class _Lane:
 class _Pack:
     """Reports that were decided one after the other, to be answered by one commit."""
 
-    unfolding: Unfolding
+    builder: CommitBuilder
     at: datetime
     meta: Meta  # of its facts, where they have none of their own
     reports: list[_Report] = field(default_factory=list)
@@ -103,7 +103,7 @@ class _Pack:
         """
         if isinstance(error, VersionConflict):
             row = Key(str(error.facts["collection"]), str(error.facts["id"]))
-            return self.unfolding.intends(row)
+            return self.builder.intends(row)
         return isinstance(error, Invalid | TooLarge)
 
 
@@ -312,21 +312,21 @@ class Lanes:
 
     def _decide(self, lane: _Lane, reports: list[_Report]) -> _Pack:
         """Step the reports in order, until the cost of a commit is spent."""
-        unfolding = Unfolding(self._folds, self._store.get, lane.known, self._store.pack_cost_max)
-        pack = _Pack(unfolding, self._clock(), reports[0].meta)
+        builder = CommitBuilder(self._folds, self._store.get, lane.known, self._store.pack_cost_max)
+        pack = _Pack(builder, self._clock(), reports[0].meta)
         try:
-            unfolding.fetch(key for report in reports for key in report.keys)
+            builder.fetch(key for report in reports for key in report.keys)
         except Exception as error:  # noqa: BLE001 - nobody's rows could be read
             for report in reports:
                 report.facts, report.error = (), error
             pack.reports = reports
             return pack
         for report in reports:
-            start = len(unfolding.facts)
+            start = len(builder.facts)
             report.facts, report.error = (), None
             own = None if report.meta == pack.meta else report.meta
             try:
-                report.facts, report.answer = unfolding.decide(
+                report.facts, report.answer = builder.decide(
                     report.slice, report.report, pack.at, own, report.keys
                 )
             except PackFull:
@@ -334,16 +334,16 @@ class Lanes:
             except Exception as error:  # noqa: BLE001 - it is this report's, not its neighbours'
                 report.error = error
             if not report.facts:
-                pack.doubtful |= unfolding.looked
-            report.span = range(start, len(unfolding.facts))
+                pack.doubtful |= builder.looked
+            report.span = range(start, len(builder.facts))
             pack.reports.append(report)
         return pack
 
     def _land(self, pack: _Pack) -> Receipt | None:
-        pack.unfolding.demand_current(pack.doubtful)
-        if not pack.unfolding.facts:
+        pack.builder.demand_current(pack.doubtful)
+        if not pack.builder.facts:
             return None
-        return self._submit(pack.unfolding.commit(Commit(pack.at, pack.meta))).result()
+        return self._submit(pack.builder.commit(Commit(pack.at, pack.meta))).result()
 
     def _back_off(self, conflicts: int) -> None:
         longest = BACK_OFF_SECONDS * 2 ** min(conflicts, DOUBLINGS_MAX)
@@ -351,7 +351,7 @@ class Lanes:
 
     def _answer(self, lane: _Lane, pack: _Pack, receipt: Receipt | None) -> None:
         if receipt is not None:
-            lane.known.update(pack.unfolding.settled(receipt.first))
+            lane.known.update(pack.builder.settled(receipt.first))
         for key in list(islice(lane.known, max(0, len(lane.known) - ROWS_KNOWN_MAX))):
             del lane.known[key]
         for report in pack.reports:

@@ -46,7 +46,7 @@ from tidegate.errors import (
     Unknown,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.leases import Held
+from tidegate.kernel.leases import HeldLease
 from tidegate.kernel.model import ABSENT, Key
 
 PAYLOAD_TYPE = b"tidegate.manifest.v2\n"
@@ -220,7 +220,7 @@ class Manifests:
 
     # ── rows ──
 
-    def _lease(self, channel: str) -> Held | None:
+    def _lease(self, channel: str) -> HeldLease | None:
         """The lease of the channel's publication; None: not within ``LEASE_WAIT_SECONDS``."""
         for _ in range(round(LEASE_WAIT_SECONDS / LEASE_POLL_SECONDS)):
             lease = self._publisher.try_acquire(channel, POLICY.lease_seconds)
@@ -243,7 +243,7 @@ class Manifests:
             or envelope.key_id != self._key_id
         )
 
-    def _render(self, channel: str, lease: Held, by: str) -> Entry:
+    def _render(self, channel: str, lease: HeldLease, by: str) -> Entry:
         meta = meta_key(pk_of(channel))
         (record,) = self._store.get(meta)
         before = None if record is None else codec.decode(record.data, Pointer)

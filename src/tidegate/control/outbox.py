@@ -42,9 +42,9 @@ from tidegate.errors import (
     Unknown,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.leases import Held, Leases
+from tidegate.kernel.collections import entry
+from tidegate.kernel.leases import HeldLease, Leases
 from tidegate.kernel.model import Meta
-from tidegate.kernel.policy import entry
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 1.0
@@ -172,7 +172,7 @@ class Worker:
         self._leases.release(lease, token, now=self.control.clock())
         return attempted
 
-    def _under(self, held: Held, scope: str) -> Attempted | None:
+    def _under(self, held: HeldLease, scope: str) -> Attempted | None:
         store, now = self.control.store, self.control.clock()
         (record,) = store.get(queue_key(scope))
         queue = None if record is None else codec.decode(record.data, Queue)
@@ -195,7 +195,7 @@ class Worker:
         self._record(scope, first.intent_id, number, outcome)
         return Attempted(scope, first.intent_id, intent.idempotency_key, outcome)
 
-    def _has_time(self, held: Held, target: Target) -> bool:
+    def _has_time(self, held: HeldLease, target: Target) -> bool:
         """Whether the attempt will be over before another worker may claim the scope."""
         over = self.control.clock() + timedelta(seconds=target.timeout_seconds)
         return over < held.expires_at

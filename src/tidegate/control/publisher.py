@@ -66,7 +66,7 @@ from tidegate.errors import (
     Unavailable,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.leases import Held, Leases
+from tidegate.kernel.leases import HeldLease, Leases
 from tidegate.kernel.model import ABSENT, Position, Record
 
 __all__ = ["DEFAULT", "Asked", "Entry", "Policy", "Publisher", "Render", "Served", "State"]
@@ -192,7 +192,7 @@ class Publisher:
             raise LeaseHeld(f"somebody else regenerates {cache_key}", cache_key=cache_key)
         return Served(State.STALE, before, contended)
 
-    def _regenerated(self, lease: Held, errand: _Errand, contended: bool) -> Served:
+    def _regenerated(self, lease: HeldLease, errand: _Errand, contended: bool) -> Served:
         try:
             # Whoever held it before us may just have done our work.
             if (newer := self._newer(errand)) is not None:
@@ -205,7 +205,7 @@ class Publisher:
         finally:
             self._leases.release(lease.key.id, lease.token, now=self._clock())
 
-    def _regenerate(self, lease: Held, errand: _Errand) -> Entry:
+    def _regenerate(self, lease: HeldLease, errand: _Errand) -> Entry:
         cache_key, asked = errand.cache_key, errand.asked
         generated_at = self._clock()  # before rendering: what it shows may be as old as this
         meta = self._meta(cache_key)
@@ -232,7 +232,7 @@ class Publisher:
                 self._note_failure(cache_key, lease, asked)
             raise
 
-    def _note_failure(self, cache_key: str, lease: Held, asked: Asked) -> None:
+    def _note_failure(self, cache_key: str, lease: HeldLease, asked: Asked) -> None:
         failed = FailRequest(**_proof(cache_key, lease), request=asked.key)
         try:
             execute(self._control, fail_request, failed)
@@ -279,7 +279,7 @@ class Publisher:
 
     # ── writing ──
 
-    def try_acquire(self, cache_key: str, seconds: float, owner: str = "") -> Held | None:
+    def try_acquire(self, cache_key: str, seconds: float, owner: str = "") -> HeldLease | None:
         """The lease, or None while another holds it."""
         try:
             return self._leases.acquire(
@@ -292,14 +292,14 @@ class Publisher:
         except (LeaseHeld, AttemptsExhausted):
             return None
 
-    def release(self, lease: Held) -> None:
+    def release(self, lease: HeldLease) -> None:
         """Give the lease back; nothing happens if it was spent or lost."""
         self._leases.release(lease.key.id, lease.token, now=self._clock())
 
     def publish(
         self,
         cache_key: str,
-        lease: Held,
+        lease: HeldLease,
         body: bytes,
         policy: Policy = DEFAULT,
         *,
@@ -356,7 +356,7 @@ class Publisher:
             execute(self._control, invalidate, Invalidate(**_proof(cache_key, lease), by=by))
 
     @contextmanager
-    def _leased(self, cache_key: str, policy: Policy) -> Iterator[Held]:
+    def _leased(self, cache_key: str, policy: Policy) -> Iterator[HeldLease]:
         lease = self.try_acquire(cache_key, policy.lease_seconds)
         if lease is None:
             raise LeaseHeld(f"somebody else changes {cache_key}", cache_key=cache_key)
@@ -374,5 +374,5 @@ class Proof(TypedDict):
     lease_number: Position
 
 
-def _proof(cache_key: str, lease: Held) -> Proof:
+def _proof(cache_key: str, lease: HeldLease) -> Proof:
     return Proof(cache_key=cache_key, lease_token=lease.token, lease_number=lease.number)

@@ -46,7 +46,7 @@ from tidegate.domain.releases.folds import release_actual
 from tidegate.domain.releases.rows import Actual, Status, actual_key
 from tidegate.errors import AttemptsExhausted, TooLarge
 from tidegate.kernel import codec
-from tidegate.kernel.folds import stepped
+from tidegate.kernel.folds import step_row
 from tidegate.kernel.model import Clause, Meta, Query
 from tidegate.kernel.slices import Slice
 
@@ -184,7 +184,7 @@ class Reconciler:
             if left < 0:
                 raise HistoryTooLong(scope, self._history_max)
             for event in events:
-                row, _ = stepped(release_actual, id, row, vocabulary.value(event), event.at)
+                row, _ = step_row(release_actual, id, row, vocabulary.value(event), event.at)
                 after = event.position
             if len(events) < limit:
                 return row

@@ -31,7 +31,9 @@ from tidegate.errors import (
     Unknown,
     VersionConflict,
 )
+from tidegate.kernel.commit_builder import CommitBuilder, Rows
 from tidegate.kernel.folds import Folds
+from tidegate.kernel.idempotency import digest, earlier_receipt
 from tidegate.kernel.model import (
     ABSENT,
     COST_MAX,
@@ -39,16 +41,14 @@ from tidegate.kernel.model import (
     Boundary,
     Check,
     Commit,
+    CommitKey,
     Key,
     Meta,
-    Once,
     Position,
     Receipt,
 )
-from tidegate.kernel.once import digest, earlier_receipt
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store, demand_boundary
-from tidegate.kernel.unfolding import Rows, Unfolding
 
 ATTEMPTS_MAX = 3
 REFOLDS_MAX = 50  # a fold's row that moved costs no attempt, but not for ever
@@ -152,7 +152,9 @@ class Control:
         """
         if not isinstance(command, item.command):
             raise InvalidInput(f"{item.name} takes {item.command.__name__}")
-        once = None if key is None else Once(key, digest(meta.actor, item.name, asked or command))
+        once = (
+            None if key is None else CommitKey(key, digest(meta.actor, item.name, asked or command))
+        )
         if once is not None and (earlier := self._earlier(once)) is not None:
             return earlier
         moved: Conflict = Conflict("no attempt was allowed")
@@ -183,10 +185,12 @@ class Control:
         itself; whoever has work to do before it asks first. Raises: IdempotencyMismatch.
         """
         return (
-            None if key is None else self._earlier(Once(key, digest(meta.actor, item.name, asked)))
+            None
+            if key is None
+            else self._earlier(CommitKey(key, digest(meta.actor, item.name, asked)))
         )
 
-    def _attempt(self, item: Slice, command: Struct, meta: Meta, once: Once | None) -> Outcome:
+    def _attempt(self, item: Slice, command: Struct, meta: Meta, once: CommitKey | None) -> Outcome:
         at = self.clock()
         state: object
         if item.rows is not None:
@@ -230,9 +234,9 @@ class Control:
 
     def _read_rows(self, keys: tuple[Key, ...]) -> Rows:
         """The rows that a slice starts from: their versions are its boundary."""
-        unfolding = Unfolding(self.folds, self.store.get)
-        unfolding.fetch(keys)
-        return unfolding.known
+        builder = CommitBuilder(self.folds, self.store.get)
+        builder.fetch(keys)
+        return builder.known
 
     def _demand_expected(self, item: Slice, command: Struct, known: Rows) -> None:
         for key, version in ({} if item.expects is None else item.expects(command)).items():
@@ -240,43 +244,45 @@ class Control:
             if found not in (ABSENT, version):
                 raise StaleVersion(version, found)
 
-    def _fold(self, decision: _Decision, once: Once | None) -> Outcome:
+    def _fold(self, decision: _Decision, once: CommitKey | None) -> Outcome:
         """Step the rows of decided facts and commit; a row that moved is read and stepped again.
 
         What the slice itself read stays as it was read: if that moved, it must decide again.
         """
         for _ in range(REFOLDS_MAX - 1):
-            unfolding = self._unfolding(decision)
+            builder = self._builder(decision)
             try:
-                return self._folded(unfolding, decision, once)
+                return self._folded(builder, decision, once)
             except _Moved as moved:
-                if moved.row is None or moved.row in decision.read or unfolding.intends(moved.row):
+                if moved.row is None or moved.row in decision.read or builder.intends(moved.row):
                     raise
                 self._back_off(1)
-        return self._folded(self._unfolding(decision), decision, once)
+        return self._folded(self._builder(decision), decision, once)
 
-    def _unfolding(self, decision: _Decision) -> Unfolding:
-        unfolding = Unfolding(self.folds, self.store.get, dict(decision.read))
-        unfolding.fetch(key for value in decision.values for key in self.folds.keys(value))
+    def _builder(self, decision: _Decision) -> CommitBuilder:
+        builder = CommitBuilder(self.folds, self.store.get, dict(decision.read))
+        builder.fetch(key for value in decision.values for key in self.folds.keys(value))
         for key in decision.read:
-            unfolding.row(key)
-        return unfolding
+            builder.row(key)
+        return builder
 
-    def _folded(self, unfolding: Unfolding, decision: _Decision, once: Once | None) -> Outcome:
+    def _folded(
+        self, builder: CommitBuilder, decision: _Decision, once: CommitKey | None
+    ) -> Outcome:
         basis = decision.basis
         try:
-            unfolding.add(decision.values, basis.at)
-            unfolding.spend(decision.spent)
+            builder.add(decision.values, basis.at)
+            builder.spend(decision.spent)
         except NO_RULINGS:
             raise
         except TidegateError:
             # Its rows are newer than the decision and were not read at one moment: the refusal
             # counts only if neither the boundary nor any of them has moved.
-            self._land(Commit(basis.at, basis.meta, (), basis.boundaries, unfolding.pins()))
+            self._land(Commit(basis.at, basis.meta, (), basis.boundaries, builder.pins()))
             raise
         if once is not None:
-            once = Once(once.key, once.digest, decision.answer)
-        receipt = self._land(unfolding.commit(basis, once))
+            once = CommitKey(once.key, once.digest, decision.answer)
+        receipt = self._land(builder.commit(basis, once))
         if receipt.replayed:
             return Outcome((), receipt, receipt.answer)
         return Outcome(decision.values, receipt, decision.answer)
@@ -288,7 +294,7 @@ class Control:
         except (BoundaryMoved, VersionConflict) as conflict:
             raise _Moved(conflict) from conflict
 
-    def _earlier(self, once: Once) -> Outcome | None:
+    def _earlier(self, once: CommitKey) -> Outcome | None:
         receipt = earlier_receipt(self.store, once)
         return None if receipt is None else Outcome((), receipt, receipt.answer)
 

@@ -66,8 +66,8 @@ from tidegate.errors import (
     TooLarge,
 )
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Key, Record
-from tidegate.kernel.policy import Collection, entry
 from tidegate.kernel.store import Store
 
 PAGE = 1_000

@@ -46,8 +46,8 @@ from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import Meta, Record
-from tidegate.kernel.policy import Collection
 
 THOROUGH_SECONDS = 15.0
 SOON_SECONDS = 0.05  # a round that was full is followed by the next

@@ -13,9 +13,9 @@ from typing import Annotated
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import Key, Position
-from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.tags import Partition
 from tidegate.kernel.vocabulary import facts

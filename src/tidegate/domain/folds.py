@@ -41,10 +41,10 @@ from tidegate.domain import (
     rollouts,
 )
 from tidegate.domain.releases import offers
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.leases import LEASES
-from tidegate.kernel.policy import Collection
-from tidegate.kernel.records import REPAIRS
+from tidegate.kernel.records.records import REPAIRS
 from tidegate.kernel.store import Schema
 from tidegate.kernel.vocabulary import Vocabulary
 

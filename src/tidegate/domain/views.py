@@ -17,9 +17,9 @@ from typing import Final
 
 from tidegate.domain.hosts.rows import HOST_RECORDS
 from tidegate.domain.rollouts.rows import ROLLOUTS, TALLIES
+from tidegate.kernel.collections import Nature
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Clause, Query
-from tidegate.kernel.policy import Nature
 from tidegate.kernel.replay import rebuild
 from tidegate.kernel.store import Schema, Store
 

@@ -17,6 +17,7 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
+from tidegate.kernel.collections import SEPARATOR
 from tidegate.kernel.model import (
     ABSENT,
     Boundary,
@@ -25,8 +26,8 @@ from tidegate.kernel.model import (
     Commit,
     Delete,
     Event,
+    EventPage,
     Key,
-    Page,
     Position,
     Put,
     Query,
@@ -34,8 +35,7 @@ from tidegate.kernel.model import (
     Record,
     Write,
 )
-from tidegate.kernel.policy import SEPARATOR
-from tidegate.kernel.store import Schema, check_range, fenced
+from tidegate.kernel.store import Schema, check_range, is_fenced
 
 
 class MemoryStore:
@@ -58,11 +58,11 @@ class MemoryStore:
         guard: Query | None = None,
         after: Position = 0,
         limit: int | None = None,
-    ) -> Page:
+    ) -> EventPage:
         check_range(after, limit)
-        guarded = fenced(self.schema, query)
+        guarded = is_fenced(self.schema, query)
         if guard is not None:
-            guarded = fenced(self.schema, guard) and guarded
+            guarded = is_fenced(self.schema, guard) and guarded
         with self._lock:
             matching = [
                 event
@@ -71,8 +71,8 @@ class MemoryStore:
             ]
             events = tuple(matching[:limit])
             if not guarded or len(events) < len(matching):
-                return Page(events)
-            return Page(events, Boundary(query, self._head, None if matching else guard))
+                return EventPage(events)
+            return EventPage(events, Boundary(query, self._head, None if matching else guard))
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
         with self._lock:
@@ -120,11 +120,11 @@ class MemoryStore:
             seen = self._once.get(key)
             return None if seen is None else replace(seen, replayed=True)
 
-    def feed(self, *, after: Position, limit: int) -> Page:
+    def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
         with self._lock:
             newer = [event for event in self._events if event.position > after]
-            return Page(tuple(newer[:limit]))
+            return EventPage(tuple(newer[:limit]))
 
     def restore(self, collection: str, records: Iterable[Record]) -> None:
         with self._lock:

@@ -22,7 +22,7 @@ from tidegate.errors import InvalidDefinition, InvalidInput
 _ROOT = re.compile(r"[^\s.\[=,)]*")
 
 
-class Role(StrEnum):
+class FieldRole(StrEnum):
     """What a field is to the kernel, noted on it: ``Annotated[int, Role.VERSION]``."""
 
     ID = "id"  # part of the row's id; several are joined by "/"
@@ -32,13 +32,13 @@ class Role(StrEnum):
     TTL = "ttl"  # when the row may be collected; never decides whether it is there
 
 
-_ROLE_TYPES: Final[Mapping[Role, tuple[type, ...]]] = MappingProxyType(
+_ROLE_TYPES: Final[Mapping[FieldRole, tuple[type, ...]]] = MappingProxyType(
     {
-        Role.ID: (str,),
-        Role.VERSION: (int,),
-        Role.CREATED_AT: (datetime,),
-        Role.UPDATED_AT: (datetime,),
-        Role.TTL: (int, datetime),
+        FieldRole.ID: (str,),
+        FieldRole.VERSION: (int,),
+        FieldRole.CREATED_AT: (datetime,),
+        FieldRole.UPDATED_AT: (datetime,),
+        FieldRole.TTL: (int, datetime),
     }
 )
 
@@ -50,13 +50,13 @@ class Attribute:
     member: str  # its name as stored
     field: str  # its name in Python
     hint: Any
-    role: Role | None
+    role: FieldRole | None
     default: Any  # NODEFAULT where the model demands a value
 
     @property
     def is_special(self) -> bool:
         """Whether the kernel guards it itself, by its role or by the name of one."""
-        return self.role is not None or bool({self.field, self.member} & set(Role))
+        return self.role is not None or bool({self.field, self.member} & set(FieldRole))
 
 
 def attributes_of(model: type[Struct]) -> dict[str, Attribute]:
@@ -67,14 +67,14 @@ def attributes_of(model: type[Struct]) -> dict[str, Attribute]:
     """
     hints = get_type_hints(model, include_extras=True)
     found = {}
-    roles: set[Role] = set()
+    roles: set[FieldRole] = set()
     for item in msgspec.structs.fields(model):
         role = _role(hints[item.name])
         if role is not None:
             arms = arms_of(hints[item.name])
             if not arms or not set(arms) <= set(_ROLE_TYPES[role]):
                 raise InvalidDefinition(f"{model.__name__}.{item.name} cannot be its {role}")
-            if role in roles and role is not Role.ID:
+            if role in roles and role is not FieldRole.ID:
                 raise InvalidDefinition(f"{model.__name__} has two fields as its {role}")
             roles.add(role)
         found[item.encode_name] = Attribute(
@@ -111,10 +111,10 @@ def arms_of(hint: Any) -> tuple[Any, ...]:
     return () if hint is NoneType else (hint,)
 
 
-def _role(hint: Any) -> Role | None:
+def _role(hint: Any) -> FieldRole | None:
     notes = getattr(hint, "__metadata__", ())
     inner = (_role(arm) for arm in get_args(hint) if get_origin(arm) is Annotated)
-    return next((note for note in (*notes, *inner) if isinstance(note, Role)), None)
+    return next((note for note in (*notes, *inner) if isinstance(note, FieldRole)), None)
 
 
 def _default(item: msgspec.structs.FieldInfo) -> Any:

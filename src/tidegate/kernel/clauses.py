@@ -24,7 +24,7 @@ class PlannedClause:
     types: frozenset[str]
 
 
-def shape(item: Slice) -> tuple[tuple[TagField, ...], ...]:
+def clause_fields(item: Slice) -> tuple[tuple[TagField, ...], ...]:
     """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5).
 
     Raises:
@@ -41,7 +41,7 @@ def shape(item: Slice) -> tuple[tuple[TagField, ...], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredTypes:
     """What a slice is held against: the fact types, the scopes of their tags, by name and key, and
     the exact tag sets that are indexes, with the types that are filed under them.
     """
@@ -72,7 +72,7 @@ class Declared:
         for tag in tag_fields(item.command):
             self._check_command_tag(item, tag, reads)
         plan = []
-        for fields in shape(item):
+        for fields in clause_fields(item):
             keys = {tag.key for tag in fields}
             types = frozenset(name for name in reads if keys <= set(self.scopes[name]))
             if not any(self.indexed(name, keys) for name in types):

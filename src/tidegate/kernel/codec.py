@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.errors import InvalidInput
+from tidegate.kernel.canonical_json import DEPTH_MAX as DEPTH_MAX
+from tidegate.kernel.canonical_json import INTEGER_MAX as INTEGER_MAX
+from tidegate.kernel.canonical_json import check_type as check_type
+from tidegate.kernel.canonical_json import plain, renderer
+from tidegate.kernel.canonical_json import time_text as time_text
 from tidegate.kernel.model import NO_META, Event, Meta
-from tidegate.kernel.rendering import DEPTH_MAX as DEPTH_MAX
-from tidegate.kernel.rendering import INTEGER_MAX as INTEGER_MAX
-from tidegate.kernel.rendering import check_type as check_type
-from tidegate.kernel.rendering import plain, renderer
-from tidegate.kernel.rendering import time_text as time_text
 
 T = TypeVar("T")
 

@@ -20,15 +20,15 @@ from msgspec import Struct
 from tidegate.errors import (
     InvalidDefinition,
 )
+from tidegate.kernel.collections import Collection, Writers
 from tidegate.kernel.model import (
     Key,
 )
-from tidegate.kernel.policy import Collection, Writers
 from tidegate.kernel.store import Schema
 from tidegate.kernel.vocabulary import Vocabulary
 
 
-class Intent(Struct, frozen=True):
+class WorkRow(Struct, frozen=True):
     """Work for a worker: a row of a kept collection, created in the same commit."""
 
     key: Key
@@ -53,7 +53,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Machine(Fold):
-    """A fold whose ``step`` returns ``(row, effects)``; an effect is a fact or an ``Intent``."""
+    """A fold whose ``step`` returns ``(row, effects)``; an effect is a fact or an ``WorkRow``."""
 
 
 class Folds:
@@ -111,7 +111,7 @@ class Folds:
         return tuple([key for _, key in self.steps(value)])
 
 
-def stepped(fold: Fold, id: str, row: Any, value: Any, at: datetime) -> tuple[Any, Sequence[Any]]:
+def step_row(fold: Fold, id: str, row: Any, value: Any, at: datetime) -> tuple[Any, Sequence[Any]]:
     """The row after the fact, and the effects. Raises: Refused."""
     if row is None:
         row = fold.start(id, value)

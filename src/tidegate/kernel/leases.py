@@ -29,6 +29,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import (
     ABSENT,
     ID_BYTES_MAX,
@@ -43,7 +44,7 @@ from tidegate.kernel.model import (
     check_text,
     check_time,
 )
-from tidegate.kernel.policy import Collection, Guarding
+from tidegate.kernel.records.write_policy import Guarding
 from tidegate.kernel.store import Store
 
 LEASE_ATTEMPTS_MAX = 16  # how often the row may move between our read and our commit
@@ -63,7 +64,7 @@ class Lease(Struct, frozen=True, omit_defaults=True):
 LEASES: Final = Collection("leases", Lease)
 
 
-class Held(Struct, frozen=True):
+class HeldLease(Struct, frozen=True):
     """What its holder knows about a lease. After a renewal the older one is void."""
 
     key: Key
@@ -176,7 +177,7 @@ class Leases:
 
     def acquire(
         self, id: str, token: str, *, now: datetime, seconds: float, owner: str = ""
-    ) -> Held:
+    ) -> HeldLease:
         """Take it. Raises: LeaseHeld, InvalidInput."""
         key = self._key(id)
         for _ in range(LEASE_ATTEMPTS_MAX):
@@ -193,7 +194,7 @@ class Leases:
         now: datetime,
         seconds: float,
         number: Position | None = None,
-    ) -> Held:
+    ) -> HeldLease:
         """Hold it until ``seconds`` from now, under a new number.
 
         Raises:
@@ -231,7 +232,7 @@ class Leases:
         check_text("the key of a lease", id, ID_BYTES_MAX)
         return Key(self._collection, id)
 
-    def _held(self, write: Put, now: datetime) -> Held | None:
+    def _held(self, write: Put, now: datetime) -> HeldLease | None:
         """The lease as the commit made it; None if the row moved since it was read."""
         lease = codec.decode(write.data, Lease)
         assert lease.lease_expires_at is not None, "it was just set"
@@ -240,4 +241,4 @@ class Leases:
             return None
         if not isinstance(outcome, Receipt):
             raise outcome
-        return Held(write.key, lease.lease_token, lease.lease_expires_at, outcome.first)
+        return HeldLease(write.key, lease.lease_token, lease.lease_expires_at, outcome.first)

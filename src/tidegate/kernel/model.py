@@ -142,7 +142,7 @@ class Boundary(Struct, frozen=True, gc=False):
         return self.query.clauses + (() if self.guard is None else self.guard.clauses)
 
 
-class Page(Struct, frozen=True, gc=False):
+class EventPage(Struct, frozen=True, gc=False):
     """Events in position order; the boundary is None when the read cannot be guarded as a whole."""
 
     events: tuple[Event, ...]
@@ -206,7 +206,7 @@ class Check(Struct, frozen=True, gc=False):
 Write = Put | Delete | Check
 
 
-class Once(Struct, frozen=True, gc=False):
+class CommitKey(Struct, frozen=True, gc=False):
     """An idempotency key with the digest of what was asked and the answer to give again."""
 
     key: str
@@ -222,7 +222,7 @@ class Commit(Struct, frozen=True, gc=False):
     facts: tuple[Fact, ...] = ()
     boundaries: tuple[Boundary, ...] = ()
     writes: tuple[Write, ...] = ()  # a row key at most once
-    once: Once | None = None
+    once: CommitKey | None = None
 
     @property
     def span(self) -> int:

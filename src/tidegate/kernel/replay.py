@@ -18,7 +18,7 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.folds import Fold, Folds, Intent, Machine, stepped
+from tidegate.kernel.folds import Fold, Folds, Machine, WorkRow, step_row
 from tidegate.kernel.model import (
     ABSENT,
     ALL,
@@ -104,7 +104,7 @@ class Replay:
         key = Key(fold.collection.name, id)
         old = self._values.get(key)
         try:
-            new, effects = stepped(fold, id, old, value, event.at)
+            new, effects = step_row(fold, id, old, value, event.at)
         except TidegateError as error:
             self.differences.append(
                 Difference(str(key), "refused fact in the log", "", f"{event.position} {error}")
@@ -112,7 +112,7 @@ class Replay:
             return []
         if new is not old and new != old:
             self._store(key, new, event.position)
-        return [effect for effect in effects if not isinstance(effect, Intent)]
+        return [effect for effect in effects if not isinstance(effect, WorkRow)]
 
     def _store(self, key: Key, value: Any, position: Position) -> None:
         if value is None:

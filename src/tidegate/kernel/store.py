@@ -8,15 +8,16 @@ from typing import ClassVar, Protocol
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput, StoreRefused, TidegateError, UnfencedQuery
-from tidegate.kernel.checking import check_commit, portable_kinds
+from tidegate.kernel.collections import Collection, Nature, Writers, by_name
+from tidegate.kernel.commit_limits import check_commit, portable_kinds
 from tidegate.kernel.model import (
     SLOT_FACT_BYTES,
     Boundary,
     Check,
     Commit,
     Delete,
+    EventPage,
     Key,
-    Page,
     Position,
     Put,
     Query,
@@ -28,7 +29,6 @@ from tidegate.kernel.model import (
     slot_bytes,
     slots,
 )
-from tidegate.kernel.policy import Collection, Nature, Writers, by_name
 from tidegate.kernel.vocabulary import Vocabulary
 
 # Raised whenever a program that knows only the number before would misread what the log holds: its
@@ -154,7 +154,7 @@ class Store(Protocol):
         guard: Query | None = None,
         after: Position = 0,
         limit: int | None = None,
-    ) -> Page:
+    ) -> EventPage:
         """The events that match, in position order, from one consistent view.
 
         ``guard`` is observed for the boundary, not returned, and kept in it only if the page is
@@ -193,7 +193,7 @@ class Store(Protocol):
         """What became of the commit with this idempotency key."""
         ...
 
-    def feed(self, *, after: Position, limit: int) -> Page:
+    def feed(self, *, after: Position, limit: int) -> EventPage:
         """All events in position order, without gaps: nothing appears later below the last one."""
         ...
 
@@ -215,7 +215,7 @@ def check_range(after: object, limit: object) -> None:
         raise InvalidInput(f"a limit is an integer from 0 on, found {limit!r}", field="limit")
 
 
-def fenced(schema: Schema, query: Query) -> bool:
+def is_fenced(schema: Schema, query: Query) -> bool:
     """Whether every clause has an index, so that the query can be a boundary.
 
     Raises:
@@ -224,7 +224,7 @@ def fenced(schema: Schema, query: Query) -> bool:
     return None not in [schema.vocabulary.index(clause) for clause in query.clauses]
 
 
-def demand_boundary(page: Page, query: Query) -> Boundary:
+def demand_boundary(page: EventPage, query: Query) -> Boundary:
     """The page's boundary. Raises: UnfencedQuery."""
     if page.boundary is None:
         raise UnfencedQuery(f"{query} can be read, but no index covers it as a condition")

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel import codec
-from tidegate.kernel.clauses import Declared, shape
-from tidegate.kernel.filing import Filing
+from tidegate.kernel.clauses import DeclaredTypes, clause_fields
+from tidegate.kernel.index_rules import IndexRule
 from tidegate.kernel.model import (
     ANY,
     CLAUSES_MAX,
@@ -102,9 +102,9 @@ class Vocabulary:
             self._file_composite(item)
             for view in item.reads:
                 codec.prepare(view)
-        self._filings = {name: self._filing(name) for name in self.types}
+        self._index_rules = {name: self._index_rule(name) for name in self.types}
         self._alike = self._alike_filed()
-        self._declared = Declared(
+        self._declared = DeclaredTypes(
             {name: known.struct for name, known in self.types.items()},
             self._scopes,
             self.composites,
@@ -171,11 +171,11 @@ class Vocabulary:
                 raise InvalidInput(
                     f"{fact.type} carries no tag {key!r}; it has {sorted(scopes) or 'none'}"
                 )
-        return self._filings[fact.type].filed(fact.tags, keys)
+        return self._index_rules[fact.type].filed(fact.tags, keys)
 
-    def filing(self, name: str) -> Filing:
+    def index_rule(self, name: str) -> IndexRule:
         """By which rule facts of this declared type are filed."""
-        return self._filings[name]
+        return self._index_rules[name]
 
     def index(self, clause: Clause) -> str | None:
         """The index that serves and fences the clause, or None if only a scan can answer it.
@@ -308,7 +308,7 @@ class Vocabulary:
                 )
 
     def _file_composite(self, item: Slice) -> None:
-        for fields in shape(item):
+        for fields in clause_fields(item):
             keys = frozenset(tag.key for tag in fields)
             if len(keys) > 1:
                 at_most("tags of a composite", len(keys), COMPOSITE_TAGS_MAX)
@@ -316,17 +316,17 @@ class Vocabulary:
                 types = frozenset(name for name in read if self._may_carry(name, keys))
                 self.composites[keys] = self.composites.get(keys, frozenset()) | types
 
-    def _filing(self, name: str) -> Filing:
+    def _index_rule(self, name: str) -> IndexRule:
         indexed = (tag.key for tag in self._fields[name] if tag.scope is not Scope.PLAIN)
         sets = (tuple(sorted(keys)) for keys, types in self.composites.items() if name in types)
-        return Filing(tuple(sorted(indexed)), tuple(sorted(sets)), self.types[name].global_order)
+        return IndexRule(tuple(sorted(indexed)), tuple(sorted(sets)), self.types[name].global_order)
 
     def _alike_filed(self) -> dict[str, int]:
         """A number for each type: facts of types with one number are filed alike."""
-        rules: dict[tuple[Filing, frozenset[str]], int] = {}
+        rules: dict[tuple[IndexRule, frozenset[str]], int] = {}
         found = {}
-        for name, filing in self._filings.items():
-            found[name] = rules.setdefault((filing, frozenset(self._scopes[name])), len(rules))
+        for name, index_rule in self._index_rules.items():
+            found[name] = rules.setdefault((index_rule, frozenset(self._scopes[name])), len(rules))
         return found
 
     def _files(self, keys: frozenset[str], types: frozenset[str] | None) -> bool:

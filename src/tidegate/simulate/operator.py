@@ -47,9 +47,9 @@ from tidegate.domain.rollouts.slices import (
 )
 from tidegate.domain.rollouts.states import CLEARABLE, Clearance
 from tidegate.errors import Conflict, Gone, NotFound, Refused
+from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.unfolding import Unfolding
 from tidegate.simulate.scenario import Lane
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ class Operator:
         offered = ReleaseOffered(
             f"{PACKAGE}.{self.releases}", self.wanted, "Published", f"web/v{self.releases}"
         )
-        unfolding = Unfolding(world.folds, world.store.get)
-        unfolding.add((offered,), world.now())
-        world.plant.commit(unfolding.commit(Commit(world.now()))).result()
+        builder = CommitBuilder(world.folds, world.store.get)
+        builder.add((offered,), world.now())
+        world.plant.commit(builder.commit(Commit(world.now()))).result()
         for lane in world.scenario.channels:
             asked = Promote(
                 channel=lane.channel,

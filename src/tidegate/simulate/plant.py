@@ -26,7 +26,7 @@ from tidegate.domain.rollouts.reports import ObserveHost, ReportEvent, observe_h
 from tidegate.errors import TidegateError
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Commit, Meta, Receipt
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.records import Records
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 

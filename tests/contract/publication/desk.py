@@ -29,7 +29,7 @@ from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
-from tidegate.kernel.leases import LEASES, Held, Lease
+from tidegate.kernel.leases import LEASES, HeldLease, Lease
 from tidegate.kernel.model import Commit, Key, Receipt, Record
 from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.vocabulary import Vocabulary
@@ -113,12 +113,12 @@ class Desk:
         found: dict[str, Any] = msgspec.json.decode(record.data)
         return found
 
-    def acquire(self) -> Held:
+    def acquire(self) -> HeldLease:
         lease = self.publisher.try_acquire(PAGE, LEASE_SECONDS)
         assert lease is not None
         return lease
 
-    def publish(self, body: str, policy: Policy = IN_PLACE, **options: Any) -> Held:
+    def publish(self, body: str, policy: Policy = IN_PLACE, **options: Any) -> HeldLease:
         """Publish with all that it takes, at the time of the clock."""
         lease = self.acquire()
         options = {"generated_at": self.clock.now} | options
@@ -169,10 +169,10 @@ def publish_at(address: Address, home: Path, token: str, body: str) -> str:
         return publish_with_one_lease(store, home, token, body)
 
 
-def held(store: Store, token: str) -> Held:
+def held(store: Store, token: str) -> HeldLease:
     """The lease as its holder knows it, however the holder came by it."""
     (record,) = store.get(LOCK_KEY)
-    return Held(LOCK_KEY, token, T0, 0 if record is None else record.version)
+    return HeldLease(LOCK_KEY, token, T0, 0 if record is None else record.version)
 
 
 # ── victims ───────────────────────────────────────────────────────────────────────────────────────

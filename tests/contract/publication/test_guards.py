@@ -33,7 +33,7 @@ from tidegate.errors import (
 )
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.records import Records
 
 EVERY_GUARD = [
     frozenset(chosen)

@@ -14,7 +14,7 @@ from tests.contract.conftest import address_of
 from tests.contract.rows.registry import SCHEMA, T0, Watched
 from tidegate.clock import ManualClock
 from tidegate.engines.memory import MemoryStore
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.records import Records
 from tidegate.kernel.store import Store
 
 HANDLES = 4

@@ -16,14 +16,22 @@ from msgspec import Struct
 
 from tidegate.errors import OutcomeUnknown, TidegateError
 from tidegate.kernel import codec
-from tidegate.kernel.actions import Action, CheckRow, CreateRow, DeleteRow, PutRow, UpdateRow
-from tidegate.kernel.attributes import Role
-from tidegate.kernel.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
-from tidegate.kernel.conditions import Absent, Not
+from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.leases import LEASES, Lease
-from tidegate.kernel.model import ABSENT, Commit, Key, Page, Position, Put, Receipt, Record
-from tidegate.kernel.policy import Collection, Mode, Nature, WritePolicy, Writers
-from tidegate.kernel.records import REPAIRS
+from tidegate.kernel.model import ABSENT, Commit, EventPage, Key, Position, Put, Receipt, Record
+from tidegate.kernel.records.actions import (
+    Action,
+    CheckRow,
+    CreateRow,
+    DeleteRow,
+    PutRow,
+    UpdateRow,
+)
+from tidegate.kernel.records.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
+from tidegate.kernel.records.conditions import Absent, Not
+from tidegate.kernel.records.records import REPAIRS
+from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.vocabulary import Vocabulary, facts
 
@@ -55,11 +63,11 @@ class Actual(Struct, frozen=True, omit_defaults=True, rename="camel"):
     status: str
     pinned_release_id: str
     previous_release_id: str | None = None
-    scope: Annotated[str, Role.ID] = ""
-    version: Annotated[int, Role.VERSION] = 0
-    created_at: Annotated[datetime | None, Role.CREATED_AT] = None
-    updated_at: Annotated[datetime | None, Role.UPDATED_AT] = None
-    ttl: Annotated[int | None, Role.TTL] = None
+    scope: Annotated[str, FieldRole.ID] = ""
+    version: Annotated[int, FieldRole.VERSION] = 0
+    created_at: Annotated[datetime | None, FieldRole.CREATED_AT] = None
+    updated_at: Annotated[datetime | None, FieldRole.UPDATED_AT] = None
+    ttl: Annotated[int | None, FieldRole.TTL] = None
 
 
 class Occurrence(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -67,7 +75,7 @@ class Occurrence(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     release_id: str
     event_type: str
-    ttl: Annotated[int | None, Role.TTL] = None
+    ttl: Annotated[int | None, FieldRole.TTL] = None
 
 
 class Swapped(
@@ -96,11 +104,13 @@ SCHEMA = Schema(
     (
         Collection("plain", Release),
         Collection("guarded", Release, policy=PINS),
-        Collection("once", Release, policy=WritePolicy(Mode.WRITE_ONCE, PINS.protected_attributes)),
+        Collection(
+            "once", Release, policy=WritePolicy(WriteMode.WRITE_ONCE, PINS.protected_attributes)
+        ),
         Collection("folded", Release, writers=Writers.FOLDED, nature=Nature.DERIVED, policy=PINS),
         Collection("actual", Actual, policy=WritePolicy(protected_attributes=("pinnedReleaseId",))),
         Collection("free", Actual),
-        Collection("occurrences", Occurrence, policy=WritePolicy(Mode.WRITE_ONCE)),
+        Collection("occurrences", Occurrence, policy=WritePolicy(WriteMode.WRITE_ONCE)),
         Collection("swapped", Swapped, policy=WritePolicy(protected_attributes=("authority",))),
         Collection("pages", Metadata),
         LEASES,
@@ -244,5 +254,5 @@ class Watched:
         answers = self._store.commit(*commits)
         return (OutcomeUnknown("the answer was lost"),) * len(commits) if lost else answers
 
-    def feed(self, *, after: Position, limit: int) -> Page:
+    def feed(self, *, after: Position, limit: int) -> EventPage:
         return self._store.feed(after=after, limit=limit)

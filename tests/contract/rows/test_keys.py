@@ -32,7 +32,8 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
-from tidegate.kernel.actions import (
+from tidegate.kernel.model import ANSWER_BYTES_MAX, ONCE_KEY_BYTES_MAX, Meta
+from tidegate.kernel.records.actions import (
     Action,
     CheckRow,
     CreateRow,
@@ -42,10 +43,9 @@ from tidegate.kernel.actions import (
     Stored,
     UpdateRow,
 )
-from tidegate.kernel.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
-from tidegate.kernel.conditions import NOW, Absent, AllOf, AnyOf, Not, Where
-from tidegate.kernel.model import ANSWER_BYTES_MAX, ONCE_KEY_BYTES_MAX, Meta
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
+from tidegate.kernel.records.conditions import NOW, Absent, AllOf, AnyOf, Not, Where
+from tidegate.kernel.records.records import Records
 from tidegate.kernel.store import Store
 
 LATER = timedelta(hours=1)

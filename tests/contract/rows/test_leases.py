@@ -25,7 +25,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.leases import (
     LEASE_ATTEMPTS_MAX,
     LEASE_SECONDS_MAX,
-    Held,
+    HeldLease,
     Lease,
     Leases,
     keep,
@@ -318,7 +318,7 @@ def test_has_one_holder_however_many_race(handles: list[Store], id: str, rounds:
             ),
         )
 
-        (won,) = [outcome for outcome in outcomes if isinstance(outcome, Held)]
+        (won,) = [outcome for outcome in outcomes if isinstance(outcome, HeldLease)]
         assert [type(outcome) for outcome in outcomes].count(LeaseHeld) == RACERS - 1
         lease = stored(handles[0], id)
         assert lease is not None
@@ -355,7 +355,7 @@ def test_publishes_once_where_the_late_holder_races_the_next(
                 future.result() for future in [pool.submit(late), pool.submit(heir)]
             )
 
-        assert isinstance(taken, Held)
+        assert isinstance(taken, HeldLease)
         landed = isinstance(published, Receipt)
         assert landed or isinstance(published, VersionConflict)
         assert (first.get(pages) != (None,)) is landed

@@ -17,9 +17,9 @@ from tests.contract.test_sqlite import FailingFiles
 from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import OutcomeUnknown
-from tidegate.kernel.actions import Stored
-from tidegate.kernel.changes import Add
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.actions import Stored
+from tidegate.kernel.records.changes import Add
+from tidegate.kernel.records.records import Records
 from tidegate.kernel.store import Store
 
 FOREVER = 2_000

@@ -26,7 +26,7 @@ from tidegate.errors import (
     NotFound,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.records import RawRecords, RecordRepaired
+from tidegate.kernel.records.records import RawRecords, RecordRepaired
 from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.vocabulary import Vocabulary, facts
 

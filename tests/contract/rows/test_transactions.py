@@ -29,12 +29,19 @@ from tidegate.errors import (
     LimitExceeded,
     TidegateError,
 )
-from tidegate.kernel.actions import Action, CheckRow, CreateRow, DeleteRow, PutRow, UpdateRow
-from tidegate.kernel.changes import Add
-from tidegate.kernel.conditions import NOW, Absent, AllOf, AnyOf, Condition, Not, Where
 from tidegate.kernel.leases import Lease
 from tidegate.kernel.model import Delete, Put
-from tidegate.kernel.records import PUT_ATTEMPTS_MAX, Records
+from tidegate.kernel.records.actions import (
+    Action,
+    CheckRow,
+    CreateRow,
+    DeleteRow,
+    PutRow,
+    UpdateRow,
+)
+from tidegate.kernel.records.changes import Add
+from tidegate.kernel.records.conditions import NOW, Absent, AllOf, AnyOf, Condition, Not, Where
+from tidegate.kernel.records.records import PUT_ATTEMPTS_MAX, Records
 from tidegate.kernel.store import Store
 
 # ── transactions ──────────────────────────────────────────────────────────────────────────────────

@@ -41,10 +41,10 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.actions import CreateRow, DeleteRow, PutRow, UpdateRow
-from tidegate.kernel.conditions import AnyOf, Where
 from tidegate.kernel.model import Commit, Key, Put, Receipt
-from tidegate.kernel.records import RawRecords, Records
+from tidegate.kernel.records.actions import CreateRow, DeleteRow, PutRow, UpdateRow
+from tidegate.kernel.records.conditions import AnyOf, Where
+from tidegate.kernel.records.records import RawRecords, Records
 from tidegate.kernel.store import Store
 
 # ── the matrix ────────────────────────────────────────────────────────────────────────────────────

@@ -33,11 +33,12 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
-from tidegate.kernel.actions import Action, CreateRow, DeleteRow, PutRow, UpdateRow
-from tidegate.kernel.attributes import Role
+from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Mode, WritePolicy
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.actions import Action, CreateRow, DeleteRow, PutRow, UpdateRow
+from tidegate.kernel.records.records import Records
+from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 from tidegate.kernel.store import Schema, Store
 from tidegate.kernel.vocabulary import Vocabulary
 
@@ -79,28 +80,28 @@ _NAMES = {
 class ReleaseStateActual(Struct, frozen=True, omit_defaults=True, rename=_NAMES):
     """The mutable row with a protected pin."""
 
-    pk: Annotated[str, Role.ID]
-    sk: Annotated[str, Role.ID]
-    version: Annotated[int, Role.VERSION]
+    pk: Annotated[str, FieldRole.ID]
+    sk: Annotated[str, FieldRole.ID]
+    version: Annotated[int, FieldRole.VERSION]
     status: str = ""
     pinned_release_id: str = ""
     previous_release_id: str = ""
     provenance: dict[str, Any] | None = None
     confidence: dict[str, Any] | None = None
-    updated_at: Annotated[datetime | None, Role.UPDATED_AT] = None
+    updated_at: Annotated[datetime | None, FieldRole.UPDATED_AT] = None
 
 
 class ReleaseStateEvent(Struct, frozen=True, omit_defaults=True, rename=_NAMES):
     """The row of history, written once."""
 
-    pk: Annotated[str, Role.ID]
-    sk: Annotated[str, Role.ID]
+    pk: Annotated[str, FieldRole.ID]
+    sk: Annotated[str, FieldRole.ID]
     release_id: str = ""
     event_type: str = ""
     provenance: dict[str, Any] | None = None
     confidence: dict[str, Any] | None = None
     recorded_at: str = ""
-    ttl: Annotated[int | None, Role.TTL] = None
+    ttl: Annotated[int | None, FieldRole.TTL] = None
 
 
 MODELS = {
@@ -110,7 +111,7 @@ MODELS = {
         policy=WritePolicy(protected_attributes=("pinnedReleaseId",)),
     ),
     "ReleaseStateEvent": Collection(
-        "release_state_event", ReleaseStateEvent, policy=WritePolicy(Mode.WRITE_ONCE)
+        "release_state_event", ReleaseStateEvent, policy=WritePolicy(WriteMode.WRITE_ONCE)
     ),
 }
 SCHEMA = Schema(Vocabulary(()), tuple(MODELS.values()))
@@ -209,7 +210,7 @@ def _value(model: str, item: Mapping[str, Any]) -> Struct:
         raise InvalidInput(f"{model} has no member {sorted(unknown)}")
     if model == "ReleaseStateActual":
         claim(item)  # rows of authority are validated where they are created or saved
-    counter = {} if declared.role(Role.VERSION) is None else {"version": 0}
+    counter = {} if declared.role(FieldRole.VERSION) is None else {"version": 0}
     return msgspec.convert({**counter, **item}, declared.model)
 
 

@@ -36,6 +36,7 @@ from tidegate.control.archive.segments import PAGE, Cutter, Segment, feed
 from tidegate.control.archive.shield import Allowed, Shield
 from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import (
     ABSENT,
     ID_BYTES_MAX,
@@ -46,7 +47,6 @@ from tidegate.kernel.model import (
     Put,
     check_text,
 )
-from tidegate.kernel.policy import Collection
 from tidegate.kernel.store import Store
 
 RANGE: Final = 1_024  # positions per segment; the last one is written anew until it is full

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.kernel.policy import Collection, Index, Nature
+from tidegate.kernel.collections import Collection, Index, Nature
 
 
 class Person(Struct, frozen=True):

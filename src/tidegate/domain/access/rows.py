@@ -26,9 +26,9 @@ from tidegate.domain.access.facts import (
     UserErased,
 )
 from tidegate.domain.access.roles import Grant
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import Clause, Key, Query
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 INSTALLATION = "main"  # there is one per log
 

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.rollouts.stops import CHANNEL_STOPS
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 
 class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):

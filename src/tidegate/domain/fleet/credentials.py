@@ -21,8 +21,8 @@ from tidegate.domain.fleet.facts import HostEnrolled
 from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
 from tidegate.domain.fleet.slices import EnrollHost, decide_enroll
 from tidegate.errors import Conflict, Forbidden, InvalidInput
+from tidegate.kernel.collections import Collection, Nature
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Nature
 from tidegate.kernel.slices import Slice
 
 TOKEN_LIFE: Final = timedelta(hours=24)

@@ -43,7 +43,7 @@ from tidegate.domain.fleet.rows import (
 )
 from tidegate.domain.hosts.facts import DispatchReserved, HostStateChanged
 from tidegate.errors import IllegalTransition
-from tidegate.kernel.folds import Fold, Intent, Machine
+from tidegate.kernel.folds import Fold, Machine, WorkRow
 from tidegate.kernel.model import at_most
 
 CHANNELS_MAX = 400  # their claims are one row
@@ -168,11 +168,11 @@ def _slots_of(budget_id: str, fact: DispatchReserved) -> int:
 
 def _step_and_use(
     host: Host | None, fact: HostChange, now: datetime
-) -> tuple[Host, tuple[Intent, ...]]:
+) -> tuple[Host, tuple[WorkRow, ...]]:
     """The host, and the token that its agent traded: used up in the same commit."""
     stepped = step_host(host, fact, now)
     if isinstance(fact, HostEnrolled) and fact.token_id:
-        return stepped, (Intent(replay_key(fact.token_id), used(fact)),)
+        return stepped, (WorkRow(replay_key(fact.token_id), used(fact)),)
     return stepped, ()
 
 

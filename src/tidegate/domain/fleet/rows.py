@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 FLEET = "fleet"  # the id of the one row that every change of hosts and channels steps
 

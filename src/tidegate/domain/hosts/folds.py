@@ -39,7 +39,7 @@ from tidegate.domain.hosts.rows import (
     record_id,
 )
 from tidegate.domain.hosts.states import HostState, ProbeMode, ProbeStatus
-from tidegate.kernel.folds import Fold, Intent, Machine
+from tidegate.kernel.folds import Fold, Machine, WorkRow
 
 # ── records ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -75,7 +75,7 @@ def _follow_ups(
                 yield _changed(before, after, effect)
             case QueueDispatch():
                 key = dispatch_key(after.host_id, after.rollout_id, after.attempt)
-                yield Intent(key, _queued(after, now))
+                yield WorkRow(key, _queued(after, now))
                 yield _joined(after)
 
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure, ProbeMode, ProbeStatus
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 
 class Probe(Struct, frozen=True, omit_defaults=True):

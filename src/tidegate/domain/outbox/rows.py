@@ -20,8 +20,9 @@ from msgspec import Struct, field
 from tidegate.domain.outbox.facts import Finding
 from tidegate.domain.outbox.names import beside
 from tidegate.domain.outbox.secrecy import RequestedState
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Index, Mode, Nature, WritePolicy, Writers
+from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 
 ACTUAL = "ACTUAL"  # as the subject of a reconciliation: the registry's own row
 
@@ -107,7 +108,7 @@ OUTBOX = Collection(
     Intent,
     writers=Writers.FOLDED,
     nature=Nature.QUEUE,
-    policy=WritePolicy(Mode.WRITE_ONCE),
+    policy=WritePolicy(WriteMode.WRITE_ONCE),
     columns=("scope", "operation", "idempotencyKey"),
 )
 DELIVERIES = Collection(

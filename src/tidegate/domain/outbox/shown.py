@@ -19,8 +19,8 @@ from tidegate.domain.outbox.rows import (
 from tidegate.domain.outbox.secrecy import RequestedState
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
+from tidegate.kernel.collections import entry
 from tidegate.kernel.model import Position, Record, at_most
-from tidegate.kernel.policy import entry
 from tidegate.kernel.store import Store
 
 PAGE_MAX = 500

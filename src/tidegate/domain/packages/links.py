@@ -30,8 +30,8 @@ from tidegate.domain.packages.facts import (
     RevisionTaskAdded,
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.folds import Fold
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 DEPENDENTS_NAMED_MAX = 16  # in one row; all of them stand in revision_dependents
 

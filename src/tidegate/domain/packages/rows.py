@@ -48,8 +48,8 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.names import ancestors, parse
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.folds import Fold
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 CONTENT_CHANGED = "ContentChanged"  # why a condition is no longer known
 

@@ -51,8 +51,8 @@ from tidegate.domain.packages.revisions import links_key, package_key, revision_
 from tidegate.domain.packages.rows import REVISIONS, PackageRow, Repository, Revision
 from tidegate.errors import Forbidden, NotFound
 from tidegate.kernel.codec import INTEGER_MAX
+from tidegate.kernel.collections import entry
 from tidegate.kernel.model import Key, Position, at_most, check_text
-from tidegate.kernel.policy import entry
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 

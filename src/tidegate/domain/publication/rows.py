@@ -15,10 +15,10 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from tidegate.kernel.attributes import Role
+from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.leases import LEASES
 from tidegate.kernel.model import Key, check_text
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 CACHE_KEY_BYTES_MAX = 2_048
 
@@ -66,7 +66,7 @@ class Pointer(Struct, frozen=True, omit_defaults=True):
     generated_at: datetime
     revalidate_seconds: int
     etag: str = ""
-    ttl: Annotated[datetime | None, Role.TTL] = None
+    ttl: Annotated[datetime | None, FieldRole.TTL] = None
     current_sk: str = ""
     version: int = 0  # how often the pointer was set
 
@@ -91,7 +91,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
     request_hash: str
     status: RequestStatus
     result_s3_key: str = ""
-    ttl: Annotated[datetime | None, Role.TTL] = None
+    ttl: Annotated[datetime | None, FieldRole.TTL] = None
 
 
 PUBLICATIONS: Final = Collection(

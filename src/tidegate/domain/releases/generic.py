@@ -13,9 +13,9 @@ from typing import Any
 from tidegate.domain.provenance import BUILT_IN_RULES, Rules, claim
 from tidegate.domain.releases.rows import DuplicateEvent
 from tidegate.errors import ConditionFailed, InvalidInput, VersionConflict
-from tidegate.kernel.actions import CreateRow, Stored, UpdateRow
 from tidegate.kernel.model import Key
-from tidegate.kernel.records import Records
+from tidegate.kernel.records.actions import CreateRow, Stored, UpdateRow
+from tidegate.kernel.records.records import Records
 
 
 def transition_append_event(

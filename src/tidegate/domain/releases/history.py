@@ -15,10 +15,10 @@ from tidegate.domain.releases.folds import release_events, release_evidence
 from tidegate.domain.releases.rows import EVENTS, EVIDENCE, actual_key, beside, command_key
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
-from tidegate.kernel.actions import Stored
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import Clause, Key, Position, Query, Record, at_most
-from tidegate.kernel.policy import Mode
+from tidegate.kernel.records.actions import Stored
+from tidegate.kernel.records.write_policy import WriteMode
 from tidegate.kernel.store import Store
 
 PAGE_MAX = 500
@@ -96,7 +96,7 @@ def _key(fact: Struct) -> Key:
 
 def _told(store: Store, fact: Struct, record: Record | None) -> Struct:
     """The row of a fact if it is still what the fact made it: if it is written once."""
-    once = _FOLDS[type(fact).__name__].collection.policy.mode is Mode.WRITE_ONCE
+    once = _FOLDS[type(fact).__name__].collection.policy.mode is WriteMode.WRITE_ONCE
     if record is None or not once:
         return fact
     value: Struct = _stored(store, record).value

@@ -22,9 +22,9 @@ from msgspec.structs import replace
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
 from tidegate.errors import Conflict, Forbidden, NotFound, Refused
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Nature, Writers
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.tags import Partition
 from tidegate.kernel.vocabulary import facts

@@ -25,8 +25,8 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.releases.known import DELETED, TERMINATING, ReleaseOffered
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Machine
-from tidegate.kernel.policy import Collection, Nature, Writers
 
 DEFAULT_REPOSITORY = "default"  # whose packages are called by their path alone (ADR-0008)
 

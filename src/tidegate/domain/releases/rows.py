@@ -20,8 +20,9 @@ from msgspec import Struct
 from tidegate.domain.provenance import Confidence, Provenance
 from tidegate.errors import ConditionFailed
 from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Mode, Nature, WritePolicy, Writers
+from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 
 
 class DuplicateEvent(ConditionFailed):
@@ -112,7 +113,7 @@ class Executed(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=
     registry_version: int | None = None  # of the scope after it; None: it left the row alone
 
 
-_ONCE = WritePolicy(Mode.WRITE_ONCE)
+_ONCE = WritePolicy(WriteMode.WRITE_ONCE)
 
 ACTUAL = Collection(
     "release_actual",

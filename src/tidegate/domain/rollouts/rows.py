@@ -17,8 +17,8 @@ from msgspec import Struct
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.states import OPEN, Cause, Outcome, RolloutState, Word
+from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Index, Nature, Writers
 
 
 class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):

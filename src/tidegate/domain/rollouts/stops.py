@@ -19,8 +19,8 @@ from zlib import crc32
 from msgspec import Struct
 
 from tidegate.domain.rollouts.refusals import ChannelFrozen, ChannelOnHold
+from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.model import Key
-from tidegate.kernel.policy import Collection, Nature, Writers
 
 COPIES: Final = 64  # a freeze of all channels writes each of them, in one commit of at most 100
 

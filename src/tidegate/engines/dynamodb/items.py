@@ -28,6 +28,7 @@ from msgspec import Struct
 from tidegate import decoders
 from tidegate.engines.dynamodb.transport import PK, SK, Item, Place, Value
 from tidegate.kernel import codec
+from tidegate.kernel.collections import SEPARATOR
 from tidegate.kernel.model import (
     ABSENT,
     FACTS_MAX,
@@ -41,7 +42,6 @@ from tidegate.kernel.model import (
     Receipt,
     Record,
 )
-from tidegate.kernel.policy import SEPARATOR
 
 SPAN: Final = FACTS_MAX  # positions of one transaction
 SEGMENT_SLOTS: Final = 1_000  # slots of one partition of the log

@@ -26,8 +26,8 @@ from tidegate.engines.dynamodb.pace import Pace
 from tidegate.engines.dynamodb.pack import Observed
 from tidegate.engines.dynamodb.transport import ITEMS_MAX, SK, Item, Transport
 from tidegate.errors import StoreUnavailable
-from tidegate.kernel.model import Boundary, Event, Page, Position, Query, at_most
-from tidegate.kernel.store import Schema, fenced
+from tidegate.kernel.model import Boundary, Event, EventPage, Position, Query, at_most
+from tidegate.kernel.store import Schema, is_fenced
 
 READS_MAX = 60  # of one index, until its counts agree
 READ_WAIT_SECONDS_FIRST = 0.001
@@ -63,11 +63,13 @@ class Reader:
         self._log = log
         self._drafter = Drafter(schema)
 
-    def read(self, query: Query, guard: Query | None, after: Position, limit: int | None) -> Page:
-        guarded = guard is None or fenced(self._schema, guard)
-        if not fenced(self._schema, query):
+    def read(
+        self, query: Query, guard: Query | None, after: Position, limit: int | None
+    ) -> EventPage:
+        guarded = guard is None or is_fenced(self._schema, guard)
+        if not is_fenced(self._schema, query):
             scanned = (event for event in self._log.scan(after) if self._matches(query, event))
-            return Page(tuple(islice(scanned, limit)))
+            return EventPage(tuple(islice(scanned, limit)))
         consumed = self._consumed(query)
         watched = self._consumed(guard) if guard is not None and guarded else {}
         found = self._indexed(consumed, watched)
@@ -81,10 +83,10 @@ class Reader:
         )
         events = tuple(matching[:limit])
         if not guarded or len(events) < len(matching):
-            return Page(events)
+            return EventPage(events)
         if events:
-            return Page(events, Boundary(query, found.observed(consumed)))
-        return Page(events, Boundary(query, found.observed(_joined(consumed, watched)), guard))
+            return EventPage(events, Boundary(query, found.observed(consumed)))
+        return EventPage(events, Boundary(query, found.observed(_joined(consumed, watched)), guard))
 
     def _matches(self, query: Query, event: Event) -> bool:
         return any(self._schema.vocabulary.matches(clause, event) for clause in query.clauses)

@@ -34,8 +34,8 @@ from tidegate.engines.dynamodb.transport import (
     place_of,
 )
 from tidegate.errors import Invalid, StoreUnavailable, TooLarge
+from tidegate.kernel.collections import SEPARATOR
 from tidegate.kernel.model import ID_BYTES_MAX, Key, Record, check_text
-from tidegate.kernel.policy import SEPARATOR
 from tidegate.kernel.store import Schema
 
 RANGES_MAX = 10  # how often an index is read again because a row moved in it meanwhile

@@ -18,7 +18,7 @@ from tidegate.engines.dynamodb.log import Log
 from tidegate.engines.dynamodb.pace import Pace
 from tidegate.engines.dynamodb.transport import Cancelled, Change, Item, Place, Transport
 from tidegate.errors import StoreRefused, StoreUnavailable
-from tidegate.kernel.filing import Filing
+from tidegate.kernel.index_rules import IndexRule
 from tidegate.kernel.model import Event
 from tidegate.kernel.vocabulary import Vocabulary
 
@@ -26,7 +26,7 @@ RULES: Final = Place("meta", "rules")
 CHANGES_MAX = 50
 
 
-Rules = dict[str, Filing]
+Rules = dict[str, IndexRule]
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decoder = decoders.build(Rules)
@@ -39,7 +39,7 @@ def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: 
         StoreRefused: a type has events that today's rule would file otherwise.
         StoreUnavailable: others change the rules all the time.
     """
-    today = {name: vocabulary.filing(name) for name in vocabulary.types}
+    today = {name: vocabulary.index_rule(name) for name in vocabulary.types}
     for waits in range(CHANGES_MAX):
         found = pace.persist(partial(transport.get, [RULES])).get(RULES, {})
         old = _decoder.decode(blob(found, "rules")) if found else {}
@@ -47,7 +47,7 @@ def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: 
             name: (old[name], rule) for name, rule in today.items() if old.get(name, rule) != rule
         }
         if changed:
-            _refuse_refiling(changed, log.scan())
+            _refuse_reindexing(changed, log.scan())
         if old | today == old or _remembered(transport, pace, found, old | today):
             return
         pace.wait(waits)
@@ -65,7 +65,9 @@ def _remembered(transport: Transport, pace: Pace, found: Item, rules: Rules) -> 
     return True
 
 
-def _refuse_refiling(changed: dict[str, tuple[Filing, Filing]], events: Iterable[Event]) -> None:
+def _refuse_reindexing(
+    changed: dict[str, tuple[IndexRule, IndexRule]], events: Iterable[Event]
+) -> None:
     for event in events:
         if event.type in changed:
             old, new = changed[event.type]

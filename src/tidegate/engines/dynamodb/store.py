@@ -32,8 +32,8 @@ from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel.model import (
     ONCE_KEY_BYTES_MAX,
     Commit,
+    EventPage,
     Key,
-    Page,
     Position,
     Query,
     Receipt,
@@ -97,7 +97,7 @@ class DynamoStore:
         guard: Query | None = None,
         after: Position = 0,
         limit: int | None = None,
-    ) -> Page:
+    ) -> EventPage:
         check_range(after, limit)
         return self._reader.read(query, guard, after, limit)
 
@@ -129,9 +129,9 @@ class DynamoStore:
         found = self._pace.persist(partial(self._transport.get, [place], together=True))
         return once_receipt(found[place]) if place in found else None
 
-    def feed(self, *, after: Position, limit: int) -> Page:
+    def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
-        return Page(self._log.feed(after, limit) if limit > 0 else ())
+        return EventPage(self._log.feed(after, limit) if limit > 0 else ())
 
     def restore(self, collection: str, records: Iterable[Record]) -> None:
         """Not atomic here: for the start of a process, before anyone reads the collection."""

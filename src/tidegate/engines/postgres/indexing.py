@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tidegate import decoders
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import StoreRefused
-from tidegate.kernel.filing import Filing
+from tidegate.kernel.index_rules import IndexRule
 from tidegate.kernel.model import Clause, Match
 from tidegate.kernel.vocabulary import Vocabulary
 
@@ -25,7 +25,7 @@ class Indexing(NamedTuple):
     """All types that can stand in the log. The generation grows when one comes or changes."""
 
     generation: int
-    types: dict[str, Filing]
+    types: dict[str, IndexRule]
 
     def types_under(self, clause: Clause, index: str) -> Iterable[str]:
         """The types, known here or not, that can stand under the index of a clause over ANY."""
@@ -38,13 +38,13 @@ class Indexing(NamedTuple):
     def check(self, vocabulary: Vocabulary) -> None:
         """Raises: StoreRefused: the log indexes a type otherwise than this program would."""
         for name in vocabulary.types:
-            if self.types.get(name) != vocabulary.filing(name):
+            if self.types.get(name) != vocabulary.index_rule(name):
                 raise StoreRefused(
                     f"a newer program indexes {name} otherwise; restart this one with its release"
                 )
 
 
-def reindex(connection: Connection, changed: dict[str, Filing]) -> None:
+def reindex(connection: Connection, changed: dict[str, IndexRule]) -> None:
     """Make the index anew for these types, in the caller's transaction and under its lock.
 
     The index is a function of the log, so the table is replaced, not edited; its triggers are the

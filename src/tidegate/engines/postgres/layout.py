@@ -23,8 +23,8 @@ from tidegate import decoders
 from tidegate.engines.postgres.indexing import Indexing, reindex
 from tidegate.engines.postgres.sessions import Connection
 from tidegate.errors import InvalidDefinition, StoreRefused
-from tidegate.kernel.filing import Filing
-from tidegate.kernel.policy import Collection, Writers
+from tidegate.kernel.collections import Collection, Writers
+from tidegate.kernel.index_rules import IndexRule
 from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
 
 SERVER_VERSION_MIN = 14_00_00
@@ -201,7 +201,7 @@ def _remember(connection: Connection, name: str, value: str) -> None:
 def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Indexing:
     """Add the schema's fact types to those known; index again where a known one changed."""
     known = _indexing(found)
-    wanted = {name: schema.vocabulary.filing(name) for name in schema.vocabulary.types}
+    wanted = {name: schema.vocabulary.index_rule(name) for name in schema.vocabulary.types}
     if all(known.types.get(name) == how for name, how in wanted.items()):
         return known
     changed = {n: how for n, how in wanted.items() if known.types.get(n, how) != how}
@@ -214,7 +214,7 @@ def _index(connection: Connection, schema: Schema, found: dict[str, str]) -> Ind
     return indexing
 
 
-_types = decoders.build(dict[str, Filing])
+_types = decoders.build(dict[str, IndexRule])
 
 
 def _indexing(found: dict[str, str]) -> Indexing:

@@ -18,8 +18,8 @@ from psycopg.sql import Identifier
 from tidegate.engines.postgres.indexing import stored_tags
 from tidegate.engines.postgres.sessions import Statement
 from tidegate.kernel import codec
+from tidegate.kernel.collections import SEPARATOR, Collection
 from tidegate.kernel.model import Clause, Event, Key, Match, Position, Query, Receipt, Record
-from tidegate.kernel.policy import SEPARATOR, Collection
 from tidegate.kernel.vocabulary import Vocabulary
 
 _COLUMNS = "l.seq, l.at, l.kind, l.type, l.schema, l.tags, l.meta, l.body"

@@ -17,15 +17,15 @@ from tidegate.kernel import codec
 from tidegate.kernel.model import (
     Boundary,
     Commit,
+    EventPage,
     Key,
-    Page,
     Position,
     Put,
     Query,
     Receipt,
     Record,
 )
-from tidegate.kernel.store import Schema, check_range, fenced
+from tidegate.kernel.store import Schema, check_range, is_fenced
 
 BATCH_MAX = 512  # commits in one transaction
 BATCH_BYTES_MAX = 16_000_000
@@ -62,21 +62,21 @@ class PostgresStore:
         guard: Query | None = None,
         after: Position = 0,
         limit: int | None = None,
-    ) -> Page:
+    ) -> EventPage:
         check_range(after, limit)
-        guarded = fenced(self.schema, query)
+        guarded = is_fenced(self.schema, query)
         if guard is not None:
-            guarded = fenced(self.schema, guard) and guarded
+            guarded = is_fenced(self.schema, guard) and guarded
         # One more than asked for tells whether the limit cut the page.
         asked = None if limit is None else limit + 1
         found = self._readers.ask(queries.read(self.schema.vocabulary, query, after, asked))
         head = int(found[0][0])
         events = tuple(queries.event(row[1:]) for row in found if row[1] is not None)
         if limit is not None and len(events) > limit:
-            return Page(events[:limit])
+            return EventPage(events[:limit])
         if not guarded:
-            return Page(events)
-        return Page(events, Boundary(query, head, None if events else guard))
+            return EventPage(events)
+        return EventPage(events, Boundary(query, head, None if events else guard))
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
         ids: defaultdict[str, list[str]] = defaultdict(list)
@@ -123,10 +123,10 @@ class PostgresStore:
         found = self._readers.ask(queries.receipt(key))
         return queries.receipt_of(found[0]) if found else None
 
-    def feed(self, *, after: Position, limit: int) -> Page:
+    def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
         found = self._readers.ask(queries.feed(after, limit))
-        return Page(tuple(queries.event(row) for row in found))
+        return EventPage(tuple(queries.event(row) for row in found))
 
     def restore(self, collection: str, records: Iterable[Record]) -> None:
         self.schema.collection(collection)

@@ -264,7 +264,7 @@ class Batch:
         cursor, types = self._cursor, self._layout.types
         if self._log:
             cursor.executemany(_APPEND, self._log)
-            ids = self._filing_ids()
+            ids = self._index_rule_ids()
             cursor.executemany(
                 _FILE, [(ids[name], types[type], seq) for name, type, seq in self._filed]
             )
@@ -274,7 +274,7 @@ class Batch:
             self._write_receipts()
         cursor.execute("UPDATE log_head SET head = ?", (self.head,))
 
-    def _filing_ids(self) -> dict[str, int]:
+    def _index_rule_ids(self) -> dict[str, int]:
         """The ids of all names that something is filed under; new names get theirs."""
         names = {name for name, _, _ in self._filed}
         if names <= self._known.keys():

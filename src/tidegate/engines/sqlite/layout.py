@@ -19,7 +19,7 @@ import msgspec
 
 from tidegate.engines.sqlite.records import Table, quoted
 from tidegate.errors import InvalidDefinition
-from tidegate.kernel.filing import Filing
+from tidegate.kernel.index_rules import IndexRule
 from tidegate.kernel.store import LOG_FORMAT, Schema, check_format
 from tidegate.kernel.vocabulary import Vocabulary
 
@@ -150,7 +150,7 @@ def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict
         for id, name, indexing in connection.execute("SELECT id, name, indexing FROM event_types")
     }
     for name in vocabulary.types:
-        indexing = msgspec.json.encode(vocabulary.filing(name)).decode()
+        indexing = msgspec.json.encode(vocabulary.index_rule(name)).decode()
         if name not in known:
             connection.execute(
                 "INSERT INTO event_types (name, indexing) VALUES (?, ?)", (name, indexing)
@@ -159,12 +159,12 @@ def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict
             connection.execute(
                 "UPDATE event_types SET indexing = ? WHERE name = ?", (indexing, name)
             )
-            _reindex(connection, vocabulary.filing(name), name, known[name][0])
+            _reindex(connection, vocabulary.index_rule(name), name, known[name][0])
     ids = dict(connection.execute("SELECT name, id FROM event_types"))
     return {name: ids[name] for name in vocabulary.types}
 
 
-def _reindex(connection: apsw.Connection, filing: Filing, name: str, id: int) -> None:
+def _reindex(connection: apsw.Connection, index_rule: IndexRule, name: str, id: int) -> None:
     """File the events of one type again. Handles that file by other rules may not write any more:
     the epoch tells them.
     """
@@ -185,7 +185,7 @@ def _reindex(connection: apsw.Connection, filing: Filing, name: str, id: int) ->
         entries = [
             (index_name, seq)
             for seq, tags in rows
-            for index_name in filing.names(msgspec.json.decode(tags))
+            for index_name in index_rule.names(msgspec.json.decode(tags))
         ]
         names = {index_name for index_name, _ in entries}
         ids = known_ids(connection.cursor(), names)

@@ -12,8 +12,8 @@ import apsw
 import msgspec
 
 from tidegate.errors import InvalidDefinition, StoreRefused
+from tidegate.kernel.collections import RESERVED, SEPARATOR, Collection, Index, Writers
 from tidegate.kernel.model import Key, Record
-from tidegate.kernel.policy import RESERVED, SEPARATOR, Collection, Index, Writers
 
 _LAST_CHAR = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)

@@ -30,14 +30,14 @@ from tidegate.errors import (
 from tidegate.kernel.model import (
     Boundary,
     Commit,
+    EventPage,
     Key,
-    Page,
     Position,
     Query,
     Receipt,
     Record,
 )
-from tidegate.kernel.store import Schema, check_range, fenced
+from tidegate.kernel.store import Schema, check_range, is_fenced
 
 NAMES_KEPT_MAX = 65_536  # index names whose ids a handle remembers
 
@@ -89,24 +89,24 @@ class SqliteStore:
         guard: Query | None = None,
         after: Position = 0,
         limit: int | None = None,
-    ) -> Page:
+    ) -> EventPage:
         check_range(after, limit)
         plans = [Plan.of(self.schema.vocabulary, clause) for clause in query.clauses]
         guarded = None not in [plan.name for plan in plans]
         if guard is not None:
-            guarded = fenced(self.schema, guard) and guarded
+            guarded = is_fenced(self.schema, guard) and guarded
         with self._reading() as cursor:
             events, head = Reading(cursor, self._layout.types, after, limit).events(plans)
         if limit is not None and len(events) > limit:
-            return Page(tuple(events[:limit]))
+            return EventPage(tuple(events[:limit]))
         if not guarded:
-            return Page(tuple(events))
-        return Page(tuple(events), Boundary(query, head, None if events else guard))
+            return EventPage(tuple(events))
+        return EventPage(tuple(events), Boundary(query, head, None if events else guard))
 
-    def feed(self, *, after: Position, limit: int) -> Page:
+    def feed(self, *, after: Position, limit: int) -> EventPage:
         check_range(after, limit)
         with self._reading() as cursor:
-            return Page(tuple(events_of(cursor.execute(FEED, (after, limit)))))
+            return EventPage(tuple(events_of(cursor.execute(FEED, (after, limit)))))
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
         for key in keys:

@@ -30,22 +30,9 @@ from tidegate.errors import (
     Unknown,
     VersionConflict,
 )
-from tidegate.kernel import answers, codec
-from tidegate.kernel.actions import (
-    Action,
-    CreateRow,
-    DeleteRow,
-    Planned,
-    PutRow,
-    SaveRow,
-    Stored,
-    UpdateRow,
-    key_of,
-    normal,
-    plan,
-    screen,
-)
-from tidegate.kernel.conditions import Condition
+from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, Writers
+from tidegate.kernel.idempotency import digest, earlier_receipt
 from tidegate.kernel.model import (
     ABSENT,
     COST_MAX,
@@ -53,10 +40,10 @@ from tidegate.kernel.model import (
     ONCE_KEY_BYTES_MAX,
     TAG_BYTES_MAX,
     Commit,
+    CommitKey,
     Delete,
     Key,
     Meta,
-    Once,
     Position,
     Put,
     Receipt,
@@ -64,8 +51,22 @@ from tidegate.kernel.model import (
     at_most,
     check_text,
 )
-from tidegate.kernel.once import digest, earlier_receipt
-from tidegate.kernel.policy import Collection, Writers
+from tidegate.kernel.records import repeats
+from tidegate.kernel.records.actions import (
+    Action,
+    CreateRow,
+    DeleteRow,
+    PlannedWrite,
+    PutRow,
+    SaveRow,
+    Stored,
+    UpdateRow,
+    key_of,
+    normalize,
+    plan,
+    screen,
+)
+from tidegate.kernel.records.conditions import Condition
 from tidegate.kernel.store import Store
 from tidegate.kernel.tags import Partition
 from tidegate.kernel.vocabulary import FactType, facts
@@ -195,7 +196,7 @@ class Records:
             (outcome,) = self._store.commit(commit)
             if isinstance(outcome, Receipt):
                 if outcome.replayed:
-                    return answers.answered(self._store.schema, actions, outcome)
+                    return repeats.rows_from_answer(self._store.schema, actions, outcome)
                 return tuple(item.stored(outcome) for item in planned)
             if not isinstance(outcome, VersionConflict):
                 raise outcome
@@ -241,34 +242,36 @@ class Records:
                 raise InvalidInput(f"{key} is named twice; one action says all about a row")
         return keys
 
-    def _once(self, key: str, actions: Sequence[Action]) -> Once:
+    def _once(self, key: str, actions: Sequence[Action]) -> CommitKey:
         check_text("an idempotency key", key, ONCE_KEY_BYTES_MAX)
-        asked = answers.asked(self._store.schema, actions)
-        return Once(key, digest(self._meta.actor, ROUTE, asked))
+        asked = repeats.to_requested_actions(self._store.schema, actions)
+        return CommitKey(key, digest(self._meta.actor, ROUTE, asked))
 
-    def _earlier(self, once: Once, actions: Sequence[Action]) -> tuple[Stored | None, ...] | None:
+    def _earlier(
+        self, once: CommitKey, actions: Sequence[Action]
+    ) -> tuple[Stored | None, ...] | None:
         """What the first copy of this call was answered; None: there was none."""
         receipt = earlier_receipt(self._store, once)
         if receipt is None:
             return None
-        return answers.answered(self._store.schema, actions, receipt)
+        return repeats.rows_from_answer(self._store.schema, actions, receipt)
 
     def _prepared(
-        self, actions: Sequence[Action], keys: Sequence[Key], once: Once | None
-    ) -> tuple[list[Planned], Commit]:
+        self, actions: Sequence[Action], keys: Sequence[Key], once: CommitKey | None
+    ) -> tuple[list[PlannedWrite], Commit]:
         """One attempt, up to the commit."""
         now = self._clock()
         schema = self._store.schema
         planned = self._planned(actions, keys, now)
         if once is not None:
-            once = Once(once.key, once.digest, answers.answer(schema, actions, planned))
+            once = CommitKey(once.key, once.digest, repeats.encode_answer(schema, actions, planned))
         commit = Commit(now, self._meta, writes=tuple(item.write for item in planned), once=once)
         schema.check(commit, COST_MAX)
         return planned, commit
 
     def _planned(
         self, actions: Sequence[Action], keys: Sequence[Key], now: datetime
-    ) -> list[Planned]:
+    ) -> list[PlannedWrite]:
         records = self._store.get(*keys)
         return [
             plan(self._store.schema, action, record, now)
@@ -311,7 +314,7 @@ class RawRecords:
     def put(self, collection: str, id: str, value: Struct, *, reason: str, actor: str) -> None:
         """This row, as it is given, over whatever stands there."""
         declared = self._repairable(collection)
-        data = codec.encode(normal(declared, value))
+        data = codec.encode(normalize(declared, value))
         declared.check_id(id, value)
         self._repair(Key(collection, id), data, reason, actor)
 

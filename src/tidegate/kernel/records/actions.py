@@ -18,9 +18,8 @@ from msgspec import Struct
 
 from tidegate.errors import ConditionFailed, InvalidInput, NotFound, VersionConflict
 from tidegate.kernel import codec
-from tidegate.kernel.attributes import Role
-from tidegate.kernel.changes import changed
-from tidegate.kernel.conditions import Condition, check_condition, holds
+from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import (
     ABSENT,
     ID_BYTES_MAX,
@@ -35,7 +34,9 @@ from tidegate.kernel.model import (
     check_text,
     check_version,
 )
-from tidegate.kernel.policy import Collection, Ruling, Verb
+from tidegate.kernel.records.changes import apply_change
+from tidegate.kernel.records.conditions import Condition, check_condition, holds
+from tidegate.kernel.records.write_policy import RowVerb, Ruling
 from tidegate.kernel.store import Schema
 
 
@@ -106,17 +107,17 @@ class CheckRow(_Action):
 
 Action = CreateRow | PutRow | SaveRow | UpdateRow | DeleteRow | CheckRow
 
-_VERBS: Mapping[type[_Action], Verb] = {
-    CreateRow: Verb.CREATE,
-    PutRow: Verb.PUT,
-    SaveRow: Verb.SAVE,
-    UpdateRow: Verb.UPDATE,
-    DeleteRow: Verb.DELETE,
-    CheckRow: Verb.CHECK,
+_VERBS: Mapping[type[_Action], RowVerb] = {
+    CreateRow: RowVerb.CREATE,
+    PutRow: RowVerb.PUT,
+    SaveRow: RowVerb.SAVE,
+    UpdateRow: RowVerb.UPDATE,
+    DeleteRow: RowVerb.DELETE,
+    CheckRow: RowVerb.CHECK,
 }
-_BATCHED: Mapping[Verb, Verb] = {
-    Verb.PUT: Verb.BATCH_PUT,
-    Verb.DELETE: Verb.BATCH_DELETE,
+_BATCHED: Mapping[RowVerb, RowVerb] = {
+    RowVerb.PUT: RowVerb.BATCH_PUT,
+    RowVerb.DELETE: RowVerb.BATCH_DELETE,
 }
 
 
@@ -153,7 +154,7 @@ def screen(schema: Schema, action: Action, *, batch: bool = False) -> None:
         case UpdateRow():
             _screen_update(collection, action)
         case CreateRow() | PutRow() | SaveRow():
-            normal(collection, action.value)
+            normalize(collection, action.value)
             collection.check_id(action.id, action.value)
         case CheckRow(when=None, expect=None):
             raise InvalidInput(f"a check of {action.collection}/{action.id} demands nothing")
@@ -163,7 +164,7 @@ def screen(schema: Schema, action: Action, *, batch: bool = False) -> None:
         check_condition(action.when, collection)
 
 
-def _verb(action: Action, *, batch: bool) -> Verb:
+def _verb(action: Action, *, batch: bool) -> RowVerb:
     verb = _VERBS[type(action)]
     if not batch:
         return verb
@@ -181,21 +182,21 @@ def _screen_update(collection: Collection, action: UpdateRow) -> None:
     found = [collection.known(name) for name in names]
     for attribute in found:
         match attribute.role:
-            case Role.ID | Role.VERSION | Role.CREATED_AT | Role.UPDATED_AT:
+            case FieldRole.ID | FieldRole.VERSION | FieldRole.CREATED_AT | FieldRole.UPDATED_AT:
                 raise InvalidInput(
                     f"{collection.name}.{attribute.member} is the row's {attribute.role}; "
                     "no update sets it",
                     field=attribute.member,
                 )
-            case Role.TTL | None:
+            case FieldRole.TTL | None:
                 pass
     if len({attribute.member for attribute in found}) < len(found):
         raise InvalidInput(f"an update of {collection.name} names one attribute twice: {names}")
     if action.expected_version is not None:
         check_version("an expected version", action.expected_version)
-        if collection.role(Role.VERSION) is None:
+        if collection.role(FieldRole.VERSION) is None:
             raise InvalidInput(f"{collection.name} has no version attribute to expect")
-    if not found and collection.role(Role.UPDATED_AT) is None:
+    if not found and collection.role(FieldRole.UPDATED_AT) is None:
         raise InvalidInput(f"an update of {collection.name} changes nothing")
 
 
@@ -203,7 +204,7 @@ def _screen_update(collection: Collection, action: UpdateRow) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedWrite:
     """One write, pinned to the row that was read, and the value that will then stand there."""
 
     write: Write
@@ -221,7 +222,7 @@ class Planned:
         return None
 
 
-def plan(schema: Schema, action: Action, record: Record | None, now: datetime) -> Planned:
+def plan(schema: Schema, action: Action, record: Record | None, now: datetime) -> PlannedWrite:
     """The write of a screened action, given the row as it was read.
 
     Raises:
@@ -243,11 +244,11 @@ def plan(schema: Schema, action: Action, record: Record | None, now: datetime) -
             value = _stamped(collection, _updated(collection, action, current), current, now)
         case DeleteRow():
             gone = Check(key, ABSENT) if record is None else Delete(key, version)
-            return Planned(gone, None, born)
+            return PlannedWrite(gone, None, born)
         case CheckRow():
-            return Planned(Check(key, version), current, born)
-    value = normal(collection, value)
-    return Planned(Put(key, codec.encode(value), version), value, born)
+            return PlannedWrite(Check(key, version), current, born)
+    value = normalize(collection, value)
+    return PlannedWrite(Put(key, codec.encode(value), version), value, born)
 
 
 def _demand(
@@ -267,7 +268,7 @@ def _demand(
     if action.expect is not None and action.expect != version:
         raise VersionConflict(action.collection, action.id, action.expect, version)
     if isinstance(action, UpdateRow) and action.expected_version is not None:
-        counter = collection.role(Role.VERSION)
+        counter = collection.role(FieldRole.VERSION)
         assert counter is not None, "screened"
         counted = getattr(current, counter.field)
         if counted != action.expected_version:
@@ -280,7 +281,7 @@ def _updated(collection: Collection, action: UpdateRow, current: Struct) -> Stru
     fields = {}
     for name, change in action.changes.items():
         attribute = collection.known(name)
-        fields[attribute.field] = changed(attribute, getattr(current, attribute.field), change)
+        fields[attribute.field] = apply_change(attribute, getattr(current, attribute.field), change)
     return msgspec.structs.replace(current, **fields)
 
 
@@ -289,16 +290,16 @@ def _stamped(
 ) -> Struct:
     """The value with what the kernel fills in. A version never goes back while its row lives."""
     fields: dict[str, Any] = {}
-    if (counter := collection.role(Role.VERSION)) is not None and current is not None:
+    if (counter := collection.role(FieldRole.VERSION)) is not None and current is not None:
         fields[counter.field] = getattr(current, counter.field) + 1
-    if (created := collection.role(Role.CREATED_AT)) is not None:
+    if (created := collection.role(FieldRole.CREATED_AT)) is not None:
         fields[created.field] = now if current is None else getattr(current, created.field)
-    if (updated := collection.role(Role.UPDATED_AT)) is not None:
+    if (updated := collection.role(FieldRole.UPDATED_AT)) is not None:
         fields[updated.field] = now
     return msgspec.structs.replace(value, **fields) if fields else value
 
 
-def normal(collection: Collection, value: object) -> Struct:
+def normalize(collection: Collection, value: object) -> Struct:
     """The value as it will be read back. Raises: InvalidInput: it is not one of this model.
 
     A Struct checks nothing when it is made, so a field of the wrong type would be found by the

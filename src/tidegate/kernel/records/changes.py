@@ -69,7 +69,7 @@ class Discard:
 Change = Remove | Add | IfAbsent | Append | Prepend | Discard
 
 
-def changed(attribute: Attribute, current: Any, change: Any) -> Any:
+def apply_change(attribute: Attribute, current: Any, change: Any) -> Any:
     """The attribute's value after the change, or after being set to a plain value.
 
     Its type is checked with the whole row, when that is encoded.

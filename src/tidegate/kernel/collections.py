@@ -1,7 +1,7 @@
 """What a collection is: its rows' type, who may write them, and by which fields they are found.
 
-The policy belongs to the collection, so to the kind of row that a key names: no caller can reach a
-row through another one. ``MATRIX`` is the whole of it, a ruling for each verb and each kind of row.
+The write policy belongs to the collection, that is, to the kind of row that a key names: no caller
+can reach a row through another one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -21,8 +20,16 @@ from msgspec.structs import astuple
 from tidegate import decoders
 from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput, ProtectedField
 from tidegate.kernel import codec
-from tidegate.kernel.attributes import Attribute, Role, arms_of, attributes_of, names_of, root
+from tidegate.kernel.attributes import Attribute, FieldRole, arms_of, attributes_of, names_of, root
 from tidegate.kernel.model import at_most
+from tidegate.kernel.records.write_policy import (
+    MATRIX,
+    Guarding,
+    RowVerb,
+    Ruling,
+    WriteMode,
+    WritePolicy,
+)
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -56,97 +63,6 @@ class Nature(StrEnum):
     KEPT = "kept"
 
 
-class Mode(StrEnum):
-    """Whether rows may change after their creation."""
-
-    MUTABLE = "mutable"
-    WRITE_ONCE = "write_once"
-
-
-@dataclass(frozen=True, slots=True)
-class WritePolicy:
-    """What generic calls may do to rows. Absent, a model is mutable with nothing protected.
-
-    Raises:
-        InvalidDefinition: an unknown mode, or names that are not a list of texts.
-    """
-
-    mode: Mode = Mode.MUTABLE
-    protected_attributes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if (self.mode or Mode.MUTABLE) not in list(Mode):
-            raise InvalidDefinition(f"a write policy has no mode {self.mode!r}")
-        try:
-            names = names_of(self.protected_attributes)
-        except InvalidInput as error:
-            raise InvalidDefinition(error.detail) from None
-        object.__setattr__(self, "mode", Mode(self.mode or Mode.MUTABLE))
-        object.__setattr__(self, "protected_attributes", names)
-
-
-# ── the enforcement matrix ────────────────────────────────────────────────────────────────────────
-
-
-class Verb(StrEnum):
-    """What a generic call does to a row. Inside a transaction the same verbs mean the same."""
-
-    CREATE = "create"
-    PUT = "put"
-    SAVE = "save"
-    UPDATE = "update"
-    DELETE = "delete"
-    BATCH_PUT = "batch put"
-    BATCH_DELETE = "batch delete"
-    CHECK = "check"
-
-
-class Guarding(StrEnum):
-    """How far a collection's rows are guarded: a column of the matrix."""
-
-    PLAIN = "plain"
-    PROTECTED = "mutable, with protected attributes"
-    WRITE_ONCE = "write once"
-    FOLDED = "folded"
-
-
-class Ruling(StrEnum):
-    """A cell of the matrix."""
-
-    ALLOWED = "allowed"
-    IF_ABSENT = "allowed where no row is yet"  # else the condition fails, as for any create
-    IF_UNTOUCHED = "allowed unless it names a protected attribute"
-    PROTECTED = "refused: it could overwrite a protected attribute"
-    IMMUTABLE = "refused: the row does not change"
-
-
-_OK, _NEW, _REST, _PIN, _NO = Ruling
-
-# A batch knows no conditions, and a save means "whatever stands there": neither can leave a
-# protected attribute alone, so both are refused even where the value would stay the same.
-_RULINGS: Final[Mapping[Verb, tuple[Ruling, Ruling, Ruling, Ruling]]] = {
-    # plain, protected, write once, folded
-    Verb.CREATE: (_NEW, _NEW, _NEW, _NO),
-    Verb.PUT: (_OK, _NEW, _NEW, _NO),
-    Verb.SAVE: (_OK, _PIN, _NO, _NO),
-    Verb.UPDATE: (_REST, _REST, _NO, _NO),
-    Verb.DELETE: (_OK, _OK, _NO, _NO),
-    Verb.BATCH_PUT: (_OK, _PIN, _NO, _NO),
-    Verb.BATCH_DELETE: (_OK, _OK, _NO, _NO),
-    Verb.CHECK: (_OK, _OK, _OK, _OK),
-}
-MATRIX: Final[Mapping[tuple[Verb, Guarding], Ruling]] = MappingProxyType(
-    {
-        (verb, guarding): ruling
-        for verb, rulings in _RULINGS.items()
-        for guarding, ruling in zip(Guarding, rulings, strict=True)
-    }
-)
-
-
-# ── collections ───────────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True, slots=True)
 class Index:
     """Rows in the order of some columns, then of their id. A row that lacks one is not in it."""
@@ -168,7 +84,7 @@ class Collection:
     model: type[Struct]
     writers: Writers = Writers.KEPT
     nature: Nature = Nature.KEPT
-    policy: WritePolicy = WritePolicy()
+    policy: WritePolicy = field(default_factory=WritePolicy)
     columns: tuple[str, ...] = ()
     allowed: dict[str, frozenset[str]] = field(default_factory=dict)
     indexes: tuple[Index, ...] = ()
@@ -230,7 +146,7 @@ class Collection:
             raise InvalidInput(f"{self.name} has no attribute {name!r}", field=name)
         return found
 
-    def role(self, role: Role) -> Attribute | None:
+    def role(self, role: FieldRole) -> Attribute | None:
         """The attribute of this role; of several, the first."""
         return next((item for item in self.attributes.values() if item.role is role), None)
 
@@ -241,7 +157,7 @@ class Collection:
         """This collection's column of the matrix. Write-once outranks protected attributes."""
         if self.writers is Writers.FOLDED:
             return Guarding.FOLDED
-        if self.policy.mode is Mode.WRITE_ONCE:
+        if self.policy.mode is WriteMode.WRITE_ONCE:
             return Guarding.WRITE_ONCE
         return Guarding.PROTECTED if self.protected else Guarding.PLAIN
 
@@ -251,7 +167,7 @@ class Collection:
         found = (self.attribute(name) for name in self.policy.protected_attributes)
         return frozenset(item.member for item in found if item is not None)
 
-    def rule(self, verb: Verb) -> Ruling:
+    def rule(self, verb: RowVerb) -> Ruling:
         """What the matrix says about this verb here.
 
         Raises:
@@ -293,7 +209,7 @@ class Collection:
 
     def check_id(self, id: str, value: Struct) -> None:
         """Raises: InvalidInput: the row shows another id than it is stored under."""
-        parts = [item.field for item in self.attributes.values() if item.role is Role.ID]
+        parts = [item.field for item in self.attributes.values() if item.role is FieldRole.ID]
         shown = "/".join(str(getattr(value, part)) for part in parts)
         if parts and shown != id:
             raise InvalidInput(f"a row of {self.name} shows the id {shown!r}, its key is {id!r}")

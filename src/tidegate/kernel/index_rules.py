@@ -14,7 +14,7 @@ from tidegate.kernel.model import set_name
 from tidegate.kernel.tags import ALL_INDEX
 
 
-class Filing(Struct, frozen=True):
+class IndexRule(Struct, frozen=True):
     """All that decides where a fact of one type is filed: two that are equal file alike."""
 
     keys: tuple[str, ...]  # of tags that are indexes by themselves, sorted

@@ -16,34 +16,34 @@ from msgspec import Raw, Struct
 from tidegate import decoders
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
-from tidegate.kernel.actions import (
+from tidegate.kernel.attributes import FieldRole
+from tidegate.kernel.collections import Collection
+from tidegate.kernel.model import ABSENT, Check, Position, Receipt
+from tidegate.kernel.records.actions import (
     Action,
     CheckRow,
     CreateRow,
     DeleteRow,
-    Planned,
+    PlannedWrite,
     PutRow,
     SaveRow,
     Stored,
     UpdateRow,
     key_of,
-    normal,
+    normalize,
 )
-from tidegate.kernel.attributes import Role
-from tidegate.kernel.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
-from tidegate.kernel.conditions import Absent, AllOf, AnyOf, Condition, Not, Now, Where
-from tidegate.kernel.model import ABSENT, Check, Position, Receipt
-from tidegate.kernel.policy import Collection
+from tidegate.kernel.records.changes import Add, Append, Discard, IfAbsent, Prepend, Remove
+from tidegate.kernel.records.conditions import Absent, AllOf, AnyOf, Condition, Not, Now, Where
 from tidegate.kernel.store import Schema
 
 _SAYING_ALL = (CreateRow, PutRow, SaveRow)  # but for what the kernel fills in
-_FILLED_IN = (Role.VERSION, Role.CREATED_AT, Role.UPDATED_AT)
+_FILLED_IN = (FieldRole.VERSION, FieldRole.CREATED_AT, FieldRole.UPDATED_AT)
 
 
 # ── what was asked ────────────────────────────────────────────────────────────────────────────────
 
 
-class Asked(Struct, frozen=True):
+class RequestedActions(Struct, frozen=True):
     """Actions as lists of texts and numbers, each headed by the name of what it is."""
 
     actions: tuple[Any, ...]
@@ -53,14 +53,16 @@ class _Leaf(Struct, frozen=True):
     value: Any
 
 
-def asked(schema: Schema, actions: Iterable[Action]) -> Asked:
+def to_requested_actions(schema: Schema, actions: Iterable[Action]) -> RequestedActions:
     """Screened actions as data. What a call protects beside its policy is not part of it: that
     only refuses, and has passed.
 
     Raises:
         InvalidInput: a value without a portable form.
     """
-    return Asked(tuple(_asked(schema.collection(one.collection), one) for one in actions))
+    return RequestedActions(
+        tuple(_asked(schema.collection(one.collection), one) for one in actions)
+    )
 
 
 def _asked(collection: Collection, action: Action) -> list[Any]:
@@ -68,7 +70,7 @@ def _asked(collection: Collection, action: Action) -> list[Any]:
     said = [type(action).__name__, action.collection, action.id, action.expect, when]
     match action:
         case CreateRow() | PutRow() | SaveRow():
-            return [*said, codec.encode(normal(collection, action.value)).decode()]
+            return [*said, codec.encode(normalize(collection, action.value)).decode()]
         case UpdateRow():
             changes = {
                 collection.known(name).member: _change(change)
@@ -125,7 +127,9 @@ class _Row(Struct, frozen=True, array_like=True):
 _rows = decoders.build(tuple[_Row | None, ...])
 
 
-def answer(schema: Schema, actions: Iterable[Action], planned: Iterable[Planned]) -> bytes:
+def encode_answer(
+    schema: Schema, actions: Iterable[Action], planned: Iterable[PlannedWrite]
+) -> bytes:
     """What to keep with the key, to answer a repeat from."""
     found = zip(actions, planned, strict=True)
     return msgspec.json.encode(
@@ -133,7 +137,7 @@ def answer(schema: Schema, actions: Iterable[Action], planned: Iterable[Planned]
     )
 
 
-def answered(
+def rows_from_answer(
     schema: Schema, actions: Sequence[Action], receipt: Receipt
 ) -> tuple[Stored | None, ...]:
     """The rows as the first copy of these actions left them."""
@@ -144,7 +148,7 @@ def answered(
     )
 
 
-def _row(collection: Collection, action: Action, planned: Planned) -> _Row | None:
+def _row(collection: Collection, action: Action, planned: PlannedWrite) -> _Row | None:
     if planned.value is None:
         return None
     version = planned.write.expect if isinstance(planned.write, Check) else ABSENT

@@ -21,7 +21,7 @@ from msgspec import Struct
 from tidegate import decoders
 from tidegate.errors import InvalidInput
 from tidegate.kernel.attributes import arms_of
-from tidegate.kernel.policy import Collection
+from tidegate.kernel.collections import Collection
 
 DEPTH_MAX = 16
 

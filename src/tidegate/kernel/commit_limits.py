@@ -26,11 +26,11 @@ from tidegate.kernel.model import (
     Boundary,
     Check,
     Commit,
+    CommitKey,
     Delete,
     Fact,
     Key,
     Meta,
-    Once,
     Put,
     Write,
     at_most,
@@ -111,8 +111,8 @@ def _check_meta(meta: Meta) -> int:
     return _remembered(meta_bytes, meta)
 
 
-def _check_once(once: Once) -> int:
-    _demand("once", once, Once)
+def _check_once(once: CommitKey) -> int:
+    _demand("once", once, CommitKey)
     check_text("an idempotency key", once.key, ONCE_KEY_BYTES_MAX)
     _demand("the digest of a commit", once.digest, bytes)
     _demand("the answer of a commit", once.answer, bytes)

@@ -15,18 +15,19 @@ from tidegate.errors import (
     VersionConflict,
 )
 from tidegate.kernel import codec
-from tidegate.kernel.folds import Fold, Folds, Intent, stepped
+from tidegate.kernel.collections import Writers
+from tidegate.kernel.folds import Fold, Folds, WorkRow, step_row
 from tidegate.kernel.model import (
     ABSENT,
     COST_MAX,
     FACTS_MAX,
     Check,
     Commit,
+    CommitKey,
     Delete,
     Fact,
     Key,
     Meta,
-    Once,
     Position,
     Put,
     Record,
@@ -36,7 +37,6 @@ from tidegate.kernel.model import (
     slot_bytes,
     slots,
 )
-from tidegate.kernel.policy import Writers
 from tidegate.kernel.slices import Slice
 
 FOLLOW_UPS_MAX = 64  # per fact that was decided or reported
@@ -74,7 +74,7 @@ class _Call(Struct):
     As a block: all that is added inside stays, or, if an error leaves the block, none of it.
     """
 
-    unfolding: Unfolding
+    builder: CommitBuilder
     facts: int
     loaded: int
     indexes: int
@@ -90,17 +90,17 @@ class _Call(Struct):
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if error is not None:
-            self.unfolding.undo(self)
+            self.builder.undo(self)
             return
         try:
-            self.unfolding.demand_room(self)
+            self.builder.demand_room(self)
         except BaseException:
-            self.unfolding.undo(self)
+            self.builder.undo(self)
             raise
 
 
 @dataclass(slots=True)
-class Unfolding:
+class CommitBuilder:
     """The facts of one commit and the rows that they step, all or nothing per call.
 
     Rows are read through ``get``, or taken from ``known`` as an earlier commit left them: the
@@ -301,14 +301,14 @@ class Unfolding:
         self, fold: Fold, key: Key, value: Struct, at: datetime, call: _Call
     ) -> Sequence[Struct]:
         old = self.row(key)
-        new, effects = stepped(fold, key.id, old, value, at)
+        new, effects = step_row(fold, key.id, old, value, at)
         if new is not old and new != old:
             self._change(key, new, call)
         if not effects:
             return ()
         caused = []
         for effect in effects:
-            if isinstance(effect, Intent):
+            if isinstance(effect, WorkRow):
                 self._intend(effect, call)
             else:
                 caused.append(effect)
@@ -321,7 +321,7 @@ class Unfolding:
         born = fact if row.value is None else row.born
         self._rows[key] = _Row(row.version, value, fact, born, row.intended)
 
-    def _intend(self, intent: Intent, call: _Call) -> None:
+    def _intend(self, intent: WorkRow, call: _Call) -> None:
         key = intent.key
         collection = self.folds.schema.collection(key.collection)
         assert collection.writers is Writers.KEPT, f"{key} is written by its fold, not by intents"
@@ -364,7 +364,7 @@ class Unfolding:
         """At most this many storage items (``Schema.cost``), known at once at any moment."""
         return slots(self._slot_bytes) + 2 * len(self._indexes) + self._row_cost
 
-    def commit(self, basis: Commit, once: Once | None = None) -> Commit:
+    def commit(self, basis: Commit, once: CommitKey | None = None) -> Commit:
         """The facts and rows as one commit on the basis of what was read to decide them."""
         return Commit(
             basis.at, basis.meta, tuple(self.facts), basis.boundaries, self.writes(), once
