@@ -176,7 +176,7 @@ def attributes() -> Iterator[str]:
     for _, text in source("engines", "dynamodb"):
         for node in ast.walk(ast.parse(text)):
             match node:
-                case ast.Call(func=ast.Name(id="Place"), args=[*places]):
+                case ast.Call(func=ast.Name(id="ItemKey"), args=[*places]):
                     named = [str(one.value) for one in places if isinstance(one, ast.Constant)]
                     if len(named) == len(places) == 2:
                         yield f"dynamodb place {named[0]} {named[1]}"

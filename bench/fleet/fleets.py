@@ -39,7 +39,7 @@ from tidegate.domain.hosts.wire import agent_event, wire_object
 from tidegate.domain.releases.known import ReleaseOffered
 from tidegate.domain.rollouts.reports import ReportEvent, report_event
 from tidegate.engines import connect
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit, Meta
 from tidegate.kernel.slices import Slice
@@ -73,7 +73,9 @@ class Here(Executor):
 class FleetAtWork:
     """Every part of the control plane that a rollout needs, over one store."""
 
-    def __init__(self, store: Store, home: Path, writer: Grouped, threads: Executor | None) -> None:
+    def __init__(
+        self, store: Store, home: Path, writer: GroupCommit, threads: Executor | None
+    ) -> None:
         self.store = store
         self.writer = writer
         self.control = Control(store, FOLDS, writer.submit)
@@ -148,7 +150,7 @@ def at_work(url: str, home: Path, threads: Executor | None = None) -> Iterator[F
     with ExitStack() as stack:
         store = connect(url, SCHEMA)
         stack.callback(store.close)
-        writer = stack.enter_context(closing(Grouped(store)))
+        writer = stack.enter_context(closing(GroupCommit(store)))
         fleet = FleetAtWork(store, home, writer, threads)
         stack.callback(fleet.lanes.close)
         yield fleet

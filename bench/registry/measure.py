@@ -37,7 +37,7 @@ from tidegate.domain.packages.revisions import package_key, revision_key
 from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision
 from tidegate.domain.releases import history
 from tidegate.domain.releases.registry import TransitionRelease
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel import codec
 from tidegate.kernel.collections import entry
@@ -165,6 +165,6 @@ def measured(
 def _opened(home: Path, size: int, random: Random) -> Iterator[Registry]:
     with (
         closing(SqliteStore(str(home / FILE), SCHEMA)) as store,
-        closing(Grouped(store)) as writer,
+        closing(GroupCommit(store)) as writer,
     ):
         yield Registry(Control(store, FOLDS, writer.submit), size // PER_PACKAGE, random)

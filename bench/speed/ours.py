@@ -17,7 +17,7 @@ from bench.speed.shelf import Shelf, fingerprint
 from bench.speed.workload import TYPES, Condition, Entry, Layout
 from tidegate.clock import system_clock
 from tidegate.engines import connect
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import BoundaryMoved, TidegateError
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import (
@@ -82,7 +82,7 @@ def schema() -> Schema:
 class TidegateClient:
     """One thread's client; all clients of a log share its writer."""
 
-    def __init__(self, store: Store, writer: Grouped) -> None:
+    def __init__(self, store: Store, writer: GroupCommit) -> None:
         self.store = store
         self._writer = writer
         self._token = f"client-{next(_client_numbers)}"
@@ -146,7 +146,7 @@ class TidegateLog:
     def __init__(self, store: Store, server: int | None = None) -> None:
         self.server = server
         self._store = store
-        self._writer = Grouped(store)
+        self._writer = GroupCommit(store)
 
     def client(self) -> TidegateClient:
         return TidegateClient(self._store, self._writer)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tidegate.clock import system_clock
 from tidegate.control.runtime import Control
 from tidegate.engines import connect
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import NotFound, Refused
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Fold, Folds
@@ -214,7 +214,7 @@ FOLDS = Folds(SCHEMA, (course_places,))
 @contextmanager
 def courses(url: str) -> Iterator[Control]:
     """The courses on the log at this URL. A fold with a new number is rebuilt first."""
-    with closing(connect(url, SCHEMA)) as store, closing(Grouped(store)) as writer:
+    with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 

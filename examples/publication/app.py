@@ -20,7 +20,7 @@ from tidegate.control.publisher import Policy, Publisher
 from tidegate.control.runtime import Control
 from tidegate.domain import publication
 from tidegate.engines import connect
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import Conflict
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.leases import LEASES, HeldLease
@@ -75,7 +75,7 @@ class Newsroom:
 def newsroom(store: Store) -> Iterator[Newsroom]:
     """A newsroom on this log."""
     clock = ManualClock(NOON)
-    with closing(Grouped(store)) as writer, TemporaryDirectory() as directory:
+    with closing(GroupCommit(store)) as writer, TemporaryDirectory() as directory:
         control = Control(store, FOLDS, writer.submit, clock=clock)
         blobs = FileBlobs(directory, "the log of this example", clock=clock)
         yield Newsroom(store, Publisher(control, blobs), clock)

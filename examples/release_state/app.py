@@ -26,7 +26,7 @@ from tidegate.domain.releases.known import PUBLISHED, ReleaseOffered
 from tidegate.domain.releases.registry import RegisterRelease
 from tidegate.domain.releases.rows import ACTUAL
 from tidegate.engines import connect
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
@@ -70,7 +70,7 @@ VERBS: dict[type[Struct], Slice] = {item.command: item for item in releases.SLIC
 @contextmanager
 def registry(url: str, clock: Clock = system_clock) -> Iterator[Control]:
     """The registry on the log at this URL."""
-    with closing(connect(url, SCHEMA)) as store, closing(Grouped(store)) as writer:
+    with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         yield Control(store, FOLDS, writer.submit, clock=clock)
 
 

@@ -17,7 +17,7 @@ from examples.shop.orders import PlaceOrder, place_order
 from tidegate.clock import system_clock
 from tidegate.control.runtime import Control
 from tidegate.engines import connect
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import Refused
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.folds import Fold, Folds
@@ -66,7 +66,7 @@ FOLDS = Folds(SCHEMA, (customer_units,))
 @contextmanager
 def shop(url: str) -> Iterator[Control]:
     """The shop on the log at this URL. A fold with a new number is rebuilt first."""
-    with closing(connect(url, SCHEMA)) as store, closing(Grouped(store)) as writer:
+    with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 

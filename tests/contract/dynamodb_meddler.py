@@ -12,18 +12,18 @@ from uuid import uuid4
 from tests.contract.world import SCHEMA
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.client import BotoTransport
-from tidegate.engines.dynamodb.pack import Role, Step, described
+from tidegate.engines.dynamodb.pack import ActionPurpose, PackedAction, describe
 from tidegate.engines.dynamodb.transport import (
     Action,
+    AnswerLost,
     Busy,
+    CancellationReason,
     Cancelled,
-    Change,
     Item,
-    Lost,
-    Place,
-    Reason,
-    Slice,
+    ItemKey,
+    ItemPage,
     Transport,
+    UpdateItem,
     Value,
 )
 from tidegate.kernel.store import Schema
@@ -49,18 +49,18 @@ class Meddler:
         """Spoil the next calls of this name, one plot each."""
         self._plots[call].extend(plots)
 
-    def get(self, places: Sequence[Place], *, together: bool = False) -> dict[Place, Item]:
+    def get(self, places: Sequence[ItemKey], *, together: bool = False) -> dict[ItemKey, Item]:
         found = self._through("get", lambda: self.inner.get(places, together=together))
         assert isinstance(found, dict)
         return found
 
-    def query(self, pk: str, **bounds: Any) -> Slice:
+    def query(self, pk: str, **bounds: Any) -> ItemPage:
         page = self._through("query", lambda: self.inner.query(pk, **bounds))
-        assert isinstance(page, Slice)
+        assert isinstance(page, ItemPage)
         return page
 
     def increment(
-        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+        self, place: ItemKey, attribute: str, equal: Mapping[str, Value | None]
     ) -> int | None:
         send = partial(self.inner.increment, place, attribute, equal)
         number: int | None = self._through("increment", send)
@@ -79,7 +79,7 @@ class Meddler:
 
     def described(self) -> list[list[str]]:
         """Every transaction so far, in words."""
-        return [described([_step(action) for action in actions]) for actions in self.sent]
+        return [describe([_step(action) for action in actions]) for actions in self.sent]
 
     def _through(self, call: str, send: Send) -> Any:
         self.calls[call] += 1
@@ -87,24 +87,24 @@ class Meddler:
         return plots.popleft()(send) if plots else send()
 
 
-def _step(action: Action) -> Step:
+def _step(action: Action) -> PackedAction:
     place = action.place
-    role = Role.ROW
+    role = ActionPurpose.ROW
     if place.pk.startswith("index#"):
-        role = Role.FENCE if isinstance(action, Change) else Role.EVENTS
-    return Step(role, action, (0,))
+        role = ActionPurpose.FENCE if isinstance(action, UpdateItem) else ActionPurpose.EVENTS
+    return PackedAction(role, action, (0,))
 
 
 # ── plots ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def lose_request(send: Send) -> Any:
-    raise Lost("the request never arrived")
+    raise AnswerLost("the request never arrived")
 
 
 def lose_answer(send: Send) -> Any:
     send()
-    raise Lost("the answer never arrived")
+    raise AnswerLost("the answer never arrived")
 
 
 def throttle(send: Send) -> Any:
@@ -120,7 +120,7 @@ def refuse(code: str, at: int, of: int) -> Plot:
     """The transaction is cancelled for one of its actions."""
 
     def plot(send: Send) -> Any:
-        raise Cancelled([Reason(code if i == at else None, {}) for i in range(of)])
+        raise Cancelled([CancellationReason(code if i == at else None, {}) for i in range(of)])
 
     return plot
 
@@ -133,7 +133,7 @@ def tell_only(*positions: int) -> Plot:
             return send()
         except Cancelled as refusal:
             told = [
-                reason if at in positions else Reason(None, {})
+                reason if at in positions else CancellationReason(None, {})
                 for at, reason in enumerate(refusal.reasons)
             ]
             raise Cancelled(told) from None

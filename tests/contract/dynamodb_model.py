@@ -19,19 +19,19 @@ from threading import Semaphore, Thread, local
 from tidegate.engines.dynamodb.transport import (
     FAILED,
     Action,
-    Add,
+    AddItem,
+    AnswerLost,
     Busy,
+    CancellationReason,
     Cancelled,
-    Change,
     Item,
-    Lost,
-    Place,
-    Reason,
-    Remove,
-    Replace,
-    Slice,
+    ItemKey,
+    ItemPage,
+    RemoveItem,
+    ReplaceItem,
+    UpdateItem,
     Value,
-    place_of,
+    key_of_item,
 )
 
 STEP_SECONDS = 0.001
@@ -124,7 +124,7 @@ CALM = Weather(0, 0, 0, 0, 0, 0, 0)
 class Flight:
     """A transaction that is decided and not yet shown: its items are locked until they are."""
 
-    def __init__(self, shown: list[tuple[Place, Item | None]]) -> None:
+    def __init__(self, shown: list[tuple[ItemKey, Item | None]]) -> None:
         self.unshown = shown
 
 
@@ -133,10 +133,10 @@ class TornTable:
 
     def __init__(self, cast: Cast) -> None:
         self.cast = cast
-        self.items: dict[Place, Item] = {}
+        self.items: dict[ItemKey, Item] = {}
         self._flights: list[Flight] = []
         self._late: list[Sequence[Action]] = []
-        self._locked: set[Place] = set()
+        self._locked: set[ItemKey] = set()
 
     def begin(self, actions: Sequence[Action]) -> Flight:
         """Decide a transaction. Raises: Cancelled."""
@@ -183,22 +183,26 @@ class TornTable:
         while self._late or self._flights:
             self.go_on()
 
-    def locked(self, place: Place) -> bool:
+    def locked(self, place: ItemKey) -> bool:
         return place in self._locked
 
-    def _reason(self, action: Action) -> Reason:
+    def _reason(self, action: Action) -> CancellationReason:
         if action.place in self._locked:
-            return Reason("TransactionConflict", {})
+            return CancellationReason("TransactionConflict", {})
         old = self.items.get(action.place, {})
-        return Reason(None, {}) if _holds(action, old) else Reason(FAILED, dict(old))
+        return (
+            CancellationReason(None, {})
+            if _holds(action, old)
+            else CancellationReason(FAILED, dict(old))
+        )
 
     def _after(self, action: Action) -> Item | None:
         match action:
-            case Add(item) | Replace(item):
+            case AddItem(item) | ReplaceItem(item):
                 return dict(item)
-            case Remove():
+            case RemoveItem():
                 return None
-            case Change(place, _, _, sets, adds, removes):
+            case UpdateItem(place, _, _, sets, adds, removes):
                 item = self.items.get(place, {"pk": place.pk, "sk": place.sk})
                 item = {name: value for name, value in item.items() if name not in removes}
                 for name, step in adds.items():
@@ -210,9 +214,9 @@ class TornTable:
 
 def _holds(action: Action, old: Item) -> bool:
     match action:
-        case Add():
+        case AddItem():
             return not old
-        case Change(_, equal, below):
+        case UpdateItem(_, equal, below):
             for name, bound in below.items():
                 number = old.get(name, -1)
                 assert isinstance(number, int)
@@ -231,7 +235,7 @@ class TornTransport:
         self._cast = table.cast
         self._chance = table.cast.random
 
-    def get(self, places: Sequence[Place], *, together: bool = False) -> dict[Place, Item]:
+    def get(self, places: Sequence[ItemKey], *, together: bool = False) -> dict[ItemKey, Item]:
         self._enter()
         if together:
             if any(self._table.locked(place) for place in places):
@@ -252,7 +256,7 @@ class TornTransport:
         high: str | None = None,
         start: str | None = None,
         limit: int | None = None,
-    ) -> Slice:
+    ) -> ItemPage:
         self._enter()
         items: list[Item] = []
         last = start
@@ -266,14 +270,14 @@ class TornTransport:
                 and (high is None or place.sk <= high)
             ]
             if not following:
-                return Slice(items, None)
+                return ItemPage(items, None)
             last = min(following)
-            items.append(dict(self._table.items[Place(pk, last)]))
+            items.append(dict(self._table.items[ItemKey(pk, last)]))
             self._maybe_wait()
-        return Slice(items, last)
+        return ItemPage(items, last)
 
     def increment(
-        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+        self, place: ItemKey, attribute: str, equal: Mapping[str, Value | None]
     ) -> int | None:
         self._enter()
         if any(self._table.items.get(place, {}).get(name) != at for name, at in equal.items()):
@@ -288,7 +292,7 @@ class TornTransport:
 
     def put_absent(self, item: Item) -> Item | None:
         self._enter()
-        place = place_of(item)
+        place = key_of_item(item)
         if self._table.locked(place):
             raise Busy("TransactionConflict")
         standing = self._table.items.get(place)
@@ -301,14 +305,14 @@ class TornTransport:
         self._enter()
         if self._happens(self.weather.late):
             self._table.delay(actions)
-            raise Lost("the request is under way")
+            raise AnswerLost("the request is under way")
         try:
             flight = self._table.begin(actions)
         except Cancelled as refusal:
             raise Cancelled([self._told(reason) for reason in refusal.reasons]) from None
         if self._happens(self.weather.unanswered):
             self._table.abandon(flight)
-            raise Lost("the answer is lost")
+            raise AnswerLost("the answer is lost")
         while flight.unshown:
             self._table.show(flight)
             try:
@@ -321,20 +325,20 @@ class TornTransport:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _told(self, reason: Reason) -> Reason:
-        return Reason(None, {}) if self._happens(self.weather.omitted) else reason
+    def _told(self, reason: CancellationReason) -> CancellationReason:
+        return CancellationReason(None, {}) if self._happens(self.weather.omitted) else reason
 
     def _enter(self) -> None:
         self._turn()
         if self._happens(self.weather.busy):
             raise Busy("throttled")
         if self._happens(self.weather.lost):
-            raise Lost("the request is lost")
+            raise AnswerLost("the request is lost")
 
     def _leave(self) -> None:
         self._turn()
         if self._happens(self.weather.lost):
-            raise Lost("the answer is lost")
+            raise AnswerLost("the answer is lost")
 
     def _turn(self) -> None:
         """Let others act; and perhaps never come back."""

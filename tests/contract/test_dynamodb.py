@@ -49,13 +49,13 @@ from tidegate.engines.dynamodb.items import (
     entry_item,
     fence_place,
     index_partition,
-    packed,
+    pack_events,
     row_place,
     slot_items,
     slot_place,
 )
-from tidegate.engines.dynamodb.transport import Replace
-from tidegate.engines.group import Grouped
+from tidegate.engines.dynamodb.transport import ReplaceItem
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
     BoundaryMoved,
@@ -119,7 +119,7 @@ def test_place_order_sends_one_advance_and_a_check_per_product(
     engine: str, dynamodb_url: str
 ) -> None:
     store, meddler = fresh_table(dynamodb_url, shop.SCHEMA).open(shop.SCHEMA)
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         control = Control(store, shop.FOLDS, writer.submit)
         for product in ("prod-1", "prod-2"):
             control.execute(sync_product, SyncProduct(product, True))
@@ -141,7 +141,7 @@ def test_place_order_sends_one_advance_and_a_check_per_product(
 @pytest.mark.req("CB-24", only="dynamodb", reason="it names the items sent to DynamoDB")
 def test_record_demand_checks_and_advances_its_exact_pair(engine: str, dynamodb_url: str) -> None:
     store, meddler = fresh_table(dynamodb_url, shop.SCHEMA).open(shop.SCHEMA)
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         control = Control(store, shop.FOLDS, writer.submit)
 
         control.execute(record_demand, RecordDemand("prod-1", "ord-1"))
@@ -445,7 +445,7 @@ def test_a_slot_is_never_sent_in_more_parts_than_were_counted(
     fact = Fact(kind, name, 2**53 - 1, longest, b"x" * size, meta if own else None)
     for count in range(1, 129):
         commit = Commit(T0, meta, (fact,) * count, once=CommitKey("k" * ONCE_KEY_BYTES_MAX, b"d"))
-        kept = packed(commit, ((2**53 - 1, fact) for fact in commit.facts))
+        kept = pack_events(commit, ((2**53 - 1, fact) for fact in commit.facts))
         content = sum(len(fact.body) for fact in commit.facts)
         if content > COMMIT_BYTES_MAX:
             break
@@ -506,7 +506,7 @@ def test_a_row_that_changes_places_in_an_index_leaves_no_entry_behind(table: Tab
 def test_a_range_whose_rows_never_stand_still_is_unavailable_and_not_short(table: Table) -> None:
     store, _ = table.open()
     land(store, told(writes=[put(item("a"), row(state="s1"))]))
-    stray = Replace(entry_item(item("b"), "by_state", "s0"))  # as if its row were always moving
+    stray = ReplaceItem(entry_item(item("b"), "by_state", "s0"))  # as if its row were always moving
     table.transport().transact([stray], "token")
 
     with pytest.raises(StoreUnavailable, match="by_state"):

@@ -47,7 +47,7 @@ from tests.contract.world import (
     whole_feed,
 )
 from tidegate.engines.dynamodb import DynamoStore, log
-from tidegate.engines.dynamodb.commit import Landing, Writer
+from tidegate.engines.dynamodb.commit import CommitAttempt, DynamoWriter
 from tidegate.engines.dynamodb.items import (
     COUNT_ATTRIBUTE,
     COUNTER,
@@ -58,7 +58,7 @@ from tidegate.engines.dynamodb.items import (
     slot_place,
     void_slot,
 )
-from tidegate.engines.dynamodb.transport import CONTENDED, Cancelled, Change, Reason
+from tidegate.engines.dynamodb.transport import CONTENDED, CancellationReason, Cancelled, UpdateItem
 from tidegate.errors import (
     BoundaryMoved,
     Conflict,
@@ -270,11 +270,11 @@ def test_without_settling_an_unkeyed_commit_would_happen_twice(
     """Switches the rule off, to show that the tests above can see it."""
     store, meddler = table.open()
 
-    def forget(self: Landing, drafts: Any, waits: int) -> Any:
+    def forget(self: CommitAttempt, drafts: Any, waits: int) -> Any:
         self._number = None
         return [(drafts, waits)]
 
-    monkeypatch.setattr(Landing, "_settled", forget)
+    monkeypatch.setattr(CommitAttempt, "_settled", forget)
     meddler.plot("transact", lose_answer)
 
     land(store, told(Rebooted()))
@@ -338,7 +338,9 @@ def test_a_refusal_whose_decisive_reason_is_missing_is_still_understood(
         try:
             return send()
         except Cancelled as refusal:
-            raise Cancelled([Reason(reason.code, {}) for reason in refusal.reasons]) from None
+            raise Cancelled(
+                [CancellationReason(reason.code, {}) for reason in refusal.reasons]
+            ) from None
 
     plots = {"all": tell_only(), "the decisive one": tell_only(3), "its item": without_items}
     meddler.plot("transact", *[plots[omit]] * 5)
@@ -372,7 +374,7 @@ def test_a_conflict_with_ones_own_earlier_copy_is_no_conflict(
     landed = land(table.open()[0], commit)
     meddler.plot("transact", tell_only(1))  # the fence
     if not looked_up:
-        monkeypatch.setattr(Writer, "replay", lambda self, commits: {})
+        monkeypatch.setattr(DynamoWriter, "replay", lambda self, commits: {})
 
     (answer,) = ours.commit(commit)
 
@@ -552,5 +554,5 @@ def test_a_fence_is_never_moved_back(table: Table) -> None:
     assert fence.position("OrderPlaced") == receipt.first == 3 * SPAN
     assert fence.count("OrderPlaced") == 2
     assert all(
-        action.below == {"high": 3} for action in meddler.sent[-1] if isinstance(action, Change)
+        action.below == {"high": 3} for action in meddler.sent[-1] if isinstance(action, UpdateItem)
     )

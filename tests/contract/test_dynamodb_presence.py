@@ -18,7 +18,7 @@ from tests.contract.dynamodb_meddler import (
 from tests.contract.world import SCHEMA, TALLIES, Rebooted, Tally
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.items import COUNT_ATTRIBUTE, COUNTER, ERA
-from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.presence import COUNTED_MAX, Presence, Register
 from tidegate.errors import InvalidInput, StoreRefused, StoreUnavailable, TidegateError
 from tidegate.kernel.folds import Fold, Folds
@@ -50,7 +50,7 @@ def table(engine: str, dynamodb_url: str) -> Table:
 
 
 def presence(table: Table, *, alone: bool = False) -> Presence:
-    return Presence(table.transport(), Pace(), alone=alone, lease=30.0)
+    return Presence(table.transport(), RetryPace(), alone=alone, lease=30.0)
 
 
 def be_alone(table: Table) -> None:
@@ -102,7 +102,7 @@ def test_counts_no_more_processes_than_fit(engine: str) -> None:
 @pytest.mark.parametrize("lease", [0.0, -1.0, 3_600.1, float("nan")])
 def test_refuses_a_lease_that_nobody_could_renew(table: Table, lease: float) -> None:
     with pytest.raises(InvalidInput, match="a lease lasts up to 3600 s"):
-        Presence(table.transport(), Pace(), alone=False, lease=lease)
+        Presence(table.transport(), RetryPace(), alone=False, lease=lease)
 
 
 # ── eras ──────────────────────────────────────────────────────────────────────────────────────────
@@ -125,7 +125,7 @@ def test_joining_and_leaving_begin_no_era_and_being_alone_begins_one(table: Tabl
 
 
 def test_whoever_follows_one_who_was_alone_and_did_not_leave_begins_an_era(table: Table) -> None:
-    gone = Presence(table.transport(), Pace(), alone=True, lease=0.001)
+    gone = Presence(table.transport(), RetryPace(), alone=True, lease=0.001)
     gone.enter()
     assert era(table) == 1
     time.sleep(0.002)
@@ -138,7 +138,7 @@ def test_whoever_follows_one_who_was_alone_and_did_not_leave_begins_an_era(table
 @pytest.mark.parametrize("plot", [lose_answer, lose_request], ids=["answer", "request"])
 def test_is_alone_once_although_the_answer_was_lost(table: Table, plot: Plot) -> None:
     _, meddler = table.open()
-    one = Presence(meddler, Pace(), alone=True, lease=30.0)
+    one = Presence(meddler, RetryPace(), alone=True, lease=30.0)
     meddler.plot("transact", plot)
 
     one.enter()

@@ -26,12 +26,19 @@ from tests.contract.world import (
     told,
 )
 from tidegate.engines.dynamodb import DynamoStore
-from tidegate.engines.dynamodb.commit import Landing
+from tidegate.engines.dynamodb.commit import CommitAttempt
 from tidegate.engines.dynamodb.items import FENCE, SPAN, fence_place, index_partition, void_slot
-from tidegate.engines.dynamodb.log import Log
-from tidegate.engines.dynamodb.pack import Pack, Role, Step
-from tidegate.engines.dynamodb.read import Reader
-from tidegate.engines.dynamodb.transport import Action, Change, Item, Place, Remove, Replace
+from tidegate.engines.dynamodb.log import SlotLog
+from tidegate.engines.dynamodb.pack import ActionPurpose, Pack, PackedAction
+from tidegate.engines.dynamodb.read import IndexReader
+from tidegate.engines.dynamodb.transport import (
+    Action,
+    Item,
+    ItemKey,
+    RemoveItem,
+    ReplaceItem,
+    UpdateItem,
+)
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Query, Receipt
 
@@ -49,7 +56,7 @@ class Curtain:
         self.store = handle(self.table, CALM)
         self.waits = 0
 
-    def draw(self, before: dict[Place, Item], lagging: Sequence[Place]) -> DynamoStore:
+    def draw(self, before: dict[ItemKey, Item], lagging: Sequence[ItemKey]) -> DynamoStore:
         """A handle that sees these items as they were, and all of them once it has waited."""
         now = dict(self.table.items)
         for place in lagging:
@@ -65,7 +72,7 @@ class Curtain:
         store._pace.sleep = sleep
         return store
 
-    def picture(self) -> dict[Place, Item]:
+    def picture(self) -> dict[ItemKey, Item]:
         return {place: dict(item) for place, item in self.table.items.items()}
 
 
@@ -99,7 +106,7 @@ def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, quer
 def test_a_count_short_by_one_is_read_again(engine: str) -> None:
     curtain = Curtain()
     receipts = [append(curtain.store, ProductRenamed("p1", str(n))) for n in range(4)]
-    place = Place(index_partition("product_id:p1"), f"{receipts[1].first:016}")
+    place = ItemKey(index_partition("product_id:p1"), f"{receipts[1].first:016}")
     reader = curtain.draw({}, [place])
 
     page = reader.read(PRODUCT)
@@ -112,7 +119,7 @@ def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine
     """F10: what is missing is never taken for the end."""
     curtain = Curtain()
     receipt = append(curtain.store, ProductAdded("p1"))
-    del curtain.table.items[Place(index_partition("product_id:p1"), f"{receipt.first:016}")]
+    del curtain.table.items[ItemKey(index_partition("product_id:p1"), f"{receipt.first:016}")]
 
     with pytest.raises(StoreUnavailable, match="not complete"):
         handle(curtain.table, CALM).read(PRODUCT)
@@ -165,13 +172,13 @@ def test_rows_follow_from_their_facts(engine: str) -> None:
 # ── each rule switched off ────────────────────────────────────────────────────────────────────────
 
 
-def resent(change: Callable[[Step], Action]) -> Callable[[pytest.MonkeyPatch], None]:
+def resent(change: Callable[[PackedAction], Action]) -> Callable[[pytest.MonkeyPatch], None]:
     """Every transaction goes out with its actions changed."""
 
     def switch(monkeypatch: pytest.MonkeyPatch) -> None:
         sound = Pack._steps
 
-        def steps(self: Pack, number: int, tx: str, inline: bool) -> list[Step]:
+        def steps(self: Pack, number: int, tx: str, inline: bool) -> list[PackedAction]:
             made = sound(self, number, tx, inline)
             return [replace(step, action=change(step)) for step in made]
 
@@ -180,47 +187,47 @@ def resent(change: Callable[[Step], Action]) -> Callable[[pytest.MonkeyPatch], N
     return switch
 
 
-def of_fences(change: Callable[[Change], Action]) -> Callable[[pytest.MonkeyPatch], None]:
-    return resent(lambda s: change(s.action) if _is(s, Role.FENCE) else s.action)  # type: ignore[arg-type]
+def of_fences(change: Callable[[UpdateItem], Action]) -> Callable[[pytest.MonkeyPatch], None]:
+    return resent(lambda s: change(s.action) if _is(s, ActionPurpose.FENCE) else s.action)  # type: ignore[arg-type]
 
 
-def of_rows(change: Callable[[Change], Action]) -> Callable[[pytest.MonkeyPatch], None]:
-    return resent(lambda s: change(s.action) if _is(s, Role.ROW) else s.action)  # type: ignore[arg-type]
+def of_rows(change: Callable[[UpdateItem], Action]) -> Callable[[pytest.MonkeyPatch], None]:
+    return resent(lambda s: change(s.action) if _is(s, ActionPurpose.ROW) else s.action)  # type: ignore[arg-type]
 
 
-def _is(step: Step, role: Role) -> bool:
-    return step.role is role and isinstance(step.action, Change)
+def _is(step: PackedAction, role: ActionPurpose) -> bool:
+    return step.role is role and isinstance(step.action, UpdateItem)
 
 
-def only_checked(change: Change) -> Change:
+def only_checked(change: UpdateItem) -> UpdateItem:
     advances = any(name.startswith("pos") for name in change.sets)
     return change if advances else replace(change, sets={}, below={})
 
 
-def overwritten(step: Step) -> Action:
-    if step.role is Role.SLOT and not isinstance(step.action, Remove | Change):
-        return Replace(step.action.item)
+def overwritten(step: PackedAction) -> Action:
+    if step.role is ActionPurpose.SLOT and not isinstance(step.action, RemoveItem | UpdateItem):
+        return ReplaceItem(step.action.item)
     return step.action
 
 
-def forgotten(change: Change) -> Action:
-    return Remove(change.place) if "version" in change.removes else change
+def forgotten(change: UpdateItem) -> Action:
+    return RemoveItem(change.place) if "version" in change.removes else change
 
 
 def counts_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reader, "_agrees", lambda self, fence, name, events: True)
+    monkeypatch.setattr(IndexReader, "_agrees", lambda self, fence, name, events: True)
 
 
 def settle_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resend(self: Landing, drafts: Any, waits: int) -> Any:
+    def resend(self: CommitAttempt, drafts: Any, waits: int) -> Any:
         self._number = None
         return [(drafts, waits)]
 
-    monkeypatch.setattr(Landing, "_settled", resend)
+    monkeypatch.setattr(CommitAttempt, "_settled", resend)
 
 
 def holes_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Log, "_closed", lambda self, hole: void_slot(hole))
+    monkeypatch.setattr(SlotLog, "_closed", lambda self, hole: void_slot(hole))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.client import BotoTransport
 from tidegate.engines.dynamodb.transport import Action
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import Conflict, TidegateError, Unavailable
 from tidegate.kernel.model import NO_META
 from tidegate.kernel.replay import differences
@@ -111,7 +111,7 @@ def life(host_id: str) -> list[AgentEvent]:
 def live(store: Store, hosts: Sequence[str]) -> list[str]:
     """Every host says its life, each in a thread, through one server's lanes: what it was told."""
     with (
-        closing(Grouped(store)) as writer,
+        closing(GroupCommit(store)) as writer,
         closing(Lanes(store, FOLDS, writer.submit, clock=lambda: T0)) as lanes,
     ):
 

@@ -21,7 +21,7 @@ from tidegate.commands.opening import open_installation
 from tidegate.config import Settings
 from tidegate.engines.dynamodb.client import BotoTransport
 from tidegate.engines.dynamodb.items import FORMAT, FORMAT_ATTRIBUTE
-from tidegate.engines.dynamodb.transport import Change, Remove
+from tidegate.engines.dynamodb.transport import RemoveItem, UpdateItem
 from tidegate.errors import StoreRefused
 from tidegate.kernel.store import LOG_FORMAT
 
@@ -45,9 +45,11 @@ def _mark_dynamodb(address: Address, number: int) -> None:
     transport = BotoTransport(url.netloc, region="local", endpoint=named["endpoint"][0])
     with closing(transport):
         if number == 1:  # programs that wrote format 1 left no mark
-            transport.transact([Remove(FORMAT)], "to format 1")
+            transport.transact([RemoveItem(FORMAT)], "to format 1")
         else:
-            change = Change(FORMAT, {FORMAT_ATTRIBUTE: LOG_FORMAT}, sets={FORMAT_ATTRIBUTE: number})
+            change = UpdateItem(
+                FORMAT, {FORMAT_ATTRIBUTE: LOG_FORMAT}, sets={FORMAT_ATTRIBUTE: number}
+            )
             transport.transact([change], f"to format {number}")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.engines.postgres import recent as postgres_recent
-from tidegate.engines.sqlite import recent as sqlite_recent
+from tidegate.engines.postgres import log_tail as postgres_recent
+from tidegate.engines.sqlite import own_writes as sqlite_recent
 from tidegate.kernel.model import Position
 
 ROUNDS = 60
@@ -58,7 +58,7 @@ def test_postgres_knows_what_it_forgot(
     print(f"seed {seed}")
     dice = random.Random(seed)
     head = dice.randrange(5)
-    memory = postgres_recent.Recent(head)
+    memory = postgres_recent.LogTail(head)
     newest: dict[tuple[str, str], Position] = {}
     log: list[tuple[tuple[str, str], Position]] = []
 
@@ -69,7 +69,7 @@ def test_postgres_knows_what_it_forgot(
         newest.update(log)
         for stop in (line, 0):
             unlearnt = [fact for fact in log if fact[1] > memory.head]
-            with Interruptions(postgres_recent.Recent.learn.__code__, stop):
+            with Interruptions(postgres_recent.LogTail.learn.__code__, stop):
                 try:
                     memory.learn(unlearnt, head)
                 except Interrupted:
@@ -89,7 +89,7 @@ def test_sqlite_knows_what_it_forgot(seed: int, step: str, monkeypatch: pytest.M
     monkeypatch.setattr(sqlite_recent, "NAMES_MAX", 4)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    memory = sqlite_recent.Recent()
+    memory = sqlite_recent.OwnWrites()
     log: list[tuple[tuple[str, str], Position]] = []
     interrupted = whole = 0
 
@@ -100,7 +100,7 @@ def test_sqlite_knows_what_it_forgot(seed: int, step: str, monkeypatch: pytest.M
     for _ in range(3 * ROUNDS):
         if dice.random() < 0.2:
             log += facts()  # of another process
-        code = getattr(sqlite_recent.Recent, step).__code__ if step != "never" else None
+        code = getattr(sqlite_recent.OwnWrites, step).__code__ if step != "never" else None
         try:
             with Interruptions(code, dice.randrange(1, 16)):
                 memory.meet(len(log))
@@ -118,7 +118,9 @@ def test_sqlite_knows_what_it_forgot(seed: int, step: str, monkeypatch: pytest.M
     assert bool(interrupted) == (step != "never")
 
 
-def check_sqlite(memory: sqlite_recent.Recent, log: list[tuple[tuple[str, str], Position]]) -> None:
+def check_sqlite(
+    memory: sqlite_recent.OwnWrites, log: list[tuple[tuple[str, str], Position]]
+) -> None:
     """Every boundary that was read since then is judged as the log says."""
     for seen in range(memory.since, len(log) + 1):
         for name in NAMES:

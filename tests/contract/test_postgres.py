@@ -432,7 +432,7 @@ def test_a_writer_notices_what_others_wrote_however_much(connect: Open, foreign:
 def test_a_boundary_older_than_the_writers_memory_is_looked_up(
     connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.engines.postgres.recent.PAIRS_MAX", 3)
+    monkeypatch.setattr("tidegate.engines.postgres.log_tail.PAIRS_MAX", 3)
     store = connect()
     query = about(ProductAdded, ProductRenamed, tags="product_id:p0")
     old = seen(store, query)
@@ -449,7 +449,7 @@ def test_a_boundary_older_than_the_writers_memory_is_looked_up(
         land(store, told(ProductRenamed("p0"), on=[current]))
 
 
-RECENT = "tidegate.engines.postgres.recent.PAIRS_MAX"
+RECENT = "tidegate.engines.postgres.log_tail.PAIRS_MAX"
 
 
 def products(prefix: str, count: int) -> list[ProductAdded]:

@@ -55,7 +55,7 @@ from tidegate.domain.releases.rows import (
     Status,
     actual_key,
 )
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
     ConditionFailed,
@@ -100,7 +100,7 @@ def open_store(address: Address | None) -> Iterator[Callable[[], Store]]:
 def control(open_store: Callable[[], Store]) -> Iterator[Control]:
     """A registry to which two releases are offered."""
     store = open_store()
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         control = Control(store, FOLDS, writer.submit, clock=ManualClock(T0))
         for release_id in ("rel_001", "rel_002"):
             control.execute(offer_release, OfferRelease(release_id, digest_of(release_id)))
@@ -528,7 +528,7 @@ def test_answers_what_is_current_and_what_happened_in_order(control: Control) ->
 
 def answers(store: Store, commands: Sequence[Struct]) -> list[str]:
     """What became of each command: "done", or the code of its error."""
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         control = Control(store, FOLDS, writer.submit, clock=lambda: T0)
         found = []
         for command in commands:

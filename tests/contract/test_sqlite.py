@@ -47,9 +47,9 @@ from tests.contract.world import (
     told,
     whole_feed,
 )
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
-from tidegate.engines.sqlite import SqliteStore, batch, connection, recent
+from tidegate.engines.sqlite import SqliteStore, batch, connection, own_writes
 from tidegate.engines.sqlite.records import Table
 from tidegate.errors import (
     BoundaryMoved,
@@ -426,7 +426,7 @@ ANYTHING = Query((Clause(None, frozenset(("product_id:p1",))),))
 def test_two_handles_refuse_as_memory_does_however_little_they_remember(
     open_store: Open, monkeypatch: pytest.MonkeyPatch, names_max: int
 ) -> None:
-    monkeypatch.setattr(recent, "NAMES_MAX", names_max)
+    monkeypatch.setattr(own_writes, "NAMES_MAX", names_max)
     random = Random(7)
     handles, oracle = [open_store(), open_store()], MemoryStore(SCHEMA)
     seen: list[tuple[Query, int]] = []
@@ -878,7 +878,7 @@ def write_until_killed(path: str, acknowledged: str) -> None:
     """Commit from several threads through the writer; note each receipt after it came."""
     notes = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     store = SqliteStore(path, SCHEMA)
-    writer = Grouped(store)
+    writer = GroupCommit(store)
 
     def work(name: str) -> None:
         number = 0

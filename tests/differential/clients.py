@@ -36,7 +36,7 @@ from tests.differential.world import (
     Registered,
     Stocked,
 )
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import (
     BoundaryMoved,
     OutcomeUnknown,
@@ -236,7 +236,7 @@ class Queued:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._group = Grouped(store)
+        self._group = GroupCommit(store)
 
     def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
         return tuple(self._commit(commit) for commit in commits)

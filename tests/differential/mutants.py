@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from tidegate.control.runtime import Control, Outcome
 from tidegate.engines.dynamodb.items import void_slot
-from tidegate.engines.dynamodb.log import Log
+from tidegate.engines.dynamodb.log import SlotLog
 from tidegate.engines.dynamodb.transport import Item
 from tidegate.engines.memory import MemoryStore
-from tidegate.engines.postgres.recent import Pair
-from tidegate.engines.postgres.recent import Recent as PostgresRecent
+from tidegate.engines.postgres.log_tail import LogTail as PostgresRecent
+from tidegate.engines.postgres.log_tail import Pair
 from tidegate.engines.postgres.sessions import Row
-from tidegate.engines.postgres.writer import Writer
+from tidegate.engines.postgres.writer import PostgresWriter
 from tidegate.engines.sqlite import SqliteStore
-from tidegate.engines.sqlite.recent import Recent as SqliteRecent
+from tidegate.engines.sqlite.own_writes import OwnWrites as SqliteRecent
 from tidegate.errors import IdempotencyMismatch, TidegateError
 from tidegate.kernel.model import (
     ABSENT,
@@ -194,7 +194,7 @@ class PostgresForgets(PostgresRecent):
         self.floor = floor
 
 
-class FloorOfBefore(Writer):
+class FloorOfBefore(PostgresWriter):
     """Looks up what lies below the floor that its memory had before it caught up."""
 
     def _caught_up(self, found: list[Row]) -> PostgresRecent:
@@ -218,7 +218,7 @@ MEMORY_BUGS: tuple[tuple[str, str, type[Any]], ...] = (
 # ── a bug planted in the DynamoDB engine ──────────────────────────────────────────────────────────
 
 
-class VoidOnlyInMind(Log):
+class VoidOnlyInMind(SlotLog):
     """A reader walks past an old hole without closing it, so that its writer can still land."""
 
     def _closed(self, hole: int) -> Item | None:

@@ -38,7 +38,7 @@ from tests.differential.replaying import contradictions
 from tests.differential.world import FACTS, SCHEMA
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control, Submit
-from tidegate.engines.dynamodb.log import GRACE_SECONDS, Log
+from tidegate.engines.dynamodb.log import GRACE_SECONDS, SlotLog
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import Refused, TidegateError
@@ -125,7 +125,9 @@ def test_the_checker_finds_a_memory_that_forgets(
 # ── a number taken, and a writer that stalls before it commits ────────────────────────────────────
 
 
-def followed_past_a_stalled_writer(endpoint: str, log: type[Log]) -> tuple[list[str], list[str]]:
+def followed_past_a_stalled_writer(
+    endpoint: str, log: type[SlotLog]
+) -> tuple[list[str], list[str]]:
     """Who a reader's feed shows, and who is in the log, when the first writer comes late."""
     table = fresh_table(endpoint, SCHEMA)
     (slow, meddler), (quick, _), (reader, _) = (table.open(SCHEMA) for _ in range(3))
@@ -153,7 +155,7 @@ def followed_past_a_stalled_writer(endpoint: str, log: type[Log]) -> tuple[list[
 
 
 def test_a_feed_closes_the_slot_of_a_stalled_writer(dynamodb_url: str) -> None:
-    followed, log = followed_past_a_stalled_writer(dynamodb_url, Log)
+    followed, log = followed_past_a_stalled_writer(dynamodb_url, SlotLog)
 
     assert followed == log == ["quick", "slow"]
 

@@ -27,7 +27,7 @@ from tidegate.control.publisher import Policy, Publisher
 from tidegate.control.runtime import Control
 from tidegate.domain.provenance import Rules, Triple
 from tidegate.domain.releases import registry_under
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.attributes import FieldRole
 from tidegate.kernel.collections import Collection
@@ -89,7 +89,7 @@ def _opened(names: Names, schema: Schema) -> SqliteStore:
 
 
 def _control(names: Names) -> Control:
-    writer = Grouped(names["store"])
+    writer = GroupCommit(names["store"])
     names.closing.callback(writer.close)
     return Control(names["store"], FOLDS, writer.submit, clock=system_clock)
 

@@ -12,8 +12,8 @@ from threading import Barrier, Event, Thread
 import pytest
 
 from tests.domain.orchard import SCHEMA, T0, Errand, errand_key
-from tidegate.engines import group as group_module
-from tidegate.engines.group import GROUP_MAX, Grouped
+from tidegate.engines import group_commit as group_module
+from tidegate.engines.group_commit import GROUP_MAX, GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import (
@@ -48,7 +48,7 @@ class Stalling(MemoryStore):
             raise self.error
         return super().commit(*commits)
 
-    def hold(self, writer: Grouped) -> Future[Receipt]:
+    def hold(self, writer: GroupCommit) -> Future[Receipt]:
         """Until the gate opens the writer is busy with this commit, and all others wait."""
         self.gate.clear()
         self.entered.clear()
@@ -68,13 +68,13 @@ def store() -> Stalling:
 
 
 @pytest.fixture
-def writer(store: Stalling) -> Iterator[Grouped]:
-    with closing(Grouped(store)) as writer:
+def writer(store: Stalling) -> Iterator[GroupCommit]:
+    with closing(GroupCommit(store)) as writer:
         yield writer
         store.gate.set()
 
 
-def test_answers_in_order_each_with_its_own(store: Stalling, writer: Grouped) -> None:
+def test_answers_in_order_each_with_its_own(store: Stalling, writer: GroupCommit) -> None:
     store.hold(writer)
     futures = [writer.submit(errand(id)) for id in ("a", "b", "a", "c", "b", "d")]
     futures.append(writer.submit(Commit(T0, writes=(Put(errand_key("", 0), b"", -1),))))
@@ -95,7 +95,7 @@ def test_answers_in_order_each_with_its_own(store: Stalling, writer: Grouped) ->
 
 
 def test_acknowledges_nothing_before_the_store_has_answered(
-    store: Stalling, writer: Grouped
+    store: Stalling, writer: GroupCommit
 ) -> None:
     holding = store.hold(writer)
     behind = writer.submit(errand("a"))
@@ -119,7 +119,7 @@ def test_really_forms_groups_under_sixteen_threads(tmp_path: Path) -> None:
     barrier = Barrier(threads)
     with (
         closing(Counting(str(tmp_path / "log.db"), SCHEMA)) as store,
-        closing(Grouped(store)) as writer,
+        closing(GroupCommit(store)) as writer,
         ThreadPoolExecutor(threads) as callers,
     ):
 
@@ -137,7 +137,7 @@ def test_really_forms_groups_under_sixteen_threads(tmp_path: Path) -> None:
 
 
 def test_bounds_a_group_by_number_and_by_bytes(
-    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+    store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.hold(writer)
     futures = [writer.submit(errand(str(number))) for number in range(GROUP_MAX + 1)]
@@ -154,7 +154,7 @@ def test_bounds_a_group_by_number_and_by_bytes(
 
 
 def test_an_error_of_the_store_reaches_all_that_wait_and_the_writer_survives(
-    store: Stalling, writer: Grouped
+    store: Stalling, writer: GroupCommit
 ) -> None:
     store.hold(writer)
     futures = [writer.submit(errand(id)) for id in ("a", "b")]
@@ -169,7 +169,7 @@ def test_an_error_of_the_store_reaches_all_that_wait_and_the_writer_survives(
 
 
 def test_a_store_that_answers_too_few_is_found_out(
-    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+    store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "commit", lambda *commits: ())
 
@@ -181,7 +181,7 @@ def test_a_store_that_answers_too_few_is_found_out(
 
 
 def test_whoever_gives_up_waiting_is_dropped_and_the_writer_survives(
-    store: Stalling, writer: Grouped
+    store: Stalling, writer: GroupCommit
 ) -> None:
     holding = store.hold(writer)
     first, second = writer.submit(errand("a")), writer.submit(errand("b"))
@@ -195,7 +195,9 @@ def test_whoever_gives_up_waiting_is_dropped_and_the_writer_survives(
     assert store.get(errand_key("a", 0)) == (None,)
 
 
-def test_a_group_of_which_everybody_gave_up_is_nothing(store: Stalling, writer: Grouped) -> None:
+def test_a_group_of_which_everybody_gave_up_is_nothing(
+    store: Stalling, writer: GroupCommit
+) -> None:
     store.hold(writer)
     assert writer.submit(errand("a")).cancel()
     store.gate.set()
@@ -204,7 +206,7 @@ def test_a_group_of_which_everybody_gave_up_is_nothing(store: Stalling, writer: 
 
 
 def test_takes_no_more_than_it_may_keep_waiting(
-    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+    store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "WAITING_MAX", 3)
     store.hold(writer)
@@ -219,7 +221,7 @@ def test_takes_no_more_than_it_may_keep_waiting(
 
 
 def test_finishes_what_waits_when_it_is_closed(store: Stalling) -> None:
-    writer = Grouped(store)
+    writer = GroupCommit(store)
     holding = store.hold(writer)
     futures = [writer.submit(errand(str(number))) for number in range(GROUP_MAX + 5)]
     closer = Thread(target=writer.close)
@@ -242,7 +244,7 @@ def test_a_commit_beside_the_closing_is_refused_or_answered(store: Stalling) -> 
 
 
 def submitted_beside_a_close(store: Stalling, turn: int) -> list[Future[Receipt]]:
-    writer = Grouped(store)
+    writer = GroupCommit(store)
     barrier = Barrier(5)
     submitted: list[Future[Receipt]] = []
 
@@ -264,7 +266,7 @@ def submitted_beside_a_close(store: Stalling, turn: int) -> list[Future[Receipt]
     return submitted
 
 
-def test_a_callback_is_served_without_anybody_waiting(writer: Grouped) -> None:
+def test_a_callback_is_served_without_anybody_waiting(writer: GroupCommit) -> None:
     told = Event()
 
     writer.submit(errand("a")).add_done_callback(lambda _: told.set())
@@ -272,7 +274,7 @@ def test_a_callback_is_served_without_anybody_waiting(writer: Grouped) -> None:
     assert told.wait(WAIT)
 
 
-def test_a_callback_may_commit_and_wait_for_it(writer: Grouped) -> None:
+def test_a_callback_may_commit_and_wait_for_it(writer: GroupCommit) -> None:
     inner: list[Receipt] = []
     told = Event()
 
@@ -287,7 +289,7 @@ def test_a_callback_may_commit_and_wait_for_it(writer: Grouped) -> None:
     assert outer.result().last < inner[0].first
 
 
-def test_two_threads_may_wait_for_one_commit(store: Stalling, writer: Grouped) -> None:
+def test_two_threads_may_wait_for_one_commit(store: Stalling, writer: GroupCommit) -> None:
     store.hold(writer)
     pending = writer.submit(errand("a"))
 
@@ -298,7 +300,7 @@ def test_two_threads_may_wait_for_one_commit(store: Stalling, writer: Grouped) -
 
 
 def test_each_who_waits_is_woken_by_another_whoever_stands_between(
-    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+    store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)  # nobody wakes by himself
     for turn in range(20):
@@ -315,7 +317,7 @@ def test_each_who_waits_is_woken_by_another_whoever_stands_between(
 
 
 def test_clients_without_a_pause_are_all_served(
-    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+    store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)
 
@@ -331,7 +333,9 @@ def test_clients_without_a_pause_are_all_served(
     assert len(store.groups) < 1_600, "some of them shared a flush"
 
 
-def test_a_time_limit_holds_while_somebody_else_writes(store: Stalling, writer: Grouped) -> None:
+def test_a_time_limit_holds_while_somebody_else_writes(
+    store: Stalling, writer: GroupCommit
+) -> None:
     store.hold(writer)
     pending = writer.submit(errand("a"))
 
@@ -343,7 +347,7 @@ def test_a_time_limit_holds_while_somebody_else_writes(store: Stalling, writer: 
 
 
 def test_whoever_waited_beside_an_interrupted_writer_hears_that_the_outcome_is_unknown(
-    store: Stalling, writer: Grouped, monkeypatch: pytest.MonkeyPatch
+    store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "PATIENCE_SECONDS", WAIT)  # so that we lead
     first, second = writer.submit(errand("a")), writer.submit(errand("b"))

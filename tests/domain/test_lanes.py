@@ -49,7 +49,7 @@ from tidegate.control.lanes import (
     Lanes,
 )
 from tidegate.control.runtime import Control, Outcome
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import (
@@ -648,7 +648,7 @@ def test_two_processes_on_one_hot_row_lose_nothing_and_see_no_conflict(tmp_path:
         def reported(share: list[str]) -> int:
             with (
                 closing(SqliteStore(path, SCHEMA)) as own,
-                closing(Grouped(own)) as writer,
+                closing(GroupCommit(own)) as writer,
                 closing(Lanes(own, FOLDS, writer.submit)) as lanes,
             ):
 

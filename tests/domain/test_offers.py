@@ -38,7 +38,7 @@ from tidegate.domain.releases.known import (
     step_pins,
 )
 from tidegate.domain.releases.registry import decide_register, decide_transition
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import Forbidden
 from tidegate.kernel import codec
@@ -88,7 +88,7 @@ def deleted(number: int) -> RevisionDeleted:
 @pytest.fixture
 def control() -> Iterator[Control]:
     store = MemoryStore(SCHEMA)
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         yield Control(store, FOLDS, writer.submit, clock=lambda: T0)
     assert differences(store, FOLDS) == []
 

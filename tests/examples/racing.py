@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tests.contract.address import Address
 from tidegate.control.runtime import Control, Outcome
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import AttemptsExhausted, Refused
 from tidegate.kernel.folds import Folds
@@ -27,7 +27,7 @@ Connect = Callable[[], Store]
 
 @contextmanager
 def control_of(store: Store, folds: Folds) -> Iterator[Control]:
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         yield Control(store, folds, writer.submit)
 
 

@@ -25,7 +25,7 @@ from tidegate.control.targets.file import FileTarget
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.releases import BUILT_IN, history
 from tidegate.domain.releases.registry import TransitionRelease
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import NO_META, Meta
 from tidegate.kernel.replay import differences
@@ -39,7 +39,7 @@ T0 = datetime(2026, 4, 24, 19, tzinfo=UTC)
 def control(address: Address | None) -> Iterator[Control]:
     with (
         closing(connector(address, app.FOLDS)()) as store,
-        closing(Grouped(store)) as writer,
+        closing(GroupCommit(store)) as writer,
     ):
         yield Control(store, app.FOLDS, writer.submit, clock=ManualClock(T0))
         assert differences(store, app.FOLDS) == []
@@ -143,7 +143,7 @@ def test_recovers_an_effect_whose_state_lost_the_race(control: Control) -> None:
     """ "If the transaction fails, reconcile from the idempotency key and observed state." """
     target = FakeTarget()
     app.register(control)
-    with closing(Grouped(control.store)) as writer:
+    with closing(GroupCommit(control.store)) as writer:
         overtaken = Overtaken(control.store, app.FOLDS, writer.submit, clock=control.clock)
         tried = deployment(overtaken, target, app.SCOPE, "web.2", app.DIGESTS["web.2"])
         overtaken.faster = promotion(control, app.SCOPE, "web.3", app.DIGESTS["web.3"], "c1")

@@ -41,7 +41,7 @@ from tidegate.domain.releases import history
 from tidegate.domain.releases.offers import release_id_of
 from tidegate.domain.releases.registry import RegisterRelease, TransitionRelease
 from tidegate.domain.releases.rows import Actual, ReleaseEvent
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec
 from tidegate.kernel.model import Position
@@ -179,5 +179,5 @@ def told(address: Address | None, home: Path) -> Iterator[Story]:
     """A story that begins, on the log at this address or in memory."""
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     clock = ManualClock(T0)
-    with closing(store), closing(Grouped(store)) as writer:
+    with closing(store), closing(GroupCommit(store)) as writer:
         yield Story(store, Control(store, FOLDS, writer.submit, clock=clock), clock, home)

@@ -28,7 +28,7 @@ from tests.journeys.miniature import (
 )
 from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Control
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec
 from tidegate.kernel.collections import entry
@@ -54,7 +54,7 @@ def report_all(store: Store, hosts: list[str], writers: int) -> Counter[str]:
         return answers
 
     with (
-        closing(Grouped(store)) as writer,
+        closing(GroupCommit(store)) as writer,
         closing(Lanes(store, FOLDS, writer.submit)) as lanes,
         ThreadPoolExecutor(writers) as pool,
     ):
@@ -76,7 +76,7 @@ def test_counts_200_hosts_once_each_from_32_writers_in_2_processes(address: Addr
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     hosts = [f"host-{number:03}" for number in range(HOST_COUNT)]
     shares = [hosts[part::PROCESSES] for part in range(PROCESSES)]
-    with closing(store), closing(Grouped(store)) as writer:
+    with closing(store), closing(GroupCommit(store)) as writer:
         control = Control(store, FOLDS, writer.submit)
         control.execute(start_rollout, StartRollout(ROLLOUT, HOST_COUNT))
 
@@ -111,7 +111,7 @@ def test_answers_a_gap_with_the_expected_number_and_writes_nothing(address: Addr
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     with (
         closing(store),
-        closing(Grouped(store)) as writer,
+        closing(GroupCommit(store)) as writer,
         closing(Lanes(store, FOLDS, writer.submit)) as lanes,
     ):
         control = Control(

@@ -22,10 +22,10 @@ from tidegate.commands.opening import FOLDS, counted_store
 from tidegate.control.runtime import Control
 from tidegate.domain.access.slices import SetUp, set_up
 from tidegate.engines import connect
-from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.presence import Presence, Register
-from tidegate.engines.dynamodb.store import opened
-from tidegate.engines.group import Grouped
+from tidegate.engines.dynamodb.store import open_table
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.presence import LEASE_SECONDS, present
 from tidegate.errors import StoreRefused, TidegateError
 from tidegate.kernel.folds import Folds
@@ -72,7 +72,7 @@ def _table(endpoint: str) -> str:
 
 def set_up_by(store: Store, folds: Folds = FOLDS, user_id: str = ADMIN) -> None:
     """Facts with rows of several folds."""
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         control = Control(store, folds, writer.submit)
         control.execute(set_up, SetUp(user_id=user_id, alone=True), meta=Meta(actor=user_id))
 
@@ -167,8 +167,8 @@ def refusal(url: str, *, alone: bool) -> str:
 
 def register(url: str) -> Register:
     """Who is there, as the table of DynamoDB says."""
-    pace = Pace()
-    with closing(opened(url, pace)) as transport:
+    pace = RetryPace()
+    with closing(open_table(url, pace)) as transport:
         return Presence(transport, pace, alone=False, lease=SHORT)._change(lambda found: found)
 
 

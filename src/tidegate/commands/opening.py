@@ -27,7 +27,7 @@ from tidegate.domain.folds import composed
 from tidegate.domain.planner import Plan
 from tidegate.domain.views import lost_caches, rebuild_lost
 from tidegate.engines import connect
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.presence import LEASE_SECONDS, OPEN_ELSEWHERE, present
 from tidegate.errors import NotFound, StoreRefused
 from tidegate.kernel.folds import Folds
@@ -52,7 +52,7 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
     url = settings.store_url
     with ExitStack() as stack:
         store = stack.enter_context(counted_store(url, FOLDS, clock))
-        writer = Grouped(store)
+        writer = GroupCommit(store)
         stack.callback(writer.close)
         control = Control(store, FOLDS, writer.submit, clock=clock)
         lanes = Lanes(store, FOLDS, writer.submit, clock=clock)

@@ -24,7 +24,7 @@ from tidegate.control.publisher import Policy, Publisher
 from tidegate.control.runtime import Control
 from tidegate.domain import publication
 from tidegate.domain.publication.rows import Pointer, lock_key, meta_key, pk_of
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
@@ -129,7 +129,7 @@ class Desk:
 @contextmanager
 def desk_at(store: Store, blobs: FileBlobs, clock: ManualClock) -> Iterator[Desk]:
     watched = Watched(store)
-    with closing(Grouped(cast(Store, watched))) as writer:
+    with closing(GroupCommit(cast(Store, watched))) as writer:
         control = Control(cast(Store, watched), FOLDS, writer.submit, clock=clock)
         publisher = Publisher(control, blobs, tokens=numbered(), sleep=lambda seconds: None)
         yield Desk(store, watched, control, blobs, publisher, clock)
@@ -137,7 +137,7 @@ def desk_at(store: Store, blobs: FileBlobs, clock: ManualClock) -> Iterator[Desk
 
 @contextmanager
 def publisher_at(store: Store, home: Path, clock: Clock = system_clock) -> Iterator[Publisher]:
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         yield Publisher(Control(store, FOLDS, writer.submit, clock=clock), FileBlobs(home, LOG))
 
 

@@ -36,7 +36,7 @@ from tidegate.control.generations import referenced
 from tidegate.control.publisher import Publisher
 from tidegate.control.runtime import Control
 from tidegate.domain.publication.rows import Pointer
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import LeaseLost
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
@@ -87,7 +87,7 @@ def test_publishes_once_where_two_publishers_use_one_lease(
 
 def attempt(store: Store, blobs: FileBlobs, token: str, now: datetime, body: str) -> str:
     """Publish at this time with this token; "published", or "lost"."""
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         publisher = Publisher(Control(store, FOLDS, writer.submit, clock=lambda: now), blobs)
         try:
             publisher.publish(PAGE, held(store, token), body.encode(), generated_at=now)

@@ -39,7 +39,7 @@ from tidegate.domain.publication.rows import (
     not_modified,
     request_key,
 )
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import (
     IdempotencyMismatch,
     LeaseHeld,
@@ -212,14 +212,14 @@ def test_renders_once_for_a_burst_of_readers(
     policy = Policy(revalidate_seconds=1, lease_seconds=30.0, wait_seconds=20.0)
 
     def read(_: int) -> Served:
-        with closing(connect()) as mine, closing(Grouped(mine)) as writer:
+        with closing(connect()) as mine, closing(GroupCommit(mine)) as writer:
             publisher = Publisher(
                 Control(mine, FOLDS, writer.submit, clock=lambda: at(100)), FileBlobs(home, LOG)
             )
             start.wait()
             return publisher.serve(PAGE, render, policy)
 
-    with closing(Grouped(store)) as writer:
+    with closing(GroupCommit(store)) as writer:
         first = Control(store, FOLDS, writer.submit, clock=lambda: T0)
         Publisher(first, FileBlobs(home, LOG)).serve(PAGE, render, policy)
     with ThreadPoolExecutor(READERS) as pool:

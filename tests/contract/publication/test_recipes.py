@@ -37,7 +37,7 @@ from tidegate.domain.publication.slices import (
     StaleGeneration,
     publish_generation,
 )
-from tidegate.engines.group import Grouped
+from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import (
     LeaseHeld,
     LeaseLost,
@@ -131,7 +131,7 @@ def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(desk: Desk) ->
             revalidate_seconds=60,
             guards=frozenset({Guard.MONOTONE}),
         )
-        with closing(Grouped(desk.store)) as writer:
+        with closing(GroupCommit(desk.store)) as writer:
             Control(desk.store, FOLDS, writer.submit, clock=lambda: T0).execute(
                 publish_generation, command
             )

@@ -24,19 +24,19 @@ from tidegate.engines.dynamodb.transport import (
     PK,
     SK,
     Action,
-    Add,
+    AddItem,
+    AnswerLost,
     Busy,
+    CancellationReason,
     Cancelled,
-    Change,
     Item,
-    Lost,
-    Place,
-    Reason,
-    Remove,
-    Replace,
-    Slice,
+    ItemKey,
+    ItemPage,
+    RemoveItem,
+    ReplaceItem,
+    UpdateItem,
     Value,
-    place_of,
+    key_of_item,
 )
 from tidegate.errors import StoreRefused
 
@@ -85,10 +85,10 @@ class BotoTransport:
                 "dynamodb", region_name=region, endpoint_url=endpoint, config=config
             )
 
-    def get(self, places: Sequence[Place], *, together: bool = False) -> dict[Place, Item]:
+    def get(self, places: Sequence[ItemKey], *, together: bool = False) -> dict[ItemKey, Item]:
         if together:
             return self._cut(places)
-        found: dict[Place, Item] = {}
+        found: dict[ItemKey, Item] = {}
         for start in range(0, len(places), ITEMS_MAX):
             asked = {"Keys": [_key(place) for place in places[start : start + ITEMS_MAX]]}
             while asked:  # the service may leave keys over; each answer holds at least one
@@ -97,20 +97,20 @@ class BotoTransport:
                     RequestItems={self._table: {**asked, "ConsistentRead": True}},
                 )
                 items = [_plain(raw) for raw in answer["Responses"].get(self._table, ())]
-                found.update((place_of(item), item) for item in items)
+                found.update((key_of_item(item), item) for item in items)
                 asked = answer.get("UnprocessedKeys", {}).get(self._table)
                 if asked and not items:
                     raise Busy("every key was left over")
         return found
 
-    def _cut(self, places: Sequence[Place]) -> dict[Place, Item]:
+    def _cut(self, places: Sequence[ItemKey]) -> dict[ItemKey, Item]:
         gets = [{"Get": {"TableName": self._table, "Key": _key(place)}} for place in places]
         try:
             answer = self._call(self._client.transact_get_items, TransactItems=gets)
         except Cancelled as conflict:
             raise Busy(str(conflict)) from conflict  # a transaction is writing one of them
         items = [_plain(one["Item"]) for one in answer["Responses"] if one.get("Item")]
-        return {place_of(item): item for item in items}
+        return {key_of_item(item): item for item in items}
 
     def query(
         self,
@@ -120,7 +120,7 @@ class BotoTransport:
         high: str | None = None,
         start: str | None = None,
         limit: int | None = None,
-    ) -> Slice:
+    ) -> ItemPage:
         condition, values = f"{PK} = :pk", {":pk": {"S": pk}}
         bounds = {":low": low or None, ":high": high}  # an empty text is no bound and no key
         values |= {name: {"S": bound} for name, bound in bounds.items() if bound is not None}
@@ -132,7 +132,7 @@ class BotoTransport:
             condition += f" AND {SK} <= :high"
         options: dict[str, Any] = {} if limit is None else {"Limit": limit}
         if start is not None:
-            options["ExclusiveStartKey"] = _key(Place(pk, start))
+            options["ExclusiveStartKey"] = _key(ItemKey(pk, start))
         answer = self._call(
             self._client.query,
             TableName=self._table,
@@ -142,12 +142,12 @@ class BotoTransport:
             **options,
         )
         last = answer.get("LastEvaluatedKey")
-        return Slice([_plain(raw) for raw in answer["Items"]], last[SK]["S"] if last else None)
+        return ItemPage([_plain(raw) for raw in answer["Items"]], last[SK]["S"] if last else None)
 
     def increment(
-        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+        self, place: ItemKey, attribute: str, equal: Mapping[str, Value | None]
     ) -> int | None:
-        change = self._change(Change(place, equal, adds={attribute: 1}))
+        change = self._change(UpdateItem(place, equal, adds={attribute: 1}))
         try:
             answer = self._call(self._client.update_item, **change, ReturnValues="UPDATED_NEW")
         except _ConditionFailed:
@@ -180,19 +180,19 @@ class BotoTransport:
         except (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError) as error:
             raise Busy(str(error)) from error  # the request was never sent
         except HTTPClientError as error:
-            raise Lost(str(error)) from error
+            raise AnswerLost(str(error)) from error
         except BotoCoreError as error:
             raise StoreRefused(f"DynamoDB cannot be asked: {error}") from error
 
     def _rendered(self, action: Action) -> dict[str, Any]:
         match action:
-            case Add(item):
+            case AddItem(item):
                 return {"Put": self._add(item)}
-            case Replace(item):
+            case ReplaceItem(item):
                 return {"Put": {"TableName": self._table, "Item": _typed(item)}}
-            case Remove(place):
+            case RemoveItem(place):
                 return {"Delete": {"TableName": self._table, "Key": _key(place)}}
-            case Change():
+            case UpdateItem():
                 return {"Update": self._change(action)}
 
     def _add(self, item: Item) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class BotoTransport:
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    def _change(self, change: Change) -> dict[str, Any]:
+    def _change(self, change: UpdateItem) -> dict[str, Any]:
         words = _Words()
         demands = [
             f"attribute_not_exists({words.name(attribute)})"
@@ -303,13 +303,13 @@ def _meaning(error: ClientError) -> Exception:
         return Busy(code)
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if status >= 500 or code == "TransactionInProgressException":
-        return Lost(code)
+        return AnswerLost(code)
     return StoreRefused(f"DynamoDB refuses: {error}", reason=code)
 
 
-def _reason(raw: Mapping[str, Any]) -> Reason:
+def _reason(raw: Mapping[str, Any]) -> CancellationReason:
     code = raw.get("Code")
-    return Reason(None if code == "None" else code, _plain(raw.get("Item", {})))
+    return CancellationReason(None if code == "None" else code, _plain(raw.get("Item", {})))
 
 
 class _Words:
@@ -332,7 +332,7 @@ class _Words:
         return placeholder
 
 
-def _key(place: Place) -> dict[str, Any]:
+def _key(place: ItemKey) -> dict[str, Any]:
     return {PK: {"S": place.pk}, SK: {"S": place.sk}}
 
 

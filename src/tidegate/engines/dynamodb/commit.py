@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tidegate.engines.dynamodb.draft import Drafter
-from tidegate.engines.dynamodb.hints import Hints
+from tidegate.engines.dynamodb.hints import FenceHints
 from tidegate.engines.dynamodb.items import (
     COUNT_ATTRIBUTE,
     COUNTER,
@@ -28,18 +28,18 @@ from tidegate.engines.dynamodb.items import (
     slot_transaction,
     void_slot,
 )
-from tidegate.engines.dynamodb.pace import Pace
-from tidegate.engines.dynamodb.pack import Draft, Pack, Role, Step, next_pack
+from tidegate.engines.dynamodb.pace import RetryPace
+from tidegate.engines.dynamodb.pack import ActionPurpose, CommitDraft, Pack, PackedAction, next_pack
 from tidegate.engines.dynamodb.transport import (
     CONTENDED,
     FAILED,
     ITEMS_MAX,
+    AnswerLost,
     Busy,
+    CancellationReason,
     Cancelled,
     Item,
-    Lost,
-    Place,
-    Reason,
+    ItemKey,
     Transport,
     in_another_era,
 )
@@ -58,7 +58,7 @@ SETTLE_SECONDS_MAX = 10.0  # then what is in flight is unknown
 SENDS_MAX = 1_000  # transactions of one call
 
 Answer = Receipt | TidegateError
-Group = tuple[tuple[Draft, ...], int]  # drafts to send together, and how often they waited
+Group = tuple[tuple[CommitDraft, ...], int]  # drafts to send together, and how often they waited
 
 
 @dataclass(slots=True)
@@ -69,11 +69,11 @@ class Number:
     sent: dict[str, Pack] = field(default_factory=dict)
 
 
-class Writer:
+class DynamoWriter:
     """The write side of a store. Keeps nothing between calls but hints."""
 
     def __init__(
-        self, transport: Transport, schema: Schema, pace: Pace, hints: Hints, era: int
+        self, transport: Transport, schema: Schema, pace: RetryPace, hints: FenceHints, era: int
     ) -> None:
         self.transport = transport
         self.schema = schema
@@ -83,9 +83,9 @@ class Writer:
         self.drafter = Drafter(schema)
 
     def commit(self, commits: Sequence[Commit]) -> tuple[Answer, ...]:
-        return Landing(self).run(commits)
+        return CommitAttempt(self).run(commits)
 
-    def fetched(self, places: Sequence[Place]) -> dict[Place, Item]:
+    def fetched(self, places: Sequence[ItemKey]) -> dict[ItemKey, Item]:
         """Items by strong reads; an empty one where nothing stands. Raises: StoreUnavailable."""
         if not places:
             return {}
@@ -100,44 +100,48 @@ class Writer:
         be the conflict that we are about to report). Raises: StoreUnavailable.
         """
         keys = {once_place(c.once.key): c.once.key for c in commits if c.once is not None}
-        places, found = list(keys), dict[Place, Item]()
+        places, found = list(keys), dict[ItemKey, Item]()
         for start in range(0, len(places), ITEMS_MAX):
             asked = places[start : start + ITEMS_MAX]
             found |= self.pace.persist(partial(self.transport.get, asked, together=True))
         return {keys[place]: item for place, item in found.items()}
 
 
-class Landing:
+class CommitAttempt:
     """One call of ``commit``: what it was asked, the number it holds, what it answers."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: DynamoWriter) -> None:
         self._writer = writer
         self._pace = writer.pace
         self._transport = writer.transport
         self._drafter = writer.drafter
         self._deadline = writer.pace.now() + COMMIT_SECONDS_MAX
-        self._answers: dict[Draft, Answer] = {}
+        self._answers: dict[CommitDraft, Answer] = {}
         self._number: Number | None = None
 
     def run(self, commits: Sequence[Commit]) -> tuple[Answer, ...]:
         prepared = self._prepared(commits)
-        waiting = [draft for draft in prepared if isinstance(draft, Draft)]
+        waiting = [draft for draft in prepared if isinstance(draft, CommitDraft)]
         while waiting:
             pack = next_pack(waiting)
             self._land(pack)
             waiting = waiting[len(pack.drafts) :]
         self._give_back()
-        return tuple(self._answers[one] if isinstance(one, Draft) else one for one in prepared)
+        return tuple(
+            self._answers[one] if isinstance(one, CommitDraft) else one for one in prepared
+        )
 
-    def _prepared(self, commits: Sequence[Commit]) -> list[Draft | TidegateError]:
+    def _prepared(self, commits: Sequence[Commit]) -> list[CommitDraft | TidegateError]:
         """Every commit checked before any I/O, then drafted with the rows that it replaces."""
-        prepared: list[Commit | Draft | TidegateError] = [self._checked(one) for one in commits]
+        prepared: list[Commit | CommitDraft | TidegateError] = [
+            self._checked(one) for one in commits
+        ]
         sound = [one for one in prepared if isinstance(one, Commit)]
         try:
             old = self._writer.fetched([p for one in sound for p in self._drafter.old_rows(one)])
         except (StoreUnavailable, StoreRefused) as error:
             return [error if isinstance(one, Commit) else one for one in prepared]
-        drafts: list[Draft | TidegateError] = []
+        drafts: list[CommitDraft | TidegateError] = []
         for one in prepared:
             try:
                 drafts.append(self._drafter.draft(one, old) if isinstance(one, Commit) else one)
@@ -174,7 +178,7 @@ class Landing:
         if self._pace.now() >= self._deadline:
             raise StoreUnavailable(f"not landed within {COMMIT_SECONDS_MAX:g} s; nothing applied")
 
-    def _possible(self, drafts: Sequence[Draft]) -> tuple[Draft, ...]:
+    def _possible(self, drafts: Sequence[CommitDraft]) -> tuple[CommitDraft, ...]:
         """Those that still want an answer and may land; the doomed get theirs without a number."""
         wanted = [draft for draft in drafts if draft not in self._answers]
         doomed = [draft for draft in wanted if draft.doubtful or self._outdated(draft)]
@@ -187,7 +191,7 @@ class Landing:
                     draft.doubtful = False
         return tuple(draft for draft in wanted if draft not in self._answers)
 
-    def _outdated(self, draft: Draft) -> bool:
+    def _outdated(self, draft: CommitDraft) -> bool:
         return any(
             self._writer.hints.outdated(
                 fence_place(index), {position_attribute(name): at for name, at in seen.items()}
@@ -197,7 +201,7 @@ class Landing:
 
     # ── one transaction ──
 
-    def _send(self, drafts: tuple[Draft, ...], waits: int) -> list[Group]:
+    def _send(self, drafts: tuple[CommitDraft, ...], waits: int) -> list[Group]:
         """Send these once, and say what is to be sent next."""
         number = self._taken()
         tx = self._pace.fresh()
@@ -207,7 +211,7 @@ class Landing:
             self._transport.transact([step.action for step in steps], self._pace.fresh())
         except Busy:
             return [(drafts, waits + 1)]
-        except Lost:
+        except AnswerLost:
             return self._settled(drafts, waits)
         except Cancelled as refusal:
             return self._sorted_out(drafts, waits, steps, refusal.reasons)
@@ -241,7 +245,7 @@ class Landing:
         for change, _ in pack.changes(number.n):
             self._writer.hints.note(change.place, change.sets)
 
-    def _settled(self, drafts: tuple[Draft, ...], waits: int) -> list[Group]:
+    def _settled(self, drafts: tuple[CommitDraft, ...], waits: int) -> list[Group]:
         """Resolve an unknown outcome: close the slot, or learn that it is filled."""
         number = self._number
         assert number is not None
@@ -256,7 +260,7 @@ class Landing:
             return []
         return self._filled(standing or {}, drafts, waits)
 
-    def _filled(self, slot: Item, drafts: tuple[Draft, ...], waits: int) -> list[Group]:
+    def _filled(self, slot: Item, drafts: tuple[CommitDraft, ...], waits: int) -> list[Group]:
         """Go on from what stands in our slot: one of our transactions, or VOID."""
         assert self._number is not None
         tx = slot_transaction(slot)
@@ -271,10 +275,10 @@ class Landing:
 
     def _sorted_out(
         self,
-        drafts: tuple[Draft, ...],
+        drafts: tuple[CommitDraft, ...],
         waits: int,
-        steps: Sequence[Step],
-        reasons: Sequence[Reason],
+        steps: Sequence[PackedAction],
+        reasons: Sequence[CancellationReason],
     ) -> list[Group]:
         """Answer who met a conflict, and group the rest, by the reasons given.
 
@@ -289,7 +293,9 @@ class Landing:
         slot = found.get(slot_place(self._number.n), {})
         if slot:
             return self._filled(slot, drafts, waits)
-        if any(step.role is Role.EVENTS and found.get(step.action.place) for step in steps):
+        if any(
+            step.role is ActionPurpose.EVENTS and found.get(step.action.place) for step in steps
+        ):
             return self._settled(drafts, waits)  # only our own transaction can have put it there
         for place, item in found.items():
             self._writer.hints.note(place, item)
@@ -307,13 +313,13 @@ class Landing:
         groups = [(ready, waits), (waiting, waits + 1)]
         return [group for group in groups if group[0]]
 
-    def _replay(self, drafts: Iterable[Draft], found: Mapping[Place, Item]) -> None:
+    def _replay(self, drafts: Iterable[CommitDraft], found: Mapping[ItemKey, Item]) -> None:
         for draft in drafts:
             once = draft.commit.once
             if once is not None and (item := found.get(once_place(once.key))):
-                self._answers[draft] = replayed(draft.commit, item)
+                self._answers[draft] = receipt_of_repeat(draft.commit, item)
 
-    def _refuse(self, verdicts: Mapping[Draft, TidegateError | None]) -> None:
+    def _refuse(self, verdicts: Mapping[CommitDraft, TidegateError | None]) -> None:
         """Answer conflicts, each only after its key was looked up: its own earlier copy may have
         landed and be what it conflicts with.
         """
@@ -326,9 +332,9 @@ class Landing:
         for draft, error in refused.items():
             once = draft.commit.once
             item = None if once is None else used.get(once.key)
-            self._answers[draft] = error if item is None else replayed(draft.commit, item)
+            self._answers[draft] = error if item is None else receipt_of_repeat(draft.commit, item)
 
-    def _answer_all(self, drafts: Iterable[Draft], error: TidegateError) -> None:
+    def _answer_all(self, drafts: Iterable[CommitDraft], error: TidegateError) -> None:
         for draft in drafts:
             self._answers.setdefault(draft, error)
 
@@ -338,19 +344,19 @@ class Landing:
         if number is not None:
             try:
                 self._transport.put_absent(void_slot(number.n))
-            except (Busy, Lost, StoreRefused):
+            except (Busy, AnswerLost, StoreRefused):
                 return
 
 
 def _read(
-    steps: Sequence[Step], reasons: Sequence[Reason]
-) -> tuple[dict[Place, Item], frozenset[int]]:
+    steps: Sequence[PackedAction], reasons: Sequence[CancellationReason]
+) -> tuple[dict[ItemKey, Item], frozenset[int]]:
     """The items found where a condition failed, and the drafts whose items are contended.
 
     Raises:
         StoreRefused: an action is refused for what it is.
     """
-    found: dict[Place, Item] = {}
+    found: dict[ItemKey, Item] = {}
     held: set[int] = set()
     for step, reason in zip(steps, reasons, strict=False):
         if reason.code == FAILED:
@@ -362,7 +368,7 @@ def _read(
     return found, frozenset(held)
 
 
-def replayed(commit: Commit, item: Item) -> Answer:
+def receipt_of_repeat(commit: Commit, item: Item) -> Answer:
     """The answer to a commit whose key was used before."""
     assert commit.once is not None
     if blob(item, "digest") != commit.once.digest:

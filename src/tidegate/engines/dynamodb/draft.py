@@ -12,12 +12,12 @@ from tidegate.engines.dynamodb.items import (
     row_place,
     row_version,
 )
-from tidegate.engines.dynamodb.pack import OWN, Draft, Entries, Observed, Pack, weight
+from tidegate.engines.dynamodb.pack import OWN, CommitDraft, Entries, Observed, Pack, weight
 from tidegate.engines.dynamodb.transport import (
     ITEMS_MAX,
     TRANSACTION_BYTES_MAX,
     Item,
-    Place,
+    ItemKey,
     Value,
 )
 from tidegate.errors import BoundaryMoved, TidegateError, VersionConflict
@@ -44,7 +44,7 @@ class Drafter:
         self._schema = schema
         self._vocabulary = schema.vocabulary
 
-    def old_rows(self, commit: Commit) -> list[Place]:
+    def old_rows(self, commit: Commit) -> list[ItemKey]:
         """The rows whose present index entries must be known before the commit is drafted."""
         return [
             row_place(write.key)
@@ -54,7 +54,7 @@ class Drafter:
             and self._schema.collection(write.key.collection).indexes
         ]
 
-    def draft(self, commit: Commit, old: Mapping[Place, Item]) -> Draft:
+    def draft(self, commit: Commit, old: Mapping[ItemKey, Item]) -> CommitDraft:
         """The commit, given those rows.
 
         Raises:
@@ -73,7 +73,7 @@ class Drafter:
         for place in self.old_rows(commit):
             expect = next(write.expect for write in commit.writes if row_place(write.key) == place)
             doubtful = doubtful or row_version(old.get(place, {})) != expect
-        made = Draft(commit, consumed, produced, entries, doubtful)
+        made = CommitDraft(commit, consumed, produced, entries, doubtful)
         steps = Pack((made,)).steps(number=1, tx=SOME_TX)
         made.own = sum(step.role in OWN for step in steps)
         made.weight = weight(steps)
@@ -111,7 +111,7 @@ class Drafter:
         names: Iterable[str | None] = (None,) if types is None else sorted(types)
         return [(index, name) for name in names]
 
-    def judge(self, draft: Draft, found: Mapping[Place, Item]) -> TidegateError | None:
+    def judge(self, draft: CommitDraft, found: Mapping[ItemKey, Item]) -> TidegateError | None:
         """The first thing in the draft's way, as far as these items show; places not among them
         are not judged. Boundaries count before rows, each in their order.
         """

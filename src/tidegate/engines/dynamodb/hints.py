@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from threading import Lock
 
 from tidegate.engines.dynamodb.items import FENCE
-from tidegate.engines.dynamodb.transport import Place, Value
+from tidegate.engines.dynamodb.transport import ItemKey, Value
 from tidegate.kernel.model import Position
 
 HINTS_MAX = 10_000
 
 
-class Hints:
+class FenceHints:
     """Positions on a fence only rise, so a commit that saw an older one can never land."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._newest: OrderedDict[tuple[Place, str], Position] = OrderedDict()
+        self._newest: OrderedDict[tuple[ItemKey, str], Position] = OrderedDict()
 
-    def note(self, place: Place, attributes: Mapping[str, Value | None]) -> None:
+    def note(self, place: ItemKey, attributes: Mapping[str, Value | None]) -> None:
         """What a fence was seen to hold; items that are no fence are passed over."""
         if place.sk != FENCE:
             return
@@ -32,7 +32,7 @@ class Hints:
             while len(self._newest) > HINTS_MAX:
                 self._newest.popitem(last=False)
 
-    def outdated(self, place: Place, demanded: Mapping[str, Value | None]) -> bool:
+    def outdated(self, place: ItemKey, demanded: Mapping[str, Value | None]) -> bool:
         """Whether a fence is known to be past what is demanded of it."""
         with self._lock:
             return any(

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.engines.dynamodb.transport import PK, SK, Item, Place, Value
+from tidegate.engines.dynamodb.transport import PK, SK, Item, ItemKey, Value
 from tidegate.kernel import codec
 from tidegate.kernel.collections import SEPARATOR
 from tidegate.kernel.model import (
@@ -49,11 +49,11 @@ ITEM_BYTES_MAX = 350_000  # of the 409,600 that the service takes, names and key
 INLINE_BYTES_MAX = 16 * 1024  # an index item above this points to its slot
 DIGITS: Final = 16  # 2**53 has that many
 
-COUNTER: Final = Place("counter", "-")
+COUNTER: Final = ItemKey("counter", "-")
 COUNT_ATTRIBUTE: Final = "n"
 ERA: Final = "era"  # absent, which is 0, until somebody was alone with the log
 FENCE: Final = "FENCE"
-FORMAT: Final = Place("meta", "format")
+FORMAT: Final = ItemKey("meta", "format")
 FORMAT_ATTRIBUTE: Final = "format"
 
 
@@ -93,7 +93,7 @@ _commit_decoder = decoders.build_msgpack(StoredCommit)
 _pointers_decoder = decoders.build_msgpack(tuple[tuple[Position, str], ...])
 
 
-def packed(commit: Commit, facts: Iterable[tuple[Position, Fact]]) -> StoredCommit:
+def pack_events(commit: Commit, facts: Iterable[tuple[Position, Fact]]) -> StoredCommit:
     """These facts of the commit, at their positions."""
     events = tuple(
         StoredEvent(position, fact.kind, fact.type, fact.schema, fact.tags, fact.body, fact.meta)
@@ -103,9 +103,9 @@ def packed(commit: Commit, facts: Iterable[tuple[Position, Fact]]) -> StoredComm
     return StoredCommit(codec.time_text(commit.at), commit.meta, once, events)
 
 
-def slot_place(number: int, part: int = 0) -> Place:
+def slot_place(number: int, part: int = 0) -> ItemKey:
     name = f"{number:0{DIGITS}}"
-    return Place(f"log#{number // SEGMENT_SLOTS}", f"{name}.{part:02}" if part else name)
+    return ItemKey(f"log#{number // SEGMENT_SLOTS}", f"{name}.{part:02}" if part else name)
 
 
 def slot_items(number: int, tx: str, commits: Sequence[StoredCommit]) -> list[Item]:
@@ -131,15 +131,15 @@ def slot_transaction(slot: Item) -> str | None:
     return tx
 
 
-def slot_number(place: Place) -> tuple[int, int]:
+def slot_number(place: ItemKey) -> tuple[int, int]:
     """The transaction's number and which part of its slot this is."""
     number, _, part = place.sk.partition(".")
     return int(number), int(part or 0)
 
 
-def part_places(slot: Item) -> list[Place]:
+def part_places(slot: Item) -> list[ItemKey]:
     """Where the rest of a slot lies."""
-    number, _ = slot_number(Place(text(slot, PK), text(slot, SK)))
+    number, _ = slot_number(ItemKey(text(slot, PK), text(slot, SK)))
     return [slot_place(number, part) for part in range(1, integer(slot, "parts"))]
 
 
@@ -160,7 +160,7 @@ def index_partition(name: str) -> str:
 
 def index_item(name: str, commit: StoredCommit, *, inline: bool) -> Item:
     """The commit's events under one index, whole while they are small, else by reference."""
-    place = Place(index_partition(name), f"{commit.events[0].position:0{DIGITS}}")
+    place = ItemKey(index_partition(name), f"{commit.events[0].position:0{DIGITS}}")
     if inline and len(content := _encode(commit)) <= INLINE_BYTES_MAX:
         return _item(place, events=content)
     return _item(place, at_slot=_encode([(one.position, one.type) for one in commit.events]))
@@ -174,8 +174,8 @@ def index_events(item: Item) -> tuple[list[Event], tuple[Position, ...]]:
     return [], tuple(position for position, _ in pointers)
 
 
-def fence_place(name: str) -> Place:
-    return Place(index_partition(name), FENCE)
+def fence_place(name: str) -> ItemKey:
+    return ItemKey(index_partition(name), FENCE)
 
 
 def position_attribute(type_name: str | None) -> str:
@@ -220,8 +220,8 @@ def row_partition(collection: str) -> str:
     return f"record#{collection}"
 
 
-def row_place(key: Key) -> Place:
-    return Place(row_partition(key.collection), key.id)
+def row_place(key: Key) -> ItemKey:
+    return ItemKey(row_partition(key.collection), key.id)
 
 
 def row_version(item: Mapping[str, Value]) -> Position:
@@ -249,12 +249,12 @@ def entry_partition(collection: str, index: str) -> str:
 
 
 def entry_item(key: Key, index: str, entry: str) -> Item:
-    place = Place(entry_partition(key.collection, index), entry + SEPARATOR + key.id)
+    place = ItemKey(entry_partition(key.collection, index), entry + SEPARATOR + key.id)
     return _item(place, id=key.id)
 
 
-def once_place(key: str) -> Place:
-    return Place(f"key#{key}", "-")
+def once_place(key: str) -> ItemKey:
+    return ItemKey(f"key#{key}", "-")
 
 
 def once_item(commit: Commit, receipt: Receipt) -> Item:
@@ -286,7 +286,7 @@ def expiry(at: datetime) -> int:
 # ── attributes ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _item(place: Place, **attributes: Value) -> Item:
+def _item(place: ItemKey, **attributes: Value) -> Item:
     return {PK: place.pk, SK: place.sk, **attributes}
 
 

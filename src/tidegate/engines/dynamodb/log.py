@@ -27,8 +27,15 @@ from tidegate.engines.dynamodb.items import (
     slot_place,
     void_slot,
 )
-from tidegate.engines.dynamodb.pace import Pace
-from tidegate.engines.dynamodb.transport import Busy, Item, Lost, Place, Transport, place_of
+from tidegate.engines.dynamodb.pace import RetryPace
+from tidegate.engines.dynamodb.transport import (
+    AnswerLost,
+    Busy,
+    Item,
+    ItemKey,
+    Transport,
+    key_of_item,
+)
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.kernel.model import Event, Position
 
@@ -45,10 +52,10 @@ Numbered = tuple[int, list[Event]]
 Found = tuple[Item | None, list[Item]]  # a slot and its parts
 
 
-class Sightings:
+class CounterSightings:
     """When the counter was seen at which number: a number seen taken long ago is no young hole."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: RetryPace) -> None:
         self._pace = pace
         self._lock = Lock()
         self._seen: deque[tuple[float, int]] = deque()
@@ -69,13 +76,13 @@ class Sightings:
             return any(seen >= number and now - at >= GRACE_SECONDS for at, seen in self._seen)
 
 
-class Log:
+class SlotLog:
     """The slots of one table."""
 
-    def __init__(self, transport: Transport, pace: Pace) -> None:
+    def __init__(self, transport: Transport, pace: RetryPace) -> None:
         self._transport = transport
         self._pace = pace
-        self._sightings = Sightings(pace)
+        self._sightings = CounterSightings(pace)
         self._lock = Lock()
         self._quiet: tuple[Position, int] = (0, 0)  # no event lies between that position and slot
 
@@ -134,7 +141,7 @@ class Log:
         while number <= head:
             last = min(head, (number // SEGMENT_SLOTS + 1) * SEGMENT_SLOTS - 1)
             for slot, parts in chain(self._slots(number, last, limit), (_END,)):
-                upto = last + 1 if slot is None else slot_number(place_of(slot))[0]
+                upto = last + 1 if slot is None else slot_number(key_of_item(slot))[0]
                 for hole in range(number, upto):
                     if (closed := self._closed(hole)) is None:
                         return
@@ -156,7 +163,7 @@ class Log:
                 partial(self._transport.query, pk, low=low, high=high, start=start, limit=limit)
             )
             for item in page.items:
-                if slot_number(place_of(item))[1]:
+                if slot_number(key_of_item(item))[1]:
                     parts.append(item)
                     continue
                 if slot is not None:
@@ -177,7 +184,7 @@ class Log:
             return None
         try:
             standing = self._transport.put_absent(void_slot(hole))
-        except (Busy, Lost, StoreRefused):
+        except (Busy, AnswerLost, StoreRefused):
             return None
         return standing or void_slot(hole)
 
@@ -186,13 +193,13 @@ class Log:
             parts = self.whole(places)
         return slot_events(slot, parts)
 
-    def whole(self, places: Sequence[Place]) -> list[Item]:
+    def whole(self, places: Sequence[ItemKey]) -> list[Item]:
         """Items that stand or are about to: a transaction's items show one by one.
 
         Raises:
             StoreUnavailable: some do not show.
         """
-        found: dict[Place, Item] = {}
+        found: dict[ItemKey, Item] = {}
         for waits in range(PARTS_READS_MAX):
             found = self._pace.persist(partial(self._transport.get, places))
             if len(found) == len(places):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random, SystemRandom
 from typing import TypeVar
 
-from tidegate.engines.dynamodb.transport import Busy, Lost
+from tidegate.engines.dynamodb.transport import AnswerLost, Busy
 from tidegate.errors import StoreUnavailable
 
 CALL_SECONDS_MAX = 10.0  # how long a read, or a put that may be repeated, is tried
@@ -18,7 +18,7 @@ WAIT_SECONDS_MAX = 0.160
 T = TypeVar("T")
 
 
-class Pace:
+class RetryPace:
     """Time and chance as this store uses them; tests and the simulator bring their own."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Pace:
         for waits in range(CALLS_MAX):
             try:
                 return call()
-            except (Busy, Lost) as error:
+            except (Busy, AnswerLost) as error:
                 trouble = error
             if self.now() >= deadline:
                 break

@@ -24,7 +24,7 @@ from tidegate.engines.dynamodb.items import (
     fence_place,
     index_item,
     once_item,
-    packed,
+    pack_events,
     position_attribute,
     row_place,
     size,
@@ -35,13 +35,13 @@ from tidegate.engines.dynamodb.transport import (
     ITEMS_MAX,
     TRANSACTION_BYTES_MAX,
     Action,
-    Add,
-    Change,
-    Place,
-    Remove,
-    Replace,
+    AddItem,
+    ItemKey,
+    RemoveItem,
+    ReplaceItem,
+    UpdateItem,
     Value,
-    place_of,
+    key_of_item,
 )
 from tidegate.kernel.model import (
     ABSENT,
@@ -59,7 +59,7 @@ CHANGE_BYTES = 512  # what a change of a fence is counted as, beside its names
 Observed = dict[str, dict[str | None, Position]]  # index → type (None: any) → newest position seen
 
 
-class Role(StrEnum):
+class ActionPurpose(StrEnum):
     """What an action of a transaction is for."""
 
     SLOT = "slot"
@@ -70,14 +70,16 @@ class Role(StrEnum):
     ONCE = "key"
 
 
-OWN: Final = frozenset({Role.EVENTS, Role.ROW, Role.ENTRY, Role.ONCE})  # never shared by a pack
+OWN: Final = frozenset(
+    {ActionPurpose.EVENTS, ActionPurpose.ROW, ActionPurpose.ENTRY, ActionPurpose.ONCE}
+)  # never shared by a pack
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PackedAction:
     """One action of a transaction, and the drafts (by their index in the pack) that need it."""
 
-    role: Role
+    role: ActionPurpose
     action: Action
     owners: tuple[int, ...]
 
@@ -86,7 +88,7 @@ Entries = frozenset[tuple[str, str]]  # (index, entry) of a row
 
 
 @dataclass(slots=True, eq=False)
-class Draft:
+class CommitDraft:
     """One commit, prepared: everything but its number."""
 
     commit: Commit
@@ -106,7 +108,7 @@ class Draft:
 
     def stored(self, first: Position, ordinals: Iterable[int]) -> StoredCommit:
         facts = self.commit.facts
-        return packed(self.commit, ((first + ordinal, facts[ordinal]) for ordinal in ordinals))
+        return pack_events(self.commit, ((first + ordinal, facts[ordinal]) for ordinal in ordinals))
 
     @property
     def indexes(self) -> frozenset[str]:
@@ -114,7 +116,7 @@ class Draft:
         return frozenset((*self.consumed, *self.produced))
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[ItemKey]:
         """By what it can be judged: the fences that it consumes, and its rows."""
         fences = [fence_place(index) for index in self.consumed]
         return fences + [row_place(write.key) for write in self.commit.writes]
@@ -127,7 +129,7 @@ class Draft:
 class Pack:
     """Drafts that land together, in order."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[CommitDraft, ...]
 
     def firsts(self, number: int) -> list[Position]:
         """The first position of each draft."""
@@ -137,32 +139,43 @@ class Pack:
             first += draft.commit.span
         return found
 
-    def steps(self, number: int, tx: str) -> list[Step]:
+    def steps(self, number: int, tx: str) -> list[PackedAction]:
         """The transaction, whole events in small index items if that does not make it too large."""
         steps = self._steps(number, tx, inline=True)
         return steps if weight(steps) <= TRANSACTION_BYTES_MAX else self._steps(number, tx, False)
 
-    def _steps(self, number: int, tx: str, inline: bool) -> list[Step]:
+    def _steps(self, number: int, tx: str, inline: bool) -> list[PackedAction]:
         firsts = self.firsts(number)
         everyone = tuple(range(len(self.drafts)))
         commits = [
             draft.stored(first, range(len(draft.commit.facts)))
             for draft, first in zip(self.drafts, firsts, strict=True)
         ]
-        steps = [Step(Role.SLOT, Add(item), everyone) for item in slot_items(number, tx, commits)]
-        steps += [Step(Role.FENCE, change, owners) for change, owners in self.changes(number)]
+        steps = [
+            PackedAction(ActionPurpose.SLOT, AddItem(item), everyone)
+            for item in slot_items(number, tx, commits)
+        ]
+        steps += [
+            PackedAction(ActionPurpose.FENCE, change, owners)
+            for change, owners in self.changes(number)
+        ]
         for owner, (draft, first) in enumerate(zip(self.drafts, firsts, strict=True)):
-            own: list[tuple[Role, Action]] = [
-                (Role.EVENTS, Add(index_item(index, draft.stored(first, ordinals), inline=inline)))
+            own: list[tuple[ActionPurpose, Action]] = [
+                (
+                    ActionPurpose.EVENTS,
+                    AddItem(index_item(index, draft.stored(first, ordinals), inline=inline)),
+                )
                 for index, ordinals in sorted(draft.produced.items())
             ]
             own += _row_actions(draft, first, number)
             if draft.commit.once is not None:
-                own.append((Role.ONCE, Add(once_item(draft.commit, draft.receipt(first)))))
-            steps += [Step(role, action, (owner,)) for role, action in own]
+                own.append(
+                    (ActionPurpose.ONCE, AddItem(once_item(draft.commit, draft.receipt(first))))
+                )
+            steps += [PackedAction(role, action, (owner,)) for role, action in own]
         return steps
 
-    def changes(self, number: int) -> Iterator[tuple[Change, tuple[int, ...]]]:
+    def changes(self, number: int) -> Iterator[tuple[UpdateItem, tuple[int, ...]]]:
         """One change per index that anybody consumes or produces, and the drafts that need it.
 
         An index that is only consumed is touched too: ``high`` rises, so that no later writer of
@@ -185,10 +198,12 @@ class Pack:
                         adds[counted] = adds.get(counted, 0) + 1
                 if index in draft.consumed or index in draft.produced:
                     owners.append(owner)
-            yield Change(fence_place(index), equal, {"high": number}, sets, adds), tuple(owners)
+            yield UpdateItem(fence_place(index), equal, {"high": number}, sets, adds), tuple(owners)
 
 
-def _row_actions(draft: Draft, first: Position, number: int) -> Iterator[tuple[Role, Action]]:
+def _row_actions(
+    draft: CommitDraft, first: Position, number: int
+) -> Iterator[tuple[ActionPurpose, Action]]:
     for ordinal, write in enumerate(draft.commit.writes):
         sets: dict[str, Value] = {"high": number}
         removes: tuple[str, ...] = ()
@@ -205,15 +220,15 @@ def _row_actions(draft: Draft, first: Position, number: int) -> Iterator[tuple[R
             sets[EXPIRES] = expiry(draft.commit.at + GONE_KEPT)
         place = row_place(write.key)
         equal = {"version": write.expect or None}
-        yield Role.ROW, Change(place, equal, {"high": number}, sets, removes=removes)
+        yield ActionPurpose.ROW, UpdateItem(place, equal, {"high": number}, sets, removes=removes)
         gone, new = draft.entries.get(ordinal, (frozenset(), frozenset()))
         for index, entry in sorted(gone):
-            yield Role.ENTRY, Remove(place_of(entry_item(write.key, index, entry)))
+            yield ActionPurpose.ENTRY, RemoveItem(key_of_item(entry_item(write.key, index, entry)))
         for index, entry in sorted(new):
-            yield Role.ENTRY, Replace(entry_item(write.key, index, entry))
+            yield ActionPurpose.ENTRY, ReplaceItem(entry_item(write.key, index, entry))
 
 
-def next_pack(drafts: Sequence[Draft]) -> Pack:
+def next_pack(drafts: Sequence[CommitDraft]) -> Pack:
     """The longest beginning of these drafts that can land together: order is kept that way."""
     pack = Pack((drafts[0],))
     for draft in drafts[1:]:
@@ -224,7 +239,7 @@ def next_pack(drafts: Sequence[Draft]) -> Pack:
     return pack
 
 
-def compatible(one: Draft, other: Draft) -> bool:
+def compatible(one: CommitDraft, other: CommitDraft) -> bool:
     """Whether neither is changed by the other: other rows, other keys; on a shared fence none
     consumes what the other produces, and what both consume they saw alike.
     """
@@ -239,7 +254,7 @@ def compatible(one: Draft, other: Draft) -> bool:
     return not (_meets(one, other) or _meets(other, one))
 
 
-def _meets(reader: Draft, writer: Draft) -> bool:
+def _meets(reader: CommitDraft, writer: CommitDraft) -> bool:
     for index in reader.consumed.keys() & writer.produced.keys():
         types = {writer.commit.facts[ordinal].type for ordinal in writer.produced[index]}
         if None in reader.consumed[index] or types & reader.consumed[index].keys():
@@ -260,18 +275,18 @@ def _fits(pack: Pack) -> bool:
     )
 
 
-def weight(steps: Iterable[Step]) -> int:
+def weight(steps: Iterable[PackedAction]) -> int:
     """Bytes of a transaction, on the safe side."""
     return sum(_action_size(step.action) for step in steps)
 
 
 def _action_size(action: Action) -> int:
     match action:
-        case Add(item) | Replace(item):
+        case AddItem(item) | ReplaceItem(item):
             return size(item)
-        case Remove(place):
+        case RemoveItem(place):
             return len(place.pk.encode()) + len(place.sk.encode())
-        case Change(place, equal, _, sets, adds):
+        case UpdateItem(place, equal, _, sets, adds):
             names = sum(len(name.encode()) + 21 for name in (*equal, *adds))
             return CHANGE_BYTES + len(place.pk.encode()) + names + size(dict(sets))
 
@@ -279,16 +294,16 @@ def _action_size(action: Action) -> int:
 # ── for people ────────────────────────────────────────────────────────────────────────────────────
 
 
-def described(steps: Iterable[Step]) -> list[str]:
+def describe(steps: Iterable[PackedAction]) -> list[str]:
     """What a transaction does to indexes and fences, in words."""
     return [line for step in steps if (line := _line(step)) is not None]
 
 
-def _line(step: Step) -> str | None:
+def _line(step: PackedAction) -> str | None:
     match step:
-        case Step(Role.EVENTS, Add(item)):
+        case PackedAction(ActionPurpose.EVENTS, AddItem(item)):
             return f"put in {fence_name(str(item['pk']).removeprefix('index#'))[6:]}"
-        case Step(Role.FENCE, Change(place, equal, _, sets)):
+        case PackedAction(ActionPurpose.FENCE, UpdateItem(place, equal, _, sets)):
             where = fence_name(place.pk.removeprefix("index#"))
             checked = _types(equal)
             advanced = _types(sets)

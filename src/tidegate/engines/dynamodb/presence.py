@@ -30,15 +30,15 @@ from msgspec.structs import replace
 
 from tidegate import decoders
 from tidegate.engines.dynamodb.items import COUNTER, ERA, blob, integer
-from tidegate.engines.dynamodb.pace import CALL_SECONDS_MAX, Pace
-from tidegate.engines.dynamodb.store import opened
-from tidegate.engines.dynamodb.transport import Action, Cancelled, Change, Place, Transport
+from tidegate.engines.dynamodb.pace import CALL_SECONDS_MAX, RetryPace
+from tidegate.engines.dynamodb.store import open_table
+from tidegate.engines.dynamodb.transport import Action, Cancelled, ItemKey, Transport, UpdateItem
 from tidegate.engines.presence import being_made_anew, open_elsewhere
 from tidegate.errors import InvalidInput, StoreUnavailable, TidegateError
 
 _logger = logging.getLogger(__name__)
 
-PRESENCE: Final = Place("presence", "-")
+PRESENCE: Final = ItemKey("presence", "-")
 REGISTER: Final = "register"
 COUNTED_MAX = 1_000
 CHANGES_MAX = 100
@@ -94,7 +94,7 @@ _decoder = decoders.build(Register)
 class Presence:
     """One process's place in the register of one table."""
 
-    def __init__(self, transport: Transport, pace: Pace, *, alone: bool, lease: float) -> None:
+    def __init__(self, transport: Transport, pace: RetryPace, *, alone: bool, lease: float) -> None:
         """Raises: InvalidInput: nobody could renew such a lease."""
         if not 0 < lease <= LEASE_SECONDS_MAX:
             raise InvalidInput(f"a lease lasts up to {LEASE_SECONDS_MAX:g} s, found {lease!r}")
@@ -167,9 +167,9 @@ class Presence:
             if _begins_era(old, new):
                 era = integer(found.get(COUNTER, {}), ERA)
                 new = replace(new, era=era + 1)
-                actions.append(Change(COUNTER, {ERA: era or None}, sets={ERA: era + 1}))
+                actions.append(UpdateItem(COUNTER, {ERA: era or None}, sets={ERA: era + 1}))
             equal = {REGISTER: item.get(REGISTER)}
-            actions.append(Change(PRESENCE, equal, sets={REGISTER: _encode(new)}))
+            actions.append(UpdateItem(PRESENCE, equal, sets={REGISTER: _encode(new)}))
             send = partial(self._transport.transact, actions, self._pace.fresh())
             try:
                 self._pace.persist(send, seconds_max)
@@ -191,8 +191,8 @@ def _begins_era(old: Register, new: Register) -> bool:
 @contextmanager
 def leased(url: str, alone: bool, lease: float) -> Iterator[None]:
     """Be in the register while the block lasts. Raises: StoreRefused, StoreUnavailable."""
-    pace = Pace()
-    with closing(opened(url, pace)) as transport:
+    pace = RetryPace()
+    with closing(open_table(url, pace)) as transport:
         presence = Presence(transport, pace, alone=alone, lease=lease)
         presence.enter()
         keeper = Thread(target=presence.keep, name="tidegate-presence", daemon=True)

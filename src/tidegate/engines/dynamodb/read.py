@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 
 from tidegate.engines.dynamodb.draft import Drafter
-from tidegate.engines.dynamodb.hints import Hints
+from tidegate.engines.dynamodb.hints import FenceHints
 from tidegate.engines.dynamodb.items import (
     FENCE,
     Fence,
@@ -21,8 +21,8 @@ from tidegate.engines.dynamodb.items import (
     index_events,
     index_partition,
 )
-from tidegate.engines.dynamodb.log import Log
-from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.log import SlotLog
+from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.pack import Observed
 from tidegate.engines.dynamodb.transport import ITEMS_MAX, SK, Item, Transport
 from tidegate.errors import StoreUnavailable
@@ -37,7 +37,7 @@ Consumed = dict[str, set[str | None]]  # index → types wanted of it; None: any
 
 
 @dataclass(slots=True)
-class Indexed:
+class IndexRead:
     """What was read: the fence of each index, and the events that it vouches for."""
 
     fences: dict[str, Fence] = field(default_factory=dict)
@@ -50,11 +50,11 @@ class Indexed:
         }
 
 
-class Reader:
+class IndexReader:
     """The read side of a store."""
 
     def __init__(
-        self, transport: Transport, schema: Schema, pace: Pace, hints: Hints, log: Log
+        self, transport: Transport, schema: Schema, pace: RetryPace, hints: FenceHints, log: SlotLog
     ) -> None:
         self._transport = transport
         self._schema = schema
@@ -98,14 +98,14 @@ class Reader:
                 consumed.setdefault(index, set()).add(type_name)
         return consumed
 
-    def _indexed(self, consumed: Consumed, watched: Consumed) -> Indexed:
+    def _indexed(self, consumed: Consumed, watched: Consumed) -> IndexRead:
         """Read the indexes of ``consumed``; of those only watched, the fences alone.
 
         Raises:
             StoreUnavailable: an index does not become complete.
         """
         names = sorted(_joined(consumed, watched))
-        found = Indexed()
+        found = IndexRead()
         if len(names) != 1 or not consumed:
             found.fences = self._cut(names)
         pending = sorted(consumed)
@@ -127,7 +127,7 @@ class Reader:
             self._hints.note(place, item)
         return {name: Fence(found.get(place, {})) for place, name in places.items()}
 
-    def _complete(self, index: str, consumed: Consumed, found: Indexed) -> bool:
+    def _complete(self, index: str, consumed: Consumed, found: IndexRead) -> bool:
         """Read one index; keep its events and say True if they are all there.
 
         An index that stands alone brings its fence along; the fence of a read that came out

@@ -18,20 +18,20 @@ from tidegate.engines.dynamodb.items import (
     size,
     text,
 )
-from tidegate.engines.dynamodb.pace import Pace
+from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.transport import (
     ITEMS_MAX,
     SK,
     TRANSACTION_BYTES_MAX,
     Action,
-    Change,
     Item,
-    Place,
-    Remove,
-    Replace,
+    ItemKey,
+    RemoveItem,
+    ReplaceItem,
     Transport,
+    UpdateItem,
+    key_of_item,
     overwrite,
-    place_of,
 )
 from tidegate.errors import Invalid, StoreUnavailable, TooLarge
 from tidegate.kernel.collections import SEPARATOR
@@ -45,7 +45,7 @@ PAGE_ITEMS_MIN, PAGE_ITEMS_MAX = 16, 1_000
 class Rows:
     """The records of one table."""
 
-    def __init__(self, transport: Transport, schema: Schema, pace: Pace, era: int) -> None:
+    def __init__(self, transport: Transport, schema: Schema, pace: RetryPace, era: int) -> None:
         self._transport = transport
         self._schema = schema
         self._pace = pace
@@ -55,7 +55,7 @@ class Rows:
         for key in keys:
             self._schema.collection(key.collection)
         places = list(dict.fromkeys(row_place(key) for key in keys if _storable(key.id)))
-        found: dict[Place, Item] = {}
+        found: dict[ItemKey, Item] = {}
         if places:
             found = self._pace.persist(partial(self._transport.get, places))
         return tuple(row_record(key.collection, found.get(row_place(key), {})) for key in keys)
@@ -115,28 +115,30 @@ class Rows:
         declared = self._schema.collection(collection)
         partitions = [row_partition(collection)]
         partitions += [entry_partition(collection, index.name) for index in declared.indexes]
-        old = {place_of(item) for pk in partitions for item in self._items(pk, "", "", ITEMS_MAX)}
-        batch = Batch(self._transport, self._pace, self._era)
+        old = {
+            key_of_item(item) for pk in partitions for item in self._items(pk, "", "", ITEMS_MAX)
+        }
+        batch = OverwriteBatch(self._transport, self._pace, self._era)
         for record in records:
             entries = declared.entries(record.data).items()
             items = [row_item(record), *(entry_item(record.key, *entry) for entry in entries)]
             for item in items:
-                old.discard(place_of(item))
-                batch.add(Replace(item), size(item))
+                old.discard(key_of_item(item))
+                batch.add(ReplaceItem(item), size(item))
         for place in sorted(old):
-            batch.add(Remove(place), 0)
+            batch.add(RemoveItem(place), 0)
         batch.flush()
 
 
-class Batch:
+class OverwriteBatch:
     """Unconditional actions, sent as many at once as the service takes, in one era."""
 
-    def __init__(self, transport: Transport, pace: Pace, era: int) -> None:
+    def __init__(self, transport: Transport, pace: RetryPace, era: int) -> None:
         self._transport = transport
         self._pace = pace
         self._fence: list[Action] = []
         if era:  # else nobody was ever alone, and there is nothing to demand
-            self._fence.append(Change(COUNTER, {ERA: era}, sets={ERA: era}))
+            self._fence.append(UpdateItem(COUNTER, {ERA: era}, sets={ERA: era}))
         self._actions: list[Action] = []
         self._bytes = 0
 

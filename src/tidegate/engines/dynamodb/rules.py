@@ -14,15 +14,15 @@ import msgspec
 
 from tidegate import decoders
 from tidegate.engines.dynamodb.items import blob
-from tidegate.engines.dynamodb.log import Log
-from tidegate.engines.dynamodb.pace import Pace
-from tidegate.engines.dynamodb.transport import Cancelled, Change, Item, Place, Transport
+from tidegate.engines.dynamodb.log import SlotLog
+from tidegate.engines.dynamodb.pace import RetryPace
+from tidegate.engines.dynamodb.transport import Cancelled, Item, ItemKey, Transport, UpdateItem
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.kernel.index_rules import IndexRule
 from tidegate.kernel.model import Event
 from tidegate.kernel.vocabulary import Vocabulary
 
-RULES: Final = Place("meta", "rules")
+RULES: Final = ItemKey("meta", "rules")
 CHANGES_MAX = 50
 
 
@@ -32,7 +32,9 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _decoder = decoders.build(Rules)
 
 
-def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: Log) -> None:
+def settle_rules(
+    transport: Transport, pace: RetryPace, vocabulary: Vocabulary, log: SlotLog
+) -> None:
     """Remember the rule of each new type, and see that the others still file events as they did.
 
     Raises:
@@ -54,10 +56,10 @@ def settle_rules(transport: Transport, pace: Pace, vocabulary: Vocabulary, log: 
     raise StoreUnavailable(f"the rules of the table changed {CHANGES_MAX} times meanwhile")
 
 
-def _remembered(transport: Transport, pace: Pace, found: Item, rules: Rules) -> bool:
+def _remembered(transport: Transport, pace: RetryPace, found: Item, rules: Rules) -> bool:
     """Write the rules down, unless somebody else did so since we looked."""
     equal = {"rules": found.get("rules")}
-    change = Change(RULES, equal, sets={"rules": _encode(rules)})
+    change = UpdateItem(RULES, equal, sets={"rules": _encode(rules)})
     try:
         pace.persist(partial(transport.transact, [change], pace.fresh()))
     except Cancelled:

@@ -10,8 +10,8 @@ from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tidegate.engines.dynamodb.client import BotoTransport
-from tidegate.engines.dynamodb.commit import Writer
-from tidegate.engines.dynamodb.hints import Hints
+from tidegate.engines.dynamodb.commit import DynamoWriter
+from tidegate.engines.dynamodb.hints import FenceHints
 from tidegate.engines.dynamodb.items import (
     COUNT_ATTRIBUTE,
     COUNTER,
@@ -22,9 +22,9 @@ from tidegate.engines.dynamodb.items import (
     once_place,
     once_receipt,
 )
-from tidegate.engines.dynamodb.log import Log
-from tidegate.engines.dynamodb.pace import Pace
-from tidegate.engines.dynamodb.read import Reader
+from tidegate.engines.dynamodb.log import SlotLog
+from tidegate.engines.dynamodb.pace import RetryPace
+from tidegate.engines.dynamodb.read import IndexReader
 from tidegate.engines.dynamodb.rows import Rows
 from tidegate.engines.dynamodb.rules import settle_rules
 from tidegate.engines.dynamodb.transport import ITEMS_MAX, PK, SK, Item, Transport
@@ -67,16 +67,16 @@ class DynamoStore:
                 today's types would file otherwise. StoreUnavailable: it does not answer.
         """
         self.schema = schema
-        pace = Pace(clock, sleep, random)
+        pace = RetryPace(clock, sleep, random)
         self._transport = transport or _opened(table, region, endpoint, pace)
         counter = _check_counter(self._transport, pace)
         era = integer(counter, ERA)  # what is read from now on may be written back in this era
-        hints = Hints()
-        log = Log(self._transport, pace)
+        hints = FenceHints()
+        log = SlotLog(self._transport, pace)
         self._pace = pace
         self._log = log
-        self._reader = Reader(self._transport, schema, pace, hints, log)
-        self._writer = Writer(self._transport, schema, pace, hints, era)
+        self._reader = IndexReader(self._transport, schema, pace, hints, log)
+        self._writer = DynamoWriter(self._transport, schema, pace, hints, era)
         self._rows = Rows(self._transport, schema, pace, era)
         settle_rules(self._transport, pace, schema.vocabulary, log)
 
@@ -141,12 +141,12 @@ class DynamoStore:
         self._transport.close()
 
 
-def opened(url: str, pace: Pace) -> Transport:
+def open_table(url: str, pace: RetryPace) -> Transport:
     """The table that a URL names, made if it is missing. Raises: InvalidInput, StoreRefused."""
     return _opened(*_named(url), pace)
 
 
-def _opened(table: str, region: str | None, endpoint: str | None, pace: Pace) -> Transport:
+def _opened(table: str, region: str | None, endpoint: str | None, pace: RetryPace) -> Transport:
     transport = BotoTransport(table, region=region, endpoint=endpoint)
     transport.open_table(pace.sleep)
     return transport
@@ -164,7 +164,7 @@ def _named(url: str) -> tuple[str, str | None, str | None]:
     return unquote(parts.netloc), region, endpoint
 
 
-def _check_counter(transport: Transport, pace: Pace) -> Item:
+def _check_counter(transport: Transport, pace: RetryPace) -> Item:
     """Read the counter of a log of our format; mark a new log with the format.
 
     Raises:

@@ -29,61 +29,61 @@ ITEMS_MAX = 100  # of one transaction, of one atomic cut and of one batch of get
 TRANSACTION_BYTES_MAX = 4 * 1024 * 1024
 
 
-class Place(NamedTuple):
+class ItemKey(NamedTuple):
     """Where an item lies."""
 
     pk: str
     sk: str
 
 
-def place_of(item: Mapping[str, Value]) -> Place:
+def key_of_item(item: Mapping[str, Value]) -> ItemKey:
     pk, sk = item[PK], item[SK]
     assert isinstance(pk, str)
     assert isinstance(sk, str)
-    return Place(pk, sk)
+    return ItemKey(pk, sk)
 
 
 # ── actions of a transaction ──────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
+class AddItem:
     """Put an item where none may stand."""
 
     item: Item
 
     @property
-    def place(self) -> Place:
-        return place_of(self.item)
+    def place(self) -> ItemKey:
+        return key_of_item(self.item)
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class ReplaceItem:
     """Put an item, whatever stands there."""
 
     item: Item
 
     @property
-    def place(self) -> Place:
-        return place_of(self.item)
+    def place(self) -> ItemKey:
+        return key_of_item(self.item)
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveItem:
     """Delete an item, if it is there."""
 
-    place: Place
+    place: ItemKey
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class UpdateItem:
     """Change an item, or make it, if its attributes are as demanded.
 
     ``equal`` names attributes and the values that they must have; None: the attribute is absent.
     ``below`` names attributes that must be absent or smaller.
     """
 
-    place: Place
+    place: ItemKey
     equal: Mapping[str, Value | None] = field(default_factory=dict)
     below: Mapping[str, int] = field(default_factory=dict)
     sets: Mapping[str, Value] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Change:
     removes: Sequence[str] = ()
 
 
-Action = Add | Replace | Remove | Change
+Action = AddItem | ReplaceItem | RemoveItem | UpdateItem
 
 
 # ── what can come of a call ───────────────────────────────────────────────────────────────────────
@@ -102,7 +102,7 @@ CONTENDED: Final = frozenset(
 )
 
 
-class Reason(NamedTuple):
+class CancellationReason(NamedTuple):
     """Why one action stood in a transaction's way: a code, and the item as it was found.
 
     No code: nothing is known to be wrong with this action, which proves nothing.
@@ -116,19 +116,19 @@ class Busy(Exception):
     """The call was not taken: throttled, in contention, or never sent. Nothing was applied."""
 
 
-class Lost(Exception):
+class AnswerLost(Exception):
     """No answer that can be believed: the call may have been applied, or may yet be."""
 
 
 class Cancelled(Exception):
     """The transaction was refused as a whole. Reasons stand by position; some may be left out."""
 
-    def __init__(self, reasons: Sequence[Reason]) -> None:
+    def __init__(self, reasons: Sequence[CancellationReason]) -> None:
         super().__init__(", ".join(str(reason.code) for reason in reasons))
         self.reasons = tuple(reasons)
 
 
-class Slice(NamedTuple):
+class ItemPage(NamedTuple):
     """One page of a query; ``next`` is where to go on, None at the end."""
 
     items: list[Item]
@@ -138,7 +138,7 @@ class Slice(NamedTuple):
 class Transport(Protocol):
     """One table. Every call may raise Busy, Lost or StoreRefused; ``transact`` also Cancelled."""
 
-    def get(self, places: Sequence[Place], *, together: bool = False) -> dict[Place, Item]:
+    def get(self, places: Sequence[ItemKey], *, together: bool = False) -> dict[ItemKey, Item]:
         """The items that stand there; ``together`` as of one moment, ordered with transactions."""
         ...
 
@@ -150,14 +150,14 @@ class Transport(Protocol):
         high: str | None = None,
         start: str | None = None,
         limit: int | None = None,
-    ) -> Slice:
+    ) -> ItemPage:
         """Items of a partition with ``low`` ≤ sk ≤ ``high``, in order, after ``start``."""
         ...
 
     def increment(
-        self, place: Place, attribute: str, equal: Mapping[str, Value | None]
+        self, place: ItemKey, attribute: str, equal: Mapping[str, Value | None]
     ) -> int | None:
-        """The value after adding 1; None: the item is not as demanded (as in ``Change``)."""
+        """The value after adding 1; None: the item is not as demanded (as in ``UpdateItem``)."""
         ...
 
     def put_absent(self, item: Item) -> Item | None:

@@ -19,8 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.engines.postgres.indexing import Indexing
+from tidegate.engines.postgres.log_tail import Pair
 from tidegate.engines.postgres.queries import encode
-from tidegate.engines.postgres.recent import Pair
 from tidegate.errors import BoundaryMoved, IdempotencyMismatch, TidegateError, VersionConflict
 from tidegate.kernel import codec
 from tidegate.kernel.model import (
@@ -47,7 +47,7 @@ class Stamp(NamedTuple):
     born: Position
 
 
-class Seen(Struct):
+class LookedUp(Struct):
     """What the database answered under the lock; then also what the batch itself would write."""
 
     head: Position
@@ -93,7 +93,7 @@ class _Once(Struct):
     answer: str
 
 
-class Batch:
+class PostgresBatch:
     """Commits that share one transaction; each is accepted or refused on its own."""
 
     def __init__(
@@ -153,7 +153,7 @@ class Batch:
 
     # ── what it decides ──
 
-    def decide(self, seen: Seen) -> list[Receipt | TidegateError]:
+    def decide(self, seen: LookedUp) -> list[Receipt | TidegateError]:
         """An answer for each commit, as if the accepted ones had landed by now."""
         answers: list[Receipt | TidegateError] = []
         for commit in self._commits:
@@ -186,13 +186,13 @@ class Batch:
                 found[key.collection].append(key.id)
         return found
 
-    def _check_boundary(self, boundary: Boundary, seen: Seen) -> None:
+    def _check_boundary(self, boundary: Boundary, seen: LookedUp) -> None:
         for clause in boundary.clauses:
             newest = max((seen.newest.get(pair, 0) for pair in self._pairs[clause]), default=0)
             if newest > boundary.seen:
                 raise BoundaryMoved(str(clause), newest)
 
-    def _apply(self, commit: Commit, filed: Sequence[Names], seen: Seen) -> Receipt:
+    def _apply(self, commit: Commit, filed: Sequence[Names], seen: LookedUp) -> Receipt:
         """Nothing here may fail: what one commit leaves behind would land with the others."""
         first = seen.head + 1
         seen.head += commit.span
@@ -212,7 +212,7 @@ class Batch:
         return receipt
 
     def _append(
-        self, commit: Commit, filed: Sequence[Names], first: Position, at: str, seen: Seen
+        self, commit: Commit, filed: Sequence[Names], first: Position, at: str, seen: LookedUp
     ) -> None:
         shared = codec.meta_text(commit.meta)
         for seq, (fact, names) in enumerate(zip(commit.facts, filed, strict=True), first):
@@ -232,7 +232,7 @@ class Batch:
                 self.entries.append(_Entry(name, fact.type, seq))
                 seen.newest[name, fact.type] = seq
 
-    def _write(self, write: Write, first: Position, seen: Seen) -> None:
+    def _write(self, write: Write, first: Position, seen: LookedUp) -> None:
         if isinstance(write, Check):
             return
         if isinstance(write, Put):
@@ -246,7 +246,7 @@ class Batch:
             self._changed[write.key] = None
 
 
-def _replayed(commit: Commit, seen: Seen) -> Receipt | None:
+def _replayed(commit: Commit, seen: LookedUp) -> Receipt | None:
     """The receipt that the commit's key stands for already. Raises: IdempotencyMismatch."""
     if commit.once is None or (found := seen.once.get(commit.once.key)) is None:
         return None
@@ -255,7 +255,7 @@ def _replayed(commit: Commit, seen: Seen) -> Receipt | None:
     return replace(found, replayed=True)
 
 
-def _check_version(write: Write, seen: Seen) -> None:
+def _check_version(write: Write, seen: LookedUp) -> None:
     stamp = seen.rows.get(write.key)
     found = ABSENT if stamp is None else stamp.version
     if found != write.expect:

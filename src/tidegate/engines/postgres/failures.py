@@ -21,7 +21,7 @@ _TRANSIENT = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Driver errors of calls that change nothing, as ours.
 
     Raises:
@@ -70,7 +70,7 @@ def is_lost(error: BaseException) -> bool:
     return state[:2] == "08" or state[:3] == "57P" or state == _STALLED
 
 
-def raised(state: str | None, said: str) -> psycopg.Error:
+def error_of_state(state: str | None, said: str) -> psycopg.Error:
     """The driver's exception for an error code; without one the connection is gone."""
     if state is None:
         return psycopg.OperationalError(said)

@@ -111,7 +111,7 @@ class TableShape(Struct, frozen=True):
     indexes: dict[str, str] = {}
 
 
-class Layout(NamedTuple):
+class SchemaLayout(NamedTuple):
     """What an open store knows of its log."""
 
     log_id: str
@@ -124,7 +124,7 @@ def lock_key(namespace: str) -> int:
     return int.from_bytes(sha256(f"tidegate log {namespace}".encode()).digest()[:8], signed=True)
 
 
-def open_log(connection: Connection, namespace: str, schema: Schema) -> Layout:
+def open_log(connection: Connection, namespace: str, schema: Schema) -> SchemaLayout:
     """Bring the tables to what the schema declares, in one transaction.
 
     Raises:
@@ -145,7 +145,7 @@ def open_log(connection: Connection, namespace: str, schema: Schema) -> Layout:
         for collection in schema.collections.values():
             _extend(connection, collection, found.get(f"collection {collection.name}"))
         indexing = _index(connection, schema, found)
-    return Layout(found["log_id"], indexing, _durability(connection))
+    return SchemaLayout(found["log_id"], indexing, _durability(connection))
 
 
 def load_indexing(connection: Connection) -> Indexing:

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Final
 from zlib import crc32
 
-from tidegate.engines.postgres.failures import translated
+from tidegate.engines.postgres.failures import translate_errors
 from tidegate.engines.postgres.layout import lock_key
 from tidegate.engines.postgres.sessions import Address, Connection
 from tidegate.engines.presence import being_made_anew, open_elsewhere
@@ -24,12 +24,12 @@ _COMMITS: Final = b"SELECT pg_advisory_xact_lock(%s)"
 @contextmanager
 def held(url: str, alone: bool) -> Iterator[None]:
     """Hold the lock, the only one or a shared one. Raises: StoreRefused, Unavailable."""
-    with translated():
+    with translate_errors():
         address = Address(url, NAMESPACE)
         connection = address.connect()
     key = (crc32(address.namespace.encode()) ^ _SIGN) - _SIGN
     with closing(connection):
-        with translated():
+        with translate_errors():
             if not _locked(connection, _ALONE if alone else _COUNTED, key):
                 # Whoever could join here is kept from being alone by others who joined.
                 is_joinable = alone and _locked(connection, _COUNTED, key)

@@ -1,8 +1,8 @@
 """Sessions: where they lead, how they are set up, and how they are spoken to.
 
 The driver's cursors send each statement of a pipeline as it comes, which wakes the server once per
-statement. A ``Session`` writes all statements of a round trip at once and then reads all answers;
-parameters and results stay text, most of which is JSON on both sides anyway.
+statement. A ``PipelineSession`` writes all statements of a round trip at once and then reads all
+answers; parameters and results stay text, most of which is JSON on both sides anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from tidegate.engines.postgres.failures import is_lost, raised, translated
+from tidegate.engines.postgres.failures import error_of_state, is_lost, translate_errors
 from tidegate.errors import InvalidInput, StoreUnavailable
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -111,7 +111,7 @@ class Statement(NamedTuple):
     parameters: Sequence[bytes | None] = ()
 
 
-class Session:
+class PipelineSession:
     """One connection in pipeline mode. Whoever gets an error from it closes it: nothing of its
     state is worth saving.
     """
@@ -191,9 +191,9 @@ _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.PIPELINE_
 
 def _failure(result: PGresult | None) -> psycopg.Error:
     if result is None:
-        return raised(None, "the connection ended without a word")
+        return error_of_state(None, "the connection ended without a word")
     state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
-    return raised(state.decode() if state else None, result.get_error_message())
+    return error_of_state(state.decode() if state else None, result.get_error_message())
 
 
 def rows(result: PGresult) -> list[Row]:
@@ -203,12 +203,12 @@ def rows(result: PGresult) -> list[Row]:
     return [tuple([value(row, column) for column in columns]) for row in range(result.ntuples)]
 
 
-class Readers:
+class SessionPool:
     """A stack of sessions for reads: the one used last is used next, its cache is warm."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._idle: list[Session] = []
+        self._idle: list[PipelineSession] = []
         self._room = BoundedSemaphore(READERS_MAX)
         self._lock = Lock()
         self._closed = False
@@ -219,7 +219,7 @@ class Readers:
         Raises:
             StoreUnavailable, StoreRefused, InvalidInput.
         """
-        with self._room, translated():
+        with self._room, translate_errors():
             for tries_left in reversed(range(READ_TRIES_MAX)):
                 session = self._take()
                 try:
@@ -245,15 +245,15 @@ class Readers:
         for session in idle:
             session.close()
 
-    def _take(self) -> Session:
+    def _take(self) -> PipelineSession:
         with self._lock:
             if self._closed:
                 raise StoreUnavailable("the store is closed")
             if self._idle:
                 return self._idle.pop()
-        return Session(self._address, READ_SECONDS_MAX)
+        return PipelineSession(self._address, READ_SECONDS_MAX)
 
-    def _give(self, session: Session) -> None:
+    def _give(self, session: PipelineSession) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(session)

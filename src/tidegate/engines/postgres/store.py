@@ -8,10 +8,10 @@ from contextlib import closing
 from typing import ClassVar
 
 from tidegate.engines.postgres import queries
-from tidegate.engines.postgres.failures import translated
+from tidegate.engines.postgres.failures import translate_errors
 from tidegate.engines.postgres.layout import Setting, open_log
-from tidegate.engines.postgres.sessions import Address, Readers
-from tidegate.engines.postgres.writer import Writer
+from tidegate.engines.postgres.sessions import Address, SessionPool
+from tidegate.engines.postgres.writer import PostgresWriter
 from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.model import (
@@ -47,13 +47,13 @@ class PostgresStore:
     def __init__(self, url: str, schema: Schema, namespace: str = "tidegate") -> None:
         self.schema = schema
         address = Address(url, namespace)
-        with translated(), closing(address.connect()) as connection:
+        with translate_errors(), closing(address.connect()) as connection:
             layout = open_log(connection, address.namespace, schema)
         self.namespace = address.namespace
         self.log_id = layout.log_id
         self.durability: tuple[Setting, ...] = layout.durability
-        self._readers = Readers(address)
-        self._writer = Writer(address, schema, layout.indexing)
+        self._readers = SessionPool(address)
+        self._writer = PostgresWriter(address, schema, layout.indexing)
 
     def read(
         self,

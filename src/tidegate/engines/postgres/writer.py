@@ -22,25 +22,25 @@ from uuid import uuid4
 import psycopg
 
 from tidegate.engines.postgres import queries
-from tidegate.engines.postgres.batch import Batch, Seen, Stamp
+from tidegate.engines.postgres.batch import LookedUp, PostgresBatch, Stamp
 from tidegate.engines.postgres.failures import (
     is_about_content,
     is_lost,
     is_transient,
     message,
     translate,
-    translated,
+    translate_errors,
 )
 from tidegate.engines.postgres.indexing import Indexing, stored_tags
 from tidegate.engines.postgres.layout import load_indexing, lock_key
+from tidegate.engines.postgres.log_tail import LogTail, Pair
 from tidegate.engines.postgres.queries import encode, number
-from tidegate.engines.postgres.recent import Pair, Recent
 from tidegate.engines.postgres.sessions import (
     STATEMENT_SECONDS_MAX,
     Address,
     Connection,
+    PipelineSession,
     Row,
-    Session,
     Statement,
     rows,
 )
@@ -116,7 +116,7 @@ class _NewGeneration(Exception):
     """Somebody opened the log with other fact types since we looked."""
 
 
-class Writer:
+class PostgresWriter:
     """One connection that writes, shared by the threads of a handle one at a time."""
 
     def __init__(self, address: Address, schema: Schema, indexing: Indexing) -> None:
@@ -126,8 +126,8 @@ class Writer:
         self._lock = Lock()
         self._key = lock_key(address.namespace)
         self._take_lock = Statement(_LOCK, (number(self._key),))
-        self._session: Session | None = None
-        self._recent: Recent | None = None
+        self._session: PipelineSession | None = None
+        self._recent: LogTail | None = None
         self._batches = 0
         self._closed = False
 
@@ -150,7 +150,7 @@ class Writer:
         Raises:
             StoreUnavailable, StoreRefused, InvalidInput, OutcomeUnknown.
         """
-        with self._lock, translated(), closing(self._address.connect()) as connection:
+        with self._lock, translate_errors(), closing(self._address.connect()) as connection:
             sent = False
             try:
                 with connection.transaction():
@@ -192,7 +192,7 @@ class Writer:
 
     def _attempt(self, commits: Sequence[Commit]) -> list[Answer]:
         session = self._connected()
-        batch = Batch(self._schema.vocabulary, self._indexing, commits)
+        batch = PostgresBatch(self._schema.vocabulary, self._indexing, commits)
         mark = None
         answers: list[Answer] = []
         head = 0
@@ -214,7 +214,7 @@ class Writer:
             self._recent.learn((((e.n, e.t), e.s) for e in batch.entries), head)
         return answers
 
-    def _look(self, session: Session, batch: Batch) -> Seen:
+    def _look(self, session: PipelineSession, batch: PostgresBatch) -> LookedUp:
         """The first round trip. Raises: _NewGeneration, psycopg.Error."""
         recent = self._recent
         known = POSITION_MAX if recent is None else recent.head
@@ -248,9 +248,9 @@ class Writer:
             for name, stamped in zip(touched, answers, strict=True)
             for id, version, born in stamped
         }
-        return Seen(remembered.head, newest, stamps, once)
+        return LookedUp(remembered.head, newest, stamps, once)
 
-    def _caught_up(self, found: list[Row]) -> Recent:
+    def _caught_up(self, found: list[Row]) -> LogTail:
         """Our memory up to the head, with what others did since; a new one if that is too much.
 
         Raises:
@@ -261,7 +261,7 @@ class Writer:
             raise _NewGeneration
         recent = self._recent
         if recent is None or (head > recent.head and len(found) == FOREIGN_MAX):
-            recent = self._recent = Recent(head)
+            recent = self._recent = LogTail(head)
         elif head > recent.head:
             types = self._indexing.types
             facts = (
@@ -274,7 +274,7 @@ class Writer:
         return recent
 
     def _changes(
-        self, batch: Batch, head: Position, mark: str, at: datetime
+        self, batch: PostgresBatch, head: Position, mark: str, at: datetime
     ) -> Iterator[Statement]:
         """The second round trip: all that the batch writes, up to COMMIT."""
         if batch.events:
@@ -316,7 +316,9 @@ class Writer:
         deadline = time.monotonic() + OUTCOME_SECONDS_MAX
         while time.monotonic() < deadline:
             try:
-                with closing(Session(self._address, OUTCOME_STATEMENT_SECONDS_MAX)) as session:
+                with closing(
+                    PipelineSession(self._address, OUTCOME_STATEMENT_SECONDS_MAX)
+                ) as session:
                     # While our old session still commits, it holds the lock.
                     _, _, marked, newest, _ = session.round_trip(
                         _BEGIN,
@@ -349,11 +351,11 @@ class Writer:
 
     # ── the session ──
 
-    def _connected(self) -> Session:
+    def _connected(self) -> PipelineSession:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._session is None:
-            self._session = Session(self._address, STATEMENT_SECONDS_MAX)
+            self._session = PipelineSession(self._address, STATEMENT_SECONDS_MAX)
         return self._session
 
     def _disconnect(self) -> None:

@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.engines.sqlite.events import HEAD, tags_text
-from tidegate.engines.sqlite.layout import Layout, known_ids, new_ids
-from tidegate.engines.sqlite.recent import Recent
+from tidegate.engines.sqlite.layout import FileLayout, known_ids, new_ids
+from tidegate.engines.sqlite.own_writes import OwnWrites
 from tidegate.errors import (
     BoundaryMoved,
     IdempotencyMismatch,
@@ -73,7 +73,7 @@ _Columns = tuple[str, str, str, int, str, str, str]  # of event_log, without seq
 _Probe = tuple[str | None, frozenset[str] | None, Position, Clause]
 
 
-class Draft(Struct, frozen=True, gc=False):
+class PreparedCommit(Struct, frozen=True, gc=False):
     """A commit made ready outside the lock: its plans, its columns, its text."""
 
     commit: Commit
@@ -82,7 +82,7 @@ class Draft(Struct, frozen=True, gc=False):
     texts: dict[Key, str]
 
     @classmethod
-    def of(cls, commit: Commit, vocabulary: Vocabulary) -> Draft:
+    def of(cls, commit: Commit, vocabulary: Vocabulary) -> PreparedCommit:
         """Raises: InvalidInput."""
         at, shared = time_text(commit.at), meta_text(commit.meta)
         try:
@@ -114,11 +114,11 @@ class Draft(Struct, frozen=True, gc=False):
         return cls(commit, probes, facts, texts)
 
 
-class Batch:
+class SqliteBatch:
     """The commits of one transaction. ``head`` is the last number that they have taken."""
 
     def __init__(
-        self, cursor: apsw.Cursor, layout: Layout, names: dict[str, int], recent: Recent
+        self, cursor: apsw.Cursor, layout: FileLayout, names: dict[str, int], recent: OwnWrites
     ) -> None:
         self._cursor = cursor
         self._layout = layout
@@ -137,7 +137,7 @@ class Batch:
 
     # ── observe ──
 
-    def observe(self, drafts: Sequence[Draft]) -> Position:
+    def observe(self, drafts: Sequence[PreparedCommit]) -> Position:
         """Read under the lock what the commits depend on; tell the head. Raises: StoreRefused."""
         self.head, epoch = next(self._cursor.execute(HEAD))
         if epoch != self._layout.epoch:
@@ -151,7 +151,7 @@ class Batch:
                 self._receipts[key] = receipt_of(*columns)
         return self.head
 
-    def _observe_boundaries(self, drafts: Sequence[Draft]) -> None:
+    def _observe_boundaries(self, drafts: Sequence[PreparedCommit]) -> None:
         """Note the newest position of what moved since somebody read it, where that is longer ago
         than we remember.
         """
@@ -191,7 +191,7 @@ class Batch:
             found |= known_ids(self._cursor, missing)
         return {name: id for name in names if (id := known.get(name) or found.get(name))}
 
-    def _observe_rows(self, drafts: Sequence[Draft]) -> None:
+    def _observe_rows(self, drafts: Sequence[PreparedCommit]) -> None:
         wanted: defaultdict[str, dict[str, Key]] = defaultdict(dict)
         for draft in drafts:
             for write in draft.commit.writes:
@@ -204,7 +204,7 @@ class Batch:
 
     # ── decide ──
 
-    def decide(self, draft: Draft) -> Receipt | TidegateError:
+    def decide(self, draft: PreparedCommit) -> Receipt | TidegateError:
         """Take the commit, or say why not."""
         once = draft.commit.once
         if once is not None and (seen := self._receipts.get(once.key)) is not None:
@@ -213,14 +213,14 @@ class Batch:
             return replace(seen, replayed=True)
         return self._moved(draft) or self._outdated(draft) or self._accept(draft)
 
-    def _moved(self, draft: Draft) -> TidegateError | None:
+    def _moved(self, draft: PreparedCommit) -> TidegateError | None:
         moved = self._recent.moved
         for name, fenced, seen, clause in draft.probes:
             if name is not None and (newest := moved(name, fenced, seen)):
                 return BoundaryMoved(str(clause), newest)
         return None
 
-    def _outdated(self, draft: Draft) -> TidegateError | None:
+    def _outdated(self, draft: PreparedCommit) -> TidegateError | None:
         for write in draft.commit.writes:
             stamp = self._stamps.get(write.key)
             found = ABSENT if stamp is None else stamp[0]
@@ -228,7 +228,7 @@ class Batch:
                 return VersionConflict(write.key.collection, write.key.id, write.expect, found)
         return None
 
-    def _accept(self, draft: Draft) -> Receipt:
+    def _accept(self, draft: PreparedCommit) -> Receipt:
         commit, note = draft.commit, self._recent.note
         first = self.head + 1
         self.head += commit.span

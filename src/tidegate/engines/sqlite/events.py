@@ -68,7 +68,7 @@ def events_of(rows: Iterable[Row]) -> list[Event]:
     ]
 
 
-class Plan(Struct, frozen=True):
+class ClausePlan(Struct, frozen=True):
     """How one clause is read and fenced: by which index name, for which types."""
 
     clause: Clause
@@ -77,14 +77,14 @@ class Plan(Struct, frozen=True):
     filtered: bool  # whether what the statement finds must be looked at again
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, clause: Clause) -> Plan:
+    def of(cls, vocabulary: Vocabulary, clause: Clause) -> ClausePlan:
         """Raises: InvalidInput: a tag key or an event type that is not declared."""
         name, types = vocabulary.served(clause)
         filtered = clause.match is not _EXACT and len(clause.tags) > (0 if name is None else 1)
         return cls(clause, name, types, filtered)
 
 
-class Reading:
+class EventRead:
     """One read: a cursor, and from where to where."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Reading:
         # One more than asked for tells whether the limit cut the page.
         self._most = None if limit is None else limit + 1
 
-    def events(self, plans: Sequence[Plan]) -> tuple[list[Event], Position]:
+    def events(self, plans: Sequence[ClausePlan]) -> tuple[list[Event], Position]:
         """What any of the clauses finds, in order, once each; at most one more than the limit.
         And where the head stood then.
         """
@@ -113,7 +113,7 @@ class Reading:
         return [found[position] for position in sorted(found)][: self._most], head
 
     def _at_once(
-        self, plan: Plan, name: str, types: frozenset[str]
+        self, plan: ClausePlan, name: str, types: frozenset[str]
     ) -> tuple[list[Event], Position]:
         """The same for one indexed clause, in one statement: nearly every boundary is read so."""
         bindings: list[str | int] = []
@@ -131,7 +131,7 @@ class Reading:
             events.sort(key=_position)
         return events, head
 
-    def _events(self, plan: Plan) -> list[Event]:
+    def _events(self, plan: ClausePlan) -> list[Event]:
         if plan.types is not None and not plan.types:
             return []  # none of them can stand under the name
         if plan.name is None:
@@ -143,7 +143,7 @@ class Reading:
             return self._by_types(plan, plan.name, types)
         return self._fetch(plan, statement, bindings)
 
-    def _by_types(self, plan: Plan, name: str, types: list[int]) -> list[Event]:
+    def _by_types(self, plan: ClausePlan, name: str, types: list[int]) -> list[Event]:
         if self._most is not None and 1 < len(types) <= MERGED_TYPES_MAX:
             # SQLite merges these as it goes, so that a limit stops it early.
             statement = " UNION ALL ".join([f"{_BY_INDEX} = ?"] * len(types)) + " ORDER BY 1"
@@ -154,7 +154,7 @@ class Reading:
         statement = f"{_BY_INDEX} {_among(len(types))}{order}"
         return self._fetch(plan, statement, [name, self._after, *types])
 
-    def _fetch(self, plan: Plan, statement: str, bindings: list[str | int]) -> list[Event]:
+    def _fetch(self, plan: ClausePlan, statement: str, bindings: list[str | int]) -> list[Event]:
         if self._most is not None and not plan.filtered:
             statement, bindings = f"{statement} LIMIT ?", [*bindings, self._most]
         rows: Iterable[Row] = self._cursor.execute(statement, bindings)

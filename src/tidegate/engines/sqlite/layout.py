@@ -82,7 +82,7 @@ _INDEX_TRIGGERS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """What a handle knows of its file after it was brought up to date."""
 
     log_id: str
@@ -91,7 +91,7 @@ class Layout:
     tables: dict[str, Table]  # by name of the collection
 
 
-def lay_out(connection: apsw.Connection, schema: Schema) -> Layout:
+def lay_out(connection: apsw.Connection, schema: Schema) -> FileLayout:
     """Bring the file up to what the schema declares. Call it inside a transaction.
 
     Raises:
@@ -108,7 +108,7 @@ def lay_out(connection: apsw.Connection, schema: Schema) -> Layout:
         table.lay_out(connection)
         _show_stamps(connection, table)
     epoch = connection.execute("SELECT epoch FROM log_head").get
-    return Layout(log_id, epoch, types, tables)
+    return FileLayout(log_id, epoch, types, tables)
 
 
 def _create(connection: apsw.Connection) -> str:

@@ -12,7 +12,7 @@ from tidegate.errors import StoreUnavailable
 KEPT_MAX = 16  # idle connections; more readers at once open and close their own
 
 
-class Reader:
+class ReadConnection:
     """A connection, its user's own inside ``with``. Raises: StoreUnavailable.
 
     No statement stays open behind its user: it would end in his thread while the next one reads.
@@ -20,7 +20,7 @@ class Reader:
 
     __slots__ = ("_cursor", "_home", "connection")
 
-    def __init__(self, home: Readers, connection: apsw.Connection) -> None:
+    def __init__(self, home: ConnectionPool, connection: apsw.Connection) -> None:
         self._home = home
         self.connection = connection
         self._cursor: apsw.Cursor | None = None
@@ -43,15 +43,15 @@ class Reader:
             raise StoreUnavailable(f"cannot read: {error}") from error
 
 
-class Readers:
+class ConnectionPool:
     """All of one handle."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._idle: list[Reader] = []
+        self._idle: list[ReadConnection] = []
         self._closed = False
 
-    def reader(self) -> Reader:
+    def reader(self) -> ReadConnection:
         """Raises: StoreUnavailable."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -60,11 +60,11 @@ class Readers:
         except IndexError:
             pass
         try:
-            return Reader(self, open_reader(self._path))
+            return ReadConnection(self, open_reader(self._path))
         except apsw.Error as error:
             raise StoreUnavailable(f"cannot read: {error}") from error
 
-    def take_back(self, reader: Reader) -> None:
+    def take_back(self, reader: ReadConnection) -> None:
         """For the next, or away."""
         if len(self._idle) < KEPT_MAX and not self._closed:
             self._idle.append(reader)

@@ -14,12 +14,12 @@ from typing import ClassVar
 import apsw
 from msgspec.structs import replace
 
-from tidegate.engines.sqlite.batch import RECEIPT, Batch, Draft, receipt_of
+from tidegate.engines.sqlite.batch import RECEIPT, PreparedCommit, SqliteBatch, receipt_of
 from tidegate.engines.sqlite.connection import WalRoom, WriterLock, check_platform, open_writer
-from tidegate.engines.sqlite.events import FEED, HEAD, Plan, Reading, events_of
-from tidegate.engines.sqlite.layout import Layout, lay_out
-from tidegate.engines.sqlite.readers import Reader, Readers
-from tidegate.engines.sqlite.recent import Recent
+from tidegate.engines.sqlite.events import FEED, HEAD, ClausePlan, EventRead, events_of
+from tidegate.engines.sqlite.layout import FileLayout, lay_out
+from tidegate.engines.sqlite.own_writes import OwnWrites
+from tidegate.engines.sqlite.readers import ConnectionPool, ReadConnection
 from tidegate.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -58,8 +58,8 @@ class SqliteStore:
         self._path = os.path.realpath(path)
         check_platform(self._path)
         self._names: dict[str, int] = {}
-        self._recent = Recent()
-        self._readers = Readers(self._path)
+        self._recent = OwnWrites()
+        self._readers = ConnectionPool(self._path)
         self._closed = False
         try:
             self._turn = WriterLock(f"{self._path}-lock")
@@ -91,12 +91,12 @@ class SqliteStore:
         limit: int | None = None,
     ) -> EventPage:
         check_range(after, limit)
-        plans = [Plan.of(self.schema.vocabulary, clause) for clause in query.clauses]
+        plans = [ClausePlan.of(self.schema.vocabulary, clause) for clause in query.clauses]
         guarded = None not in [plan.name for plan in plans]
         if guard is not None:
             guarded = is_fenced(self.schema, guard) and guarded
         with self._reading() as cursor:
-            events, head = Reading(cursor, self._layout.types, after, limit).events(plans)
+            events, head = EventRead(cursor, self._layout.types, after, limit).events(plans)
         if limit is not None and len(events) > limit:
             return EventPage(tuple(events[:limit]))
         if not guarded:
@@ -145,7 +145,7 @@ class SqliteStore:
             row = cursor.execute(RECEIPT, (key,)).fetchone()
         return None if row is None else replace(receipt_of(*row[1:]), replayed=True)
 
-    def _reading(self) -> Reader:
+    def _reading(self) -> ReadConnection:
         """Raises: StoreRefused, StoreUnavailable."""
         self._turn.check_process()
         return self._readers.reader()
@@ -154,27 +154,29 @@ class SqliteStore:
 
     def commit(self, *commits: Commit) -> tuple[_Answer, ...]:
         prepared = [self._prepare(commit) for commit in commits]
-        drafts = [item for item in prepared if isinstance(item, Draft)]
+        drafts = [item for item in prepared if isinstance(item, PreparedCommit)]
         if not drafts:
-            return tuple(item for item in prepared if not isinstance(item, Draft))
+            return tuple(item for item in prepared if not isinstance(item, PreparedCommit))
         try:
             with self._turn:
                 answers = iter(self._land(drafts))
         except (StoreRefused, StoreUnavailable) as error:
             answers = iter([error] * len(drafts))
-        return tuple(next(answers) if isinstance(item, Draft) else item for item in prepared)
+        return tuple(
+            next(answers) if isinstance(item, PreparedCommit) else item for item in prepared
+        )
 
-    def _prepare(self, commit: Commit) -> Draft | TidegateError:
+    def _prepare(self, commit: Commit) -> PreparedCommit | TidegateError:
         try:
             self.schema.check(commit, self.pack_cost_max)
-            return Draft.of(commit, self.schema.vocabulary)
+            return PreparedCommit.of(commit, self.schema.vocabulary)
         except TidegateError as error:
             return error
 
-    def _land(self, drafts: Sequence[Draft]) -> Sequence[_Answer]:
+    def _land(self, drafts: Sequence[PreparedCommit]) -> Sequence[_Answer]:
         """One transaction for all. Raises: StoreRefused, StoreUnavailable: nothing was applied."""
         cursor = self._begin()
-        batch = Batch(cursor, self._layout, self._names, self._recent)
+        batch = SqliteBatch(cursor, self._layout, self._names, self._recent)
         try:
             before = batch.observe(drafts)
             answers = [batch.decide(draft) for draft in drafts]
@@ -206,7 +208,7 @@ class SqliteStore:
         self._remember(batch.ids)
         return answers
 
-    def _land_apart(self, drafts: Sequence[Draft]) -> Sequence[_Answer]:
+    def _land_apart(self, drafts: Sequence[PreparedCommit]) -> Sequence[_Answer]:
         """A transaction for each, so that one's failure is not another's."""
         answers: list[_Answer] = []
         for draft in drafts:
@@ -246,7 +248,7 @@ class SqliteStore:
 
     # ── transactions: call these only inside ``with self._turn`` ──
 
-    def _lay_out(self) -> Layout:
+    def _lay_out(self) -> FileLayout:
         cursor = self._begin()
         try:
             layout = lay_out(cursor.connection, self.schema)

@@ -35,10 +35,10 @@ PATIENCE_SECONDS = 0.01  # how long the thread leaves it to somebody who waits
 RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
 
 
-class Pending(LightFuture[Receipt]):
+class PendingCommit(LightFuture[Receipt]):
     """A commit that waits for its flush. Asking for its result may be what makes it happen."""
 
-    def __init__(self, group: Grouped, commit: Commit) -> None:
+    def __init__(self, group: GroupCommit, commit: Commit) -> None:
         super().__init__()
         self.commit = commit
         self._group = group
@@ -76,13 +76,13 @@ class Pending(LightFuture[Receipt]):
         return self.answer
 
 
-class Grouped:
+class GroupCommit:
     """A store's writer. ``submit`` returns at once; the future is resolved after the flush."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._queue: deque[Pending] = deque()
-        self._done: deque[Pending] = deque()  # whose callers are to be woken, one by another
+        self._queue: deque[PendingCommit] = deque()
+        self._done: deque[PendingCommit] = deque()  # whose callers are to be woken, one by another
         self._lead = Lock()  # held by whoever writes
         self._callers = 1  # that the last flush served, or that came meanwhile
         self._awaited = 0  # how many the leader waits for
@@ -95,9 +95,9 @@ class Grouped:
         self._thread = Thread(target=self._run, name="tidegate-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, commit: Commit) -> Pending:
+    def submit(self, commit: Commit) -> PendingCommit:
         """Raises: StoreUnavailable: the writer is closed, or too much waits for it already."""
-        pending = Pending(self, commit)
+        pending = PendingCommit(self, commit)
         with self._entrance:  # nothing may come to stand behind the end of the queue
             if self._closed or len(self._queue) >= WAITING_MAX:
                 raise StoreUnavailable("the writer takes no more commits now; try again later")
@@ -123,7 +123,7 @@ class Grouped:
         """Let the thread write what waits now."""
         self._hurry.set()
 
-    def withdraw(self, pending: Pending) -> bool:
+    def withdraw(self, pending: PendingCommit) -> bool:
         """Take it out of the queue; False if it is on its way, or done."""
         with self._entrance:
             try:
@@ -132,7 +132,7 @@ class Grouped:
                 return False
         return True
 
-    def help(self, pending: Pending) -> bool:
+    def help(self, pending: PendingCommit) -> bool:
         """Wait until it is done, and lead whenever nobody else does; False if another waits here
         for the same commit.
         """
@@ -175,7 +175,7 @@ class Grouped:
             if self._queue:
                 self._armed.set()
 
-    def _oldest(self) -> Pending | None:
+    def _oldest(self) -> PendingCommit | None:
         try:
             return self._queue[0]
         except IndexError:
@@ -187,7 +187,7 @@ class Grouped:
         """
         if not self._lead.acquire(blocking=False):
             return False
-        answers: list[tuple[Pending, Receipt | BaseException]] = []
+        answers: list[tuple[PendingCommit, Receipt | BaseException]] = []
         try:
             self._write(self._gather(), answers)
         finally:
@@ -202,12 +202,12 @@ class Grouped:
                 self._done.extend([pending for pending, _ in answers])
         return True
 
-    def _gather(self) -> list[Pending]:
+    def _gather(self) -> list[PendingCommit]:
         """The next group: all that waits, once the callers of the last one had time to return."""
         wanted = min(self._callers, GROUP_MAX)
         if wanted > 1 and len(self._queue) < wanted:
             self._wait_for(wanted)
-        group: list[Pending] = []
+        group: list[PendingCommit] = []
         size = 0
         with self._entrance:  # from here on nobody can give up
             while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
@@ -227,7 +227,9 @@ class Grouped:
             left -= GATHER_SECONDS
 
     def _write(
-        self, group: list[Pending], answers: list[tuple[Pending, Receipt | BaseException]]
+        self,
+        group: list[PendingCommit],
+        answers: list[tuple[PendingCommit, Receipt | BaseException]],
     ) -> None:
         if not group:
             return
@@ -243,7 +245,7 @@ class Grouped:
             answers.extend(zip(group, results, strict=True))
 
 
-def _resolve(answers: list[tuple[Pending, Receipt | BaseException]]) -> None:
+def _resolve(answers: list[tuple[PendingCommit, Receipt | BaseException]]) -> None:
     done = 0
     try:
         for pending, answer in answers:

@@ -7,7 +7,7 @@ from tidegate.kernel.model import Position
 NAMES_MAX = 32_768  # remembered; past it, it begins anew
 
 
-class Recent:
+class OwnWrites:
     """The newest positions under each index name, by type or of any type (None), behind ``since``.
 
     It is whole as long as nobody else writes, which the head tells. So a boundary that was seen at

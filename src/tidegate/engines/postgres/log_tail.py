@@ -16,7 +16,7 @@ PAIRS_MAX = 50_000  # in each of the two halves: about 10 MB
 Pair = tuple[str, str]  # index name, fact type
 
 
-class Recent:
+class LogTail:
     """The newest fact of each pair among all facts after ``floor``, up to ``head``.
 
     A boundary that was read below the floor must be looked up. ``learn`` may raise the floor, so
