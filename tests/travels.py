@@ -24,7 +24,7 @@ from msgspec import inspect
 import tidegate
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
-from tidegate.domain.folds import SCHEMA
+from tidegate.domain.composition import SCHEMA
 from tidegate.errors import TidegateError
 
 ROOT = Path(__file__).parents[1]

@@ -25,9 +25,9 @@ from tidegate.control.runtime import Control
 from tidegate.control.sights import Sights
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.slices import EnrollHost, enroll_host
-from tidegate.domain.folds import FOLDS, SCHEMA
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     AgentEvent,
@@ -35,9 +35,9 @@ from tidegate.domain.hosts.facts import (
     DispatchAck,
     ProbeTopologyDeclared,
 )
-from tidegate.domain.hosts.wire import agent_event, wire_object
-from tidegate.domain.releases.known import ReleaseOffered
-from tidegate.domain.rollouts.reports import ReportEvent, report_event
+from tidegate.domain.hosts.report_json import agent_event, wire_object
+from tidegate.domain.releases.catalog import ReleaseOffered
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.engines import connect
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.kernel.commit_builder import CommitBuilder

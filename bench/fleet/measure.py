@@ -32,7 +32,7 @@ from bench.fleet.fleets import (
     sqlite_url,
 )
 from tidegate.clock import system_clock
-from tidegate.domain.folds import FOLDS
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates import survey
 from tidegate.kernel.replay import rebuild
 

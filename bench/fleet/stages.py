@@ -24,8 +24,8 @@ from typing import Any, Final
 from bench.fleet.fleets import FleetAtWork, Wire, line
 from tidegate.clock import system_clock
 from tidegate.control.ingest import Report, reported
-from tidegate.domain.folds import COLLECTIONS, FACTS, FOLDS, SLICES
-from tidegate.domain.rollouts.reports import report_event
+from tidegate.domain.composition import COLLECTIONS, FACTS, FOLDS, SLICES
+from tidegate.domain.rollouts.report_slices import report_event
 from tidegate.errors import TidegateError
 from tidegate.kernel.commit_builder import CommitBuilder, Rows
 from tidegate.kernel.folds import Folds

@@ -19,7 +19,7 @@ from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.slices import EnrollHost, enroll_host
-from tidegate.domain.releases.known import ReleaseOffered
+from tidegate.domain.releases.catalog import ReleaseOffered
 from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit, Meta
 

@@ -30,7 +30,7 @@ from tidegate.api.agent_auth import AgentDoor
 from tidegate.api.express import Exchange, Express
 from tidegate.control import ingest
 from tidegate.control.lanes import Lanes
-from tidegate.domain.rollouts.reports import report_event
+from tidegate.domain.rollouts.report_slices import report_event
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.commit_builder import CommitBuilder
 

@@ -28,15 +28,15 @@ from bench.registry.town import (
 )
 from bench.speed.shelf import Shelf
 from tidegate.clock import system_clock
+from tidegate.control.queries import history
 from tidegate.control.runtime import Control
-from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision
-from tidegate.domain.releases import history
-from tidegate.domain.releases.registry import TransitionRelease
+from tidegate.domain.releases.slices import TransitionRelease
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel import codec

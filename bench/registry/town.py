@@ -19,15 +19,15 @@ from msgspec import Struct
 import tidegate
 from bench.speed.shelf import Shelf, fingerprint
 from tidegate.clock import ManualClock
+from tidegate.domain.composition import FOLDS, SCHEMA, SLICES
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Manifest
-from tidegate.domain.folds import FOLDS, SCHEMA, SLICES
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
-from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.facts import Edit, Init
 from tidegate.domain.packages.names import identity
 from tidegate.domain.packages.repositories import CreateRepository
-from tidegate.domain.releases.registry import RegisterRelease
+from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.releases.slices import RegisterRelease
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import TidegateError
 from tidegate.kernel.commit_builder import CommitBuilder, PackFull, Rows

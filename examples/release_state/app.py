@@ -15,16 +15,17 @@ from examples.release_state.directions import ALIAS, actual, deployment, promoti
 from examples.release_state.refusals import refusals
 from tidegate.clock import Clock, system_clock
 from tidegate.control.outbox import Worker
+from tidegate.control.queries import history
 from tidegate.control.reconcile import Reconciler
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Target
 from tidegate.control.targets.file import FileTarget
 from tidegate.domain import outbox, releases
-from tidegate.domain.releases import BUILT_IN, history
+from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.releases.catalog import PUBLISHED, ReleaseOffered
 from tidegate.domain.releases.evidence import ImportManifest
-from tidegate.domain.releases.known import PUBLISHED, ReleaseOffered
-from tidegate.domain.releases.registry import RegisterRelease
 from tidegate.domain.releases.rows import ACTUAL
+from tidegate.domain.releases.slices import RegisterRelease
 from tidegate.engines import connect
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import TidegateError

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.releases.registry import RegisterRelease, RetireRelease, TransitionRelease
+from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
 
 Refusal = tuple[str, Struct, str]
 

@@ -14,11 +14,11 @@ import pytest
 from tests.agent.berth import CHANNEL, HOST, ROLLOUT, T0
 from tidegate.agent.faults import JournalDamaged
 from tidegate.agent.journal import Confirmed, GivenUp, Journal, Said, Twin
-from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationStarted, DispatchAck, DispatchReject
+from tidegate.domain.hosts.report_json import wire_object
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.hosts.wire import wire_object
 
 WRITER = """
 import sys
@@ -39,18 +39,18 @@ def twin(rollout_id: str = ROLLOUT) -> HostRecord:
         policy=HostPolicy(),
         enqueued_at=T0,
     )
-    return pilot.taken(order, None, T0)
+    return agent_side.taken(order, None, T0)
 
 
 def acknowledged(before: HostRecord) -> Said:
-    after, event, _ = pilot.say(
+    after, event, _ = agent_side.say(
         before, DispatchAck, T0, target_closure="sha256:new", current_closure_at_dispatch=""
     )
     return Said(wire_object(event), after)
 
 
 def started(before: HostRecord) -> Said:
-    after, event, _ = pilot.say(before, ActivationStarted, T0)
+    after, event, _ = agent_side.say(before, ActivationStarted, T0)
     return Said(wire_object(event), after)
 
 
@@ -174,7 +174,7 @@ def test_forgets_old_passages_but_not_their_numbers(tmp_path: Path) -> None:
 
 
 def _rejected(record: HostRecord) -> tuple[dict[str, object], HostRecord]:
-    after, event, _ = pilot.say(record, DispatchReject, T0, reason="no")
+    after, event, _ = agent_side.say(record, DispatchReject, T0, reason="no")
     return wire_object(event), after
 
 

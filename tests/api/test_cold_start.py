@@ -38,7 +38,7 @@ HAMMERED = (
     + """
 from tidegate.api import decoding
 from tidegate.api.routing import Consumes
-from tidegate.domain.hosts.wire import KINDS
+from tidegate.domain.hosts.report_json import KINDS
 
 structs = [known.struct for known in vocabulary.types.values()]
 structs += [view for item in vocabulary.slices for view in item.reads]
@@ -84,7 +84,7 @@ from tidegate import agent, config, decoders
 from tidegate.agent import client, command, journal, probes
 from tidegate.agent.config import Settings as AgentSettings
 from tidegate.control.manifests import Manifest, SignedManifest
-from tidegate.domain.hosts.wire import KINDS
+from tidegate.domain.hosts.report_json import KINDS
 from tidegate.domain.hosts import protocol
 from tidegate.domain.planner import Plan
 

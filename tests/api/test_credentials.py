@@ -18,7 +18,7 @@ from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.accounts import TOKEN_PREFIX
-from tidegate.domain.access.kept import CREDENTIALS
+from tidegate.domain.access.erasable_rows import CREDENTIALS
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.slices import TOKEN_ANCESTORS_MAX
 

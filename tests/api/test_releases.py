@@ -17,7 +17,7 @@ from tests.domain.documents import good
 from tidegate.clock import ManualClock
 from tidegate.control.publisher import Policy, Publisher
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.outbox.attempts import RecordAttempt, record_attempt
+from tidegate.domain.outbox.slices import RecordAttempt, record_attempt
 from tidegate.kernel.model import Meta
 
 T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)

@@ -15,7 +15,7 @@ from bench.fleet.fleets import PASSAGE, Here, at_work, channel_name, rollout_of,
 from bench.fleet.measure import Growth, Rate, Size
 from bench.fleet.results import Results, floors
 from bench.fleet.stages import STAGES
-from tidegate.domain.folds import FOLDS
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.kernel.replay import differences
 

@@ -14,7 +14,7 @@ from bench.registry import report
 from bench.registry.measure import Verb
 from bench.registry.results import GROWTH_MAX, Results, at_share, floors
 from bench.registry.town import PER_PACKAGE, fill
-from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.releases.rows import ACTUAL
 from tidegate.engines.sqlite import SqliteStore

@@ -6,12 +6,12 @@ from tests.browser.quay import PEOPLE, Quay
 from tidegate.control.lanes import PACK_MAX
 from tidegate.control.promotion import operator_authority
 from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.channels.promotion import Promoted, PromoteRelease, promote_release
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.planner import Plan, PlannedWave, frozen, opened_waves
-from tidegate.domain.releases.known import KnownRelease, known_key
-from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
+from tidegate.domain.releases.catalog import KnownRelease, known_key
+from tidegate.domain.rollouts.promotion import Promoted, PromoteRelease, promote_release
+from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
 

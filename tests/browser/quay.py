@@ -21,7 +21,6 @@ from tidegate.control.packing import stored
 from tidegate.control.promotion import Promote
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.channels.promotion import Promoted
 from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.slices import EnrollHost, enroll_host
@@ -48,11 +47,12 @@ from tidegate.domain.packages.approvals import (
     propose_revision,
     withdraw_proposal,
 )
-from tidegate.domain.packages.creation import CreateRevision, create_revision
 from tidegate.domain.packages.facts import Edit
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow, Revision
-from tidegate.domain.rollouts.reports import ReportEvent, report_event
+from tidegate.domain.packages.slices import CreateRevision, create_revision
+from tidegate.domain.rollouts.promotion import Promoted
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
 

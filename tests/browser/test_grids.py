@@ -12,9 +12,9 @@ from tests.browser.test_screens import cookies
 from tidegate.api.dashboard import grids, overview
 from tidegate.api.dashboard.grids import Drawn, Grid, Grids, grids_of, look_ahead
 from tidegate.api.dashboard.words import GRID_CODES
-from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.states import Clearance
 
 HOSTS = tuple(f"web-{number:02}" for number in range(6))

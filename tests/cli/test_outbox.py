@@ -14,7 +14,7 @@ from tests.cli.shell import Shell
 from tidegate.clock import ManualClock
 from tidegate.control.publisher import Policy
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.outbox.attempts import RecordAttempt, record_attempt
+from tidegate.domain.outbox.slices import RecordAttempt, record_attempt
 from tidegate.kernel.model import Meta
 
 

@@ -17,8 +17,8 @@ from tests.contract.fleet import Berth, Squadron
 from tests.contract.racing import Crowd
 from tests.contract.world import SCHEMA
 from tests.quick import fewer
-from tidegate.domain.folds import FOLDS
-from tidegate.domain.folds import SCHEMA as FLEET_SCHEMA
+from tidegate.domain.composition import FOLDS
+from tidegate.domain.composition import SCHEMA as FLEET_SCHEMA
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store

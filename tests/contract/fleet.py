@@ -22,9 +22,7 @@ from tidegate.control.blobs import Blobs
 from tidegate.control.dispatch import Pass
 from tidegate.control.promotion import Promote
 from tidegate.control.runtime import Outcome
-from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
-from tidegate.domain.channels.promotion import Promoted
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.slices import (
     CreateChannel,
@@ -32,9 +30,9 @@ from tidegate.domain.channels.slices import (
     create_channel,
     lift_quarantine,
 )
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.fleet.slices import EnrollHost, SetBudget, enroll_host, set_budget
-from tidegate.domain.folds import FOLDS, SCHEMA
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     ActivationFailed,
@@ -48,7 +46,9 @@ from tidegate.domain.hosts.facts import (
 from tidegate.domain.hosts.machine import expected_seq
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
 from tidegate.domain.hosts.states import HostState, OnFailure, ProbeMode, ProbeStatus
+from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
+from tidegate.domain.rollouts.promotion import Promoted
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     Quarantined,

@@ -21,10 +21,10 @@ from tidegate.control.runtime import Control
 from tidegate.control.targets import Done, Effect, Failed, Observation, Target
 from tidegate.domain import outbox
 from tidegate.domain.outbox import owe
-from tidegate.domain.outbox.attempts import RequestEffect, request_effect
+from tidegate.domain.outbox.documents import OutboxDocument, document
 from tidegate.domain.outbox.names import intent_id
 from tidegate.domain.outbox.rows import QUEUES, Queue
-from tidegate.domain.outbox.shown import OutboxDocument, document
+from tidegate.domain.outbox.slices import RequestEffect, request_effect
 from tidegate.domain.provenance import Confidence, Evidence, Mode, Provenance
 from tidegate.domain.releases import facts as registry_facts
 from tidegate.domain.releases import folds as registry_folds

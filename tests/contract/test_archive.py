@@ -57,7 +57,7 @@ from tidegate.control.archive.places import (
 )
 from tidegate.control.archive.s3 import S3Place
 from tidegate.control.archive.shield import Shield
-from tidegate.domain.outbox.secrecy import REDACTED
+from tidegate.domain.outbox.redaction import REDACTED
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import Conflict, InvalidDefinition, InvalidInput
 from tidegate.kernel.model import NO_META, Delete, Event, Key, Meta

@@ -31,18 +31,18 @@ from tests.contract.fleet import (
 )
 from tests.domain.registry import digest_of
 from tidegate.control.sights import Sights
-from tidegate.domain.channels.clearance import clear_rollout
 from tidegate.domain.channels.refusals import SupersessionExpected
 from tidegate.domain.channels.rows import CHANNELS
-from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.hosts.facts import (
     ActivationFailed,
     HostJoined,
     HostStateChanged,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined, RolloutIsPruned, RolloutUnknown
+from tidegate.domain.hosts.report_json import agent_event
 from tidegate.domain.hosts.rows import HOST_RECORDS, PROBE_FAILURES
-from tidegate.domain.hosts.wire import agent_event
+from tidegate.domain.rollouts.clearance import clear_rollout
 from tidegate.domain.rollouts.effects import (
     InsertQuarantineFromRollout,
     RecordRolloutTransition,
@@ -61,7 +61,7 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.machine import step
-from tidegate.domain.rollouts.reports import ReportEvent, report_event
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.domain.rollouts.rows import (
     QUARANTINE,
     ROLLOUTS,
@@ -73,7 +73,7 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import Clearance
-from tidegate.domain.rollouts.table import RolloutEvent
+from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import IllegalTransition, InvalidInput, TidegateError
 from tidegate.kernel import codec

@@ -19,8 +19,8 @@ from tidegate.domain.channels.slices import (
     hold_channel,
     unhold_channel,
 )
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.fleet.rows import fleet_key
-from tidegate.domain.folds import FOLDS
 from tidegate.domain.gates import explain
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,

@@ -42,7 +42,7 @@ from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, Probe
 from tidegate.domain.planner import MalformedPlan, frozen
 from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.facts import RolloutTerminal
-from tidegate.domain.rollouts.reports import (
+from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,
     report_event,

@@ -28,7 +28,7 @@ from tests.simulation.mutants import planted
 from tidegate.control.dispatch import Dispatcher
 from tidegate.control.lanes import Lanes
 from tidegate.control.sights import Sights
-from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.gates import FleetState
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
@@ -40,7 +40,7 @@ from tidegate.domain.hosts.facts import (
     ProbeTopologyDeclared,
 )
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.rollouts.reports import (
+from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,
     report_event,

@@ -28,13 +28,13 @@ from tidegate.domain.channels.slices import (
     start_freeze,
     unhold_channel,
 )
-from tidegate.domain.folds import FOLDS
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates import explain
-from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationFailed, DispatchAck, RollbackComplete
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.rollouts.refusals import ChannelFrozen, ChannelOnHold
-from tidegate.domain.rollouts.reports import (
+from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,
     report_event,
@@ -152,7 +152,7 @@ def test_refuses_the_acknowledgement_of_an_order_that_was_handed_out_before(
         acknowledge(squadron, "h1")
 
     assert refused.value.facts["channel"] == "edge"
-    assert refused.value.code not in pilot.WAITS, "an agent that waits polls no more"
+    assert refused.value.code not in agent_side.WAITS, "an agent that waits polls no more"
     assert squadron.host(ROLLOUT, "h1").state is HostState.PENDING
     end(squadron)
     squadron.reach(ROLLOUT, "h1")

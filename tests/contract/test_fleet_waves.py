@@ -17,7 +17,7 @@ from tidegate.domain.gates import explain
 from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed
 from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.hosts.states import HostState, ProbeStatus
-from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 
 

@@ -46,7 +46,12 @@ from tidegate.control.runtime import Control
 from tidegate.control.targets import Done, Effect, Failed, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox import RequestedState
-from tidegate.domain.outbox.attempts import (
+from tidegate.domain.outbox.documents import in_state, of_scope
+from tidegate.domain.outbox.facts import IntentCancelled
+from tidegate.domain.outbox.names import intent_id
+from tidegate.domain.outbox.redaction import SecretRefused
+from tidegate.domain.outbox.rows import OUTBOX, State, delivery_key, intent_key
+from tidegate.domain.outbox.slices import (
     ATTEMPTS_MAX,
     CancelIntent,
     NewerIntent,
@@ -56,11 +61,6 @@ from tidegate.domain.outbox.attempts import (
     record_attempt,
     redrive_intent,
 )
-from tidegate.domain.outbox.facts import IntentCancelled
-from tidegate.domain.outbox.names import intent_id
-from tidegate.domain.outbox.rows import OUTBOX, State, delivery_key, intent_key
-from tidegate.domain.outbox.secrecy import SecretRefused
-from tidegate.domain.outbox.shown import in_state, of_scope
 from tidegate.domain.releases.rows import actual_key
 from tidegate.errors import (
     IllegalTransition,

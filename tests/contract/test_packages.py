@@ -24,7 +24,6 @@ from tidegate.domain.packages.approvals import (
     RejectProposal,
     WithdrawProposal,
 )
-from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.documents import document
 from tidegate.domain.packages.facts import (
@@ -71,8 +70,9 @@ from tidegate.domain.packages.refusals import (
     Terminating,
     TransitionRefused,
 )
-from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.revision_commands import revision_key
 from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import ReplaceResources, SetConditions, UpdateRevision
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import StaleVersion, TidegateError, VersionRequired

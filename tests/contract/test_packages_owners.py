@@ -10,10 +10,10 @@ import pytest
 from tests.contract.address import Address
 from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot
 from tidegate.control.reaper import Reaped, reap
+from tidegate.domain.packages.bulk import DeletePackage, plan_of
 from tidegate.domain.packages.facts import Edit, Metadata, OwnerReference
 from tidegate.domain.packages.links import REVISION_OWNERS, RevisionOwner, owner_prefix
 from tidegate.domain.packages.metadata import OWNERS_MAX
-from tidegate.domain.packages.wholes import DeletePackage, plan_of
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec
 from tidegate.kernel.replay import differences

@@ -30,7 +30,7 @@ from tests.domain.depot import (
 from tidegate.control.runtime import Control
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision, RejectProposal
-from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.bulk import DeletePackage, ImportedRevision, ImportPackage, plan_of
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (
     Clone,
@@ -42,13 +42,8 @@ from tidegate.domain.packages.facts import (
     Task,
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
-from tidegate.domain.packages.wholes import (
-    DeletePackage,
-    ImportedRevision,
-    ImportPackage,
-    plan_of,
-)
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import AttemptsExhausted, TidegateError
 from tidegate.kernel.replay import differences

@@ -9,9 +9,7 @@ import pytest
 
 from tests.contract.address import Address
 from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
-from tidegate.domain.packages.facts import Clone, Edit
-from tidegate.domain.packages.refusals import PackageNotDeletable
-from tidegate.domain.packages.wholes import (
+from tidegate.domain.packages.bulk import (
     IMPORTED_MAX,
     PLANNED_MAX,
     DeletePackage,
@@ -19,6 +17,8 @@ from tidegate.domain.packages.wholes import (
     ImportPackage,
     plan_of,
 )
+from tidegate.domain.packages.facts import Clone, Edit
+from tidegate.domain.packages.refusals import PackageNotDeletable
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.model import COST_MAX
 from tidegate.kernel.replay import differences

@@ -35,13 +35,14 @@ from tests.domain.registry import (
 )
 from tests.domain.test_provenance import REJECTIONS, Spoil, spoilt
 from tidegate.clock import ManualClock
+from tidegate.control.queries import history
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import RejectedEvidence
-from tidegate.domain.releases import BUILT_IN, history
+from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.releases.catalog import ReleaseNotPinnable
 from tidegate.domain.releases.evidence import KeepEvidence
-from tidegate.domain.releases.known import ReleaseNotPinnable
 from tidegate.domain.releases.rows import (
     ACTUAL,
     COMMANDS,

@@ -20,7 +20,6 @@ from tidegate.domain.packages.approvals import (
     ProposeRevision,
     RejectProposal,
 )
-from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import (
     DeleteRevision,
     ProposeDeletion,
@@ -32,13 +31,14 @@ from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.links import RevisionLinks
 from tidegate.domain.packages.names import identity
 from tidegate.domain.packages.repositories import CreateRepository
-from tidegate.domain.packages.revisions import (
+from tidegate.domain.packages.revision_commands import (
     RevisionCommand,
     links_key,
     package_key,
     revision_key,
 )
 from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import (
     ReplaceResources,
     UpdateRevision,

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tests.domain.desk import Orchard
 from tidegate.domain import hosts
+from tidegate.domain.channels.stops import CHANNEL_STOPS
 from tidegate.domain.hosts.effects import Effect
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
@@ -59,8 +60,8 @@ from tidegate.domain.hosts.states import (
     ProbeMode,
     ProbeStatus,
 )
-from tidegate.domain.rollouts import reports
-from tidegate.domain.rollouts.reports import ReportEvent, ReserveDispatch
+from tidegate.domain.rollouts import report_slices
+from tidegate.domain.rollouts.report_slices import ReportEvent, ReserveDispatch
 from tidegate.domain.rollouts.rows import (
     QUARANTINE,
     TALLIES,
@@ -70,7 +71,6 @@ from tidegate.domain.rollouts.rows import (
     tally_key,
 )
 from tidegate.domain.rollouts.states import RolloutState
-from tidegate.domain.rollouts.stops import CHANNEL_STOPS
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Key
@@ -306,7 +306,7 @@ TOLERATE = Slice(
 )
 VOCABULARY = Vocabulary(
     (*hosts.FACTS, *facts("rollout_event", TallySet, ClosureQuarantinedHere)),
-    (*hosts.SLICES, *reports.SLICES, SET_TALLY, SET_QUARANTINE, TOLERATE),
+    (*hosts.SLICES, *report_slices.SLICES, SET_TALLY, SET_QUARANTINE, TOLERATE),
 )
 SCHEMA = Schema(VOCABULARY, (*hosts.COLLECTIONS, TALLIES, QUARANTINE, CHANNEL_STOPS))
 FOLDS = Folds(
@@ -367,12 +367,12 @@ class Quay(Orchard):
         said: dict[str, Any] = NAMED | {"target_closure": NEW, "wave": 0, "policy": HostPolicy()}
         slots = tuple(BudgetSlot(name, 2) for name in budgets)
         return self.run(
-            reports.reserve_dispatch, ReserveDispatch(**(said | {"budgets": slots} | changes))
+            report_slices.reserve_dispatch, ReserveDispatch(**(said | {"budgets": slots} | changes))
         )
 
     def report(self, event: AgentEvent) -> list[Any]:
         command = ReportEvent(rollout_id=event.rollout_id, host_id=event.host_id, event=event)
-        return self.run(reports.report_event, command)
+        return self.run(report_slices.report_event, command)
 
     def say(self, struct: type[Any], **members: Any) -> list[Any]:
         """The host's next report, as of now."""

@@ -10,8 +10,9 @@ from msgspec import Struct
 from tests.domain.depot import direct
 from tests.domain.registry import FOLDS, SCHEMA, SCOPE, T0, OfferRelease, digest_of, offer_release
 from tidegate.clock import ManualClock
+from tidegate.control.queries import history
 from tidegate.control.runtime import Control
-from tidegate.domain.releases import BUILT_IN, history
+from tidegate.domain.releases import BUILT_IN
 from tidegate.domain.releases.rows import Actual
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError

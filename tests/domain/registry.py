@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.domain import outbox, releases
+from tidegate.domain.releases.catalog import PUBLISHED, ReleaseOffered
 from tidegate.domain.releases.evidence import ImportManifest
-from tidegate.domain.releases.known import PUBLISHED, ReleaseOffered
-from tidegate.domain.releases.registry import RegisterRelease, RetireRelease, TransitionRelease
+from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.records.records import REPAIRS
 from tidegate.kernel.slices import Slice

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tests.domain.depot import AUTHOR, Depot
 from tidegate import errors
-from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import UpdateRevision
 from tidegate.errors import TidegateError
 

@@ -52,7 +52,7 @@ from tidegate.domain.access.slices import (
     RevokeToken,
     SetUp,
 )
-from tidegate.domain.folds import FOLDS, SCHEMA
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.packages.facts import RepositoryCreated
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import LimitExceeded

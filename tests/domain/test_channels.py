@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
 from tests.domain.voyage import CHANNEL, PACKAGE, Voyage
 from tidegate.domain.channels import TABLE, ChannelEvent, ChannelState, state_of, step
-from tidegate.domain.channels.clearance import WAIVED_MAX, ClearRollout, clear_rollout
 from tidegate.domain.channels.facts import (
     ChannelCreated,
     ChannelEdited,
@@ -24,7 +23,6 @@ from tidegate.domain.channels.facts import (
     QuarantineLifted,
     WaveSpec,
 )
-from tidegate.domain.channels.promotion import Promoted, promote_release
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelExists,
@@ -53,12 +51,13 @@ from tidegate.domain.channels.slices import (
     start_freeze,
     unhold_channel,
 )
-from tidegate.domain.folds import FOLDS
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutUnknown
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.outbox import IntentRequested
-from tidegate.domain.releases.registry import OPERATIONS_MAX
 from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.releases.slices import OPERATIONS_MAX
+from tidegate.domain.rollouts.clearance import WAIVED_MAX, ClearRollout, clear_rollout
 from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.facts import (
     OpenedWave,
@@ -66,6 +65,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
 )
+from tidegate.domain.rollouts.promotion import Promoted, promote_release
 from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.domain.rollouts.rows import quarantine_key
 from tidegate.domain.rollouts.states import Clearance, RolloutState

@@ -11,18 +11,18 @@ import pytest
 
 from tidegate.domain import (
     channels,
+    composition,
     epochs,
     fleet,
-    folds,
     hosts,
     outbox,
     packages,
     publication,
     releases,
     rollouts,
-    views,
+    tables,
 )
-from tidegate.domain.releases import offers
+from tidegate.domain.releases import from_packages
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.records.records import RecordRepaired
@@ -36,27 +36,29 @@ def twice(names: Iterable[str]) -> list[str]:
 
 
 def test_declares_every_fact_slice_and_collection_once() -> None:
-    assert twice(item.name for item in folds.FACTS) == []
-    assert twice(item.name for item in folds.SLICES) == []
-    assert twice(item.command.__name__ for item in folds.SLICES) == []
-    assert twice(item.name for item in folds.COLLECTIONS) == []
+    assert twice(item.name for item in composition.FACTS) == []
+    assert twice(item.name for item in composition.SLICES) == []
+    assert twice(item.command.__name__ for item in composition.SLICES) == []
+    assert twice(item.name for item in composition.COLLECTIONS) == []
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_leaves_nothing_of_a_module_out(module: Any) -> None:
     for name in ("FACTS", "SLICES", "COLLECTIONS"):
-        assert [item for item in getattr(module, name) if item not in getattr(folds, name)] == []
-    composed = [fold.collection for fold in folds.FOLDS.folds]
+        assert [
+            item for item in getattr(module, name) if item not in getattr(composition, name)
+        ] == []
+    composed = [fold.collection for fold in composition.FOLDS.folds]
     assert [fold for fold in module.FOLDS if fold.collection not in composed] == []
-    assert [fold for fold in offers.FOLDS if fold.collection not in composed] == []
-    assert RecordRepaired.__name__ in folds.SCHEMA.vocabulary.types
+    assert [fold for fold in from_packages.FOLDS if fold.collection not in composed] == []
+    assert RecordRepaired.__name__ in composition.SCHEMA.vocabulary.types
 
 
 def test_writes_every_folded_collection_by_one_fold() -> None:
-    folded = {item.name for item in folds.COLLECTIONS if item.writers is Writers.FOLDED}
+    folded = {item.name for item in composition.COLLECTIONS if item.writers is Writers.FOLDED}
 
-    assert sorted(fold.collection.name for fold in folds.FOLDS.folds) == sorted(folded)
-    assert {item.name for item in folds.COLLECTIONS} - folded == {
+    assert sorted(fold.collection.name for fold in composition.FOLDS.folds) == sorted(folded)
+    assert {item.name for item in composition.COLLECTIONS} - folded == {
         *("leases", "dispatch_queue", "host_liveness"),
         *("enrollment_tokens", "token_replay", "cert_revocations"),
         *("people", "logins", "credentials", "token_secrets", "sessions", "installation_ids"),
@@ -65,29 +67,29 @@ def test_writes_every_folded_collection_by_one_fold() -> None:
 
 def test_calls_the_log_alone_canonical() -> None:
     """RO-8: "event_log canonical": what is folded can be made again from it."""
-    natures = views.classes(folds.SCHEMA)
+    natures = tables.classes(composition.SCHEMA)
 
-    assert [name for name, nature in natures.items() if nature is Nature.CANONICAL] == [views.LOG]
+    assert [name for name, nature in natures.items() if nature is Nature.CANONICAL] == [tables.LOG]
 
 
 def test_reads_every_fact_that_a_slice_writes_into_some_row() -> None:
-    written = {fact.__name__ for item in folds.SLICES for fact in item.writes}
+    written = {fact.__name__ for item in composition.SLICES for fact in item.writes}
 
-    assert [name for name in sorted(written) if not folds.FOLDS.of(name)] == []
+    assert [name for name in sorted(written) if not composition.FOLDS.of(name)] == []
 
 
 def test_shows_every_collection_in_its_table() -> None:
-    assert folds.__doc__ is not None
-    table = folds.__doc__.split("\n\n")[1].splitlines()[1:]
+    assert composition.__doc__ is not None
+    table = composition.__doc__.split("\n\n")[1].splitlines()[1:]
     shown = [name for line in table for name in re.split(r"[ ,]+", line)[1:]]
 
-    assert sorted(shown) == sorted(item.name for item in folds.COLLECTIONS)
+    assert sorted(shown) == sorted(item.name for item in composition.COLLECTIONS)
 
 
 def test_takes_kept_collections_of_the_rooms_above_and_nothing_that_it_has() -> None:
-    more = folds.composed(Collection("notes", FoldNumber))
+    more = composition.composed(Collection("notes", FoldNumber))
 
-    assert set(more.schema.collections) - set(folds.SCHEMA.collections) == {"notes"}
+    assert set(more.schema.collections) - set(composition.SCHEMA.collections) == {"notes"}
     assert FOLD_NUMBERS.name in more.schema.collections
     with pytest.raises(InvalidDefinition, match="leases"):
-        folds.composed(Collection("leases", FoldNumber))
+        composition.composed(Collection("leases", FoldNumber))

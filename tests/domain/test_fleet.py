@@ -12,9 +12,9 @@ from tests.domain.harbour import KEY, T0, host
 from tidegate.domain import fleet
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import ChannelCreated, ChannelEdited, ChannelPolicy
+from tidegate.domain.channels.policy import check_edges
 from tidegate.domain.fleet.claims import check_scope, claims
 from tidegate.domain.fleet.folds import CHANNELS_MAX, step_fleet, step_host
-from tidegate.domain.fleet.policies import check_edges
 from tidegate.domain.fleet.refusals import (
     BudgetNotFound,
     HostGone,

@@ -59,7 +59,7 @@ from tidegate.domain.hosts.refusals import (
 )
 from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
 from tidegate.domain.hosts.states import Deadline, HostState
-from tidegate.domain.rollouts.reports import ObserveHost, SkipHost, observe_host, skip_host
+from tidegate.domain.rollouts.report_slices import ObserveHost, SkipHost, observe_host, skip_host
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.replay import differences
 

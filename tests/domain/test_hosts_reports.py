@@ -59,6 +59,7 @@ from tidegate.domain.hosts.refusals import (
     WaveNotReached,
     WrongClosure,
 )
+from tidegate.domain.hosts.report_json import KINDS, STDERR_BYTES_MAX
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, dispatch_key
 from tidegate.domain.hosts.slices import (
     CancelDispatch,
@@ -67,9 +68,8 @@ from tidegate.domain.hosts.slices import (
     expire_deadline,
 )
 from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure
-from tidegate.domain.hosts.wire import KINDS, STDERR_BYTES_MAX
 from tidegate.domain.rollouts.facts import RolloutTerminal
-from tidegate.domain.rollouts.reports import (
+from tidegate.domain.rollouts.report_slices import (
     ObserveHost,
     ReportEvent,
     SkipHost,

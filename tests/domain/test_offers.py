@@ -23,10 +23,8 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.provenance import BUILT_IN_RULES
-from tidegate.domain.releases import known, offers
-from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
-from tidegate.domain.releases.folds import step_actual
-from tidegate.domain.releases.known import (
+from tidegate.domain.releases import catalog, from_packages
+from tidegate.domain.releases.catalog import (
     SCOPES_NAMED_MAX,
     DigestMatches,
     KnownRelease,
@@ -37,7 +35,9 @@ from tidegate.domain.releases.known import (
     pin_ids,
     step_pins,
 )
-from tidegate.domain.releases.registry import decide_register, decide_transition
+from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
+from tidegate.domain.releases.folds import step_actual
+from tidegate.domain.releases.slices import decide_register, decide_transition
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import Forbidden
@@ -65,9 +65,9 @@ say = Slice(
 )
 SCHEMA = Schema(
     Vocabulary((*packages.FACTS, *releases.FACTS), (say,)),
-    (*offers.COLLECTIONS, *known.COLLECTIONS),
+    (*from_packages.COLLECTIONS, *catalog.COLLECTIONS),
 )
-FOLDS = Folds(SCHEMA, (*offers.FOLDS, *known.FOLDS))
+FOLDS = Folds(SCHEMA, (*from_packages.FOLDS, *catalog.FOLDS))
 
 NAME, PACKAGE, DIGEST = "blueprints.networking.vpc.v1", "blueprints/networking/vpc", "sha256:ab"
 WHO: dict[str, Any] = {"name": NAME, "package": PACKAGE, "uid": "u1", "by": "user_1"}
@@ -94,12 +94,12 @@ def control() -> Iterator[Control]:
 
 
 def offered(control: Control) -> KnownRelease | None:
-    (record,) = control.store.get(known.known_key("blueprints.networking.vpc.3"))
+    (record,) = control.store.get(catalog.known_key("blueprints.networking.vpc.3"))
     return None if record is None else codec.decode(record.data, KnownRelease)
 
 
 def matching(control: Control) -> tuple[str, ...]:
-    (record,) = control.store.get(known.matches_key(DIGEST))
+    (record,) = control.store.get(catalog.matches_key(DIGEST))
     return () if record is None else codec.decode(record.data, DigestMatches).release_ids
 
 
@@ -161,7 +161,7 @@ def test_says_nothing_of_a_revision_that_was_never_published(control: Control) -
 def test_names_a_release_by_its_package_and_the_default_repository_by_silence(
     package: str, release_id: str
 ) -> None:
-    assert offers.release_id_of(package, 3) == release_id
+    assert from_packages.release_id_of(package, 3) == release_id
 
 
 def test_refuses_a_second_revision_under_the_name_of_a_release(control: Control) -> None:

@@ -14,21 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.outbox import FOLDS, IntentRequested, RequestedState, owe, secrecy
-from tidegate.domain.outbox.attempts import (
-    ATTEMPTS_MAX,
-    BACK_OFF_SECONDS_MAX,
-    JITTER_MAX,
-    CancelIntent,
-    RecordAttempt,
-    RedriveIntent,
-    RequestEffect,
-    back_off,
-    decide_cancel,
-    decide_record,
-    decide_redrive,
-    decide_request,
-)
+from tidegate.domain.outbox import FOLDS, IntentRequested, RequestedState, owe, redaction
 from tidegate.domain.outbox.facts import (
     FACTS,
     AttemptFailed,
@@ -60,12 +46,26 @@ from tidegate.domain.outbox.reconciliation import (
     decide_effect,
     judge,
 )
-from tidegate.domain.outbox.rows import Delivery, Drift, Intent, Queue, State
-from tidegate.domain.outbox.secrecy import (
+from tidegate.domain.outbox.redaction import (
     ERROR_CHARS_MAX,
     SecretRefused,
     redacted,
     requested_state,
+)
+from tidegate.domain.outbox.rows import Delivery, Drift, Intent, Queue, State
+from tidegate.domain.outbox.slices import (
+    ATTEMPTS_MAX,
+    BACK_OFF_SECONDS_MAX,
+    JITTER_MAX,
+    CancelIntent,
+    RecordAttempt,
+    RedriveIntent,
+    RequestEffect,
+    back_off,
+    decide_cancel,
+    decide_record,
+    decide_redrive,
+    decide_request,
 )
 from tidegate.errors import IllegalTransition, Invalid, InvalidInput, LimitExceeded, NotFound
 
@@ -288,10 +288,10 @@ def test_looks_at_each_character_of_a_long_text_a_fixed_number_of_times(
     """Each pattern is one class of characters, so its work is the text that it is given."""
     work: list[int] = []
     for name in ("_RUN", "_SEGMENT", "_DIGIT", "_CAPITAL", "_PART", "_JSON_OBJECT"):
-        monkeypatch.setattr(secrecy, name, Counted(getattr(secrecy, name), work))
+        monkeypatch.setattr(redaction, name, Counted(getattr(redaction, name), work))
     text = piece * (1024 * 1024 // len(piece))
 
-    secrecy.is_secret(text)
+    redaction.is_secret(text)
 
     assert sum(work) <= 6 * len(text)
 
@@ -302,7 +302,7 @@ def test_finds_material_and_signed_tokens_as_their_definitions_say(text: str) ->
     material = re.compile(r"(?=[A-Za-z]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9+/]{24,}")
     token = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.")
 
-    assert secrecy.is_secret(text) is bool(material.search(text) or token.search(text))
+    assert redaction.is_secret(text) is bool(material.search(text) or token.search(text))
 
 
 # ── the edges of an intent ────────────────────────────────────────────────────────────────────────

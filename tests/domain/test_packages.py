@@ -19,7 +19,6 @@ from tidegate.domain.packages.approvals import (
     RejectProposal,
     WithdrawProposal,
 )
-from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import (
     DeleteRevision,
     ProposeDeletion,
@@ -71,8 +70,9 @@ from tidegate.domain.packages.refusals import (
     TooManyTasks,
 )
 from tidegate.domain.packages.repositories import ChangeRepository, CreateRepository
-from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.revision_commands import revision_key
 from tidegate.domain.packages.rows import REPOSITORIES, Repository
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import EDITORS_MAX, SetConditions, UpdateRevision
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel import codec

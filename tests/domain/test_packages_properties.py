@@ -37,7 +37,7 @@ from tidegate.domain.packages.approvals import (
     RejectProposal,
     WithdrawProposal,
 )
-from tidegate.domain.packages.creation import CreateRevision
+from tidegate.domain.packages.bulk import DeletePackage, ImportedRevision, ImportPackage, plan_of
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import (
     IMPORT,
@@ -57,13 +57,8 @@ from tidegate.domain.packages.facts import (
 from tidegate.domain.packages.history import timeline
 from tidegate.domain.packages.lifecycle import EDGES, PUBLISHED_STATES, Lifecycle
 from tidegate.domain.packages.rows import REVISIONS, Revision
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
-from tidegate.domain.packages.wholes import (
-    DeletePackage,
-    ImportedRevision,
-    ImportPackage,
-    plan_of,
-)
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.replay import differences

@@ -17,7 +17,7 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import PUBLISHED_STATES, Lifecycle
 from tidegate.domain.packages.names import identity, parse
-from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.revision_commands import revision_key
 from tidegate.domain.packages.rows import REVISIONS
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle

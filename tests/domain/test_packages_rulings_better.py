@@ -11,7 +11,6 @@ from tests.domain.ruled import answer_of, creation, refusal_of, status_of, updat
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import FILES_MAX, Manifest
 from tidegate.domain.packages.approvals import propose_revision
-from tidegate.domain.packages.creation import create_revision
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (
     Edit,
@@ -21,6 +20,7 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.rows import Repository
+from tidegate.domain.packages.slices import create_revision
 from tidegate.kernel.model import COST_MAX, Key
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle

@@ -9,7 +9,6 @@ from tests.domain.ruled import answer_of, creation, refusal_of, status_of, updat
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.content.paths import check_file_path
 from tidegate.domain.content.refusals import InvalidFilePath
-from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.documents import document
 from tidegate.domain.packages.facts import (
     Clone,
@@ -23,6 +22,7 @@ from tidegate.domain.packages.facts import (
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.merging import Strategy, merge
 from tidegate.domain.packages.refusals import UpgradeConflict
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import SetConditions
 from tidegate.errors import TidegateError
 

@@ -13,7 +13,6 @@ from tidegate.domain import packages
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import ApproveRevision, approve_revision, propose_revision
-from tidegate.domain.packages.creation import create_revision
 from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
 from tidegate.domain.packages.facts import (
     FACTS,
@@ -34,7 +33,8 @@ from tidegate.domain.packages.facts import (
     Upgrade,
 )
 from tidegate.domain.packages.lifecycle import EDGES, Lifecycle, Verb
-from tidegate.domain.packages.revisions import links_key, package_key, revision_key
+from tidegate.domain.packages.revision_commands import links_key, package_key, revision_key
+from tidegate.domain.packages.slices import create_revision
 from tidegate.domain.packages.updates import SetConditions
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key

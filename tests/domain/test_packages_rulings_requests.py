@@ -15,7 +15,6 @@ from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
 )
-from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.facts import (
     Clone,
@@ -25,6 +24,7 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.history import dependents_of
 from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
 from tidegate.errors import AttemptsExhausted, IdempotencyMismatch
 

@@ -21,7 +21,7 @@ from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.refusals import (
     LifecycleInvalidOriginal,
 )
-from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.revision_commands import revision_key
 from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.packages.updates import ReplaceResources
 from tidegate.kernel import codec

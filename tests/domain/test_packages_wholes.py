@@ -9,7 +9,16 @@ import pytest
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, direct, files
 from tidegate.control.reaper import Reaped, reap
 from tidegate.control.runtime import Control
-from tidegate.domain import folds
+from tidegate.domain import composition
+from tidegate.domain.packages.bulk import (
+    IMPORTED_MAX,
+    PLANNED_MAX,
+    DeletePackage,
+    ImportedRevision,
+    ImportPackage,
+    Planned,
+    plan_of,
+)
 from tidegate.domain.packages.deletions import ProposeDeletion
 from tidegate.domain.packages.facts import (
     IMPORT,
@@ -32,15 +41,6 @@ from tidegate.domain.packages.refusals import (
     PathOverlap,
     PlanOutdated,
     RepositoryNotFound,
-)
-from tidegate.domain.packages.wholes import (
-    IMPORTED_MAX,
-    PLANNED_MAX,
-    DeletePackage,
-    ImportedRevision,
-    ImportPackage,
-    Planned,
-    plan_of,
 )
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import LimitExceeded, NotFound, StaleVersion, TidegateError
@@ -257,7 +257,7 @@ def test_refuses_an_import_that_is_none(depot: Depot) -> None:
 @pytest.mark.parametrize("package", ["web", "/".join("abcdefghijklmnop")])
 def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: str) -> None:
     """The most that a command may name, as deep as a path may be, with the releases of it all."""
-    depot = Depot(MemoryStore(folds.SCHEMA))
+    depot = Depot(MemoryStore(composition.SCHEMA))
     commits: list[Commit] = []
     submit = direct(depot.store)
 
@@ -265,7 +265,7 @@ def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: st
         commits.append(commit)
         return submit(commit)
 
-    depot.control = Control(depot.store, folds.FOLDS, watched, clock=depot.clock)
+    depot.control = Control(depot.store, composition.FOLDS, watched, clock=depot.clock)
     depot.repository()
     depot.run(imported(*range(1, IMPORTED_MAX + 1), package=package))
     whole = f"blueprints/{package}"
@@ -273,9 +273,9 @@ def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: st
         depot.propose_deletion(revision.name)
     depot.run(planned(depot, whole))
 
-    assert max(map(folds.SCHEMA.cost, commits)) < COST_MAX
+    assert max(map(composition.SCHEMA.cost, commits)) < COST_MAX
     assert depot.package(whole).live == 0
-    assert differences(depot.store, folds.FOLDS) == []
+    assert differences(depot.store, composition.FOLDS) == []
 
 
 # ── owners ────────────────────────────────────────────────────────────────────────────────────────

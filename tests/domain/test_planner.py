@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from tests.domain.harbour import ROLLOUT, channel, fleet, fleet_state, host, standing, with_sight
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.policy import HOST_EDGES_MAX, WAVES_MAX, cycle
 from tidegate.domain.fleet.budgets import slots
-from tidegate.domain.fleet.policies import HOST_EDGES_MAX, WAVES_MAX, cycle
 from tidegate.domain.fleet.refusals import InvalidLabel, InvalidSelector, MalformedPolicy
 from tidegate.domain.fleet.rows import Budget, Host
 from tidegate.domain.gates import explain, next_dispatches, survey

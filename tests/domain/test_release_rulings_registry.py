@@ -30,7 +30,7 @@ from tidegate.domain.provenance import (
     Triple,
 )
 from tidegate.domain.publication.slices import StaleGeneration
-from tidegate.domain.releases.known import ReleaseNotPinnable
+from tidegate.domain.releases.catalog import ReleaseNotPinnable
 from tidegate.domain.releases.rows import (
     ACTUAL,
     COMMANDS,

@@ -28,6 +28,14 @@ from tidegate.domain.outbox import IntentRequested, RequestedState
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import RejectedEvidence, Rules, Triple
 from tidegate.domain.releases import BUILT_IN, registry_under
+from tidegate.domain.releases.catalog import (
+    MATCHES_MAX,
+    DigestMatches,
+    KnownRelease,
+    ReleaseNotPinnable,
+    ReleaseOffered,
+    release_matches,
+)
 from tidegate.domain.releases.evidence import DIGESTS_MAX, DOCUMENT_BYTES_MAX, KeepEvidence
 from tidegate.domain.releases.facts import (
     Change,
@@ -37,15 +45,6 @@ from tidegate.domain.releases.facts import (
     ReleaseTransitioned,
 )
 from tidegate.domain.releases.folds import step_actual, step_command, step_event, step_evidence
-from tidegate.domain.releases.known import (
-    MATCHES_MAX,
-    DigestMatches,
-    KnownRelease,
-    ReleaseNotPinnable,
-    ReleaseOffered,
-    release_matches,
-)
-from tidegate.domain.releases.registry import OPERATIONS_MAX
 from tidegate.domain.releases.rows import (
     Actual,
     DuplicateEvent,
@@ -54,6 +53,7 @@ from tidegate.domain.releases.rows import (
     Status,
     event_id,
 )
+from tidegate.domain.releases.slices import OPERATIONS_MAX
 from tidegate.errors import (
     ConditionFailed,
     IllegalTransition,

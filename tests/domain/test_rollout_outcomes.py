@@ -49,7 +49,7 @@ from tidegate.domain.rollouts.folds import Said, release_standings, step_standin
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally
 from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, RolloutState, Word
-from tidegate.domain.rollouts.table import RolloutEvent
+from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.errors import IllegalTransition
 
 pure = {"engines": None, "reason": "a pure function, before any engine"}

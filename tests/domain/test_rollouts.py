@@ -45,8 +45,8 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
 from tidegate.domain.rollouts.history import histories, printed
-from tidegate.domain.rollouts.identity import channel_of, check_rollout_id, ref_of
 from tidegate.domain.rollouts.machine import TOLERATED
+from tidegate.domain.rollouts.names import channel_of, check_rollout_id, ref_of
 from tidegate.domain.rollouts.refusals import RollbackRunning, RolloutInvariant
 from tidegate.domain.rollouts.rows import (
     GATES,

@@ -18,7 +18,7 @@ from tidegate.control.dispatch import has_stopped
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.refusals import SupersessionExpected
 from tidegate.domain.channels.slices import EditChannel, edit_channel
-from tidegate.domain.folds import FOLDS
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.facts import DispatchReject, HostStateChanged, RollbackComplete
 from tidegate.domain.hosts.refusals import (
     ClosureQuarantined,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.domain.voyage import CHANNEL, Voyage
 from tests.quick import fewer
 from tidegate.domain.channels.rows import CHANNELS, Channel
-from tidegate.domain.folds import FOLDS
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.facts import HostSkipped, HostStateChanged
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState, OnFailure
@@ -32,7 +32,7 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
-from tidegate.domain.rollouts.identity import channel_of, ref_of
+from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import (
     ReleaseStanding,

@@ -16,13 +16,11 @@ from msgspec import Struct
 from tests.domain.desk import Orchard
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
 from tidegate.control.runtime import Outcome
-from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
 from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.channels.promotion import Promoted, PromoteRelease, promote_release
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.slices import CreateChannel, create_channel
+from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.fleet.rows import fleet_key
-from tidegate.domain.folds import FOLDS, SCHEMA
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     ActivationDeferred,
@@ -44,8 +42,10 @@ from tidegate.domain.hosts.slices import (
 )
 from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure
 from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.facts import OpenedWave
-from tidegate.domain.rollouts.reports import (
+from tidegate.domain.rollouts.promotion import Promoted, PromoteRelease, promote_release
+from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,
     SkipHost,

@@ -18,13 +18,14 @@ from tests.contract.address import Address
 from tests.examples.racing import connector
 from tidegate.clock import ManualClock
 from tidegate.control.outbox import EffectFailed, EffectRefused, Worker
+from tidegate.control.queries import history
 from tidegate.control.reconcile import Reconciler
 from tidegate.control.runtime import Control, Outcome
 from tidegate.control.targets.fake import FakeTarget
 from tidegate.control.targets.file import FileTarget
 from tidegate.domain.outbox.reconciliation import Observation
-from tidegate.domain.releases import BUILT_IN, history
-from tidegate.domain.releases.registry import TransitionRelease
+from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.releases.slices import TransitionRelease
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import NO_META, Meta

@@ -26,21 +26,21 @@ from tidegate.control.archive.files import FilePlace
 from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.manifests import Answer, Manifests, key_id
 from tidegate.control.publisher import Publisher, State
+from tidegate.control.queries import history
 from tidegate.control.runtime import Control, Outcome
+from tidegate.domain.composition import SLICES, composed
 from tidegate.domain.content.differences import FileDifference, diff
 from tidegate.domain.content.manifests import Manifest
-from tidegate.domain.folds import SLICES, composed
-from tidegate.domain.packages.creation import CreateRevision
 from tidegate.domain.packages.facts import Edit, Task
 from tidegate.domain.packages.history import Step, history_of, timeline
 from tidegate.domain.packages.names import identity
-from tidegate.domain.packages.revisions import RevisionCommand, revision_key
+from tidegate.domain.packages.revision_commands import RevisionCommand, revision_key
 from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import ReplaceResources
-from tidegate.domain.releases import history
-from tidegate.domain.releases.offers import release_id_of
-from tidegate.domain.releases.registry import RegisterRelease, TransitionRelease
+from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import Actual, ReleaseEvent
+from tidegate.domain.releases.slices import RegisterRelease, TransitionRelease
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.fleet import CORE_NEXT, Squadron, rows, sail
 from tidegate.config import Settings
 from tidegate.control.deliveries import Deliveries
-from tidegate.domain.folds import SCHEMA
+from tidegate.domain.composition import SCHEMA
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.replay import differences

@@ -19,7 +19,7 @@ from tidegate.config import InvalidSetting, checked
 from tidegate.control.installation import hashed
 from tidegate.control.targets.configured import configured
 from tidegate.control.worker import Loop, Pace, Worker
-from tidegate.domain.access.kept import SESSIONS, Session
+from tidegate.domain.access.erasable_rows import SESSIONS, Session
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 from tidegate.domain.hosts.states import HostState
 from tidegate.errors import StoreUnavailable

@@ -21,16 +21,16 @@ from tidegate.control import dispatch, lanes, sights
 from tidegate.control.runtime import Outcome
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import checks, explained, passes
+from tidegate.domain.gates import checks, dispatch_pass, explain
 from tidegate.domain.gates.edges import judge_edge
 from tidegate.domain.hosts import activation
 from tidegate.domain.hosts import machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved
-from tidegate.domain.hosts.moves import due_in
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.transition_steps import due_in
 from tidegate.domain.rollouts import machine as rollouts
-from tidegate.domain.rollouts import reports
+from tidegate.domain.rollouts import report_slices
 from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
 from tidegate.kernel.model import Commit, Put, Receipt
@@ -128,12 +128,12 @@ def duplicate_check_removed() -> Patches:
 def repeat_refused() -> Patches:
     """A report that was taken is refused when it is sent again: its agent never gets on."""
 
-    def decide(rows: Any, command: reports.ReportEvent, now: datetime) -> Sequence[Any]:
+    def decide(rows: Any, command: report_slices.ReportEvent, now: datetime) -> Sequence[Any]:
         tally, record, *others = rows
         forgetful = None if record is None else replace(record, last_event_seq=0)
-        return reports.decide_report((tally, forgetful, *others), command, now)
+        return report_slices.decide_report((tally, forgetful, *others), command, now)
 
-    forgetful = with_members(reports.report_event, decide=decide)
+    forgetful = with_members(report_slices.report_event, decide=decide)
     return [(plant, "report_event", forgetful)]
 
 
@@ -158,7 +158,7 @@ def wave_passed_for_good() -> Patches:
     """
     return [
         (checks, "reached", lambda tally: tally.current_wave),
-        (reports, "_demand_turn", lambda tally, wave: None),
+        (report_slices, "_demand_turn", lambda tally, wave: None),
     ]
 
 
@@ -183,13 +183,13 @@ def quarantine_not_loaded() -> Patches:
 
     return [
         (sights.Sights, "_sight", blind),
-        (reports, "_demand_unquarantined", lambda row: None),
+        (report_slices, "_demand_unquarantined", lambda row: None),
     ]
 
 
 def halted_still_dispatching() -> Patches:
     """A host failed, and orders go out as if nothing had happened."""
-    under_way = reports._demand_under_way
+    under_way = report_slices._demand_under_way
 
     def unhalted(tally: RolloutTally, wave: int, *, late: bool) -> None:
         under_way(replace(tally, halted_at=None), wave, late=late)
@@ -200,9 +200,9 @@ def halted_still_dispatching() -> Patches:
     wants_orders = dispatch.wants_orders
     open_gates = tuple(gate for gate in checks.GATES if gate.name != "halted")
     return [
-        (passes, "GATES", open_gates),
+        (dispatch_pass, "GATES", open_gates),
         (dispatch, "wants_orders", wanting),
-        (reports, "_demand_under_way", unhalted),
+        (report_slices, "_demand_under_way", unhalted),
         (rollouts, "_demand_unhalted", lambda tally, event: None),
     ]
 
@@ -226,7 +226,7 @@ def budget_without_reservations() -> Patches:
         with_members(gate, blocks=counting) if gate.name == "disruption-budget" else gate
         for gate in checks.GATES
     )
-    return [(fleet, "_reserved", reserved), (passes, "GATES", gates)]
+    return [(fleet, "_reserved", reserved), (dispatch_pass, "GATES", gates)]
 
 
 # ── one layer of several ──────────────────────────────────────────────────────────────────────────
@@ -238,7 +238,7 @@ def budget_without_reservations() -> Patches:
 def _without(name: str) -> Patches:
     """No such gate."""
     left = tuple(gate for gate in checks.GATES if gate.name != name)
-    return [(passes, "GATES", left), (explained, "GATES", left)]
+    return [(dispatch_pass, "GATES", left), (explain, "GATES", left)]
 
 
 def quarantine_not_seen_by_gates() -> Patches:
@@ -281,18 +281,18 @@ def freeze_not_seen_by_gates() -> Patches:
 
 def stops_not_seen_by_rows() -> Patches:
     """A dispatcher that looked before a freeze or a hold sends orders after it."""
-    return [(reports, "demand_unstopped", lambda channel, rows, now: None)]
+    return [(report_slices, "demand_unstopped", lambda channel, rows, now: None)]
 
 
 def stops_not_seen_at_the_acknowledgement() -> Patches:
     """An order that was handed out before a freeze or a hold is used under it."""
 
-    def blind(rows: Any, command: reports.ReportEvent, now: datetime) -> Any:
+    def blind(rows: Any, command: report_slices.ReportEvent, now: datetime) -> Any:
         acknowledged = isinstance(command.event, DispatchAck)
         seen = (*rows[:3], None, None) if acknowledged else rows
-        return reports.decide_report(seen, command, now)
+        return report_slices.decide_report(seen, command, now)
 
-    return [(plant, "report_event", with_members(reports.report_event, decide=blind))]
+    return [(plant, "report_event", with_members(report_slices.report_event, decide=blind))]
 
 
 def wave_not_seen_by_gates() -> Patches:
@@ -302,14 +302,14 @@ def wave_not_seen_by_gates() -> Patches:
 
 def wave_not_seen_by_rows() -> Patches:
     """Whoever names the wrong wave gets its order."""
-    dispatchable = reports._demand_dispatchable
+    dispatchable = report_slices._demand_dispatchable
 
     def anyway(tally: RolloutTally, wave: int) -> None:
         dispatchable(tally, min(wave, tally.current_wave))
 
     return [
-        (reports, "_demand_dispatchable", anyway),
-        (reports, "_demand_turn", lambda tally, wave: None),
+        (report_slices, "_demand_dispatchable", anyway),
+        (report_slices, "_demand_turn", lambda tally, wave: None),
         *_joins_anyway(),
     ]
 

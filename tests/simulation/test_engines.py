@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.contract.conftest import address_of
-from tidegate.domain.folds import FOLDS
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.store import Store

@@ -24,11 +24,11 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.agent.faults import JournalDamaged
+from tidegate.domain.hosts.agent_side import is_rolling_back
 from tidegate.domain.hosts.facts import AgentEvent, DispatchAck
-from tidegate.domain.hosts.pilot import is_rolling_back
+from tidegate.domain.hosts.report_json import agent_event, wire_object
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.hosts.wire import agent_event, wire_object
 from tidegate.errors import InvalidInput
 
 FILE: Final = "journal"

@@ -32,9 +32,9 @@ from tidegate.agent.journal import Entry, Journal
 from tidegate.agent.lookout import Check
 from tidegate.agent.passages import Passages, Switch
 from tidegate.clock import Clock
-from tidegate.domain.hosts.pilot import WAITS
+from tidegate.domain.hosts.agent_side import WAITS
 from tidegate.domain.hosts.protocol import REPORTS_MAX, Enrolled, Order, Reported
-from tidegate.domain.hosts.wire import wire_object
+from tidegate.domain.hosts.report_json import wire_object
 
 PROBERS: Final = 4
 BATCH_BYTES_MAX: Final = 128 * 1024

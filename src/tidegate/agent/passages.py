@@ -36,7 +36,7 @@ from tidegate.agent.journal import Confirmed, Entry, GivenUp, Journal, Said, Twi
 from tidegate.agent.lookout import Check, LoadProbes, Lookout
 from tidegate.agent.probes import Result
 from tidegate.clock import Clock
-from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.effects import Effect, FireRollbackTo, FireSwitch, ResetProbeCache
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
@@ -54,9 +54,9 @@ from tidegate.domain.hosts.facts import (
 )
 from tidegate.domain.hosts.machine import prior_closure
 from tidegate.domain.hosts.protocol import Order
+from tidegate.domain.hosts.report_json import wire_object
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostState, ProbeMode
-from tidegate.domain.hosts.wire import wire_object
 from tidegate.errors import Refused
 
 REPORTS_MAX: Final = 10_000  # that wait: past it probes fall silent, nothing else does
@@ -120,7 +120,7 @@ class Passages:
         if self.is_busy:
             return  # it is handed out again
         try:
-            twin = pilot.taken(_queued(order), before, self._clock())
+            twin = agent_side.taken(_queued(order), before, self._clock())
         except Refused as refused:
             log.warning("order %s is not taken: %s", order.rollout_id, refused.detail)
             return
@@ -134,9 +134,9 @@ class Passages:
         """The order and our word about it, remembered together."""
         if doubt is not None:
             log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
-            said = pilot.say(twin, DispatchReject, self._clock(), reason=_short(doubt))
+            said = agent_side.say(twin, DispatchReject, self._clock(), reason=_short(doubt))
         else:
-            said = pilot.say(
+            said = agent_side.say(
                 twin,
                 DispatchAck,
                 self._clock(),
@@ -170,7 +170,7 @@ class Passages:
     def refused(self, entry: Entry, *, state: str, expected: int | None = None) -> None:
         """This report will never be taken: so much for what was said since."""
         event = entry.event
-        twin, effects = pilot.given_up(entry.before, event, state, self._clock())
+        twin, effects = agent_side.given_up(entry.before, event, state, self._clock())
         numbered = entry.before.last_event_seq if expected is None else expected - 1
         if twin is not None:
             twin = replace(twin, last_event_seq=numbered)
@@ -212,7 +212,7 @@ class Passages:
                 self._say(rollout_id, ActivationFailed, exit_code=code, stderr_tail=tail(stderr))
 
     def _went_back(self, twin: HostRecord, outcome: Outcome) -> None:
-        if not pilot.is_rolling_back(twin):
+        if not agent_side.is_rolling_back(twin):
             return
         prior = prior_closure(twin)
         runs = self._drivers[twin.channel].current()
@@ -264,7 +264,7 @@ class Passages:
                     self._switch(twin)
                 case HostState.DEFERRED:
                     self._switch(twin)
-                case HostState.FAILED if pilot.is_rolling_back(twin):
+                case HostState.FAILED if agent_side.is_rolling_back(twin):
                     self._go_back(twin)
                 case _:
                     pass  # it waits for the server or for time, or is over
@@ -280,7 +280,7 @@ class Passages:
 
     def _elapse(self, rollout_id: str) -> None:
         before = self._journal.twins.get(rollout_id)
-        said = None if before is None else pilot.tick(before, self._clock())
+        said = None if before is None else agent_side.tick(before, self._clock())
         if said is not None:
             self._remember(*said)
 
@@ -297,7 +297,7 @@ class Passages:
         """Put a report into the journal; whether the machine lets us say it now."""
         before = self._journal.twins[rollout_id]
         try:
-            said = pilot.say(before, kind, self._clock(), **members)
+            said = agent_side.say(before, kind, self._clock(), **members)
         except Refused as refused:
             log.warning("%s of %s is not said: %s", kind.__name__, rollout_id, refused.detail)
             return False
@@ -387,7 +387,9 @@ class Passages:
 
 
 def _is_live(twin: HostRecord) -> bool:
-    return twin.state in (HostState.ACTIVATING, HostState.SOAKING) or pilot.is_rolling_back(twin)
+    return twin.state in (HostState.ACTIVATING, HostState.SOAKING) or agent_side.is_rolling_back(
+        twin
+    )
 
 
 def _queued(order: Order) -> QueuedDispatch:

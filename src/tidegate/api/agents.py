@@ -46,10 +46,10 @@ from tidegate.domain.hosts.protocol import (
 from tidegate.domain.hosts.refusals import RolloutIsSuperseded
 from tidegate.domain.hosts.rows import QueuedDispatch
 from tidegate.domain.packages.refusals import FileByReference
-from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.revision_commands import revision_key
 from tidegate.domain.packages.rows import Revision
-from tidegate.domain.releases.known import KnownRelease, known_key
-from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.catalog import KnownRelease, known_key
+from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.errors import NotFound, TidegateError, VersionConflict
 from tidegate.wire import FieldFault, Input, Nothing
 

@@ -23,7 +23,7 @@ from tidegate.control.ingest import Single, reported, take_report
 from tidegate.control.installation import Installation
 from tidegate.domain.hosts.protocol import Order, Reported, ReportsAnswer
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
-from tidegate.domain.rollouts.identity import ref_of
+from tidegate.domain.rollouts.names import ref_of
 from tidegate.errors import VersionConflict
 from tidegate.kernel.model import Meta, Receipt
 

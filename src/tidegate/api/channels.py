@@ -20,10 +20,12 @@ from tidegate.api.releases import Happened, ScopeName, channel_scope, pinned_at
 from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Guard, Principal, Request, Route, may, somewhere
 from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.queries import history
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.folds import channels
+from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.refusals import (
     ChannelExists,
     ChannelNotFound,
@@ -40,13 +42,11 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.fleet.claims import check_scope
-from tidegate.domain.fleet.policies import check_named
 from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy, SelectorOverlap
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
 from tidegate.domain.planner import Plan
-from tidegate.domain.releases import history
-from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
+from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.facts import RolloutOpened

@@ -16,6 +16,15 @@ from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import history
+from tidegate.domain.packages.bulk import (
+    IMPORTED_MAX,
+    DeletePackage,
+    ImportedRevision,
+    ImportPackage,
+    delete_package,
+    import_package,
+    plan_of,
+)
 from tidegate.domain.packages.facts import Numbered
 from tidegate.domain.packages.history import Step
 from tidegate.domain.packages.names import check_label, check_path
@@ -27,17 +36,8 @@ from tidegate.domain.packages.refusals import (
     PlanOutdated,
     RepositoryNotFound,
 )
-from tidegate.domain.packages.revisions import package_key
+from tidegate.domain.packages.revision_commands import package_key
 from tidegate.domain.packages.rows import PACKAGES, PackageRow
-from tidegate.domain.packages.wholes import (
-    IMPORTED_MAX,
-    DeletePackage,
-    ImportedRevision,
-    ImportPackage,
-    delete_package,
-    import_package,
-    plan_of,
-)
 from tidegate.errors import LimitExceeded, NotFound, StaleVersion
 from tidegate.wire import POSITION_MAX, Input, Listed, Nothing, Paging, Reading, Written
 

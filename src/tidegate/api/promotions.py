@@ -19,7 +19,6 @@ from tidegate.control.installation import Installation
 from tidegate.control.promotion import NothingBefore, Promote, RollBack
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.channels.promotion import Promoted, promote_release
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelNotFound,
@@ -27,7 +26,8 @@ from tidegate.domain.channels.refusals import (
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts.identity import ref_of
+from tidegate.domain.rollouts.names import ref_of
+from tidegate.domain.rollouts.promotion import Promoted, promote_release
 from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.wire import Input, Nothing

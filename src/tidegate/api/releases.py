@@ -17,23 +17,22 @@ from tidegate.api.asof import AsOf, position_of
 from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.queries import history
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.channels.promotion import is_of_package
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import parse
 from tidegate.domain.provenance import RejectedEvidence
-from tidegate.domain.releases import BUILT_IN, history
-from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
-from tidegate.domain.releases.folds import release_actual
-from tidegate.domain.releases.known import (
+from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.releases.catalog import (
     KNOWN,
     KnownRelease,
     ReleaseNotPinnable,
     among,
     known_key,
 )
-from tidegate.domain.releases.registry import RegisterRelease, RetireRelease, TransitionRelease
+from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
+from tidegate.domain.releases.folds import release_actual
 from tidegate.domain.releases.rows import (
     ACTUAL,
     EVENTS,
@@ -46,6 +45,8 @@ from tidegate.domain.releases.rows import (
     actual_key,
     beside,
 )
+from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
+from tidegate.domain.rollouts.promotion import is_of_package
 from tidegate.errors import ConditionFailed, NotFound, StaleVersion, VersionRequired
 from tidegate.kernel.model import Clause, Position, Query
 from tidegate.wire import Input, Listed, Nothing, Paging, Reading, Written

@@ -23,7 +23,7 @@ from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.domain.packages.facts import Task, Upgrade
 from tidegate.domain.packages.merging import WHOLE, merge
 from tidegate.domain.packages.refusals import RevisionNotFound
-from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.revision_commands import revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.wire import FieldFault, Input
 

@@ -14,7 +14,7 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.documents import RevisionDocument, document
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.links import REVISION_OWNERS, owner_prefix
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision
 from tidegate.wire import Listed, Nothing, Paging
 

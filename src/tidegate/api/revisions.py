@@ -22,7 +22,6 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import history, rows
-from tidegate.domain.packages.creation import CreateRevision, create_revision
 from tidegate.domain.packages.deletions import (
     DeleteRevision,
     delete_revision,
@@ -40,8 +39,9 @@ from tidegate.domain.packages.refusals import (
     Terminating,
     TransitionRefused,
 )
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.domain.packages.updates import (
     SetConditions,
     UpdateRevision,

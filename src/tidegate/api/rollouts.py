@@ -28,7 +28,7 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.planner import MalformedPlan, Plan, opened_waves
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
-from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     Gate,

@@ -25,8 +25,7 @@ from msgspec.structs import replace
 from tidegate import decoders
 from tidegate.control.installation import Found, Installation, hashed
 from tidegate.control.runtime import Outcome
-from tidegate.domain.access.facts import PasswordChanged
-from tidegate.domain.access.kept import (
+from tidegate.domain.access.erasable_rows import (
     CREDENTIALS,
     LOGINS,
     PEOPLE,
@@ -38,6 +37,7 @@ from tidegate.domain.access.kept import (
     Session,
     TokenSecret,
 )
+from tidegate.domain.access.facts import PasswordChanged
 from tidegate.domain.access.refusals import TokenExists, UserExists
 from tidegate.domain.access.roles import Grant
 from tidegate.domain.access.rows import (

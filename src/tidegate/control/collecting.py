@@ -27,7 +27,7 @@ from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.contents import named_by_packages
 from tidegate.control.generations import PAST_MAX, collect_past, referenced
 from tidegate.control.installation import Installation
-from tidegate.domain.access.kept import SESSIONS, Session
+from tidegate.domain.access.erasable_rows import SESSIONS, Session
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.errors import LeaseHeld
 from tidegate.kernel import codec

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from tidegate.clock import Clock
 from tidegate.control.dispatch import has_stopped
 from tidegate.control.runtime import Submit
+from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys
 from tidegate.domain.hosts.rows import (
     DISPATCH_QUEUE,
     HOST_ORDERS,
@@ -32,9 +33,8 @@ from tidegate.domain.hosts.rows import (
     record_key,
 )
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
-from tidegate.domain.rollouts.stops import ChannelStops, is_stopped, stops_keys
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec
 from tidegate.kernel.model import (

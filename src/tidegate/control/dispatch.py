@@ -39,7 +39,7 @@ from tidegate.domain.gates import (
 from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder
 from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
 from tidegate.domain.rollouts.facts import GateChanged
-from tidegate.domain.rollouts.reports import (
+from tidegate.domain.rollouts.report_slices import (
     ReserveDispatch,
     SkipHost,
     reserve_dispatch,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import uuid4
 
 from tidegate.control.runtime import Control, Outcome
-from tidegate.domain.publication.collection import COLLECTED_MAX, CollectRows, collect_rows
+from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
 from tidegate.domain.publication.folds import GenerationPublished, RowsCollected, pointer_of
 from tidegate.domain.publication.rows import (
     GENERATIONS,

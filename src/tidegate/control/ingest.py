@@ -25,11 +25,11 @@ from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liven
 from tidegate.domain.fleet.slices import NoteHeard, note_heard
 from tidegate.domain.hosts.facts import AgentEvent
 from tidegate.domain.hosts.protocol import Beat, Reported
+from tidegate.domain.hosts.report_json import KINDS, agent_event, check_event
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.hosts.wire import KINDS, agent_event, check_event
-from tidegate.domain.rollouts.identity import check_rollout_id
-from tidegate.domain.rollouts.reports import (
+from tidegate.domain.rollouts.names import check_rollout_id
+from tidegate.domain.rollouts.report_slices import (
     RECOVERABLE,
     ObserveHost,
     ReportEvent,

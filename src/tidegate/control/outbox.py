@@ -22,7 +22,6 @@ from msgspec import Struct
 
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Done, Effect, Failed, Observation, Target, effect_of
-from tidegate.domain.outbox.attempts import JITTER_MAX, RecordAttempt, record_attempt
 from tidegate.domain.outbox.rows import (
     QUEUES,
     Delivery,
@@ -32,6 +31,7 @@ from tidegate.domain.outbox.rows import (
     intent_key,
     queue_key,
 )
+from tidegate.domain.outbox.slices import JITTER_MAX, RecordAttempt, record_attempt
 from tidegate.errors import (
     Conflict,
     InvalidInput,

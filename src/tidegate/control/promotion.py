@@ -18,7 +18,6 @@ from msgspec import Struct
 from tidegate.control.blobs import Blobs
 from tidegate.control.runtime import Control, Outcome
 from tidegate.control.sights import Sights
-from tidegate.domain.channels.promotion import PromoteRelease, demand_package, promote_release
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
@@ -28,8 +27,9 @@ from tidegate.domain.provenance import (
     OPERATOR_COMMAND,
     OPERATOR_REF,
 )
-from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.releases.catalog import KnownRelease, known_key
 from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.promotion import PromoteRelease, demand_package, promote_release
 from tidegate.errors import Conflict, NotFound, Refused, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
 

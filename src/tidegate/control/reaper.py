@@ -15,7 +15,7 @@ from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
 from tidegate.domain.packages.facts import OwnerReference
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.links import REVISION_OWNERS, RevisionOwner, owner_prefix
-from tidegate.domain.packages.revisions import revision_key
+from tidegate.domain.packages.revision_commands import revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.errors import Conflict, Forbidden, NotFound
 from tidegate.kernel import codec

@@ -23,10 +23,10 @@ from tidegate.control.installation import Installation
 from tidegate.control.lanes import PACK_MAX
 from tidegate.control.runtime import Outcome
 from tidegate.domain.fleet.rows import LIVENESS, Liveness
-from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.refusals import SequenceGap
 from tidegate.domain.hosts.rows import QueuedDispatch
-from tidegate.domain.rollouts.reports import ReportEvent, report_event
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.errors import TidegateError, Unavailable, Unknown
 from tidegate.kernel.model import Meta
 from tidegate.simulate.agents import Agent, Entry
@@ -194,7 +194,7 @@ def _answered(agent: Agent, entry: Entry, error: TidegateError | None) -> bool:
         agent.journal.remove(entry)
         agent.accepted(entry)
         return True
-    again = isinstance(error, SequenceGap | Unavailable | Unknown) or error.code in pilot.WAITS
+    again = isinstance(error, SequenceGap | Unavailable | Unknown) or error.code in agent_side.WAITS
     if not again:
         agent.refused(entry, error)
     return False

@@ -15,7 +15,6 @@ from tidegate.control.promotion import Promote
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.channels.promotion import Promoted
 from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.fleet.rows import Fleet as FleetRow
 from tidegate.domain.fleet.rows import fleet_key
@@ -26,11 +25,12 @@ from tidegate.domain.packages.approvals import (
     approve_revision,
     propose_revision,
 )
-from tidegate.domain.packages.creation import CreateRevision, create_revision
 from tidegate.domain.packages.facts import Edit
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow, Revision
-from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.packages.slices import CreateRevision, create_revision
+from tidegate.domain.releases.from_packages import release_id_of
+from tidegate.domain.rollouts.promotion import Promoted
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
 from tidegate.kernel.slices import Slice

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from tidegate.domain.hosts import pilot
+from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.effects import Effect, FireRollbackTo, FireSwitch, ResetProbeCache
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
@@ -106,7 +106,8 @@ class Agent:
     def busy(self) -> bool:
         """Whether it works on an order."""
         return bool(self.journal) or any(
-            twin.state in (HostState.ACTIVATING, HostState.SOAKING) or pilot.is_rolling_back(twin)
+            twin.state in (HostState.ACTIVATING, HostState.SOAKING)
+            or agent_side.is_rolling_back(twin)
             for twin in self.twins.values()
         )
 
@@ -114,7 +115,7 @@ class Agent:
         """Acknowledge an order. The switch starts when the acknowledgement was accepted."""
         before = self.twins.get(order.rollout_id)
         try:
-            twin = pilot.taken(order, before, self.world.now())
+            twin = agent_side.taken(order, before, self.world.now())
         except Refused:
             return  # it has had this order
         if twin is before:
@@ -150,7 +151,7 @@ class Agent:
         rollout_id = entry.event.rollout_id
         self.journal = deque(item for item in self.journal if item.event.rollout_id != rollout_id)
         state = str(error.facts.get("state", ""))
-        twin, effects = pilot.given_up(entry.before, entry.event, state, self.world.now())
+        twin, effects = agent_side.given_up(entry.before, entry.event, state, self.world.now())
         if twin is None:
             self.twins.pop(rollout_id, None)
         else:
@@ -187,7 +188,7 @@ class Agent:
                 self._after(self.rates.reboot.draw(self.random), partial(self._switch, rollout_id))
             elif twin.state is HostState.SOAKING:
                 self._probe(rollout_id)
-            elif pilot.is_rolling_back(twin):
+            elif agent_side.is_rolling_back(twin):
                 self._roll_back(rollout_id)
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
@@ -205,7 +206,7 @@ class Agent:
         """Put a report into the journal; whether the machine lets us say it now."""
         before = self.twins[rollout_id]
         try:
-            twin, event, effects = pilot.say(before, kind, self.world.now(), **members)
+            twin, event, effects = agent_side.say(before, kind, self.world.now(), **members)
         except Refused:
             return False
         self._record(before, twin, event, effects)
@@ -308,7 +309,7 @@ class Agent:
         twin = self.twins.get(rollout_id)
         if twin is None or twin.state is not HostState.SOAKING:
             return
-        said = pilot.tick(twin, self.world.now())
+        said = agent_side.tick(twin, self.world.now())
         if said is not None:
             self._record(twin, *said)
             self._drift(rollout_id)
@@ -336,7 +337,7 @@ class Agent:
 
     def _rolled_back(self, rollout_id: str) -> None:
         twin = self.twins.get(rollout_id)
-        if twin is None or not pilot.is_rolling_back(twin):
+        if twin is None or not agent_side.is_rolling_back(twin):
             return
         if self.luck[rollout_id].rollback_fails:
             self._say(rollout_id, RollbackFailed, phase="switch", exit_code=1)

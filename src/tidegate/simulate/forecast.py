@@ -40,7 +40,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     WaveAdvanced,
 )
-from tidegate.domain.rollouts.identity import rollout_id
+from tidegate.domain.rollouts.names import rollout_id
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import at_most

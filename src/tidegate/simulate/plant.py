@@ -22,7 +22,12 @@ from tidegate.control.runtime import Control, Outcome
 from tidegate.control.sights import Sights
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
 from tidegate.domain.hosts.facts import AgentEvent
-from tidegate.domain.rollouts.reports import ObserveHost, ReportEvent, observe_host, report_event
+from tidegate.domain.rollouts.report_slices import (
+    ObserveHost,
+    ReportEvent,
+    observe_host,
+    report_event,
+)
 from tidegate.errors import TidegateError
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Commit, Meta, Receipt

@@ -13,8 +13,8 @@ from typing import Final
 
 from tidegate.control.sights import Sights
 from tidegate.domain.gates import Sight, judge
-from tidegate.domain.gates.passes import attempt_of
-from tidegate.domain.rollouts.reports import ReserveDispatch, reserve_dispatch
+from tidegate.domain.gates.dispatch_pass import attempt_of
+from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
 from tidegate.simulate.plant import Plant
 from tidegate.simulate.watch import Violation

@@ -50,7 +50,7 @@ from tidegate.domain.rollouts.facts import (
     SuccessorOpened,
     WaveAdvanced,
 )
-from tidegate.domain.rollouts.identity import channel_of, ref_of
+from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.rows import (
     ReleaseStanding,
     Rollout,

@@ -14,10 +14,10 @@ from random import Random
 
 from tidegate.clock import ManualClock
 from tidegate.control.due import Tick
-from tidegate.domain.folds import FOLDS
-from tidegate.domain.hosts import pilot
+from tidegate.domain.composition import FOLDS
+from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.refusals import SequenceGap
-from tidegate.domain.rollouts.reports import RECOVERABLE
+from tidegate.domain.rollouts.report_slices import RECOVERABLE
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
 from tidegate.kernel.folds import Folds
@@ -309,7 +309,7 @@ class World:
                 agent.journal.remove(entry)
                 agent.accepted(entry)
             return True
-        if isinstance(answer, SequenceGap) or answer.code in pilot.WAITS:
+        if isinstance(answer, SequenceGap) or answer.code in agent_side.WAITS:
             return False  # the one before it was not taken: send again
         if entry in agent.journal:
             agent.refused(entry, answer)

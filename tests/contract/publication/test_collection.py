@@ -21,7 +21,7 @@ from tidegate.control.generations import CollectedRows, collect_past, referenced
 from tidegate.control.lastknown import LastKnown
 from tidegate.control.publisher import Asked, Policy, Publisher, State
 from tidegate.control.runtime import Control
-from tidegate.domain.publication.collection import COLLECTED_MAX, CollectRows, collect_rows
+from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
 from tidegate.domain.publication.folds import RowsCollected
 from tidegate.domain.publication.rows import version_key
 from tidegate.domain.publication.slices import REQUEST_KEPT

@@ -17,7 +17,7 @@ from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revisions import package_key
+from tidegate.domain.packages.revision_commands import package_key
 from tidegate.domain.packages.rows import REVISIONS, PackageRow, Repository, Revision
 from tidegate.wire import Nothing
 

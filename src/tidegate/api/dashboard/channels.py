@@ -37,8 +37,8 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, Channel, Freeze, channel_key
-from tidegate.domain.releases.known import KnownRelease, known_key
-from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
+from tidegate.domain.releases.catalog import KnownRelease, known_key
+from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY
 from tidegate.domain.releases.rows import ACTUAL, EVENTS, Actual, EventType, actual_key, beside
 from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.rows import (

@@ -23,7 +23,7 @@ from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChange
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.planner import Plan
 from tidegate.domain.rollouts.facts import OperatorClearance
-from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.names import channel_of
 from tidegate.kernel.model import Event
 from tidegate.wire import Input
 

@@ -25,7 +25,7 @@ from tidegate.api.routing import EVENT_STREAM, Answer, Request, Route, somewhere
 from tidegate.api.tail import Entry
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.names import channel_of
 from tidegate.errors import TidegateError
 from tidegate.wire import Input, Nothing
 

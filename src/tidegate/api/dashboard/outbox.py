@@ -26,15 +26,10 @@ from tidegate.api.routing import Answer, Principal, Request, may, somewhere
 from tidegate.control.installation import Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.outbox import shown
-from tidegate.domain.outbox.attempts import (
-    CancelIntent,
-    RedriveIntent,
-    cancel_intent,
-    redrive_intent,
-)
+from tidegate.domain.outbox import documents
+from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.rows import DRIFTS, DriftState, State
-from tidegate.domain.outbox.shown import OutboxDocument
+from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
 from tidegate.wire import Input, Nothing
 
 BACKLOG_MAX = 100
@@ -64,7 +59,7 @@ def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
     found = [
         item
         for state in (State.DEAD, State.PENDING)
-        for item in shown.in_state(installation.store, state, limit=BACKLOG_MAX)
+        for item in documents.in_state(installation.store, state, limit=BACKLOG_MAX)
     ]
     return tuple(map(_line, found))
 
@@ -123,7 +118,7 @@ def _page(principal: Principal, installation: Installation, tab: str) -> Page:
     for state in TABS[tab][1]:
         items = [
             item
-            for item in shown.in_state(installation.store, state, limit=BACKLOG_MAX)
+            for item in documents.in_state(installation.store, state, limit=BACKLOG_MAX)
             if principal.may(Right.READ, channel_scope(item.scope))
         ]
         counts[state] = len(items)

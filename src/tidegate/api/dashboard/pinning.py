@@ -15,7 +15,7 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.packages.lifecycle import PUBLISHED_STATES
 from tidegate.domain.packages.rows import REVISIONS
-from tidegate.domain.releases.offers import DEFAULT_REPOSITORY, release_id_of
+from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY, release_id_of
 from tidegate.domain.releases.rows import Actual
 
 RELEASES_MAX = 200

@@ -21,7 +21,7 @@ from tidegate.control.promotion import Planned
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.rows import CHANNELS, Channel
 from tidegate.domain.gates.edges import Waits, judge_edge
-from tidegate.domain.releases.known import KnownRelease, known_key
+from tidegate.domain.releases.catalog import KnownRelease, known_key
 from tidegate.domain.rollouts.edges import EdgeRequires
 from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
 from tidegate.domain.rollouts.states import OPEN

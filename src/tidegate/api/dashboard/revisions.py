@@ -50,9 +50,9 @@ from tidegate.domain.packages.approvals import (
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import RevisionNotFound
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow, Revision
-from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import ACTUAL
 from tidegate.wire import Input, Nothing
 

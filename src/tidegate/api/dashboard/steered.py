@@ -14,7 +14,7 @@ from tidegate.api.routing import Answer, Request, may
 from tidegate.control.installation import Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.channels.clearance import ClearRollout, clear_rollout
+from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
     PauseRollout,

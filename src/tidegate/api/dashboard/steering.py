@@ -9,7 +9,7 @@ from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Principal
 from tidegate.control.installation import Found
 from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.channels.clearance import WAIVED_MAX
+from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally
 from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
 

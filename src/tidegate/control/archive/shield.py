@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.domain.outbox.secrecy import REDACTED, is_secret, is_secret_name
+from tidegate.domain.outbox.redaction import REDACTED, is_secret, is_secret_name
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel import codec
 from tidegate.kernel.model import Event

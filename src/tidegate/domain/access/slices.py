@@ -52,7 +52,7 @@ from tidegate.domain.access.rows import (
 from tidegate.domain.packages.facts import RepositoryCreated
 from tidegate.domain.packages.repositories import QUORUM_DEFAULT, repository_key
 from tidegate.domain.packages.rows import Repository
-from tidegate.domain.releases.offers import DEFAULT_REPOSITORY
+from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY
 from tidegate.kernel.model import Key, at_most
 from tidegate.kernel.slices import Slice
 

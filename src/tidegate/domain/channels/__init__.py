@@ -11,9 +11,10 @@ refusals.py         what is said no with
 
 from __future__ import annotations
 
-from tidegate.domain.channels import clearance, facts, folds, promotion, rows, slices
+from tidegate.domain.channels import facts, folds, rows, slices
 from tidegate.domain.channels.machine import TABLE, ChannelEvent, ChannelState, state_of, step
-from tidegate.domain.channels.promotion import promotion_under
+from tidegate.domain.rollouts import clearance, promotion
+from tidegate.domain.rollouts.promotion import promotion_under
 
 FACTS = facts.FACTS
 SLICES = (*slices.SLICES, *promotion.SLICES, *clearance.SLICES)

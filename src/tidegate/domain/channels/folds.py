@@ -24,17 +24,12 @@ from tidegate.domain.channels.rows import (
     Incarnation,
     incarnation_key,
 )
+from tidegate.domain.channels.stops import CHANNEL_STOPS, EVERYWHERE, ChannelStops, FreezeSpan
 from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, RollbackFailed
 from tidegate.domain.hosts.states import Deadline
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
-from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined, quarantine_key
-from tidegate.domain.rollouts.stops import (
-    CHANNEL_STOPS,
-    EVERYWHERE,
-    ChannelStops,
-    FreezeSpan,
-)
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import at_most
 

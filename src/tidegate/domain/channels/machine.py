@@ -25,7 +25,7 @@ from tidegate.domain.channels.facts import (
 from tidegate.domain.channels.refusals import SupersessionExpected
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
-from tidegate.domain.rollouts.identity import ref_of
+from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import IllegalTransition

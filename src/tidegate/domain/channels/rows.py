@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.rollouts.stops import CHANNEL_STOPS
+from tidegate.domain.channels.stops import CHANNEL_STOPS
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
 

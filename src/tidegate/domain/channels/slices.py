@@ -23,6 +23,7 @@ from tidegate.domain.channels.facts import (
     FreezeStarted,
     QuarantineLifted,
 )
+from tidegate.domain.channels.policy import check_edges, check_policy
 from tidegate.domain.channels.refusals import (
     ChannelExists,
     ChannelNotFound,
@@ -31,13 +32,12 @@ from tidegate.domain.channels.refusals import (
     QuarantineNotFound,
 )
 from tidegate.domain.channels.rows import Channel, Freeze, channel_key, freeze_key
-from tidegate.domain.fleet.policies import check_edges, check_policy
+from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.selectors import parse
-from tidegate.domain.releases.registry import check_operations
+from tidegate.domain.releases.slices import check_operations
 from tidegate.domain.rollouts.rows import Quarantined, quarantine_key
 from tidegate.domain.rollouts.slices import check_operator
-from tidegate.domain.rollouts.stops import ChannelStops, own_stops_key
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice

@@ -10,8 +10,7 @@ explained   every gate's verdict, for whoever asks
 from __future__ import annotations
 
 from tidegate.domain.gates.checks import GATES, UNSTAGED
-from tidegate.domain.gates.explained import explain, judge
-from tidegate.domain.gates.passes import (
+from tidegate.domain.gates.dispatch_pass import (
     ASKED_AGAIN,
     ORDERS_MAX,
     gate_changes,
@@ -22,7 +21,8 @@ from tidegate.domain.gates.passes import (
     next_skips,
     survey,
 )
-from tidegate.domain.gates.sight import (
+from tidegate.domain.gates.explain import explain, judge
+from tidegate.domain.gates.inputs import (
     Enlisted,
     Evidence,
     Explanation,

@@ -30,7 +30,7 @@ from tidegate.domain.channels.rows import CHANNELS, FREEZES, Freeze
 from tidegate.domain.fleet.budgets import bound
 from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
 from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
-from tidegate.domain.gates.sight import Evidence, FleetState, Seen, Sight
+from tidegate.domain.gates.inputs import Evidence, FleetState, Seen, Sight
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import (
     HOST_ORDERS,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from tidegate.domain.channels.rows import CHANNELS, Channel
-from tidegate.domain.gates.sight import Evidence, Preceding, Seen
+from tidegate.domain.gates.inputs import Evidence, Preceding, Seen
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import (

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from tidegate.domain.hosts import facts, folds, rows, slices
 from tidegate.domain.hosts.machine import deadline_of, expected_seq, step
-from tidegate.domain.hosts.table import TABLE
-from tidegate.domain.hosts.wire import agent_event, wire_object
+from tidegate.domain.hosts.report_json import agent_event, wire_object
+from tidegate.domain.hosts.transitions import TABLE
 
 FACTS = facts.FACTS
 SLICES = slices.SLICES

@@ -17,7 +17,11 @@ from tidegate.domain.hosts.facts import (
     HostEvent,
     RecoveryActivationAssumed,
 )
-from tidegate.domain.hosts.moves import (
+from tidegate.domain.hosts.orders import demand_order
+from tidegate.domain.hosts.refusals import HostInvariant
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.transition_steps import (
     NOTHING,
     Stepped,
     demand_closure,
@@ -27,10 +31,6 @@ from tidegate.domain.hosts.moves import (
     illegal,
     transition,
 )
-from tidegate.domain.hosts.orders import demand_order
-from tidegate.domain.hosts.refusals import HostInvariant
-from tidegate.domain.hosts.rows import HostRecord
-from tidegate.domain.hosts.states import HostState
 
 
 def acknowledge(record: HostRecord, event: DispatchAck, now: datetime) -> Stepped:

@@ -53,19 +53,6 @@ from tidegate.domain.hosts.facts import (
     RollbackComplete,
     RollbackFailed,
 )
-from tidegate.domain.hosts.moves import (
-    NOTHING,
-    Stepped,
-    deadline_of,
-    demand_closure,
-    due_in,
-    fail,
-    freed,
-    illegal,
-    prior_closure,
-    rolls_back,
-    transition,
-)
 from tidegate.domain.hosts.orders import WAIVED, begin, cancel, reserve, skip
 from tidegate.domain.hosts.probes import (
     declare,
@@ -85,7 +72,20 @@ from tidegate.domain.hosts.refusals import (
 )
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import Deadline, HostState
-from tidegate.domain.hosts.table import TABLE
+from tidegate.domain.hosts.transition_steps import (
+    NOTHING,
+    Stepped,
+    deadline_of,
+    demand_closure,
+    due_in,
+    fail,
+    freed,
+    illegal,
+    prior_closure,
+    rolls_back,
+    transition,
+)
+from tidegate.domain.hosts.transitions import TABLE
 from tidegate.errors import InvalidInput
 
 __all__ = [

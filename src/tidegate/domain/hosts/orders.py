@@ -9,11 +9,18 @@ from msgspec.structs import astuple, replace
 
 from tidegate.domain.hosts.effects import QueueDispatch
 from tidegate.domain.hosts.facts import DispatchCancelled, DispatchReserved, HostEvent, HostSkipped
-from tidegate.domain.hosts.moves import NOTHING, Stepped, due_in, freed, illegal, transition
 from tidegate.domain.hosts.probes import open_failures
 from tidegate.domain.hosts.refusals import HostBusy, HostInvariant, HostNotInRollout, OrderCancelled
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.hosts.transition_steps import (
+    NOTHING,
+    Stepped,
+    due_in,
+    freed,
+    illegal,
+    transition,
+)
 from tidegate.errors import InvalidInput
 
 WAIVED: Final = "waived"  # as the reason of HostSkipped: an operator let the host go

@@ -11,12 +11,12 @@ shown.py            an intent and its attempts as one document
 
 from __future__ import annotations
 
-from tidegate.domain.outbox import attempts, facts, folds, reconciliation, rows
+from tidegate.domain.outbox import facts, folds, reconciliation, rows, slices
 from tidegate.domain.outbox.facts import IntentRequested, owe
-from tidegate.domain.outbox.secrecy import RequestedState
+from tidegate.domain.outbox.redaction import RequestedState
 
 FACTS = facts.FACTS
-SLICES = (*attempts.SLICES, *reconciliation.SLICES)
+SLICES = (*slices.SLICES, *reconciliation.SLICES)
 COLLECTIONS = rows.COLLECTIONS
 FOLDS = folds.FOLDS
 

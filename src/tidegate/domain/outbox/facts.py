@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from tidegate.domain.outbox.names import check_name, idempotency_key, intent_id
-from tidegate.domain.outbox.secrecy import RequestedState, requested_state
+from tidegate.domain.outbox.redaction import RequestedState, requested_state
 from tidegate.kernel.model import check_time
 from tidegate.kernel.tags import Partition, Untagged
 from tidegate.kernel.vocabulary import facts

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from tidegate.domain.outbox.attempts import demand_delivery, is_newest
 from tidegate.domain.outbox.facts import (
     AttemptSucceeded,
     DriftDetected,
@@ -24,6 +23,7 @@ from tidegate.domain.outbox.facts import (
     ReconciliationRefused,
 )
 from tidegate.domain.outbox.names import check_name, read_key
+from tidegate.domain.outbox.redaction import MEMBERS, REDACTED, VALUE_BYTES_MAX, is_secret
 from tidegate.domain.outbox.rows import (
     ACTUAL,
     Delivery,
@@ -36,7 +36,7 @@ from tidegate.domain.outbox.rows import (
     drift_key,
     queue_key,
 )
-from tidegate.domain.outbox.secrecy import MEMBERS, REDACTED, VALUE_BYTES_MAX, is_secret
+from tidegate.domain.outbox.slices import demand_delivery, is_newest
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from tidegate.domain.outbox.facts import Finding
 from tidegate.domain.outbox.names import beside
-from tidegate.domain.outbox.secrecy import RequestedState
+from tidegate.domain.outbox.redaction import RequestedState
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.write_policy import WriteMode, WritePolicy

@@ -17,23 +17,23 @@ from __future__ import annotations
 
 from tidegate.domain.packages import (
     approvals,
-    creation,
+    bulk,
     deletions,
     links,
     repositories,
     rows,
+    slices,
     updates,
-    wholes,
 )
 from tidegate.domain.packages.facts import FACTS
 
 SLICES = (
     *repositories.SLICES,
-    *creation.SLICES,
+    *slices.SLICES,
     *updates.SLICES,
     *approvals.SLICES,
     *deletions.SLICES,
-    *wholes.SLICES,
+    *bulk.SLICES,
 )
 COLLECTIONS = (
     rows.REPOSITORIES,

@@ -25,7 +25,7 @@ from tidegate.domain.packages.metadata import check_reason
 from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.refusals import DigestMismatch, SelfApproval
 from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revisions import (
+from tidegate.domain.packages.revision_commands import (
     StepCommand,
     beside,
     demand_alive,

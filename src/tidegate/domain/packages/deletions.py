@@ -28,7 +28,7 @@ from tidegate.domain.packages.refusals import (
     StillReferenced,
 )
 from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revisions import (
+from tidegate.domain.packages.revision_commands import (
     RevisionCommand,
     StepCommand,
     beside,

@@ -38,7 +38,7 @@ from tidegate.domain.packages.facts import (
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.links import REVISION_DEPENDENTS, RevisionDependent
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow, Revision
 from tidegate.kernel import codec
 from tidegate.kernel.model import Clause, Event, Position, Query

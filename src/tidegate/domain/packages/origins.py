@@ -21,7 +21,7 @@ from tidegate.domain.packages.refusals import (
     SourceMismatch,
     SourceNotPublished,
 )
-from tidegate.domain.packages.revisions import demand_alive, revision_key
+from tidegate.domain.packages.revision_commands import demand_alive, revision_key
 from tidegate.domain.packages.rows import Revision
 from tidegate.kernel.model import Key
 

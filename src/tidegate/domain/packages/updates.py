@@ -61,7 +61,7 @@ from tidegate.domain.packages.refusals import (
     Terminating,
     TooManyTasks,
 )
-from tidegate.domain.packages.revisions import (
+from tidegate.domain.packages.revision_commands import (
     RevisionCommand,
     beside,
     demand_alive,

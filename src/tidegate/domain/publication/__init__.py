@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.domain.publication.collection import collect_rows
+from tidegate.domain.publication.expiry import collect_rows
 from tidegate.domain.publication.folds import FACTS, generations, publications, requests
 from tidegate.domain.publication.rows import GENERATIONS, PUBLICATIONS, REQUESTS
 from tidegate.domain.publication.slices import (

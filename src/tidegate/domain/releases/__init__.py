@@ -20,7 +20,8 @@ from functools import partial
 
 from tidegate.domain.outbox import IntentRequested
 from tidegate.domain.provenance import BUILT_IN_RULES, Rules
-from tidegate.domain.releases import evidence, facts, folds, known, registry
+from tidegate.domain.releases import catalog, evidence, facts, folds
+from tidegate.domain.releases import slices as registry
 from tidegate.kernel.slices import Slice
 
 _PINS = (facts.ReleaseTransitioned, IntentRequested)
@@ -90,9 +91,9 @@ def registry_under(rules: Rules) -> Registry:
 
 BUILT_IN = registry_under(BUILT_IN_RULES)
 
-FACTS = (*facts.FACTS, *known.FACTS)
+FACTS = (*facts.FACTS, *catalog.FACTS)
 SLICES = BUILT_IN.slices
-COLLECTIONS = (*folds.COLLECTIONS, *known.COLLECTIONS)
-FOLDS = (*folds.FOLDS, *known.FOLDS)
+COLLECTIONS = (*folds.COLLECTIONS, *catalog.COLLECTIONS)
+FOLDS = (*folds.FOLDS, *catalog.FOLDS)
 
 __all__ = ["BUILT_IN", "COLLECTIONS", "FACTS", "FOLDS", "SLICES", "Registry", "registry_under"]

@@ -22,19 +22,8 @@ from tidegate.domain.provenance import (
     claim,
     moment,
 )
+from tidegate.domain.releases.catalog import DigestMatches, matches_key
 from tidegate.domain.releases.facts import EvidenceKept
-from tidegate.domain.releases.known import DigestMatches, matches_key
-from tidegate.domain.releases.registry import (
-    TransitionRelease,
-    check_names,
-    check_operations,
-    check_status,
-    demand_authority,
-    demand_version,
-    is_repeat,
-    request_of,
-    transitioned,
-)
 from tidegate.domain.releases.rows import (
     Actual,
     DuplicateEvent,
@@ -44,6 +33,17 @@ from tidegate.domain.releases.rows import (
     actual_key,
     command_key,
     evidence_key,
+)
+from tidegate.domain.releases.slices import (
+    TransitionRelease,
+    check_names,
+    check_operations,
+    check_status,
+    demand_authority,
+    demand_version,
+    is_repeat,
+    request_of,
+    transitioned,
 )
 from tidegate.errors import Invalid, InvalidInput, TooLarge
 from tidegate.kernel import codec

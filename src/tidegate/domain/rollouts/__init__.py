@@ -13,13 +13,13 @@ refusals.py                        what is said no with
 
 from __future__ import annotations
 
-from tidegate.domain.rollouts import facts, folds, reports, rows, slices
-from tidegate.domain.rollouts.identity import rollout_id
+from tidegate.domain.rollouts import facts, folds, report_slices, rows, slices
 from tidegate.domain.rollouts.machine import step
-from tidegate.domain.rollouts.table import TABLE, RolloutEvent
+from tidegate.domain.rollouts.names import rollout_id
+from tidegate.domain.rollouts.transitions import TABLE, RolloutEvent
 
 FACTS = facts.FACTS
-SLICES = (*slices.SLICES, *reports.SLICES)
+SLICES = (*slices.SLICES, *report_slices.SLICES)
 COLLECTIONS = rows.COLLECTIONS
 FOLDS = folds.FOLDS
 

@@ -25,8 +25,8 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
 )
-from tidegate.domain.rollouts.identity import channel_of, ref_of
 from tidegate.domain.rollouts.machine import step
+from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.rows import (
     GATES,
     ROLLOUTS,
@@ -48,7 +48,7 @@ from tidegate.domain.rollouts.states import (
     RolloutState,
     Word,
 )
-from tidegate.domain.rollouts.table import RolloutEvent
+from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine
 

@@ -46,8 +46,8 @@ from tidegate.domain.rollouts.outcomes import concluded, outcome_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
 from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, Clearance, RolloutState
-from tidegate.domain.rollouts.table import TABLE, RolloutEvent
 from tidegate.domain.rollouts.tallies import broken
+from tidegate.domain.rollouts.transitions import TABLE, RolloutEvent
 from tidegate.errors import IllegalTransition, InvalidInput
 
 TOLERATED: Final = "tolerated failure"  # why this machine lets a host leave

@@ -22,7 +22,7 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.rows import RolloutTally
 from tidegate.domain.rollouts.states import BAD, Cause, Outcome, RolloutState
-from tidegate.domain.rollouts.table import RolloutEvent
+from tidegate.domain.rollouts.transitions import RolloutEvent
 
 _ENDED = (RolloutState.TERMINAL, RolloutState.SUPERSEDED)
 

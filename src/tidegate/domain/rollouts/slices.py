@@ -20,8 +20,8 @@ from tidegate.domain.rollouts.facts import (
     RolloutPaused,
     RolloutResumed,
 )
-from tidegate.domain.rollouts.identity import check_rollout_id
-from tidegate.domain.rollouts.reports import demand_tally
+from tidegate.domain.rollouts.names import check_rollout_id
+from tidegate.domain.rollouts.report_slices import demand_tally
 from tidegate.domain.rollouts.rows import (
     Rollout,
     RolloutGates,

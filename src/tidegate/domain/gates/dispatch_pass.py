@@ -22,7 +22,7 @@ from tidegate.domain.fleet.budgets import slots as slots_of
 from tidegate.domain.fleet.claims import members
 from tidegate.domain.fleet.rows import RETIRED, Budget, Host
 from tidegate.domain.gates.checks import GATES, Block, Blocks, Look
-from tidegate.domain.gates.sight import (
+from tidegate.domain.gates.inputs import (
     FleetState,
     Given,
     Held,

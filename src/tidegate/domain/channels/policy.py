@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tidegate.domain.fleet.refusals import MalformedPolicy
 from tidegate.domain.fleet.rows import ChannelScope, Host
 from tidegate.domain.fleet.selectors import check_host_id, parse
-from tidegate.domain.releases.offers import release_id_of
+from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.kernel.model import at_most
 
 if TYPE_CHECKING:  # channels' slices ask this module, so it may not wait for them

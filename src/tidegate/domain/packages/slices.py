@@ -30,7 +30,7 @@ from tidegate.domain.packages.refusals import (
     TooManyTasks,
 )
 from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revisions import package_key, revision_key
+from tidegate.domain.packages.revision_commands import package_key, revision_key
 from tidegate.domain.packages.rows import PackageRow
 from tidegate.kernel.model import Key, at_most
 from tidegate.kernel.slices import Slice

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tidegate.domain.gates.checks import GATES, Gate, Look
-from tidegate.domain.gates.passes import ASKED_AGAIN, attempt_of, is_ordered, survey
-from tidegate.domain.gates.sight import Explanation, Fault, FleetState, Survey, Verdict
+from tidegate.domain.gates.dispatch_pass import ASKED_AGAIN, attempt_of, is_ordered, survey
+from tidegate.domain.gates.inputs import Explanation, Fault, FleetState, Survey, Verdict
 
 READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
 

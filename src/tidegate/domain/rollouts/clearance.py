@@ -19,8 +19,8 @@ from tidegate.domain.hosts.refusals import HostNotInRollout
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import OperatorClearance, WaivedHost
-from tidegate.domain.rollouts.identity import channel_of, check_rollout_id
-from tidegate.domain.rollouts.reports import demand_tally
+from tidegate.domain.rollouts.names import channel_of, check_rollout_id
+from tidegate.domain.rollouts.report_slices import demand_tally
 from tidegate.domain.rollouts.rows import RolloutTally, quarantine_key, rollout_key, tally_key
 from tidegate.domain.rollouts.slices import check_operator
 from tidegate.domain.rollouts.states import CLEARABLE, Clearance

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Manifest
-from tidegate.domain.packages.creation import demand_free, path_keys
 from tidegate.domain.packages.deletions import demand_deletable, demand_unreferenced
 from tidegate.domain.packages.facts import (
     IMPORT,
@@ -47,8 +46,9 @@ from tidegate.domain.packages.refusals import (
     RepositoryNotFound,
 )
 from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revisions import links_key, package_key, revision_key
+from tidegate.domain.packages.revision_commands import links_key, package_key, revision_key
 from tidegate.domain.packages.rows import REVISIONS, PackageRow, Repository, Revision
+from tidegate.domain.packages.slices import demand_free, path_keys
 from tidegate.errors import Forbidden, NotFound
 from tidegate.kernel.codec import INTEGER_MAX
 from tidegate.kernel.collections import entry

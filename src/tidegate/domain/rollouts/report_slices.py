@@ -19,6 +19,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate.domain.channels.stops import ChannelStops, demand_unstopped, stops_keys
 from tidegate.domain.hosts.facts import (
     AgentEvent,
     BudgetSlot,
@@ -46,14 +47,13 @@ from tidegate.domain.hosts.refusals import (
     WaveNotReached,
     WrongClosure,
 )
+from tidegate.domain.hosts.report_json import check_event
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.hosts.wire import check_event
 from tidegate.domain.rollouts import tallies
-from tidegate.domain.rollouts.identity import channel_of
+from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
-from tidegate.domain.rollouts.stops import ChannelStops, demand_unstopped, stops_keys
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice

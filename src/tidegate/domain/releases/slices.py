@@ -21,8 +21,8 @@ from msgspec import Struct
 from tidegate.domain.outbox import IntentRequested, RequestedState, owe
 from tidegate.domain.outbox.names import check_name
 from tidegate.domain.provenance import Authority, Rules, Subject, authority_for
+from tidegate.domain.releases.catalog import KnownRelease, demand_pinnable, known_key
 from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseRetired, ReleaseTransitioned
-from tidegate.domain.releases.known import KnownRelease, demand_pinnable, known_key
 from tidegate.domain.releases.rows import (
     Actual,
     DuplicateEvent,

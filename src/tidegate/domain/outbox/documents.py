@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.outbox.names import beside
+from tidegate.domain.outbox.redaction import RequestedState
 from tidegate.domain.outbox.rows import (
     DELIVERIES,
     OUTBOX,
@@ -16,7 +17,6 @@ from tidegate.domain.outbox.rows import (
     delivery_key,
     intent_key,
 )
-from tidegate.domain.outbox.secrecy import RequestedState
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.collections import entry

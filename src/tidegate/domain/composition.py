@@ -40,7 +40,7 @@ from tidegate.domain import (
     releases,
     rollouts,
 )
-from tidegate.domain.releases import offers
+from tidegate.domain.releases import from_packages
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.leases import LEASES
@@ -76,7 +76,7 @@ SLICES: Final = (
 COLLECTIONS: Final = (
     *access.COLLECTIONS,
     *packages.COLLECTIONS,
-    *offers.COLLECTIONS,
+    *from_packages.COLLECTIONS,
     *releases.COLLECTIONS,
     *outbox.COLLECTIONS,
     *publication.COLLECTIONS,
@@ -99,7 +99,7 @@ def composed(*kept: Collection) -> Folds:
     folds = (
         *access.FOLDS,
         *packages.FOLDS,
-        *offers.FOLDS,
+        *from_packages.FOLDS,
         *releases.FOLDS,
         *outbox.FOLDS,
         *publication.FOLDS,

@@ -24,6 +24,7 @@ from tidegate.domain.outbox.facts import (
 )
 from tidegate.domain.outbox.folds import IntentExists
 from tidegate.domain.outbox.names import NAME_BYTES_MAX, intent_id
+from tidegate.domain.outbox.redaction import redacted
 from tidegate.domain.outbox.rows import (
     Delivery,
     Intent,
@@ -33,7 +34,6 @@ from tidegate.domain.outbox.rows import (
     intent_key,
     queue_key,
 )
-from tidegate.domain.outbox.secrecy import redacted
 from tidegate.errors import IllegalTransition, InvalidInput, NotFound, Refused
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice

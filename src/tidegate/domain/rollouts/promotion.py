@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate import decoders
+from tidegate.domain.channels.policy import WAVES_MAX
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     PlanOutdated,
@@ -26,14 +27,13 @@ from tidegate.domain.channels.refusals import (
 )
 from tidegate.domain.channels.rows import Channel, Incarnation, channel_key, incarnation_key
 from tidegate.domain.channels.slices import check_channel, demand_channel
-from tidegate.domain.fleet.policies import WAVES_MAX
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.outbox import IntentRequested
 from tidegate.domain.provenance import BUILT_IN_RULES, Rules
 from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
-from tidegate.domain.releases.offers import release_id_of
-from tidegate.domain.releases.registry import (
+from tidegate.domain.releases.from_packages import release_id_of
+from tidegate.domain.releases.slices import (
     Document,
     Pinning,
     RegisterRelease,
@@ -44,7 +44,7 @@ from tidegate.domain.releases.registry import (
     rows_of_pinning,
 )
 from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
-from tidegate.domain.rollouts.identity import check_rollout_id, rollout_id
+from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
 from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.domain.rollouts.rows import (
     RolloutTally,

@@ -24,7 +24,7 @@ from tidegate.domain.packages.facts import (
     RevisionPublished,
 )
 from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.releases.known import DELETED, TERMINATING, ReleaseOffered
+from tidegate.domain.releases.catalog import DELETED, TERMINATING, ReleaseOffered
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Machine
 

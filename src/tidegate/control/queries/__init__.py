@@ -1,0 +1,1 @@
+"""Reads for people: history, documents, search, forecasts."""
