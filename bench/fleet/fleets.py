@@ -36,7 +36,7 @@ from tidegate.domain.hosts.facts import (
     ProbeTopologyDeclared,
 )
 from tidegate.domain.hosts.report_json import agent_event, wire_object
-from tidegate.domain.releases.catalog import ReleaseOffered
+from tidegate.domain.releases.facts import ReleaseOffered
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.engines import connect
 from tidegate.engines.group_commit import GroupCommit

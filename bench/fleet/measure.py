@@ -33,7 +33,7 @@ from bench.fleet.fleets import (
 )
 from tidegate.clock import system_clock
 from tidegate.domain.composition import FOLDS
-from tidegate.domain.gates import survey
+from tidegate.domain.gates.dispatch_pass import survey
 from tidegate.kernel.replay import rebuild
 
 CLIENTS = 32

@@ -14,12 +14,12 @@ from tidegate.control.accounts import Accounts
 from tidegate.control.dispatch import Dispatcher
 from tidegate.control.installation import Installation
 from tidegate.control.promotion import Promote
-from tidegate.domain.access.slices import SetUp, set_up
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.slices import EnrollHost, enroll_host
-from tidegate.domain.releases.catalog import ReleaseOffered
+from tidegate.domain.releases.facts import ReleaseOffered
+from tidegate.domain.setup import SetUp, set_up
 from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit, Meta
 

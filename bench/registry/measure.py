@@ -33,9 +33,8 @@ from tidegate.control.runtime import Control
 from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision
+from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision, package_key, revision_key
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.releases.slices import TransitionRelease
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.sqlite import SqliteStore

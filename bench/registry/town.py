@@ -25,8 +25,7 @@ from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.facts import Edit, Init
 from tidegate.domain.packages.names import identity
-from tidegate.domain.packages.repositories import CreateRepository
-from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.slices import CreateRepository, CreateRevision
 from tidegate.domain.releases.slices import RegisterRelease
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import TidegateError

@@ -18,7 +18,7 @@ from tidegate.clock import ManualClock
 from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.publisher import Policy, Publisher
 from tidegate.control.runtime import Control
-from tidegate.domain import publication
+from tidegate.domain.publication import declarations as publication
 from tidegate.engines import connect
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import Conflict

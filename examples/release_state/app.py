@@ -20,10 +20,12 @@ from tidegate.control.reconcile import Reconciler
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Target
 from tidegate.control.targets.file import FileTarget
-from tidegate.domain import outbox, releases
-from tidegate.domain.releases import BUILT_IN
-from tidegate.domain.releases.catalog import PUBLISHED, ReleaseOffered
+from tidegate.domain.outbox import declarations as outbox
+from tidegate.domain.releases import declarations as releases
+from tidegate.domain.releases.catalog import PUBLISHED
 from tidegate.domain.releases.evidence import ImportManifest
+from tidegate.domain.releases.facts import ReleaseOffered
+from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import ACTUAL
 from tidegate.domain.releases.slices import RegisterRelease
 from tidegate.engines import connect

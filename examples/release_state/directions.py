@@ -14,9 +14,9 @@ from tidegate.control.outbox import perform_then_record, recover
 from tidegate.control.queries import history
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Effect, Observation, Target
-from tidegate.domain.outbox import RequestedState
 from tidegate.domain.outbox.names import IdempotencyKey, idempotency_key
-from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.outbox.states import RequestedState
+from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import Actual
 from tidegate.domain.releases.slices import TransitionRelease
 

@@ -17,11 +17,11 @@ from tests.agent.test_journal import acknowledged
 from tests.agent.test_journal import twin as taken
 from tidegate.agent.journal import Journal, Said, Twin
 from tidegate.domain.access.roles import Role
+from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import DispatchAck
 from tidegate.domain.hosts.report_json import wire_object
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.rows import Quarantined, quarantine_key
 
 MOOR = Callable[..., tuple[Harbour, Hull]]
 

@@ -17,7 +17,6 @@ from tests.api.serving import ADMIN, Served
 from tests.domain.documents import good
 from tidegate.control.accounts import Called
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.outbox.facts import Finding
 from tidegate.domain.outbox.reconciliation import (
     ReconcileActual,
     ReconcileEffect,
@@ -25,6 +24,7 @@ from tidegate.domain.outbox.reconciliation import (
     reconcile_effect,
 )
 from tidegate.domain.outbox.slices import RecordAttempt, record_attempt
+from tidegate.domain.outbox.states import Finding
 from tidegate.kernel.model import Meta
 
 PASSWORD = "a long enough passphrase"

@@ -29,7 +29,8 @@ from tidegate.config import Settings
 from tidegate.control import accounts
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.access.slices import AddUser, SetUp, add_user, set_up
+from tidegate.domain.access.slices import AddUser, add_user
+from tidegate.domain.setup import SetUp, set_up
 from tidegate.kernel.model import Meta
 from tidegate.main import host, open_installation
 

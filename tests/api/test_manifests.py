@@ -14,7 +14,7 @@ from tidegate.control.enrollment import manifest_key
 from tidegate.control.manifests import EPOCH_BITS, Manifest, NamedRelease, key_id, verified
 from tidegate.control.worker import Counters, Publishing
 from tidegate.domain.epochs import StartEpoch, start_epoch
-from tidegate.domain.releases.catalog import KnownRelease, known_key
+from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.kernel.model import Meta
 
 PATH = f"/v1/agent/manifest/{CHANNEL}"

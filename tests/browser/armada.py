@@ -9,7 +9,7 @@ from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.planner import Plan, PlannedWave, frozen, opened_waves
-from tidegate.domain.releases.catalog import KnownRelease, known_key
+from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.rollouts.promotion import Promoted, PromoteRelease, promote_release
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.kernel import codec

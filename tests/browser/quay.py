@@ -48,8 +48,7 @@ from tidegate.domain.packages.approvals import (
     withdraw_proposal,
 )
 from tidegate.domain.packages.facts import Edit
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.domain.rollouts.promotion import Promoted
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event

@@ -67,7 +67,7 @@ from tidegate.api.dashboard.views import (
 )
 from tidegate.control.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.outbox.rows import State
+from tidegate.domain.outbox.states import State
 from tidegate.domain.rollouts.states import RolloutState
 
 NOW = datetime.now(UTC)

@@ -12,7 +12,9 @@ from tests.browser.quay import Quay
 from tests.browser.test_screens import cookies
 from tidegate.api.dashboard import gatepanel
 from tidegate.domain.channels.facts import WaveSpec
-from tidegate.domain.gates import GATES, explain, held_back
+from tidegate.domain.gates.checks import GATES
+from tidegate.domain.gates.dispatch_pass import held_back
+from tidegate.domain.gates.explain import explain
 
 HOSTS = tuple(f"web-{number:02}" for number in range(9))
 

@@ -22,9 +22,8 @@ from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.dashboard.words import GRID, GRID_CODES
 from tidegate.api.routing import PUBLIC, SIGNED_IN, May, Route
 from tidegate.domain.access.roles import VERBS, Role
-from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.edges import ChannelEdge
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 PATHS = {

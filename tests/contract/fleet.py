@@ -22,8 +22,8 @@ from tidegate.control.blobs import Blobs
 from tidegate.control.dispatch import Pass
 from tidegate.control.promotion import Promote
 from tidegate.control.runtime import Outcome
-from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
-from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, EdgeRequires, WaveSpec
+from tidegate.domain.channels.rows import Channel, Quarantined, channel_key, quarantine_key
 from tidegate.domain.channels.slices import (
     CreateChannel,
     LiftQuarantine,
@@ -47,17 +47,8 @@ from tidegate.domain.hosts.machine import expected_seq
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
 from tidegate.domain.hosts.states import HostState, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.promotion import Promoted
-from tidegate.domain.rollouts.rows import (
-    ROLLOUTS,
-    Quarantined,
-    Rollout,
-    RolloutTally,
-    quarantine_key,
-    rollout_key,
-    tally_key,
-)
+from tidegate.domain.rollouts.rows import ROLLOUTS, Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError

@@ -17,19 +17,21 @@ from msgspec import Struct
 from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
 from tidegate.control.outbox import Worker
+from tidegate.control.queries.documents import document
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Done, Effect, Failed, Observation, Target
-from tidegate.domain import outbox
-from tidegate.domain.outbox import owe
-from tidegate.domain.outbox.documents import OutboxDocument, document
+from tidegate.domain.outbox import declarations as outbox
+from tidegate.domain.outbox.documents import OutboxDocument
+from tidegate.domain.outbox.facts import IntentRequested, owe
 from tidegate.domain.outbox.names import intent_id
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.domain.outbox.slices import RequestEffect, request_effect
 from tidegate.domain.provenance import Confidence, Evidence, Mode, Provenance
 from tidegate.domain.releases import facts as registry_facts
 from tidegate.domain.releases import folds as registry_folds
-from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
-from tidegate.domain.releases.rows import Actual, Status, actual_key
+from tidegate.domain.releases import rows as releases_rows
+from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned, Status
+from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
@@ -109,14 +111,14 @@ def provenance(scope: str, release_id: str) -> Provenance:
 pin = Slice(
     name="pin",
     command=Pin,
-    writes=(ReleaseRegistered, ReleaseTransitioned, outbox.IntentRequested),
+    writes=(ReleaseRegistered, ReleaseTransitioned, IntentRequested),
     rows=lambda command: (actual_key(command.scope),),
     decide=decide_pin,
 )
 
 SCHEMA = Schema(
     Vocabulary((*registry_facts.FACTS, *outbox.FACTS), (pin, *outbox.SLICES)),
-    (*registry_folds.COLLECTIONS, *outbox.COLLECTIONS, LEASES),
+    (*releases_rows.COLLECTIONS, *outbox.COLLECTIONS, LEASES),
 )
 FOLDS = Folds(SCHEMA, (*registry_folds.FOLDS, *outbox.FOLDS))
 

@@ -32,7 +32,7 @@ from tests.contract.fleet import (
 from tests.domain.registry import digest_of
 from tidegate.control.sights import Sights
 from tidegate.domain.channels.refusals import SupersessionExpected
-from tidegate.domain.channels.rows import CHANNELS
+from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, quarantine_key
 from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.hosts.facts import (
     ActivationFailed,
@@ -63,12 +63,10 @@ from tidegate.domain.rollouts.facts import (
 from tidegate.domain.rollouts.machine import step
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.domain.rollouts.rows import (
-    QUARANTINE,
     ROLLOUTS,
     TALLIES,
     Rollout,
     RolloutTally,
-    quarantine_key,
     rollout_key,
     tally_key,
 )

@@ -11,6 +11,7 @@ import pytest
 from tests.contract.fleet import CANARY, HTTP, OLD, REST, SOAK, Berth, Squadron
 from tidegate.control.runtime import Outcome
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.channels.slices import (
     EditChannel,
     HoldChannel,
@@ -21,7 +22,7 @@ from tidegate.domain.channels.slices import (
 )
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.fleet.rows import fleet_key
-from tidegate.domain.gates import explain
+from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     ActivationStarted,
@@ -30,7 +31,7 @@ from tidegate.domain.hosts.facts import (
 )
 from tidegate.domain.hosts.rows import HOST_RECORDS, PROBE_FAILURES
 from tidegate.domain.hosts.states import HostState, OnFailure, ProbeStatus
-from tidegate.domain.rollouts.rows import QUARANTINE, ROLLOUTS
+from tidegate.domain.rollouts.rows import ROLLOUTS
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.replay import rebuild

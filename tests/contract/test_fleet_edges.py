@@ -13,8 +13,9 @@ import pytest
 
 from tests.contract.fleet import Squadron
 from tidegate.control.promotion import RollBack
-from tidegate.domain.gates import Verdict, explain
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Verdict
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 

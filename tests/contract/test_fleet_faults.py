@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from tests.contract.fleet import Berth, Squadron
 from tidegate.domain.channels.facts import HostEdge
+from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.composition import FOLDS
-from tidegate.domain.fleet.refusals import MalformedPolicy
 from tidegate.domain.fleet.slices import RetireHost, retire_host
-from tidegate.domain.gates import Fault, explain
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Fault
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.planner import IdleEdge, frozen
 from tidegate.domain.rollouts.states import RolloutState

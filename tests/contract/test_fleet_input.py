@@ -15,9 +15,10 @@ from tests.contract.conftest import address_of
 from tests.contract.fleet import OLD, SOAK, Berth, Squadron, muster, rows
 from tests.domain.registry import digest_of
 from tidegate.control.runtime import Outcome
-from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.channels.slices import EditChannel, edit_channel
-from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy
+from tidegate.domain.fleet.refusals import InvalidSelector
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.hosts.facts import (
     ActivationFailed,
@@ -40,7 +41,6 @@ from tidegate.domain.hosts.refusals import (
 )
 from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.planner import MalformedPlan, frozen
-from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.facts import RolloutTerminal
 from tidegate.domain.rollouts.report_slices import (
     ReportEvent,

@@ -29,7 +29,7 @@ from tidegate.control.dispatch import Dispatcher
 from tidegate.control.lanes import Lanes
 from tidegate.control.sights import Sights
 from tidegate.domain.composition import FOLDS, SCHEMA
-from tidegate.domain.gates import FleetState
+from tidegate.domain.gates.inputs import FleetState
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     AgentEvent,

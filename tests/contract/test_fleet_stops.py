@@ -15,7 +15,7 @@ from tests.domain.registry import digest_of
 from tidegate.control.deliveries import NOTHING
 from tidegate.control.lanes import Lanes
 from tidegate.domain.channels.folds import FREEZES_MAX
-from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.refusals import ChannelFrozen, ChannelNotFound, ChannelOnHold
 from tidegate.domain.channels.rows import Freeze, freeze_key
 from tidegate.domain.channels.slices import (
     FROZEN_MAX,
@@ -29,11 +29,10 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.composition import FOLDS
-from tidegate.domain.gates import explain
+from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationFailed, DispatchAck, RollbackComplete
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.rollouts.refusals import ChannelFrozen, ChannelOnHold
 from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,

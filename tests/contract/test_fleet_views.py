@@ -26,12 +26,14 @@ from tests.contract.fleet import (
 )
 from tidegate.control.archive.segments import feed
 from tidegate.control.archive.shield import Shield
+from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
+from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.composition import COLLECTIONS, FACTS, FOLDS, SCHEMA, SLICES
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
 from tidegate.domain.rollouts.history import histories, printed
-from tidegate.domain.rollouts.rows import QUARANTINE, ROLLOUTS, TALLIES, Rollout, rollout_key
+from tidegate.domain.rollouts.rows import ROLLOUTS, TALLIES, Rollout, rollout_key
 from tidegate.domain.rollouts.states import OPEN, RolloutState
-from tidegate.domain.tables import VIEWS, classes, lost_caches, rebuild_lost, undeclared
+from tidegate.domain.tables import VIEWS, classes, undeclared
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.postgres.layout import OWN_TABLES
 from tidegate.engines.sqlite.layout import ENGINE_TABLES

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tests.contract.fleet import CANARY, REST, SOAK, Squadron
 from tidegate.domain.fleet.slices import RetireHost, retire_host
-from tidegate.domain.gates import explain
+from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed
 from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.hosts.states import HostState, ProbeStatus

@@ -42,25 +42,24 @@ from tidegate.control.outbox import (
     perform_then_record,
     recover,
 )
+from tidegate.control.queries.documents import in_state, of_scope
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Done, Effect, Failed, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
-from tidegate.domain.outbox import RequestedState
-from tidegate.domain.outbox.documents import in_state, of_scope
 from tidegate.domain.outbox.facts import IntentCancelled
 from tidegate.domain.outbox.names import intent_id
-from tidegate.domain.outbox.redaction import SecretRefused
-from tidegate.domain.outbox.rows import OUTBOX, State, delivery_key, intent_key
+from tidegate.domain.outbox.refusals import NewerIntent, SecretRefused
+from tidegate.domain.outbox.rows import OUTBOX, delivery_key, intent_key
 from tidegate.domain.outbox.slices import (
     ATTEMPTS_MAX,
     CancelIntent,
-    NewerIntent,
     RecordAttempt,
     RedriveIntent,
     cancel_intent,
     record_attempt,
     redrive_intent,
 )
+from tidegate.domain.outbox.states import RequestedState, State
 from tidegate.domain.releases.rows import actual_key
 from tidegate.errors import (
     IllegalTransition,

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from tests.contract.address import Address
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, T0, Depot, files
+from tidegate.control.queries.revisions import dependents_of, last_good, lineage_of
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import (
@@ -36,21 +37,12 @@ from tidegate.domain.packages.facts import (
     RevisionMetadataChanged,
     RevisionProposed,
     Status,
+    Strategy,
     Task,
     Upgrade,
 )
-from tidegate.domain.packages.history import approvers, dependents_of, last_good, lineage_of
-from tidegate.domain.packages.lifecycle import (
-    EDGES,
-    MUTABILITY,
-    PUBLISHED_STATES,
-    Lifecycle,
-    Operation,
-    Verb,
-    allowed,
-)
-from tidegate.domain.packages.links import REVISION_TOMBSTONES, Tombstone, tombstone_id
-from tidegate.domain.packages.merging import Strategy
+from tidegate.domain.packages.history import approvers
+from tidegate.domain.packages.lifecycle import EDGES, MUTABILITY, Operation, Verb, allowed
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
     DeletionNotProposed,
@@ -70,9 +62,15 @@ from tidegate.domain.packages.refusals import (
     Terminating,
     TransitionRefused,
 )
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.rows import (
+    REVISION_TOMBSTONES,
+    REVISIONS,
+    Tombstone,
+    revision_key,
+    tombstone_id,
+)
 from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, SetConditions, UpdateRevision
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import StaleVersion, TidegateError, VersionRequired

@@ -9,11 +9,12 @@ import pytest
 
 from tests.contract.address import Address
 from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot
+from tidegate.control.queries.revisions import plan_of
 from tidegate.control.reaper import Reaped, reap
-from tidegate.domain.packages.bulk import DeletePackage, plan_of
+from tidegate.domain.packages.bulk import DeletePackage
 from tidegate.domain.packages.facts import Edit, Metadata, OwnerReference
-from tidegate.domain.packages.links import REVISION_OWNERS, RevisionOwner, owner_prefix
 from tidegate.domain.packages.metadata import OWNERS_MAX
+from tidegate.domain.packages.rows import REVISION_OWNERS, RevisionOwner, owner_prefix
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec
 from tidegate.kernel.replay import differences

@@ -27,10 +27,11 @@ from tests.domain.depot import (
     direct,
     files,
 )
+from tidegate.control.queries.revisions import plan_of
 from tidegate.control.runtime import Control
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision, RejectProposal
-from tidegate.domain.packages.bulk import DeletePackage, ImportedRevision, ImportPackage, plan_of
+from tidegate.domain.packages.bulk import DeletePackage, ImportedRevision, ImportPackage
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (
     Clone,
@@ -41,8 +42,8 @@ from tidegate.domain.packages.facts import (
     RevisionPublished,
     Task,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import AttemptsExhausted, TidegateError

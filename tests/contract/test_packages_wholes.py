@@ -9,13 +9,13 @@ import pytest
 
 from tests.contract.address import Address
 from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
+from tidegate.control.queries.revisions import plan_of
 from tidegate.domain.packages.bulk import (
     IMPORTED_MAX,
     PLANNED_MAX,
     DeletePackage,
     ImportedRevision,
     ImportPackage,
-    plan_of,
 )
 from tidegate.domain.packages.facts import Clone, Edit
 from tidegate.domain.packages.refusals import PackageNotDeletable

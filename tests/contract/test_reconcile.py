@@ -12,9 +12,9 @@ from tests.contract.outbox_world import OPERATIONS, T0, Desk, desk_on, intent, o
 from tidegate.control.reconcile import OVERDUE_SECONDS, HistoryTooLong, Pass, Reconciler
 from tidegate.control.targets import Done, Effect, Failed, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
-from tidegate.domain.outbox.facts import Finding
-from tidegate.domain.outbox.rows import ACTUAL, Drift, DriftState, State, drift_key
+from tidegate.domain.outbox.rows import ACTUAL, Drift, drift_key
 from tidegate.domain.outbox.slices import CancelIntent, cancel_intent
+from tidegate.domain.outbox.states import DriftState, Finding, State
 from tidegate.domain.provenance import Confidence
 from tidegate.domain.releases.rows import ACTUAL as ACTUAL_ROWS
 from tidegate.domain.releases.rows import EVIDENCE, Actual, KeptEvidence, actual_key

@@ -40,20 +40,19 @@ from tidegate.control.runtime import Control
 from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import RejectedEvidence
-from tidegate.domain.releases import BUILT_IN
-from tidegate.domain.releases.catalog import ReleaseNotPinnable
 from tidegate.domain.releases.evidence import KeepEvidence
+from tidegate.domain.releases.facts import Status
+from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
+from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import (
     ACTUAL,
     COMMANDS,
     EVENTS,
     EVIDENCE,
     Actual,
-    DuplicateEvent,
     Executed,
     KeptEvidence,
     ReleaseEvent,
-    Status,
     actual_key,
 )
 from tidegate.engines.group_commit import GroupCommit

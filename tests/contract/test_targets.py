@@ -39,8 +39,7 @@ from tidegate.control.targets.webhook import (
     is_authentic,
     signed,
 )
-from tidegate.domain.outbox import RequestedState
-from tidegate.domain.outbox.rows import State
+from tidegate.domain.outbox.states import RequestedState, State
 from tidegate.errors import InvalidInput
 
 ALIAS = OPERATIONS[0]

@@ -26,7 +26,7 @@ from tidegate.control.generations import referenced
 from tidegate.control.publisher import Policy, Publisher
 from tidegate.control.runtime import Control
 from tidegate.domain.provenance import Rules, Triple
-from tidegate.domain.releases import registry_under
+from tidegate.domain.releases.registry import registry_under
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.attributes import FieldRole

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control, Outcome
-from tidegate.domain import packages
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -27,18 +27,18 @@ from tidegate.domain.packages.deletions import (
 )
 from tidegate.domain.packages.facts import Task
 from tidegate.domain.packages.history import Step, history_of, timeline
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.links import RevisionLinks
 from tidegate.domain.packages.names import identity
-from tidegate.domain.packages.repositories import CreateRepository
-from tidegate.domain.packages.revision_commands import (
-    RevisionCommand,
+from tidegate.domain.packages.revision_commands import RevisionCommand
+from tidegate.domain.packages.rows import (
+    PackageRow,
+    Revision,
+    RevisionLinks,
     links_key,
     package_key,
     revision_key,
 )
-from tidegate.domain.packages.rows import PackageRow, Revision
-from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.slices import CreateRepository, CreateRevision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import (
     ReplaceResources,
     UpdateRevision,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Budget, Host
-from tidegate.domain.gates import Enlisted, FleetState, Seen, Sight, Standing
+from tidegate.domain.gates.inputs import Enlisted, FleetState, Seen, Sight, Standing
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.planner import Plan, chart, opened_waves, plan
 from tidegate.domain.rollouts.rows import RolloutTally, WaveTally

@@ -13,8 +13,10 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from tests.domain.desk import Orchard
-from tidegate.domain import hosts
+from tidegate.domain.channels.rows import QUARANTINE, Quarantined, quarantine_key
 from tidegate.domain.channels.stops import CHANNEL_STOPS
+from tidegate.domain.hosts import declarations as hosts
+from tidegate.domain.hosts import folds as host_folds
 from tidegate.domain.hosts.effects import Effect
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
@@ -62,14 +64,7 @@ from tidegate.domain.hosts.states import (
 )
 from tidegate.domain.rollouts import report_slices
 from tidegate.domain.rollouts.report_slices import ReportEvent, ReserveDispatch
-from tidegate.domain.rollouts.rows import (
-    QUARANTINE,
-    TALLIES,
-    Quarantined,
-    RolloutTally,
-    quarantine_key,
-    tally_key,
-)
+from tidegate.domain.rollouts.rows import TALLIES, RolloutTally, tally_key
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.folds import Fold, Folds
@@ -313,16 +308,16 @@ FOLDS = Folds(
     SCHEMA,
     (
         *hosts.FOLDS,
-        Fold(TALLIES, 1, (TallySet,), lambda f: (f.rollout_id,), hosts.folds.nothing, _tally_step),
+        Fold(TALLIES, 1, (TallySet,), lambda f: (f.rollout_id,), host_folds.nothing, _tally_step),
         Fold(
             QUARANTINE,
             1,
             (ClosureQuarantinedHere,),
             lambda f: (f"{f.row.channel}/{f.row.closure_hash}",),
-            hosts.folds.nothing,
+            host_folds.nothing,
             _quarantine_step,
         ),
-        Fold(CHANNEL_STOPS, 1, (), lambda f: (), hosts.folds.nothing, lambda row, f, now: row),
+        Fold(CHANNEL_STOPS, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
     ),
 )
 

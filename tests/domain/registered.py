@@ -12,7 +12,7 @@ from tests.domain.registry import FOLDS, SCHEMA, SCOPE, T0, OfferRelease, digest
 from tidegate.clock import ManualClock
 from tidegate.control.queries import history
 from tidegate.control.runtime import Control
-from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import Actual
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError

@@ -8,9 +8,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidegate.domain import outbox, releases
-from tidegate.domain.releases.catalog import PUBLISHED, ReleaseOffered
+from tidegate.domain.outbox import declarations as outbox
+from tidegate.domain.releases import declarations as releases
+from tidegate.domain.releases.catalog import PUBLISHED
 from tidegate.domain.releases.evidence import ImportManifest
+from tidegate.domain.releases.facts import ReleaseOffered
 from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.records.records import REPAIRS

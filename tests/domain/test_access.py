@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.domain.depot import direct
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control
-from tidegate.domain import access
+from tidegate.domain.access import declarations as access
 from tidegate.domain.access.facts import (
     InstallationSetUp,
     RoleGranted,
@@ -50,10 +50,10 @@ from tidegate.domain.access.slices import (
     NotePassword,
     RevokeRole,
     RevokeToken,
-    SetUp,
 )
 from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.packages.facts import RepositoryCreated
+from tidegate.domain.setup import SetUp
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import LimitExceeded
 from tidegate.kernel import codec

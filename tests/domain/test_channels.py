@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
 from tests.domain.voyage import CHANNEL, PACKAGE, Voyage
-from tidegate.domain.channels import TABLE, ChannelEvent, ChannelState, state_of, step
 from tidegate.domain.channels.facts import (
     ChannelCreated,
+    ChannelEdge,
     ChannelEdited,
     ChannelHeld,
     ChannelPolicy,
@@ -23,10 +23,12 @@ from tidegate.domain.channels.facts import (
     QuarantineLifted,
     WaveSpec,
 )
+from tidegate.domain.channels.machine import state_of, step
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelExists,
     ChannelNotFound,
+    ChannelOnHold,
     FreezeExists,
     FreezeNotFound,
     PlanOutdated,
@@ -34,7 +36,7 @@ from tidegate.domain.channels.refusals import (
     SupersessionExpected,
     WrongPackage,
 )
-from tidegate.domain.channels.rows import FREEZES, Channel, Freeze, freeze_key
+from tidegate.domain.channels.rows import FREEZES, Channel, Freeze, freeze_key, quarantine_key
 from tidegate.domain.channels.slices import (
     CreateChannel,
     EditChannel,
@@ -51,14 +53,15 @@ from tidegate.domain.channels.slices import (
     start_freeze,
     unhold_channel,
 )
+from tidegate.domain.channels.states import ChannelState
+from tidegate.domain.channels.transitions import TABLE, ChannelEvent
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutUnknown
 from tidegate.domain.hosts.states import OnFailure
-from tidegate.domain.outbox import IntentRequested
+from tidegate.domain.outbox.facts import IntentRequested
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.releases.slices import OPERATIONS_MAX
 from tidegate.domain.rollouts.clearance import WAIVED_MAX, ClearRollout, clear_rollout
-from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.facts import (
     OpenedWave,
     RolloutOpened,
@@ -66,8 +69,6 @@ from tidegate.domain.rollouts.facts import (
     SuccessorOpened,
 )
 from tidegate.domain.rollouts.promotion import Promoted, promote_release
-from tidegate.domain.rollouts.refusals import ChannelOnHold
-from tidegate.domain.rollouts.rows import quarantine_key
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import (
     ConditionFailed,

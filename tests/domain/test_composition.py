@@ -9,20 +9,16 @@ from typing import Any
 
 import pytest
 
-from tidegate.domain import (
-    channels,
-    composition,
-    epochs,
-    fleet,
-    hosts,
-    outbox,
-    packages,
-    publication,
-    releases,
-    rollouts,
-    tables,
-)
+from tidegate.domain import composition, epochs, tables
+from tidegate.domain.channels import declarations as channels
+from tidegate.domain.fleet import declarations as fleet
+from tidegate.domain.hosts import declarations as hosts
+from tidegate.domain.outbox import declarations as outbox
+from tidegate.domain.packages import declarations as packages
+from tidegate.domain.publication import declarations as publication
+from tidegate.domain.releases import declarations as releases
 from tidegate.domain.releases import from_packages
+from tidegate.domain.rollouts import declarations as rollouts
 from tidegate.errors import InvalidDefinition
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.records.records import RecordRepaired

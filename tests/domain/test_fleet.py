@@ -9,10 +9,18 @@ import pytest
 
 from tests.domain.desk import Orchard
 from tests.domain.harbour import KEY, T0, host
-from tidegate.domain import fleet
 from tidegate.domain.channels import facts as channel_facts
-from tidegate.domain.channels.facts import ChannelCreated, ChannelEdited, ChannelPolicy
+from tidegate.domain.channels.facts import (
+    ChannelCreated,
+    ChannelEdge,
+    ChannelEdited,
+    ChannelPolicy,
+    EdgeRequires,
+)
 from tidegate.domain.channels.policy import check_edges
+from tidegate.domain.channels.refusals import MalformedPolicy
+from tidegate.domain.fleet import declarations as fleet
+from tidegate.domain.fleet import facts as fleet_facts
 from tidegate.domain.fleet.claims import check_scope, claims
 from tidegate.domain.fleet.folds import CHANNELS_MAX, step_fleet, step_host
 from tidegate.domain.fleet.refusals import (
@@ -22,7 +30,6 @@ from tidegate.domain.fleet.refusals import (
     HostNotFound,
     InvalidLabel,
     InvalidSelector,
-    MalformedPolicy,
     SelectorOverlap,
 )
 from tidegate.domain.fleet.rows import (
@@ -55,7 +62,6 @@ from tidegate.domain.fleet.slices import (
     set_budget,
 )
 from tidegate.domain.hosts import facts as host_facts
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
     IllegalTransition,
@@ -275,7 +281,7 @@ def test_does_not_call_a_host_silent_that_was_heard_meanwhile() -> None:
 
 def test_steps_no_host_that_never_enrolled() -> None:
     with pytest.raises(IllegalTransition):
-        step_host(None, fleet.facts.HostHeard(host_id="web-01", at=T0), T0)
+        step_host(None, fleet_facts.HostHeard(host_id="web-01", at=T0), T0)
 
 
 # ── claims ────────────────────────────────────────────────────────────────────────────────────────

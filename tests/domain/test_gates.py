@@ -23,12 +23,20 @@ from tests.domain.harbour import (
     with_sight,
     with_tally,
 )
-from tidegate.domain.channels.facts import HostEdge, WaveSpec
-from tidegate.domain.channels.rows import Freeze
+from tidegate.domain.access.reasons import REASON_BYTES_MAX
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires, HostEdge, WaveSpec
+from tidegate.domain.channels.rows import Freeze, Quarantined
 from tidegate.domain.fleet.rows import Budget, Host
-from tidegate.domain.gates import (
-    GATES,
-    UNSTAGED,
+from tidegate.domain.gates.checks import GATES, UNSTAGED
+from tidegate.domain.gates.dispatch_pass import (
+    gate_changes,
+    latecomers,
+    next_dispatches,
+    next_skips,
+    survey,
+)
+from tidegate.domain.gates.explain import explain, judge
+from tidegate.domain.gates.inputs import (
     Enlisted,
     Evidence,
     FleetState,
@@ -40,22 +48,14 @@ from tidegate.domain.gates import (
     Standing,
     Survey,
     Verdict,
-    explain,
-    gate_changes,
-    judge,
-    latecomers,
-    next_dispatches,
-    next_skips,
-    survey,
 )
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, ProbeFailure
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.provenance import Confidence, Mode, Provenance
-from tidegate.domain.releases.rows import Actual, Status
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
-from tidegate.domain.rollouts.rows import Gate, Quarantined, RolloutGates
-from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
+from tidegate.domain.releases.facts import Status
+from tidegate.domain.releases.rows import Actual
+from tidegate.domain.rollouts.rows import Gate, RolloutGates
 from tidegate.domain.rollouts.states import DISPATCHABLE, RolloutState
 from tidegate.errors import NotFound
 from tidegate.kernel import codec

@@ -14,15 +14,16 @@ from msgspec.structs import replace
 
 from tests.domain.desk import Orchard
 from tests.domain.harbour import ROLLOUT, T0, channel, fleet, fleet_state, standing, with_sight
-from tidegate.domain import fleet as fleet_domain
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.fleet import declarations as fleet_domain
 from tidegate.domain.fleet.budgets import bound, slots
 from tidegate.domain.fleet.folds import budget_ids, step_budget
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import Budget, budget_key
 from tidegate.domain.fleet.slices import RemoveBudget, SetBudget, remove_budget, set_budget
-from tidegate.domain.gates import FleetState, Order, Seen, next_dispatches, survey
+from tidegate.domain.gates.dispatch_pass import next_dispatches, survey
+from tidegate.domain.gates.inputs import FleetState, Order, Seen
 from tidegate.domain.hosts import facts as host_facts
 from tidegate.domain.hosts.facts import (
     BudgetSlot,

@@ -30,7 +30,6 @@ from tests.domain.hostlife import (
     reserved,
     seconds,
 )
-from tidegate.domain.hosts import TABLE, deadline_of, expected_seq, step
 from tidegate.domain.hosts.effects import (
     FireRollbackTo,
     FireSwitch,
@@ -66,6 +65,7 @@ from tidegate.domain.hosts.facts import (
     RollbackComplete,
     RollbackFailed,
 )
+from tidegate.domain.hosts.machine import expected_seq, step
 from tidegate.domain.hosts.probes import PROBES_MAX, sustained
 from tidegate.domain.hosts.refusals import (
     ClockSkew,
@@ -90,6 +90,8 @@ from tidegate.domain.hosts.states import (
     HostState,
     OnFailure,
 )
+from tidegate.domain.hosts.transition_steps import deadline_of
+from tidegate.domain.hosts.transitions import TABLE
 from tidegate.errors import Gone, IllegalTransition, InvalidInput, LimitExceeded, TidegateError
 
 PURE = {"engines": None, "reason": "a pure function"}

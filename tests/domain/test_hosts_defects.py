@@ -28,7 +28,6 @@ from tests.domain.hostlife import (
     examples,
     seconds,
 )
-from tidegate.domain.hosts import agent_event, expected_seq, wire_object
 from tidegate.domain.hosts.effects import FireRollbackTo
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
@@ -48,6 +47,7 @@ from tidegate.domain.hosts.facts import (
     RollbackComplete,
     RollbackFailed,
 )
+from tidegate.domain.hosts.machine import expected_seq
 from tidegate.domain.hosts.probes import sustained
 from tidegate.domain.hosts.refusals import (
     EarlyConvergence,
@@ -57,6 +57,7 @@ from tidegate.domain.hosts.refusals import (
     UnsustainedFailure,
     WrongClosure,
 )
+from tidegate.domain.hosts.report_json import agent_event, wire_object
 from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
 from tidegate.domain.hosts.states import Deadline, HostState
 from tidegate.domain.rollouts.report_slices import ObserveHost, SkipHost, observe_host, skip_host

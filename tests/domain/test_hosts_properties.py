@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from tests.domain.hostlife import NEW, OLD, T0, examples, reserved, seconds
 from tests.quick import fewer
-from tidegate.domain.hosts import TABLE, expected_seq, step
 from tidegate.domain.hosts.effects import Effect, RecordTransition
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
@@ -35,6 +34,7 @@ from tidegate.domain.hosts.facts import (
     RecoveryActivationAssumed,
 )
 from tidegate.domain.hosts.folds import ORDERS_FOLD, PROBE_FAILURES_FOLD, step_record
+from tidegate.domain.hosts.machine import expected_seq, step
 from tidegate.domain.hosts.probes import open_failures
 from tidegate.domain.hosts.rows import HostRecord, probe_failure_id
 from tidegate.domain.hosts.states import (
@@ -45,6 +45,7 @@ from tidegate.domain.hosts.states import (
     ProbeMode,
     ProbeStatus,
 )
+from tidegate.domain.hosts.transitions import TABLE
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 

@@ -22,7 +22,6 @@ from tests.domain.hostlife import (
     Quay,
     seconds,
 )
-from tidegate.domain.hosts import agent_event, expected_seq
 from tidegate.domain.hosts.facts import (
     ActivationCompleted,
     ActivationDeferred,
@@ -42,6 +41,7 @@ from tidegate.domain.hosts.facts import (
     ProbeTopologyDeclared,
     RollbackComplete,
 )
+from tidegate.domain.hosts.machine import expected_seq
 from tidegate.domain.hosts.probes import PROBES_MAX
 from tidegate.domain.hosts.refusals import (
     ClosureQuarantined,
@@ -59,7 +59,7 @@ from tidegate.domain.hosts.refusals import (
     WaveNotReached,
     WrongClosure,
 )
-from tidegate.domain.hosts.report_json import KINDS, STDERR_BYTES_MAX
+from tidegate.domain.hosts.report_json import KINDS, STDERR_BYTES_MAX, agent_event
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, dispatch_key
 from tidegate.domain.hosts.slices import (
     CancelDispatch,

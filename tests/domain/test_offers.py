@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from tests.domain.registry import T0, register, transition
 from tidegate.control.runtime import Control
-from tidegate.domain import packages, releases
 from tidegate.domain.content.manifests import Content
+from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.facts import (
     RevisionDeleted,
     RevisionDeletionProposed,
@@ -21,22 +21,15 @@ from tidegate.domain.packages.facts import (
     RevisionDeletionStarted,
     RevisionPublished,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.provenance import BUILT_IN_RULES
-from tidegate.domain.releases import catalog, from_packages
-from tidegate.domain.releases.catalog import (
-    SCOPES_NAMED_MAX,
-    DigestMatches,
-    KnownRelease,
-    ReleaseOffered,
-    ReleasePins,
-    ReleaseTaken,
-    StillPinned,
-    pin_ids,
-    step_pins,
-)
-from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
-from tidegate.domain.releases.folds import step_actual
+from tidegate.domain.releases import declarations as releases
+from tidegate.domain.releases import folds, from_packages, rows
+from tidegate.domain.releases import rows as releases_rows
+from tidegate.domain.releases.facts import ReleaseOffered, ReleaseRegistered, ReleaseTransitioned
+from tidegate.domain.releases.folds import SCOPES_NAMED_MAX, pin_ids, step_actual, step_pins
+from tidegate.domain.releases.refusals import ReleaseTaken, StillPinned
+from tidegate.domain.releases.rows import DigestMatches, KnownRelease, ReleasePins
 from tidegate.domain.releases.slices import decide_register, decide_transition
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
@@ -65,9 +58,11 @@ say = Slice(
 )
 SCHEMA = Schema(
     Vocabulary((*packages.FACTS, *releases.FACTS), (say,)),
-    (*from_packages.COLLECTIONS, *catalog.COLLECTIONS),
+    (*from_packages.COLLECTIONS, rows.KNOWN, rows.PINS, rows.MATCHES),
 )
-FOLDS = Folds(SCHEMA, (*from_packages.FOLDS, *catalog.FOLDS))
+FOLDS = Folds(
+    SCHEMA, (*from_packages.FOLDS, folds.known_releases, folds.release_pins, folds.release_matches)
+)
 
 NAME, PACKAGE, DIGEST = "blueprints.networking.vpc.v1", "blueprints/networking/vpc", "sha256:ab"
 WHO: dict[str, Any] = {"name": NAME, "package": PACKAGE, "uid": "u1", "by": "user_1"}
@@ -94,12 +89,12 @@ def control() -> Iterator[Control]:
 
 
 def offered(control: Control) -> KnownRelease | None:
-    (record,) = control.store.get(catalog.known_key("blueprints.networking.vpc.3"))
+    (record,) = control.store.get(releases_rows.known_key("blueprints.networking.vpc.3"))
     return None if record is None else codec.decode(record.data, KnownRelease)
 
 
 def matching(control: Control) -> tuple[str, ...]:
-    (record,) = control.store.get(catalog.matches_key(DIGEST))
+    (record,) = control.store.get(releases_rows.matches_key(DIGEST))
     return () if record is None else codec.decode(record.data, DigestMatches).release_ids
 
 

@@ -14,24 +14,25 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.outbox import FOLDS, IntentRequested, RequestedState, owe, redaction
+from tidegate.domain.outbox import redaction
+from tidegate.domain.outbox.declarations import FOLDS
 from tidegate.domain.outbox.facts import (
     FACTS,
     AttemptFailed,
     AttemptSucceeded,
     DriftDetected,
     DriftRepaired,
-    Finding,
     IntentCancelled,
     IntentDied,
     IntentRedriven,
+    IntentRequested,
     IntentSuperseded,
     Progress,
     ReconciliationRefused,
+    owe,
 )
 from tidegate.domain.outbox.folds import (
     OPERATIONS_MAX,
-    IntentExists,
     step_delivery,
     step_drift,
     step_intent,
@@ -46,13 +47,9 @@ from tidegate.domain.outbox.reconciliation import (
     decide_effect,
     judge,
 )
-from tidegate.domain.outbox.redaction import (
-    ERROR_CHARS_MAX,
-    SecretRefused,
-    redacted,
-    requested_state,
-)
-from tidegate.domain.outbox.rows import Delivery, Drift, Intent, Queue, State
+from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, redacted, requested_state
+from tidegate.domain.outbox.refusals import IntentExists, SecretRefused
+from tidegate.domain.outbox.rows import Delivery, Drift, Intent, Queue
 from tidegate.domain.outbox.slices import (
     ATTEMPTS_MAX,
     BACK_OFF_SECONDS_MAX,
@@ -67,6 +64,7 @@ from tidegate.domain.outbox.slices import (
     decide_redrive,
     decide_request,
 )
+from tidegate.domain.outbox.states import Finding, RequestedState, State
 from tidegate.errors import IllegalTransition, Invalid, InvalidInput, LimitExceeded, NotFound
 
 T0 = datetime(2026, 4, 24, 19, 0, tzinfo=UTC)

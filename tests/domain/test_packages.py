@@ -9,9 +9,9 @@ import pytest
 from msgspec import Struct
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
-from tidegate.domain import packages
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages import refusals
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
@@ -36,17 +36,17 @@ from tidegate.domain.packages.facts import (
     OwnerReference,
     RevisionDeletionRejected,
     Status,
+    Strategy,
     Upgrade,
 )
+from tidegate.domain.packages.folds import DEPENDENTS_NAMED_MAX
 from tidegate.domain.packages.history import (
     ACTIONS,
     history_of_package,
     history_of_repository,
     timeline,
 )
-from tidegate.domain.packages.lifecycle import EDGES, Lifecycle
-from tidegate.domain.packages.links import DEPENDENTS_NAMED_MAX
-from tidegate.domain.packages.merging import Strategy
+from tidegate.domain.packages.lifecycle import EDGES
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
@@ -69,10 +69,9 @@ from tidegate.domain.packages.refusals import (
     Terminating,
     TooManyTasks,
 )
-from tidegate.domain.packages.repositories import ChangeRepository, CreateRepository
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import REPOSITORIES, Repository
-from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.rows import REPOSITORIES, Repository, revision_key
+from tidegate.domain.packages.slices import ChangeRepository, CreateRepository, CreateRevision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import EDITORS_MAX, SetConditions, UpdateRevision
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel import codec

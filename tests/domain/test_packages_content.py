@@ -12,7 +12,8 @@ from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import FILES_MAX, Manifest
 from tidegate.domain.content.paths import FILE_PATH_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidFilePath
-from tidegate.domain.packages.merging import Strategy, merge
+from tidegate.domain.packages.facts import Strategy
+from tidegate.domain.packages.merging import merge
 from tidegate.domain.packages.names import (
     Identity,
     ancestors,

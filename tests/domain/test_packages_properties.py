@@ -31,13 +31,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.domain.depot import FOLDS, SCHEMA, Depot, files
 from tests.quick import fewer
+from tidegate.control.queries.revisions import plan_of
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
     RejectProposal,
     WithdrawProposal,
 )
-from tidegate.domain.packages.bulk import DeletePackage, ImportedRevision, ImportPackage, plan_of
+from tidegate.domain.packages.bulk import DeletePackage, ImportedRevision, ImportPackage
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import (
     IMPORT,
@@ -55,9 +56,10 @@ from tidegate.domain.packages.facts import (
     Upgrade,
 )
 from tidegate.domain.packages.history import timeline
-from tidegate.domain.packages.lifecycle import EDGES, PUBLISHED_STATES, Lifecycle
+from tidegate.domain.packages.lifecycle import EDGES
 from tidegate.domain.packages.rows import REVISIONS, Revision
 from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec

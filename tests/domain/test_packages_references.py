@@ -20,7 +20,8 @@ from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.content.references import URI_CHARS_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidReference
-from tidegate.domain.packages.merging import Strategy, merge
+from tidegate.domain.packages.facts import Strategy
+from tidegate.domain.packages.merging import merge
 from tidegate.domain.packages.refusals import FileByReference, UpgradeConflict
 from tidegate.kernel.replay import differences
 

@@ -15,10 +15,9 @@ from tidegate.domain.packages.facts import (
     Clone,
     Edit,
 )
-from tidegate.domain.packages.lifecycle import PUBLISHED_STATES, Lifecycle
 from tidegate.domain.packages.names import identity, parse
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.rows import REVISIONS, revision_key
+from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 

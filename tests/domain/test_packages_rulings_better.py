@@ -18,9 +18,9 @@ from tidegate.domain.packages.facts import (
     RevisionDeletionProposed,
     RevisionPublished,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.rows import Repository
 from tidegate.domain.packages.slices import create_revision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import COST_MAX, Key
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle

@@ -17,12 +17,13 @@ from tidegate.domain.packages.facts import (
     Metadata,
     OwnerReference,
     Status,
+    Strategy,
     Upgrade,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.merging import Strategy, merge
+from tidegate.domain.packages.merging import merge
 from tidegate.domain.packages.refusals import UpgradeConflict
 from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import SetConditions
 from tidegate.errors import TidegateError
 

@@ -13,7 +13,7 @@ from tidegate.domain.packages.facts import (
     Metadata,
     OwnerReference,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle

@@ -9,9 +9,9 @@ import pytest
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of, creation, update
-from tidegate.domain import packages
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import ApproveRevision, approve_revision, propose_revision
 from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
 from tidegate.domain.packages.facts import (
@@ -32,9 +32,10 @@ from tidegate.domain.packages.facts import (
     Status,
     Upgrade,
 )
-from tidegate.domain.packages.lifecycle import EDGES, Lifecycle, Verb
-from tidegate.domain.packages.revision_commands import links_key, package_key, revision_key
+from tidegate.domain.packages.lifecycle import EDGES, Verb
+from tidegate.domain.packages.rows import links_key, package_key, revision_key
 from tidegate.domain.packages.slices import create_revision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import SetConditions
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key

@@ -23,8 +23,8 @@ from tidegate.domain.packages.facts import (
     Metadata,
     Status,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, SetConditions, UpdateRevision
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle

@@ -9,6 +9,7 @@ import pytest
 
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, Depot, files
 from tests.domain.ruled import creation, refusal_of, status_of
+from tidegate.control.queries.revisions import dependents_of
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.approvals import (
@@ -22,9 +23,8 @@ from tidegate.domain.packages.facts import (
     Init,
     Metadata,
 )
-from tidegate.domain.packages.history import dependents_of
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
 from tidegate.errors import AttemptsExhausted, IdempotencyMismatch
 

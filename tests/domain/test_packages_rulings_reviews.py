@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of
-from tidegate.domain import packages
 from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import (
     RejectProposal,
 )
@@ -23,9 +23,10 @@ from tidegate.domain.packages.facts import (
     OwnerReference,
 )
 from tidegate.domain.packages.history import ACTIONS
-from tidegate.domain.packages.lifecycle import EDGES, Lifecycle
+from tidegate.domain.packages.lifecycle import EDGES
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
 from tidegate.domain.packages.permissions import CARRY_OUT_DELETION, PERMISSIONS, READ, RIGHTS
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import UpdateRevision
 from tidegate.kernel.replay import differences
 

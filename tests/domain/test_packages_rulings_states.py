@@ -17,12 +17,11 @@ from tidegate.domain.packages.facts import (
     Metadata,
     OwnerReference,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.refusals import (
     LifecycleInvalidOriginal,
 )
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.rows import REVISIONS, revision_key
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources
 from tidegate.kernel import codec
 from tidegate.kernel.model import Record

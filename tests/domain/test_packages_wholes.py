@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, direct, files
+from tidegate.control.queries.revisions import plan_of
 from tidegate.control.reaper import Reaped, reap
 from tidegate.control.runtime import Control
 from tidegate.domain import composition
@@ -17,7 +18,6 @@ from tidegate.domain.packages.bulk import (
     ImportedRevision,
     ImportPackage,
     Planned,
-    plan_of,
 )
 from tidegate.domain.packages.deletions import ProposeDeletion
 from tidegate.domain.packages.facts import (
@@ -29,7 +29,6 @@ from tidegate.domain.packages.facts import (
     RevisionCreated,
 )
 from tidegate.domain.packages.history import history_of_package, timeline
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
     InvalidMember,
@@ -42,6 +41,7 @@ from tidegate.domain.packages.refusals import (
     PlanOutdated,
     RepositoryNotFound,
 )
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import LimitExceeded, NotFound, StaleVersion, TidegateError
 from tidegate.kernel.model import COST_MAX, Commit

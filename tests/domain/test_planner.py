@@ -12,12 +12,20 @@ import pytest
 from msgspec.structs import replace
 
 from tests.domain.harbour import ROLLOUT, channel, fleet, fleet_state, host, standing, with_sight
-from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.facts import (
+    ChannelEdge,
+    ChannelPolicy,
+    EdgeRequires,
+    HostEdge,
+    WaveSpec,
+)
 from tidegate.domain.channels.policy import HOST_EDGES_MAX, WAVES_MAX, cycle
+from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.fleet.budgets import slots
-from tidegate.domain.fleet.refusals import InvalidLabel, InvalidSelector, MalformedPolicy
+from tidegate.domain.fleet.refusals import InvalidLabel, InvalidSelector
 from tidegate.domain.fleet.rows import Budget, Host
-from tidegate.domain.gates import explain, next_dispatches, survey
+from tidegate.domain.gates.dispatch_pass import next_dispatches, survey
+from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.planner import (
@@ -35,7 +43,6 @@ from tidegate.domain.planner import (
     thawed,
     wave_size,
 )
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.facts import OpenedWave
 from tidegate.errors import InvalidInput, LimitExceeded
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.domain.publication.folds import (
+from tidegate.domain.publication.facts import (
     GenerationPublished,
     PointerSwapped,
     PublicationInvalidated,
-    step_pointer,
 )
+from tidegate.domain.publication.folds import step_pointer
+from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.publication.rows import (
     Generation,
     Pointer,
@@ -36,7 +37,6 @@ from tidegate.domain.publication.slices import (
     Invalidate,
     PublishGeneration,
     RollBack,
-    StaleGeneration,
     StartRequest,
     decide_fail,
     decide_invalidate,

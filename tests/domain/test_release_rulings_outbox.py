@@ -12,12 +12,12 @@ from tidegate.control.outbox import perform_then_record, recover
 from tidegate.control.reconcile import Reconciler
 from tidegate.control.targets import Effect, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
-from tidegate.domain.outbox import RequestedState
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.names import idempotency_key, intent_id
 from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, redacted
-from tidegate.domain.outbox.rows import DELIVERIES, OUTBOX, QUEUES, State
+from tidegate.domain.outbox.rows import DELIVERIES, OUTBOX, QUEUES
 from tidegate.domain.outbox.slices import ATTEMPTS_MAX, JITTER_MAX, back_off
+from tidegate.domain.outbox.states import RequestedState, State
 from tidegate.domain.releases.rows import EVIDENCE, KeptEvidence, actual_key
 from tidegate.errors import ImmutableRecord
 from tidegate.kernel import codec

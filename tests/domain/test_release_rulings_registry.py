@@ -29,15 +29,9 @@ from tidegate.domain.provenance import (
     Rules,
     Triple,
 )
-from tidegate.domain.publication.slices import StaleGeneration
-from tidegate.domain.releases.catalog import ReleaseNotPinnable
-from tidegate.domain.releases.rows import (
-    ACTUAL,
-    COMMANDS,
-    EVENTS,
-    EVIDENCE,
-    DuplicateEvent,
-)
+from tidegate.domain.publication.refusals import StaleGeneration
+from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
+from tidegate.domain.releases.rows import ACTUAL, COMMANDS, EVENTS, EVIDENCE
 from tidegate.errors import (
     ConditionFailed,
     IllegalTransition,

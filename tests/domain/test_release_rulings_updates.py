@@ -21,7 +21,7 @@ from tests.domain.registry import SEED
 from tidegate.clock import ManualClock
 from tidegate.domain.provenance import RejectedEvidence
 from tidegate.domain.releases.generic import transition_append_event
-from tidegate.domain.releases.rows import DuplicateEvent
+from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
     ImmutableRecord,

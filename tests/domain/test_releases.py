@@ -23,34 +23,37 @@ from tests.domain.registry import (
     retire,
     transition,
 )
-from tidegate.domain import releases
-from tidegate.domain.outbox import IntentRequested, RequestedState
+from tidegate.domain.outbox.facts import IntentRequested
+from tidegate.domain.outbox.states import RequestedState
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import RejectedEvidence, Rules, Triple
-from tidegate.domain.releases import BUILT_IN, registry_under
-from tidegate.domain.releases.catalog import (
-    MATCHES_MAX,
-    DigestMatches,
-    KnownRelease,
-    ReleaseNotPinnable,
-    ReleaseOffered,
-    release_matches,
-)
+from tidegate.domain.releases import declarations as releases
 from tidegate.domain.releases.evidence import DIGESTS_MAX, DOCUMENT_BYTES_MAX, KeepEvidence
 from tidegate.domain.releases.facts import (
     Change,
     EvidenceKept,
+    ReleaseOffered,
     ReleaseRegistered,
     ReleaseRetired,
     ReleaseTransitioned,
+    Status,
 )
-from tidegate.domain.releases.folds import step_actual, step_command, step_event, step_evidence
+from tidegate.domain.releases.folds import (
+    MATCHES_MAX,
+    release_matches,
+    step_actual,
+    step_command,
+    step_event,
+    step_evidence,
+)
+from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
+from tidegate.domain.releases.registry import BUILT_IN, registry_under
 from tidegate.domain.releases.rows import (
     Actual,
-    DuplicateEvent,
+    DigestMatches,
     Executed,
     KeptEvidence,
-    Status,
+    KnownRelease,
     event_id,
 )
 from tidegate.domain.releases.slices import OPERATIONS_MAX

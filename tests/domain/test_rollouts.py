@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import tidegate
+from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
 from tidegate.domain.hosts.machine import WAIVED
 from tidegate.domain.hosts.refusals import RolloutIsPruned
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts import TABLE, RolloutEvent, rollout_id, step
 from tidegate.domain.rollouts.effects import (
     InsertQuarantineFromRollout,
     RecordRolloutTransition,
@@ -45,17 +45,10 @@ from tidegate.domain.rollouts.facts import (
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
 from tidegate.domain.rollouts.history import histories, printed
-from tidegate.domain.rollouts.machine import TOLERATED
-from tidegate.domain.rollouts.names import channel_of, check_rollout_id, ref_of
+from tidegate.domain.rollouts.machine import TOLERATED, step
+from tidegate.domain.rollouts.names import channel_of, check_rollout_id, ref_of, rollout_id
 from tidegate.domain.rollouts.refusals import RollbackRunning, RolloutInvariant
-from tidegate.domain.rollouts.rows import (
-    GATES,
-    QUARANTINE,
-    ROLLOUTS,
-    TALLIES,
-    RolloutGates,
-    RolloutTally,
-)
+from tidegate.domain.rollouts.rows import GATES, ROLLOUTS, TALLIES, RolloutGates, RolloutTally
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
     ChangeGates,
@@ -78,6 +71,7 @@ from tidegate.domain.rollouts.states import (
     Outcome,
     RolloutState,
 )
+from tidegate.domain.rollouts.transitions import TABLE, RolloutEvent
 from tidegate.errors import (
     IllegalTransition,
     InvalidInput,

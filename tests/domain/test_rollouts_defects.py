@@ -17,6 +17,7 @@ from tests.domain.voyage import CHANNEL, HALT, Voyage
 from tidegate.control.dispatch import has_stopped
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.refusals import SupersessionExpected
+from tidegate.domain.channels.rows import QUARANTINE, quarantine_key
 from tidegate.domain.channels.slices import EditChannel, edit_channel
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.facts import DispatchReject, HostStateChanged, RollbackComplete
@@ -29,7 +30,6 @@ from tidegate.domain.hosts.refusals import (
     RolloutNotDispatchable,
 )
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts import step
 from tidegate.domain.rollouts.effects import (
     InsertQuarantineFromRollout,
     RecordRolloutTransition,
@@ -46,7 +46,7 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
-from tidegate.domain.rollouts.rows import QUARANTINE, quarantine_key
+from tidegate.domain.rollouts.machine import step
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
     ExpireRetention,

@@ -24,7 +24,7 @@ from tidegate.control.runtime import Control, Outcome
 from tidegate.control.targets.fake import FakeTarget
 from tidegate.control.targets.file import FileTarget
 from tidegate.domain.outbox.reconciliation import Observation
-from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.slices import TransitionRelease
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import StaleVersion

@@ -34,8 +34,8 @@ from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.packages.facts import Edit, Task
 from tidegate.domain.packages.history import Step, history_of, timeline
 from tidegate.domain.packages.names import identity
-from tidegate.domain.packages.revision_commands import RevisionCommand, revision_key
-from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.revision_commands import RevisionCommand
+from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import ReplaceResources
 from tidegate.domain.releases.from_packages import release_id_of

@@ -33,22 +33,23 @@ from tidegate.control.manifests import Answer, BadSignature, verified
 from tidegate.control.outbox import Worker
 from tidegate.control.publisher import State
 from tidegate.control.queries import history
+from tidegate.control.queries.documents import of_scope
 from tidegate.control.runtime import Outcome
 from tidegate.control.targets import Done, Failed
 from tidegate.control.targets.webhook import KEY_HEADER
 from tidegate.domain.content.differences import Difference
-from tidegate.domain.outbox.documents import OutboxDocument, of_scope
+from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.history import approvers
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.refusals import SelfApproval
-from tidegate.domain.packages.repositories import CreateRepository
-from tidegate.domain.packages.revision_commands import revision_key
+from tidegate.domain.packages.rows import revision_key
+from tidegate.domain.packages.slices import CreateRepository
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import UpdateRevision
-from tidegate.domain.releases.catalog import ReleasePins, StillPinned, pins_key
-from tidegate.domain.releases.rows import ACTUAL, EVENTS
+from tidegate.domain.releases.refusals import StillPinned
+from tidegate.domain.releases.rows import ACTUAL, EVENTS, ReleasePins, pins_key
 from tidegate.domain.releases.slices import RegisterRelease
 from tidegate.kernel import codec
 from tidegate.kernel.model import ALL

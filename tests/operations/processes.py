@@ -20,7 +20,7 @@ from tidegate.commands.opening import open_installation
 from tidegate.config import Settings
 from tidegate.control.accounts import Accounts
 from tidegate.control.installation import Installation
-from tidegate.domain.access.slices import SetUp, set_up
+from tidegate.domain.setup import SetUp, set_up
 from tidegate.kernel.model import Meta
 
 ADMIN = "user_admin0000"

@@ -9,7 +9,7 @@ import pytest
 from tests.operations.processes import opened, prepared, run
 from tidegate.control.archive import Archive
 from tidegate.control.archive.files import FilePlace
-from tidegate.domain.packages.repositories import CreateRepository, create_repository
+from tidegate.domain.packages.slices import CreateRepository, create_repository
 from tidegate.kernel.model import Meta
 
 

@@ -23,8 +23,7 @@ from tidegate.control.backup import (
 from tidegate.control.installation import Installation
 from tidegate.control.packing import stored
 from tidegate.domain.epochs import Epoch, EpochStarted, epoch_key
-from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.rows import Repository
+from tidegate.domain.packages.rows import Repository, repository_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.engines.sqlite.copying import copy
 from tidegate.kernel.model import Meta

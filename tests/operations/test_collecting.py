@@ -22,7 +22,7 @@ from tidegate.control.collecting import LEASE, Collecting
 from tidegate.control.installation import Installation
 from tidegate.control.publisher import Policy
 from tidegate.control.worker import Worker
-from tidegate.domain.publication.folds import RowsCollected
+from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import GENERATIONS, PUBLICATIONS
 from tidegate.kernel.leases import Leases
 

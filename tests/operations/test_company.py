@@ -20,7 +20,7 @@ from tests.servers.process import until
 from tidegate.clock import system_clock
 from tidegate.commands.opening import FOLDS, counted_store
 from tidegate.control.runtime import Control
-from tidegate.domain.access.slices import SetUp, set_up
+from tidegate.domain.setup import SetUp, set_up
 from tidegate.engines import connect
 from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.engines.dynamodb.presence import Presence, Register

@@ -9,10 +9,11 @@ import httpx2
 
 from tests.operations.processes import SECONDS_MAX, opened, run, started
 from tests.servers.process import free_port
-from tidegate.domain.channels.rows import CHANNELS
+from tidegate.domain.channels.rows import CHANNELS, QUARANTINE
 from tidegate.domain.fleet.rows import HOSTS
-from tidegate.domain.outbox.rows import DELIVERIES, State
-from tidegate.domain.rollouts.rows import QUARANTINE, Rollout, rollout_key
+from tidegate.domain.outbox.rows import DELIVERIES
+from tidegate.domain.outbox.states import State
+from tidegate.domain.rollouts.rows import Rollout, rollout_key
 
 ROWS_MAX = 1_000
 

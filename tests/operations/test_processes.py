@@ -17,8 +17,7 @@ from tests.operations.processes import (
     started,
 )
 from tests.servers.process import until
-from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.rows import Repository
+from tidegate.domain.packages.rows import Repository, repository_key
 
 ENOUGH = 60
 

@@ -11,8 +11,7 @@ from tidegate.control.blobs.collect import collect
 from tidegate.control.contents import named_by_packages
 from tidegate.control.packing import manifest_of, stored
 from tidegate.domain.content.entries import File
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.kernel.model import Meta
 

@@ -19,10 +19,12 @@ from msgspec.structs import replace
 
 from tidegate.control import dispatch, lanes, sights
 from tidegate.control.runtime import Outcome
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import checks, dispatch_pass, explain
+from tidegate.domain.gates import checks, dispatch_pass
 from tidegate.domain.gates.edges import judge_edge
+from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts import activation
 from tidegate.domain.hosts import machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved
@@ -31,7 +33,6 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.hosts.transition_steps import due_in
 from tidegate.domain.rollouts import machine as rollouts
 from tidegate.domain.rollouts import report_slices
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
 from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.simulate import plant

@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 
 from tidegate.domain.hosts.facts import HostEvent, HostJoined, HostStateChanged
-from tidegate.domain.rollouts import RolloutEvent
 from tidegate.domain.rollouts.states import RolloutState
+from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.simulate.scenario import Ended, drawn
 from tidegate.simulate.world import World
 

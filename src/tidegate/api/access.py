@@ -21,6 +21,7 @@ from tidegate.control.accounts import (
 )
 from tidegate.control.installation import Found, Installation
 from tidegate.control.runtime import Outcome
+from tidegate.domain.access.folds import history_of_user, users
 from tidegate.domain.access.refusals import (
     InvalidScope,
     OwnAccess,
@@ -29,13 +30,7 @@ from tidegate.domain.access.refusals import (
     UserNotFound,
 )
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, Verb, check_scope
-from tidegate.domain.access.rows import (
-    USERS,
-    User,
-    history_of_user,
-    user_key,
-    users,
-)
+from tidegate.domain.access.rows import USERS, User, user_key
 from tidegate.domain.access.slices import (
     GRANTS_MAX,
     REASON_BYTES_MAX,

@@ -19,8 +19,7 @@ from tidegate.api.routing import Arrived, Principal, Request, Route
 from tidegate.control.enrollment import ClockSkewed, Enrollment, Session, check_skew, parsed
 from tidegate.control.installation import Installation
 from tidegate.control.macs import Macs
-from tidegate.domain.fleet.credentials import KeyRevoked
-from tidegate.domain.fleet.refusals import HostGone, HostNotFound
+from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
     PROTOCOL_HEADER,

@@ -29,8 +29,14 @@ from tidegate.control.manifests import ManifestUnpublished, SignedManifest
 from tidegate.control.packing import manifest_of
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.fleet.claims import claims
-from tidegate.domain.fleet.credentials import KeyRevoked, TokenRefused, TokenReplayed
-from tidegate.domain.fleet.refusals import HostGone, HostIsEnrolled, HostNotFound
+from tidegate.domain.fleet.refusals import (
+    HostGone,
+    HostIsEnrolled,
+    HostNotFound,
+    KeyRevoked,
+    TokenRefused,
+    TokenReplayed,
+)
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, host_key
 from tidegate.domain.hosts.protocol import (
     REPORTS_MAX,
@@ -46,10 +52,9 @@ from tidegate.domain.hosts.protocol import (
 from tidegate.domain.hosts.refusals import RolloutIsSuperseded
 from tidegate.domain.hosts.rows import QueuedDispatch
 from tidegate.domain.packages.refusals import FileByReference
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import Revision
-from tidegate.domain.releases.catalog import KnownRelease, known_key
+from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.domain.releases.from_packages import release_id_of
+from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.errors import NotFound, TidegateError, VersionConflict
 from tidegate.wire import FieldFault, Input, Nothing
 

@@ -23,12 +23,19 @@ from tidegate.control.installation import Found, HistoryTooLong, Installation
 from tidegate.control.queries import history
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.facts import (
+    ChannelEdge,
+    ChannelPolicy,
+    EdgeRequires,
+    HostEdge,
+    WaveSpec,
+)
 from tidegate.domain.channels.folds import channels
 from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.refusals import (
     ChannelExists,
     ChannelNotFound,
+    MalformedPolicy,
 )
 from tidegate.domain.channels.rows import CHANNELS, Channel, channel_key
 from tidegate.domain.channels.slices import (
@@ -42,13 +49,12 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.fleet.claims import check_scope
-from tidegate.domain.fleet.refusals import InvalidSelector, MalformedPolicy, SelectorOverlap
+from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.planner import Plan
-from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.facts import RolloutOpened
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.errors import StaleVersion

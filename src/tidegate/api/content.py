@@ -21,6 +21,7 @@ from tidegate.api.routing import Answer, Guard, Request, Route, may
 from tidegate.control.blobs import BlobDamaged, BlobMissing
 from tidegate.control.installation import Installation
 from tidegate.control.packing import archive, content_of, manifest_of
+from tidegate.control.queries import revisions
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, Manifest
@@ -139,7 +140,7 @@ def compare(request: Request[RevisionPath, Against, Nothing], installation: Inst
     """How a revision differs from another one, file by file and line by line."""
     name = request.path.name
     new = revision(installation, name)
-    against = request.query.against or history.last_good(installation.store, new.package)
+    against = request.query.against or revisions.last_good(installation.store, new.package)
     old = Manifest(())
     if against is not None:
         demand(request.principal, (Verb.READ,), repository_scope(parse(against).repository))
@@ -167,13 +168,13 @@ def descent(request: Request[RevisionPath, Reading, Nothing], installation: Inst
     """Where a revision comes from, and what comes from it, as far as you may read it."""
     name = request.path.name
     row = revision(installation, name)
-    above = history.lineage_of(installation.store, name)
-    below = history.dependents_of(installation.store, name)
+    above = revisions.lineage_of(installation.store, name)
+    below = revisions.dependents_of(installation.store, name)
     return Answer(
         Descent(
             tuple(item for item in above if may_read(request, item.name)),
             tuple(item for item in below if may_read(request, item)),
-            history.last_good(installation.store, row.package),
+            revisions.last_good(installation.store, row.package),
         )
     )
 

@@ -39,7 +39,8 @@ from tidegate.domain.fleet.rows import (
 )
 from tidegate.domain.fleet.selectors import Selector, parse
 from tidegate.domain.fleet.slices import LabelHost, RetireHost, RevokeHost, label_host
-from tidegate.domain.gates import Explanation, explain
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
 from tidegate.errors import StaleVersion
 from tidegate.wire import LIMIT_MAX, Input, Listed, Nothing, Paging, Reading

@@ -12,6 +12,7 @@ from tidegate.api.resources import FileSent, received
 from tidegate.api.revisions import CONTENT_BODY_BYTES_MAX, rights
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, Installation
+from tidegate.control.queries.revisions import plan_of
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
@@ -23,7 +24,6 @@ from tidegate.domain.packages.bulk import (
     ImportPackage,
     delete_package,
     import_package,
-    plan_of,
 )
 from tidegate.domain.packages.facts import Numbered
 from tidegate.domain.packages.history import Step
@@ -36,8 +36,7 @@ from tidegate.domain.packages.refusals import (
     PlanOutdated,
     RepositoryNotFound,
 )
-from tidegate.domain.packages.revision_commands import package_key
-from tidegate.domain.packages.rows import PACKAGES, PackageRow
+from tidegate.domain.packages.rows import PACKAGES, PackageRow, package_key
 from tidegate.errors import LimitExceeded, NotFound, StaleVersion
 from tidegate.wire import POSITION_MAX, Input, Listed, Nothing, Paging, Reading, Written
 

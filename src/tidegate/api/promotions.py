@@ -22,13 +22,13 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelNotFound,
+    ChannelOnHold,
     WrongPackage,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.domain.rollouts.promotion import Promoted, promote_release
-from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.wire import Input, Nothing
 

@@ -14,8 +14,8 @@ from tidegate.api.routing import Answer, Request, Route, may, somewhere
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.refusals import QuarantineNotFound
+from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
-from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined
 from tidegate.wire import Input, Listed, Nothing, Paging, Written
 
 

@@ -23,27 +23,24 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import parse
 from tidegate.domain.provenance import RejectedEvidence
-from tidegate.domain.releases import BUILT_IN
-from tidegate.domain.releases.catalog import (
-    KNOWN,
-    KnownRelease,
-    ReleaseNotPinnable,
-    among,
-    known_key,
-)
+from tidegate.domain.releases.catalog import among
 from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
+from tidegate.domain.releases.facts import Status
 from tidegate.domain.releases.folds import release_actual
+from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
+from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import (
     ACTUAL,
     EVENTS,
     EVIDENCE,
+    KNOWN,
     Actual,
-    DuplicateEvent,
     KeptEvidence,
+    KnownRelease,
     ReleaseEvent,
-    Status,
     actual_key,
     beside,
+    known_key,
 )
 from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
 from tidegate.domain.rollouts.promotion import is_of_package

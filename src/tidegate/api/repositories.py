@@ -11,19 +11,19 @@ from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.packages.folds import repositories
 from tidegate.domain.packages.history import history_of_repository
 from tidegate.domain.packages.names import LABEL_CHARS_MAX
 from tidegate.domain.packages.refusals import AlreadyExists, InvalidName, RepositoryNotFound
-from tidegate.domain.packages.repositories import (
+from tidegate.domain.packages.rows import REPOSITORIES, Repository, repository_key
+from tidegate.domain.packages.slices import (
     QUORUM_DEFAULT,
     QUORUM_MAX,
     ChangeRepository,
     CreateRepository,
     change_repository,
     create_repository,
-    repository_key,
 )
-from tidegate.domain.packages.rows import REPOSITORIES, Repository, repositories
 from tidegate.wire import Input, Listed, Nothing, Paging, Reading
 
 Label = Annotated[

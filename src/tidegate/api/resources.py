@@ -23,8 +23,7 @@ from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.domain.packages.facts import Task, Upgrade
 from tidegate.domain.packages.merging import WHOLE, merge
 from tidegate.domain.packages.refusals import RevisionNotFound
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.wire import FieldFault, Input
 
 PATCH_BYTES_MAX = 64 * 1024  # of each side of a file that is shown line by line

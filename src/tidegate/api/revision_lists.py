@@ -12,10 +12,16 @@ from tidegate.api.routing import Answer, Request, Route, somewhere
 from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.documents import RevisionDocument, document
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.links import REVISION_OWNERS, owner_prefix
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import REVISIONS, PackageRow, Revision
+from tidegate.domain.packages.rows import (
+    REVISION_OWNERS,
+    REVISIONS,
+    PackageRow,
+    Revision,
+    owner_prefix,
+    package_key,
+    revision_key,
+)
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.wire import Listed, Nothing, Paging
 
 ME = "me"

@@ -21,7 +21,7 @@ from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
-from tidegate.domain.packages import history, rows
+from tidegate.domain.packages import folds, history
 from tidegate.domain.packages.deletions import (
     DeleteRevision,
     delete_revision,
@@ -39,8 +39,7 @@ from tidegate.domain.packages.refusals import (
     Terminating,
     TransitionRefused,
 )
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.domain.packages.updates import (
     SetConditions,
@@ -259,11 +258,11 @@ def _shown_at(installation: Installation, name: str, position: Position) -> Answ
     """The revision as it stood at a position. Raises: RevisionNotFound, HistoryTooLong."""
     place = parse(name)
     about = history.history_of(name)
-    revision = installation.as_of(rows.revisions, name, about, position)
+    revision = installation.as_of(folds.revisions, name, about, position)
     if revision is None:
         raise RevisionNotFound(name)
     of_package = history.history_of_package(place.package)
-    package = installation.as_of(rows.packages, place.package, of_package, position)
+    package = installation.as_of(folds.packages, place.package, of_package, position)
     return _document(revision, package, position)
 
 

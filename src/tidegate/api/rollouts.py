@@ -21,7 +21,8 @@ from tidegate.control.blobs import BlobDamaged, BlobMissing
 from tidegate.control.installation import Found, HistoryTooLong, Installation
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.gates import Explanation, explain
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.hosts.states import HostState

@@ -13,9 +13,8 @@ from tidegate.api.steering import Planning, dry_plan
 from tidegate.control.forecasts import Forecast, Odds
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.channels.refusals import WrongPackage
+from tidegate.domain.channels.refusals import MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.fleet.refusals import MalformedPolicy
 from tidegate.domain.planner import Plan
 from tidegate.errors import NotFound
 from tidegate.wire import Input, Nothing

@@ -18,12 +18,11 @@ from tidegate.control.blobs import BlobDamaged
 from tidegate.control.installation import Installation
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.channels.refusals import ChannelNotFound, WrongPackage
+from tidegate.domain.channels.refusals import ChannelNotFound, MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.fleet.refusals import MalformedPolicy
 from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutIsPruned, RolloutUnknown
 from tidegate.domain.planner import Plan
-from tidegate.domain.releases.catalog import KnownRelease, known_key
+from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.rollouts.clearance import WAIVED_MAX, ClearRollout, clear_rollout
 from tidegate.domain.rollouts.promotion import demand_package
 from tidegate.domain.rollouts.refusals import RollbackRunning

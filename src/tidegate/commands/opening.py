@@ -22,10 +22,10 @@ from tidegate.control.forecasts import Forecast, Odds
 from tidegate.control.installation import Installation, Secrets, log_id, private_directory
 from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Control
+from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.composition import composed
 from tidegate.domain.planner import Plan
-from tidegate.domain.tables import lost_caches, rebuild_lost
 from tidegate.engines import connect
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.presence import LEASE_SECONDS, OPEN_ELSEWHERE, present

@@ -54,15 +54,14 @@ from tidegate.domain.access.slices import (
     EraseUser,
     NoteFailedSignIns,
     NotePassword,
-    SetUp,
     add_user,
     create_token,
     erase_user,
     is_current,
     note_failed_sign_ins,
     note_password,
-    set_up,
 )
+from tidegate.domain.setup import SetUp, set_up
 from tidegate.errors import (
     ConditionFailed,
     Forbidden,

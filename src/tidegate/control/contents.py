@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 from tidegate.control.blobs import Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.manifests import Content, Manifest
-from tidegate.domain.packages.links import REVISION_TOMBSTONES, Tombstone
-from tidegate.domain.packages.rows import REVISIONS, Revision
+from tidegate.domain.packages.rows import REVISION_TOMBSTONES, REVISIONS, Revision, Tombstone
 from tidegate.kernel import codec
 from tidegate.kernel.store import Store
 

@@ -23,19 +23,15 @@ from tidegate.clock import Clock
 from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Outcome
 from tidegate.control.sights import OWN, Sights, fault_of
-from tidegate.domain.gates import (
+from tidegate.domain.channels.rows import Quarantined, quarantine_key
+from tidegate.domain.gates.dispatch_pass import (
     ASKED_AGAIN,
-    Fault,
-    FleetState,
-    Given,
-    Order,
-    Skip,
-    Survey,
     gate_changes,
     glance,
     next_skips,
     survey,
 )
+from tidegate.domain.gates.inputs import Fault, FleetState, Given, Order, Skip, Survey
 from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder
 from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
 from tidegate.domain.rollouts.facts import GateChanged
@@ -45,13 +41,7 @@ from tidegate.domain.rollouts.report_slices import (
     reserve_dispatch,
     skip_host,
 )
-from tidegate.domain.rollouts.rows import (
-    Quarantined,
-    RolloutGates,
-    RolloutTally,
-    gates_key,
-    quarantine_key,
-)
+from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
 from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
 from tidegate.domain.rollouts.states import DISPATCHABLE
 from tidegate.errors import Conflict, Gone, NotFound, Refused

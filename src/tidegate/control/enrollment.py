@@ -29,15 +29,13 @@ from tidegate.domain.fleet.credentials import (
     TOKEN_LIFE,
     TOKEN_REPLAY,
     EnrollmentToken,
-    KeyRevoked,
     Revocation,
-    TokenRefused,
     TradeToken,
     revocation_key,
     token_key,
     trade_token,
 )
-from tidegate.domain.fleet.refusals import HostGone, HostNotFound
+from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked, TokenRefused
 from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Host, host_key
 from tidegate.domain.fleet.selectors import check_host_id, check_labels
 from tidegate.domain.fleet.slices import RetireHost, RevokeHost, retire_host, revoke_host

@@ -12,7 +12,8 @@ from uuid import uuid4
 
 from tidegate.control.runtime import Control, Outcome
 from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
-from tidegate.domain.publication.folds import GenerationPublished, RowsCollected, pointer_of
+from tidegate.domain.publication.facts import GenerationPublished, RowsCollected
+from tidegate.domain.publication.folds import pointer_of
 from tidegate.domain.publication.rows import (
     GENERATIONS,
     META,

@@ -14,7 +14,8 @@ from msgspec import Struct
 from tidegate.config import Settings
 from tidegate.control.installation import SECRET_FILE, Installation
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
-from tidegate.domain.outbox.rows import DELIVERIES, State
+from tidegate.domain.outbox.rows import DELIVERIES
+from tidegate.domain.outbox.states import State
 from tidegate.kernel.collections import entry
 
 DISK_BYTES_MIN = 256 * 1024 * 1024

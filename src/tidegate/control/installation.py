@@ -33,7 +33,7 @@ from tidegate.control.promotion import Promotions
 from tidegate.control.publisher import Publisher
 from tidegate.control.runtime import Control, Outcome, Submit
 from tidegate.control.sights import Sights
-from tidegate.domain.access.erasable_rows import LOG_IDS, LogId
+from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.fleet.rows import FLEET
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.errors import ConditionFailed, StoreRefused, TidegateError, TooLarge

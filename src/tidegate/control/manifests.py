@@ -33,8 +33,7 @@ from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.domain.publication.rows import Pointer, meta_key, not_modified, pk_of
 from tidegate.domain.publication.slices import ALL_GUARDS
-from tidegate.domain.releases.catalog import KnownRelease, known_key
-from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.errors import (
     Conflict,

@@ -27,8 +27,7 @@ from tidegate.domain.provenance import (
     OPERATOR_COMMAND,
     OPERATOR_REF,
 )
-from tidegate.domain.releases.catalog import KnownRelease, known_key
-from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.rollouts.promotion import PromoteRelease, demand_package, promote_release
 from tidegate.errors import Conflict, NotFound, Refused, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position

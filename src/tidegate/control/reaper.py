@@ -13,10 +13,14 @@ from msgspec import Struct
 from tidegate.control.runtime import Control
 from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
 from tidegate.domain.packages.facts import OwnerReference
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.links import REVISION_OWNERS, RevisionOwner, owner_prefix
-from tidegate.domain.packages.revision_commands import revision_key
-from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.rows import (
+    REVISION_OWNERS,
+    Revision,
+    RevisionOwner,
+    owner_prefix,
+    revision_key,
+)
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.errors import Conflict, Forbidden, NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta, Position

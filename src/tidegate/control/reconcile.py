@@ -21,7 +21,6 @@ from msgspec import Struct
 
 from tidegate.control.outbox import Worker
 from tidegate.control.targets import Observation, Unobservable
-from tidegate.domain.outbox.facts import Finding
 from tidegate.domain.outbox.reconciliation import (
     ReconcileActual,
     ReconcileEffect,
@@ -35,15 +34,16 @@ from tidegate.domain.outbox.rows import (
     Delivery,
     Intent,
     Queue,
-    State,
     delivery_key,
     intent_key,
     queue_key,
 )
-from tidegate.domain.releases import BUILT_IN
+from tidegate.domain.outbox.states import Finding, State
 from tidegate.domain.releases.evidence import KeepEvidence
+from tidegate.domain.releases.facts import Status
 from tidegate.domain.releases.folds import release_actual
-from tidegate.domain.releases.rows import Actual, Status, actual_key
+from tidegate.domain.releases.registry import BUILT_IN
+from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.errors import AttemptsExhausted, TooLarge
 from tidegate.kernel import codec
 from tidegate.kernel.folds import step_row

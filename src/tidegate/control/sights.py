@@ -19,9 +19,19 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tidegate.control.blobs import BlobDamaged, Blobs
-from tidegate.domain.channels.rows import CHANNELS, FREEZES, Channel, Freeze, channel_key
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
+from tidegate.domain.channels.rows import (
+    CHANNELS,
+    FREEZES,
+    Channel,
+    Freeze,
+    Quarantined,
+    channel_key,
+    quarantine_key,
+)
 from tidegate.domain.fleet.rows import BUDGETS, HOSTS, Budget, Host
-from tidegate.domain.gates import (
+from tidegate.domain.gates.dispatch_pass import latecomers
+from tidegate.domain.gates.inputs import (
     Enlisted,
     Fault,
     FleetState,
@@ -29,7 +39,6 @@ from tidegate.domain.gates import (
     Seen,
     Sight,
     Standing,
-    latecomers,
 )
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import (
@@ -44,14 +53,11 @@ from tidegate.domain.hosts.rows import (
 )
 from tidegate.domain.planner import Chart, chart, thawed
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
-    Quarantined,
     ReleaseStanding,
     Rollout,
     RolloutTally,
-    quarantine_key,
     standing_key,
     tally_key,
 )

@@ -26,8 +26,7 @@ from tidegate.domain.packages.approvals import (
     propose_revision,
 )
 from tidegate.domain.packages.facts import Edit
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.rollouts.promotion import Promoted

@@ -19,9 +19,8 @@ from tidegate.control.installation import Installation
 from tidegate.demo.fleet import Fleet
 from tidegate.demo.people import People, Released
 from tidegate.demo.receiver import Receiver
-from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
+from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import TidegateError

@@ -21,26 +21,24 @@ access        sessions, installation_ids
 
 Folds alone write them, but for what is declared as kept: leases, the dispatch queue, liveness, and
 what access keeps of people and their secrets. A release is a published revision
-(``releases.offers``): the one place where packages and the registry meet.
+(``releases.from_packages``): the one place where packages and the registry meet.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from tidegate.domain import (
-    access,
-    channels,
-    epochs,
-    fleet,
-    hosts,
-    outbox,
-    packages,
-    publication,
-    releases,
-    rollouts,
-)
+from tidegate.domain import epochs, setup
+from tidegate.domain.access import declarations as access
+from tidegate.domain.channels import declarations as channels
+from tidegate.domain.fleet import declarations as fleet
+from tidegate.domain.hosts import declarations as hosts
+from tidegate.domain.outbox import declarations as outbox
+from tidegate.domain.packages import declarations as packages
+from tidegate.domain.publication import declarations as publication
+from tidegate.domain.releases import declarations as releases
 from tidegate.domain.releases import from_packages
+from tidegate.domain.rollouts import declarations as rollouts
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.leases import LEASES
@@ -64,6 +62,7 @@ FACTS: Final = (
 SLICES: Final = (
     *access.SLICES,
     *packages.SLICES,
+    *setup.SLICES,
     *releases.SLICES,
     *outbox.SLICES,
     *publication.SLICES,

@@ -50,7 +50,14 @@ class StartEpoch(Struct, frozen=True, kw_only=True):
     backed_up_at: datetime
 
 
+class LogId(Struct, frozen=True):
+    """The name that a log gets at its first start and keeps."""
+
+    log_id: str
+
+
 EPOCHS = Collection("epochs", Epoch, writers=Writers.FOLDED, nature=Nature.DERIVED)
+LOG_IDS = Collection("installation_ids", LogId)
 
 
 def epoch_key() -> Key:
@@ -103,5 +110,5 @@ start_epoch = Slice(
 
 FACTS = facts("operations", EpochStarted)
 SLICES = (start_epoch,)
-COLLECTIONS = (EPOCHS,)
+COLLECTIONS = (EPOCHS, LOG_IDS)
 FOLDS = (epochs,)

@@ -23,10 +23,10 @@ from msgspec import Struct
 from tidegate import decoders
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.policy import check_named, check_policy, wave_names
+from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.budgets import slots
 from tidegate.domain.fleet.claims import members
-from tidegate.domain.fleet.refusals import MalformedPolicy
 from tidegate.domain.fleet.rows import ENROLLED, Budget, Host
 from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.hosts.facts import BudgetSlot

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tidegate.control.promotion import NothingBefore, Promote, RollBack
+from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.channels.slices import (
     CreateChannel,
     EndFreeze,
@@ -34,9 +35,9 @@ from tidegate.domain.fleet.slices import (
     set_budget,
 )
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.releases.catalog import ReleaseOffered
+from tidegate.domain.releases.facts import ReleaseOffered
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
-from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined, Rollout
+from tidegate.domain.rollouts.rows import Rollout
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
     PauseRollout,

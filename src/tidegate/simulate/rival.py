@@ -12,8 +12,9 @@ from random import Random
 from typing import Final
 
 from tidegate.control.sights import Sights
-from tidegate.domain.gates import Sight, judge
 from tidegate.domain.gates.dispatch_pass import attempt_of
+from tidegate.domain.gates.explain import judge
+from tidegate.domain.gates.inputs import Sight
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
 from tidegate.simulate.plant import Plant

@@ -6,9 +6,8 @@ from random import Random
 
 from msgspec import Struct
 
-from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
+from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.hosts.states import OnFailure
-from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.simulate.rates import ROUGH, Rates
 
 WAVES = (

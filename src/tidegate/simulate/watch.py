@@ -18,6 +18,7 @@ from msgspec import Struct
 from tidegate.domain.channels.facts import (
     ChannelHeld,
     ChannelUnheld,
+    EdgeRequires,
     FreezeEnded,
     FreezeStarted,
     QuarantineLifted,
@@ -38,7 +39,6 @@ from tidegate.domain.hosts.facts import (
 from tidegate.domain.hosts.machine import WAIVED
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.hosts.states import ENDED, IN_FLIGHT, SETTLED, HostState
-from tidegate.domain.rollouts.edges import EdgeRequires
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
     RetentionExpired,

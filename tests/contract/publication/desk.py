@@ -22,7 +22,7 @@ from tidegate.clock import Clock, ManualClock, system_clock
 from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.publisher import Policy, Publisher
 from tidegate.control.runtime import Control
-from tidegate.domain import publication
+from tidegate.domain.publication import declarations as publication
 from tidegate.domain.publication.rows import Pointer, lock_key, meta_key, pk_of
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore

@@ -22,7 +22,7 @@ from tidegate.control.lastknown import LastKnown
 from tidegate.control.publisher import Asked, Policy, Publisher, State
 from tidegate.control.runtime import Control
 from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
-from tidegate.domain.publication.folds import RowsCollected
+from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import version_key
 from tidegate.domain.publication.slices import REQUEST_KEPT
 from tidegate.errors import LimitExceeded, StoreUnavailable, Unavailable

@@ -18,12 +18,12 @@ from tests.contract.publication.desk import (
     at,
 )
 from tidegate.control.publisher import Policy
+from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.publication.rows import Pointer, etag_of, lock_key, meta_key, pk_of
 from tidegate.domain.publication.slices import (
     LEASE_GUARDS,
     Guard,
     PublishGeneration,
-    StaleGeneration,
     publish_generation,
 )
 from tidegate.errors import (

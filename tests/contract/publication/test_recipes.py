@@ -23,20 +23,14 @@ from tidegate.control.blobs import digest_of
 from tidegate.control.generations import GenerationStore
 from tidegate.control.publisher import Policy
 from tidegate.control.runtime import Control
+from tidegate.domain.publication.refusals import GenerationExists, RecipeMixed, StaleGeneration
 from tidegate.domain.publication.rows import (
     Generation,
     Pointer,
     etag_of,
     version_key,
 )
-from tidegate.domain.publication.slices import (
-    GenerationExists,
-    Guard,
-    PublishGeneration,
-    RecipeMixed,
-    StaleGeneration,
-    publish_generation,
-)
+from tidegate.domain.publication.slices import Guard, PublishGeneration, publish_generation
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import (
     LeaseHeld,

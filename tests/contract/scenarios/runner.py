@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from tidegate.domain.provenance import RejectedEvidence, claim
 from tidegate.domain.releases.generic import transition_append_event
-from tidegate.domain.releases.rows import DuplicateEvent
+from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.engines import connect
 from tidegate.errors import (
     ConditionFailed,

@@ -15,10 +15,15 @@ from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Principal, Request, somewhere
 from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revision_commands import package_key
-from tidegate.domain.packages.rows import REVISIONS, PackageRow, Repository, Revision
+from tidegate.domain.packages.rows import (
+    REVISIONS,
+    PackageRow,
+    Repository,
+    Revision,
+    package_key,
+    repository_key,
+)
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.wire import Nothing
 
 TABS = {

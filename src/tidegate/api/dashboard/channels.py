@@ -34,15 +34,28 @@ from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Request, may, somewhere
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
 from tidegate.domain.channels.refusals import ChannelNotFound
-from tidegate.domain.channels.rows import CHANNELS, FREEZES, Channel, Freeze, channel_key
-from tidegate.domain.releases.catalog import KnownRelease, known_key
-from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY
-from tidegate.domain.releases.rows import ACTUAL, EVENTS, Actual, EventType, actual_key, beside
-from tidegate.domain.rollouts.edges import ChannelEdge
-from tidegate.domain.rollouts.rows import (
+from tidegate.domain.channels.rows import (
+    CHANNELS,
+    FREEZES,
     QUARANTINE,
+    Channel,
+    Freeze,
+    channel_key,
+)
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.domain.releases.rows import (
+    ACTUAL,
+    EVENTS,
+    Actual,
+    EventType,
+    KnownRelease,
+    actual_key,
+    beside,
+    known_key,
+)
+from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     Rollout,
     RolloutGates,

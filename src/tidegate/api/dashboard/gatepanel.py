@@ -24,7 +24,9 @@ from tidegate.api.routing import Answer, Request, may
 from tidegate.control.installation import Installation
 from tidegate.control.sights import Sights
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.gates import Explanation, explain, held_back
+from tidegate.domain.gates.dispatch_pass import held_back
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.planner import Chart
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
 from tidegate.domain.rollouts.states import CLEARABLE, RolloutState

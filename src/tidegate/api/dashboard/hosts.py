@@ -44,7 +44,7 @@ from tidegate.domain.fleet.rows import (
 )
 from tidegate.domain.fleet.selectors import Selector, parse
 from tidegate.domain.fleet.slices import RetireHost, RevokeHost
-from tidegate.domain.gates import judge
+from tidegate.domain.gates.explain import judge
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, Probe, order_key
 from tidegate.domain.hosts.states import HostState, ProbeStatus
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key

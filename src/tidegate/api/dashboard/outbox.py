@@ -24,12 +24,13 @@ from tidegate.api.dashboard.views import DriftLine, Outbox, OutboxLine
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Principal, Request, may, somewhere
 from tidegate.control.installation import Installation
+from tidegate.control.queries import documents as queries_documents
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb as Right
-from tidegate.domain.outbox import documents
 from tidegate.domain.outbox.documents import OutboxDocument
-from tidegate.domain.outbox.rows import DRIFTS, DriftState, State
+from tidegate.domain.outbox.rows import DRIFTS
 from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
+from tidegate.domain.outbox.states import DriftState, State
 from tidegate.wire import Input, Nothing
 
 BACKLOG_MAX = 100
@@ -59,7 +60,7 @@ def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
     found = [
         item
         for state in (State.DEAD, State.PENDING)
-        for item in documents.in_state(installation.store, state, limit=BACKLOG_MAX)
+        for item in queries_documents.in_state(installation.store, state, limit=BACKLOG_MAX)
     ]
     return tuple(map(_line, found))
 
@@ -118,7 +119,7 @@ def _page(principal: Principal, installation: Installation, tab: str) -> Page:
     for state in TABS[tab][1]:
         items = [
             item
-            for item in documents.in_state(installation.store, state, limit=BACKLOG_MAX)
+            for item in queries_documents.in_state(installation.store, state, limit=BACKLOG_MAX)
             if principal.may(Right.READ, channel_scope(item.scope))
         ]
         counts[state] = len(items)

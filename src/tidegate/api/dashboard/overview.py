@@ -23,9 +23,9 @@ from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Principal, Request, somewhere
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.rows import HOSTS
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
-from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined
 from tidegate.kernel.model import Clause, Event, Position, Query
 from tidegate.wire import Nothing
 

@@ -13,9 +13,10 @@ from tidegate.api.routing import Principal, Request
 from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel
-from tidegate.domain.packages.lifecycle import PUBLISHED_STATES
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.packages.rows import REVISIONS
-from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY, release_id_of
+from tidegate.domain.packages.states import PUBLISHED_STATES
+from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import Actual
 
 RELEASES_MAX = 200

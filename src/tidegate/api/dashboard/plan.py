@@ -19,11 +19,11 @@ from tidegate.control.forecasts import no_forecast
 from tidegate.control.installation import Installation
 from tidegate.control.promotion import Planned
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.channels.rows import CHANNELS, Channel
+from tidegate.domain.channels.facts import EdgeRequires
+from tidegate.domain.channels.rows import CHANNELS, Channel, Quarantined, quarantine_key
 from tidegate.domain.gates.edges import Waits, judge_edge
-from tidegate.domain.releases.catalog import KnownRelease, known_key
-from tidegate.domain.rollouts.edges import EdgeRequires
-from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
+from tidegate.domain.releases.rows import KnownRelease, known_key
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import OPEN
 from tidegate.errors import TidegateError
 from tidegate.wire import Nothing

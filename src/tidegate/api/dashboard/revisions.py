@@ -47,11 +47,10 @@ from tidegate.domain.packages.approvals import (
     reject_proposal,
     withdraw_proposal,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
 from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import RevisionNotFound
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import PackageRow, Revision
+from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import ACTUAL
 from tidegate.wire import Input, Nothing

@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.domain.outbox.reconciliation import Observation
-from tidegate.domain.outbox.redaction import RequestedState
 from tidegate.domain.outbox.rows import Intent
+from tidegate.domain.outbox.states import RequestedState
 from tidegate.errors import Unavailable
 
 

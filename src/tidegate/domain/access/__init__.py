@@ -9,14 +9,3 @@ refusals      what can be said against a request
 
 No fact and no folded row holds a secret, its hash, or a name.
 """
-
-from __future__ import annotations
-
-from tidegate.domain.access import erasable_rows, rows
-from tidegate.domain.access.facts import FACTS
-from tidegate.domain.access.slices import SLICES
-
-COLLECTIONS = (*rows.COLLECTIONS, *erasable_rows.COLLECTIONS)
-FOLDS = rows.FOLDS
-
-__all__ = ["COLLECTIONS", "FACTS", "FOLDS", "SLICES"]

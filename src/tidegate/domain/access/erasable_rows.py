@@ -47,10 +47,6 @@ class Session(Struct, frozen=True):
     credentials_version: int  # of its user, when it was opened
 
 
-class LogId(Struct, frozen=True):
-    log_id: str
-
-
 PEOPLE = Collection("people", Person)
 LOGINS = Collection("logins", Login)
 CREDENTIALS = Collection(
@@ -66,6 +62,5 @@ SESSIONS = Collection(
     nature=Nature.LOOKUP,
     columns=("user_id",),
 )
-LOG_IDS = Collection("installation_ids", LogId)
 
-COLLECTIONS = (PEOPLE, LOGINS, CREDENTIALS, TOKEN_SECRETS, SESSIONS, LOG_IDS)
+COLLECTIONS = (PEOPLE, LOGINS, CREDENTIALS, TOKEN_SECRETS, SESSIONS)

@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.domain.access.facts import (
-    InstallationSetUp,
     PasswordChanged,
     RoleGranted,
     RoleRevoked,
@@ -27,7 +26,6 @@ from tidegate.domain.access.facts import (
     UserErased,
 )
 from tidegate.domain.access.refusals import (
-    AlreadySetUp,
     CredentialsEnded,
     InvalidAccess,
     NotAdministrator,
@@ -39,20 +37,13 @@ from tidegate.domain.access.refusals import (
     UserIsDisabled,
     UserNotFound,
 )
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, Verb, allows, check_scope
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, allows, check_scope
 from tidegate.domain.access.rows import (
-    INSTALLATION,
     ApiToken,
-    InstallationRow,
     User,
-    installation_key,
     token_key,
     user_key,
 )
-from tidegate.domain.packages.facts import RepositoryCreated
-from tidegate.domain.packages.repositories import QUORUM_DEFAULT, repository_key
-from tidegate.domain.packages.rows import Repository
-from tidegate.domain.releases.from_packages import DEFAULT_REPOSITORY
 from tidegate.kernel.model import Key, at_most
 from tidegate.kernel.slices import Slice
 
@@ -64,13 +55,6 @@ REASON_BYTES_MAX = 1_024
 
 _USER_ID = re.compile(r"user_[a-z0-9]{8,40}")
 _TOKEN_ID = re.compile(r"[a-z0-9]{8,40}")
-
-
-class SetUp(Struct, frozen=True, kw_only=True):
-    """The first user; everything else is made by signed-in people."""
-
-    user_id: str
-    alone: bool
 
 
 class AddUser(Struct, frozen=True, kw_only=True):
@@ -150,29 +134,6 @@ class RevokeToken(Struct, frozen=True, kw_only=True):
 
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def decide_set_up(
-    rows: tuple[InstallationRow | None, User | None, Repository | None],
-    command: SetUp,
-    now: datetime,
-) -> Sequence[Struct]:
-    """Raises: AlreadySetUp, InvalidAccess."""
-    installation, _, repository = rows
-    _check_user_id(command.user_id)
-    if installation is not None:
-        raise AlreadySetUp("this installation has its first user; sign in")
-    by = command.user_id
-    roles = tuple(Role) if command.alone else (Role.SECURITY_ADMIN,)
-    facts: list[Struct] = [
-        InstallationSetUp(INSTALLATION, by, command.alone),
-        UserAdded(by, by),
-        *(RoleGranted(by, role, EVERYWHERE, by) for role in roles),
-    ]
-    if repository is None:
-        quorum = 0 if command.alone else QUORUM_DEFAULT
-        facts.append(RepositoryCreated(DEFAULT_REPOSITORY, quorum, False, False, by))
-    return facts
 
 
 def decide_addition(
@@ -394,17 +355,6 @@ def _both(command: Any) -> tuple[Key, ...]:
     return user_key(command.user_id), user_key(command.by)
 
 
-set_up = Slice(
-    name="set-up",
-    command=SetUp,
-    writes=(InstallationSetUp, UserAdded, RoleGranted, RepositoryCreated),
-    rows=lambda command: (
-        installation_key(),
-        user_key(command.user_id),
-        repository_key(DEFAULT_REPOSITORY),
-    ),
-    decide=decide_set_up,
-)
 add_user = Slice(
     name="add-user",
     command=AddUser,
@@ -485,7 +435,6 @@ revoke_token = Slice(
 )
 
 SLICES = (
-    set_up,
     add_user,
     grant_role,
     revoke_role,

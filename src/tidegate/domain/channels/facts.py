@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Struct
 
 from tidegate.domain.hosts.states import OnFailure
-from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.kernel.tags import Partition, Untagged
 from tidegate.kernel.vocabulary import facts
 
@@ -110,6 +110,21 @@ class FreezeEnded(Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str
     at: datetime
     channels: Annotated[tuple[str, ...], Untagged()] = ()  # those that it froze; none: all
+
+
+class EdgeRequires(StrEnum):
+    """What a channel must show before the one that names it may go."""
+
+    SUCCEEDED = "succeeded"  # this very release succeeded there, and nothing bad was said since
+    IDLE = "idle"  # its newest rollout is over, whatever it was of: order alone
+
+
+class ChannelEdge(Struct, frozen=True):
+    """A channel that comes first. Stored in full: no member is left out because it is usual."""
+
+    channel: str
+    require: EdgeRequires = EdgeRequires.SUCCEEDED
+    soak_seconds: int = 0  # for so long the release stayed that channel's newest success
 
 
 FACTS = facts(

@@ -15,25 +15,35 @@ from tidegate.domain.channels.facts import (
     FreezeStarted,
     QuarantineLifted,
 )
-from tidegate.domain.channels.machine import ChannelEvent, step
+from tidegate.domain.channels.machine import step
 from tidegate.domain.channels.rows import (
     CHANNELS,
     FREEZES,
     INCARNATIONS,
+    QUARANTINE,
     Freeze,
     Incarnation,
+    Quarantined,
     incarnation_key,
+    quarantine_key,
 )
 from tidegate.domain.channels.stops import CHANNEL_STOPS, EVERYWHERE, ChannelStops, FreezeSpan
+from tidegate.domain.channels.transitions import ChannelEvent
 from tidegate.domain.hosts.facts import DeadlineExpired, RollbackComplete, RollbackFailed
 from tidegate.domain.hosts.states import Deadline
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
 from tidegate.domain.rollouts.names import channel_of
-from tidegate.domain.rollouts.rows import QUARANTINE, Quarantined, quarantine_key
 from tidegate.kernel.folds import Fold
 from tidegate.kernel.model import at_most
 
 FREEZES_MAX = 100  # of one channel at a time, and of all channels: each is in all copies
+
+
+_REASONS = {
+    RollbackComplete: "a host went back from it",
+    RollbackFailed: "a host could not go back from it",
+    DeadlineExpired: "a host was not heard going back from it",
+}
 
 
 def _channel_ids(event: ChannelEvent) -> tuple[str, ...]:
@@ -96,12 +106,6 @@ def step_stops(row: ChannelStops, fact: Stopping, now: datetime) -> ChannelStops
 # ── quarantine ────────────────────────────────────────────────────────────────────────────────────
 
 Shown = RollbackComplete | RollbackFailed | DeadlineExpired
-
-_REASONS = {
-    RollbackComplete: "a host went back from it",
-    RollbackFailed: "a host could not go back from it",
-    DeadlineExpired: "a host was not heard going back from it",
-}
 
 
 def _quarantine_ids(fact: Shown | QuarantineLifted) -> tuple[str, ...]:

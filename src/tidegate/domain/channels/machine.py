@@ -8,12 +8,8 @@ ones count too. Opening on a busy channel is refused: the old rollout's end goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
-from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import (
@@ -22,57 +18,14 @@ from tidegate.domain.channels.facts import (
     ChannelHeld,
     ChannelUnheld,
 )
-from tidegate.domain.channels.refusals import SupersessionExpected
+from tidegate.domain.channels.refusals import ChannelOnHold, SupersessionExpected
 from tidegate.domain.channels.rows import Channel
+from tidegate.domain.channels.states import ChannelState
+from tidegate.domain.channels.transitions import TABLE, ChannelEvent
 from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
 from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.refusals import ChannelOnHold
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import IllegalTransition
-
-
-class ChannelState(StrEnum):
-    """Whether a channel has a rollout that a new one must supersede."""
-
-    ABSENT = "absent"
-    IDLE = "idle"
-    BUSY = "busy"
-
-
-ChannelEvent = (
-    ChannelCreated
-    | ChannelEdited
-    | ChannelHeld
-    | ChannelUnheld
-    | RolloutOpened
-    | SuccessorOpened
-    | RolloutTransitioned
-)
-
-_IDLE = frozenset({ChannelState.IDLE})
-_BUSY = frozenset({ChannelState.BUSY})
-_EITHER = _IDLE | _BUSY
-
-# For each state the events that it accepts, and the states that may follow.
-TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]]]] = {
-    ChannelState.ABSENT: {ChannelCreated: _IDLE},
-    ChannelState.IDLE: {
-        ChannelEdited: _IDLE,
-        ChannelHeld: _IDLE,
-        ChannelUnheld: _IDLE,
-        RolloutOpened: _BUSY,
-        SuccessorOpened: _IDLE,
-        RolloutTransitioned: _IDLE,  # an older rollout is pruned
-    },
-    ChannelState.BUSY: {
-        ChannelEdited: _BUSY,
-        ChannelHeld: _BUSY,
-        ChannelUnheld: _BUSY,
-        RolloutOpened: _BUSY,  # the one that it has, once more; another is SupersessionExpected
-        SuccessorOpened: _EITHER,
-        RolloutTransitioned: _EITHER,
-    },
-}
 
 _OVER = frozenset({RolloutState.SUPERSEDED, RolloutState.PRUNED})
 

@@ -6,15 +6,14 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tidegate.domain.fleet.refusals import MalformedPolicy
+from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.fleet.rows import ChannelScope, Host
 from tidegate.domain.fleet.selectors import check_host_id, parse
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.kernel.model import at_most
 
 if TYPE_CHECKING:  # channels' slices ask this module, so it may not wait for them
-    from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
-    from tidegate.domain.rollouts.edges import ChannelEdge
+    from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
 
 WAVES_MAX = 32  # a rollout counts each of them in one row
 HOST_EDGES_MAX = 1_000

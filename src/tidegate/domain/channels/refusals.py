@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.errors import Conflict, NotFound, Refused
+from datetime import datetime
+
+from tidegate.errors import Conflict, Invalid, NotFound, Refused
 
 
 class ChannelNotFound(NotFound):
@@ -103,4 +105,38 @@ class PlanOutdated(Conflict):
             channel=channel,
             planned=planned,
             found=found,
+        )
+
+
+class MalformedPolicy(Invalid):
+    """A channel's policy cannot be carried out as it stands."""
+
+    code = "malformed_policy"
+
+
+class ChannelFrozen(Refused):
+    """A freeze covers the channel: no order and no acknowledgement until it ends."""
+
+    code = "channel_frozen"
+
+    def __init__(self, channel: str, freeze_id: str, until: datetime | None) -> None:
+        end = "" if until is None else f" until {until.isoformat()}"
+        super().__init__(
+            f"{channel} is frozen by {freeze_id}{end}",
+            channel=channel,
+            freeze_id=freeze_id,
+            until=None if until is None else until.isoformat(),
+        )
+
+
+class ChannelOnHold(Refused):
+    """Somebody holds the channel: no promotion, no order and no acknowledgement until the hold is
+    released.
+    """
+
+    code = "channel_held"
+
+    def __init__(self, channel: str, by: str | None, reason: str | None) -> None:
+        super().__init__(
+            f"{channel} is held by {by}: {reason}", channel=channel, held_by=by, reason=reason
         )

@@ -67,7 +67,6 @@ INCARNATIONS = Collection(
 FREEZES = Collection(
     "freezes", Freeze, writers=Writers.FOLDED, nature=Nature.DERIVED, columns=("freeze_id",)
 )
-COLLECTIONS = (CHANNELS, INCARNATIONS, FREEZES, CHANNEL_STOPS)
 
 
 def channel_key(channel: str) -> Key:
@@ -80,3 +79,34 @@ def incarnation_key(channel: str, target_ref: str) -> Key:
 
 def freeze_key(freeze_id: str) -> Key:
     return Key(FREEZES.name, freeze_id)
+
+
+class Quarantined(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A closure that is not dispatched on the channel again. Born by the rollback that shows it;
+    lifted, the row is gone and the log remembers.
+    """
+
+    channel: str
+    closure_hash: str
+    quarantined_at: datetime
+    rollout_id: str
+    host_id: str
+    reason: str
+
+
+QUARANTINE = Collection(
+    "quarantined_closures",
+    Quarantined,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("channel", "closure_hash", "quarantined_at"),
+    indexes=(Index("by_channel", ("channel",)),),
+    stamps={"triggering_event_log_seq": "born"},
+)
+
+
+def quarantine_key(channel: str, closure_hash: str) -> Key:
+    return Key(QUARANTINE.name, f"{channel}/{closure_hash}")
+
+
+COLLECTIONS = (CHANNELS, INCARNATIONS, FREEZES, CHANNEL_STOPS, QUARANTINE)

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.channels.facts import (
     ChannelCreated,
     ChannelEdited,
@@ -31,13 +32,18 @@ from tidegate.domain.channels.refusals import (
     FreezeNotFound,
     QuarantineNotFound,
 )
-from tidegate.domain.channels.rows import Channel, Freeze, channel_key, freeze_key
+from tidegate.domain.channels.rows import (
+    Channel,
+    Freeze,
+    Quarantined,
+    channel_key,
+    freeze_key,
+    quarantine_key,
+)
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.releases.slices import check_operations
-from tidegate.domain.rollouts.rows import Quarantined, quarantine_key
-from tidegate.domain.rollouts.slices import check_operator
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from tidegate.domain.rollouts.refusals import ChannelFrozen, ChannelOnHold
+from tidegate.domain.channels.refusals import ChannelFrozen, ChannelOnHold
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.model import Key
 

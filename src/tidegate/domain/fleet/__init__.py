@@ -10,14 +10,3 @@ slices        enroll, label, revoke, retire, note who is silent, set and remove 
 credentials   one-time tokens, used ones, revoked keys
 refusals      what can be said against a request
 """
-
-from __future__ import annotations
-
-from tidegate.domain.fleet import credentials, facts, folds, rows, slices
-
-FACTS = facts.FACTS
-SLICES = (*slices.SLICES, *credentials.SLICES)
-COLLECTIONS = (*rows.COLLECTIONS, *credentials.COLLECTIONS)
-FOLDS = folds.FOLDS
-
-__all__ = ["COLLECTIONS", "FACTS", "FOLDS", "SLICES"]

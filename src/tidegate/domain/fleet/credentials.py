@@ -18,9 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.domain.fleet.facts import HostEnrolled
+from tidegate.domain.fleet.refusals import KeyRevoked, TokenRefused, TokenReplayed
 from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
 from tidegate.domain.fleet.slices import EnrollHost, decide_enroll
-from tidegate.errors import Conflict, Forbidden, InvalidInput
+from tidegate.errors import InvalidInput
 from tidegate.kernel.collections import Collection, Nature
 from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice
@@ -29,30 +30,6 @@ TOKEN_LIFE: Final = timedelta(hours=24)
 KEPT: Final = timedelta(days=30)  # how long a used token or a revoked key is remembered
 
 _TOKEN_ID = re.compile(r"[a-z0-9]{1,64}")
-
-
-class TokenRefused(Forbidden):
-    """The enrollment token is unknown, too old or for another host; ask for a new one."""
-
-    code = "token_refused"
-
-
-class TokenReplayed(Conflict):
-    """The enrollment token was used before; if it was you, open a session with your key."""
-
-    code = "token_replayed"
-
-    def __init__(self, host_id: str) -> None:
-        super().__init__(f"the token of {host_id} was used already", host_id=host_id)
-
-
-class KeyRevoked(Forbidden):
-    """The host's key was revoked; enroll with a new key and a new token."""
-
-    code = "key_revoked"
-
-    def __init__(self, host_id: str) -> None:
-        super().__init__(f"the key of {host_id} was revoked", host_id=host_id)
 
 
 class EnrollmentToken(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -95,7 +72,6 @@ TOKEN_REPLAY = Collection(
 CERT_REVOCATIONS = Collection(
     "cert_revocations", Revocation, nature=Nature.LOOKUP, columns=("host_id", "revoked_at")
 )
-COLLECTIONS = (ENROLLMENT_TOKENS, TOKEN_REPLAY, CERT_REVOCATIONS)
 
 
 def token_key(token_id: str) -> Key:
@@ -181,3 +157,6 @@ trade_token = Slice(
     decide=decide_trade,
 )
 SLICES = (trade_token,)
+
+
+COLLECTIONS = (ENROLLMENT_TOKENS, TOKEN_REPLAY, CERT_REVOCATIONS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.errors import Conflict, Gone, Invalid, NotFound, Refused
+from tidegate.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Refused
 
 SHOWN_CHARS_MAX = 80
 
@@ -28,12 +28,6 @@ class InvalidLabel(Invalid):
     """A host's name or label is not of the form that it must have."""
 
     code = "invalid_label"
-
-
-class MalformedPolicy(Invalid):
-    """A channel's policy cannot be carried out as it stands."""
-
-    code = "malformed_policy"
 
 
 class HostNotFound(NotFound):
@@ -95,3 +89,27 @@ class BudgetExhausted(Refused):
         super().__init__(
             f"all {slots} slots of budget {budget_id} are taken", budget_id=budget_id, slots=slots
         )
+
+
+class TokenRefused(Forbidden):
+    """The enrollment token is unknown, too old or for another host; ask for a new one."""
+
+    code = "token_refused"
+
+
+class TokenReplayed(Conflict):
+    """The enrollment token was used before; if it was you, open a session with your key."""
+
+    code = "token_replayed"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(f"the token of {host_id} was used already", host_id=host_id)
+
+
+class KeyRevoked(Forbidden):
+    """The host's key was revoked; enroll with a new key and a new token."""
+
+    code = "key_revoked"
+
+    def __init__(self, host_id: str) -> None:
+        super().__init__(f"the key of {host_id} was revoked", host_id=host_id)

@@ -85,7 +85,6 @@ LIVENESS = Collection(
     columns=("host_id", "last_seen_at"),
     indexes=(Index("by_last_seen", ("last_seen_at",)),),
 )
-COLLECTIONS = (HOSTS, FLEETS, BUDGETS, LIVENESS)
 
 
 def host_key(host_id: str) -> Key:
@@ -102,3 +101,6 @@ def budget_key(budget_id: str) -> Key:
 
 def liveness_key(host_id: str) -> Key:
     return Key(LIVENESS.name, host_id)
+
+
+COLLECTIONS = (HOSTS, FLEETS, BUDGETS, LIVENESS)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tidegate.domain.channels.rows import CHANNELS, FREEZES, Freeze
+from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Freeze, quarantine_key
 from tidegate.domain.fleet.budgets import bound
 from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
 from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
@@ -43,7 +43,7 @@ from tidegate.domain.hosts.rows import (
 from tidegate.domain.hosts.states import SETTLED
 from tidegate.domain.provenance import moment
 from tidegate.domain.releases.rows import ACTUAL, actual_key
-from tidegate.domain.rollouts.rows import QUARANTINE, TALLIES, RolloutTally, quarantine_key
+from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED
 from tidegate.domain.rollouts.tallies import reached
 

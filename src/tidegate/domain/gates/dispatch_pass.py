@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.budgets import slots as slots_of
 from tidegate.domain.fleet.claims import members
@@ -37,7 +38,6 @@ from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import GateChanged
 from tidegate.domain.rollouts.rows import RolloutGates
-from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
 from tidegate.domain.rollouts.states import DISPATCHABLE
 
 ORDERS_MAX = 10_000  # that one pass hands out

@@ -14,17 +14,11 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from tidegate.domain.channels.rows import CHANNELS, Channel
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
+from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Channel, quarantine_key
 from tidegate.domain.gates.inputs import Evidence, Preceding, Seen
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.edges import ChannelEdge, EdgeRequires
-from tidegate.domain.rollouts.rows import (
-    QUARANTINE,
-    STANDINGS,
-    ReleaseStanding,
-    quarantine_key,
-    standing_key,
-)
+from tidegate.domain.rollouts.rows import STANDINGS, ReleaseStanding, standing_key
 from tidegate.domain.rollouts.states import ORDERED, Outcome, RolloutState, Word
 from tidegate.domain.rollouts.tallies import total
 

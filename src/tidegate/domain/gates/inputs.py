@@ -14,14 +14,14 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from tidegate.domain.channels.rows import Channel, Freeze
+from tidegate.domain.channels.rows import Channel, Freeze, Quarantined
 from tidegate.domain.fleet.rows import ENROLLED, Budget
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import HostOrder, ProbeFailure
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.planner import Chart
 from tidegate.domain.releases.rows import Actual
-from tidegate.domain.rollouts.rows import Quarantined, ReleaseStanding, RolloutTally
+from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.model import Position

@@ -12,28 +12,3 @@ refusals.py           what is said no with
 
 It imports no other noun, because the agent runs it.
 """
-
-from __future__ import annotations
-
-from tidegate.domain.hosts import facts, folds, rows, slices
-from tidegate.domain.hosts.machine import deadline_of, expected_seq, step
-from tidegate.domain.hosts.report_json import agent_event, wire_object
-from tidegate.domain.hosts.transitions import TABLE
-
-FACTS = facts.FACTS
-SLICES = slices.SLICES
-COLLECTIONS = rows.COLLECTIONS
-FOLDS = folds.FOLDS
-
-__all__ = [
-    "COLLECTIONS",
-    "FACTS",
-    "FOLDS",
-    "SLICES",
-    "TABLE",
-    "agent_event",
-    "deadline_of",
-    "expected_seq",
-    "step",
-    "wire_object",
-]

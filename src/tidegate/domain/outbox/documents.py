@@ -6,24 +6,13 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from tidegate.domain.outbox.names import beside
-from tidegate.domain.outbox.redaction import RequestedState
 from tidegate.domain.outbox.rows import (
-    DELIVERIES,
-    OUTBOX,
     Delivery,
     Intent,
-    State,
-    delivery_key,
-    intent_key,
 )
-from tidegate.errors import NotFound
+from tidegate.domain.outbox.states import RequestedState, State
 from tidegate.kernel import codec
-from tidegate.kernel.collections import entry
-from tidegate.kernel.model import Position, Record, at_most
-from tidegate.kernel.store import Store
-
-PAGE_MAX = 500
+from tidegate.kernel.model import Position, Record
 
 
 class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -42,49 +31,6 @@ class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw
     next_attempt_at: datetime | None = None
     last_error: str | None = None
     superseded_by: str | None = None
-
-
-def document(store: Store, intent_id: str) -> OutboxDocument:
-    """Raises: NotFound."""
-    intent, delivery = store.get(intent_key(intent_id), delivery_key(intent_id))
-    if intent is None or delivery is None:
-        raise NotFound(f"there is no intent {intent_id}", intent_id=intent_id)
-    return _together(intent, delivery)
-
-
-def of_scope(
-    store: Store, scope: str, *, after: str = "", limit: int
-) -> tuple[OutboxDocument, ...]:
-    """A page of a scope's intents, by operation and release; ``after`` is the last id seen."""
-    at_most("rows of a page", limit, PAGE_MAX)
-    intents = store.range(OUTBOX.name, prefix=beside(scope, "OUTBOX#"), after=after, limit=limit)
-    if not intents:
-        return ()
-    deliveries = store.get(*(delivery_key(intent.key.id) for intent in intents))
-    return tuple(
-        _together(intent, delivery)
-        for intent, delivery in zip(intents, deliveries, strict=True)
-        if delivery is not None
-    )
-
-
-def in_state(
-    store: Store, state: State, *, after: OutboxDocument | None = None, limit: int
-) -> tuple[OutboxDocument, ...]:
-    """A page of the intents in a state, longest there first: dead letters above all."""
-    at_most("rows of a page", limit, PAGE_MAX)
-    seen = "" if after is None else entry(state, codec.time_text(after.updated_at), after.id)
-    deliveries = store.range(
-        DELIVERIES.name, index="by_state", prefix=entry(state, ""), after=seen, limit=limit
-    )
-    if not deliveries:
-        return ()
-    intents = store.get(*(intent_key(delivery.key.id) for delivery in deliveries))
-    return tuple(
-        _together(intent, delivery)
-        for intent, delivery in zip(intents, deliveries, strict=True)
-        if intent is not None
-    )
 
 
 def _together(intent: Record, delivery: Record) -> OutboxDocument:

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any
 
 from msgspec import Struct
 
 from tidegate.domain.outbox.names import check_name, idempotency_key, intent_id
-from tidegate.domain.outbox.redaction import RequestedState, requested_state
+from tidegate.domain.outbox.redaction import requested_state
+from tidegate.domain.outbox.states import Finding, RequestedState
 from tidegate.kernel.model import check_time
 from tidegate.kernel.tags import Partition, Untagged
 from tidegate.kernel.vocabulary import facts
-
-
-class Finding(StrEnum):
-    """What the reconciler saw outside, against what was asked for."""
-
-    CONFIRMED = "confirmed"  # it is as the newest intent asks
-    MISSING = "missing"  # nothing of ours is there
-    BEHIND = "behind"  # an older intent of ours is there
-    CONFLICTING = "conflicting"  # something is there that we never asked for
-    ROW_DIFFERS = "row_differs"  # the registry's row is not what its history says
 
 
 class OutboxFact(Struct, frozen=True, omit_defaults=True, kw_only=True):

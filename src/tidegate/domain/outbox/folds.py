@@ -30,6 +30,7 @@ from tidegate.domain.outbox.facts import (
     Reconciliation,
     ReconciliationRefused,
 )
+from tidegate.domain.outbox.refusals import IntentExists
 from tidegate.domain.outbox.rows import (
     DELIVERIES,
     DRIFTS,
@@ -37,15 +38,14 @@ from tidegate.domain.outbox.rows import (
     QUEUES,
     Delivery,
     Drift,
-    DriftState,
     Intent,
     Queue,
-    State,
     Waiting,
     drift_key,
     queue_key,
 )
-from tidegate.errors import ConditionFailed, IllegalTransition
+from tidegate.domain.outbox.states import DriftState, State
+from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine
 from tidegate.kernel.model import at_most
 
@@ -61,16 +61,14 @@ PROGRESS = (
 )
 
 
-class IntentExists(ConditionFailed):
-    """The outbox has this intent already; it is written once."""
-
-    code = "intent_exists"
-
-    def __init__(self, id: str) -> None:
-        super().__init__(f"{id} stands already; it is written once", row=id)
-
-
 # ── intents ───────────────────────────────────────────────────────────────────────────────────────
+
+
+_STATES = {
+    DriftDetected: DriftState.OPEN,
+    DriftRepaired: DriftState.REPAIRED,
+    ReconciliationRefused: DriftState.REFUSED,
+}
 
 
 def step_intent(intent: Intent | None, fact: IntentRequested, now: datetime) -> Intent:
@@ -185,12 +183,6 @@ def _ordered(queue: Queue, waiting: tuple[Waiting, ...]) -> Queue:
 
 
 # ── drifts ────────────────────────────────────────────────────────────────────────────────────────
-
-_STATES = {
-    DriftDetected: DriftState.OPEN,
-    DriftRepaired: DriftState.REPAIRED,
-    ReconciliationRefused: DriftState.REFUSED,
-}
 
 
 def step_drift(drift: Drift | None, fact: Reconciliation, now: datetime) -> Drift:

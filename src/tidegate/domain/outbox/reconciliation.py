@@ -18,7 +18,6 @@ from tidegate.domain.outbox.facts import (
     AttemptSucceeded,
     DriftDetected,
     DriftRepaired,
-    Finding,
     IntentRedriven,
     ReconciliationRefused,
 )
@@ -28,15 +27,14 @@ from tidegate.domain.outbox.rows import (
     ACTUAL,
     Delivery,
     Drift,
-    DriftState,
     Intent,
     Queue,
-    State,
     delivery_key,
     drift_key,
     queue_key,
 )
 from tidegate.domain.outbox.slices import demand_delivery, is_newest
+from tidegate.domain.outbox.states import DriftState, Finding, State
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice

@@ -12,41 +12,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.errors import Invalid, InvalidInput
+from tidegate.domain.outbox.refusals import SecretRefused
+from tidegate.domain.outbox.states import RequestedState
+from tidegate.errors import InvalidInput
 from tidegate.kernel.model import check_text
 
 VALUE_BYTES_MAX = 256
 ERROR_CHARS_MAX = 500
 REDACTED = "[redacted]"
-
-
-class SecretRefused(Invalid):
-    """An outbox holds no credentials, key material or decrypted values; name what is wanted."""
-
-    code = "secret_refused"
-
-    def __init__(self, member: str) -> None:
-        super().__init__(f"{member} looks like a secret; it was not written", field=member)
-
-
-class RequestedState(
-    Struct,
-    frozen=True,
-    omit_defaults=True,
-    rename="camel",
-    forbid_unknown_fields=True,
-    kw_only=True,
-):
-    """What the external system shall look like: a snapshot, never a credential to reach it."""
-
-    release_id: str
-    status: str = ""
-    digest: str = ""
-    previous_release_id: str = ""
-    channel: str = ""
 
 
 MEMBERS: Final = frozenset(item.encode_name for item in msgspec.structs.fields(RequestedState))
@@ -76,6 +51,12 @@ _CAPITAL = re.compile(r"[A-Z]")
 # A signed token: three parts between dots, of which the first is a JSON object in base64.
 _PART = re.compile(r"[\w-]+")
 _JSON_OBJECT = re.compile(r"\beyJ[\w-]{8}")
+
+
+_WORD = re.compile(r"[A-Za-z]{1,20}(?:['-][A-Za-z]{1,20}){0,3}")
+_NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?%?")
+_EDGES = "()[]{}<>\"'`.,:;!?"
+_LINKS = frozenset({"is", "was", "=", "of", "for", "the"})  # the secret comes after them
 
 
 def is_secret_name(name: str) -> bool:
@@ -173,11 +154,6 @@ def _check_value(field: str, member: str, value: str) -> None:
 
 
 # ── out of an error ───────────────────────────────────────────────────────────────────────────────
-
-_WORD = re.compile(r"[A-Za-z]{1,20}(?:['-][A-Za-z]{1,20}){0,3}")
-_NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?%?")
-_EDGES = "()[]{}<>\"'`.,:;!?"
-_LINKS = frozenset({"is", "was", "=", "of", "for", "the"})  # the secret comes after them
 
 
 def redacted(error: str) -> str:

@@ -13,28 +13,16 @@ supersedes it: so a queue stays small.
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 
 from msgspec import Struct, field
 
-from tidegate.domain.outbox.facts import Finding
 from tidegate.domain.outbox.names import beside
-from tidegate.domain.outbox.redaction import RequestedState
+from tidegate.domain.outbox.states import DriftState, Finding, RequestedState, State
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 
 ACTUAL = "ACTUAL"  # as the subject of a reconciliation: the registry's own row
-
-
-class State(StrEnum):
-    """Where an intent stands."""
-
-    PENDING = "pending"
-    DONE = "done"
-    DEAD = "dead"  # given up, and shown so
-    SUPERSEDED = "superseded"
-    CANCELLED = "cancelled"  # by an operator, with a reason
 
 
 class Intent(Struct, frozen=True, rename="camel"):
@@ -78,14 +66,6 @@ class Queue(Struct, frozen=True, omit_defaults=True, rename="camel"):
     waiting: tuple[Waiting, ...] = ()
     newest: dict[str, str] = field(default_factory=dict)  # operation → its last intent
     next_attempt_at: datetime | None = None  # of the first; None: nothing is pending
-
-
-class DriftState(StrEnum):
-    """What is known about the world and one operation."""
-
-    OPEN = "open"
-    REFUSED = "refused"
-    REPAIRED = "repaired"
 
 
 class Drift(Struct, frozen=True, rename="camel"):
@@ -136,7 +116,6 @@ DRIFTS = Collection(
     columns=("scope", "subject", "state", "finding"),
     allowed={"state": frozenset(DriftState), "finding": frozenset(Finding)},
 )
-COLLECTIONS = (OUTBOX, DELIVERIES, QUEUES, DRIFTS)
 
 
 def intent_key(intent_id: str) -> Key:
@@ -153,3 +132,6 @@ def queue_key(scope: str) -> Key:
 
 def drift_key(scope: str, subject: str) -> Key:
     return Key(DRIFTS.name, beside(scope, f"DRIFT#{subject}"))
+
+
+COLLECTIONS = (OUTBOX, DELIVERIES, QUEUES, DRIFTS)

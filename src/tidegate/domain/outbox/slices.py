@@ -22,19 +22,12 @@ from tidegate.domain.outbox.facts import (
     IntentRequested,
     owe,
 )
-from tidegate.domain.outbox.folds import IntentExists
 from tidegate.domain.outbox.names import NAME_BYTES_MAX, intent_id
 from tidegate.domain.outbox.redaction import redacted
-from tidegate.domain.outbox.rows import (
-    Delivery,
-    Intent,
-    Queue,
-    State,
-    delivery_key,
-    intent_key,
-    queue_key,
-)
-from tidegate.errors import IllegalTransition, InvalidInput, NotFound, Refused
+from tidegate.domain.outbox.refusals import IntentExists, NewerIntent
+from tidegate.domain.outbox.rows import Delivery, Intent, Queue, delivery_key, intent_key, queue_key
+from tidegate.domain.outbox.states import State
+from tidegate.errors import IllegalTransition, InvalidInput, NotFound
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
 
@@ -45,12 +38,6 @@ DOUBLINGS_MAX = 16  # more would pass the longest wait anyway
 JITTER_MAX: Final = 1_000_000  # a share of the wait, in millionths: facts hold no floats
 REASON_BYTES_MAX = 1_024
 UNWANTED: Final = frozenset({State.SUPERSEDED, State.CANCELLED})
-
-
-class NewerIntent(Refused):
-    """A newer intent of this operation exists; to do the older one again would undo it."""
-
-    code = "newer_intent"
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────

@@ -24,20 +24,24 @@ from tidegate.domain.packages.lifecycle import Verb, edge_by_verb
 from tidegate.domain.packages.metadata import check_reason
 from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.refusals import DigestMismatch, SelfApproval
-from tidegate.domain.packages.repositories import repository_key
 from tidegate.domain.packages.revision_commands import (
     StepCommand,
     beside,
     demand_alive,
     demand_ready,
     expects,
-    package_key,
-    revision_key,
     standing,
     step_decision,
     step_rows,
 )
-from tidegate.domain.packages.rows import PackageRow, Repository, Revision
+from tidegate.domain.packages.rows import (
+    PackageRow,
+    Repository,
+    Revision,
+    package_key,
+    repository_key,
+    revision_key,
+)
 from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice
 

@@ -31,8 +31,7 @@ from tidegate.domain.packages.facts import (
     RevisionProposed,
     RevisionPublished,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle, original
-from tidegate.domain.packages.links import RevisionLinks
+from tidegate.domain.packages.lifecycle import original
 from tidegate.domain.packages.metadata import check_metadata, check_uid
 from tidegate.domain.packages.names import Identity, check_path, check_user, identity, parse
 from tidegate.domain.packages.origins import Rows
@@ -45,16 +44,22 @@ from tidegate.domain.packages.refusals import (
     PlanOutdated,
     RepositoryNotFound,
 )
-from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revision_commands import links_key, package_key, revision_key
-from tidegate.domain.packages.rows import REVISIONS, PackageRow, Repository, Revision
+from tidegate.domain.packages.rows import (
+    PackageRow,
+    Repository,
+    Revision,
+    RevisionLinks,
+    links_key,
+    package_key,
+    repository_key,
+    revision_key,
+)
 from tidegate.domain.packages.slices import demand_free, path_keys
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.errors import Forbidden, NotFound
 from tidegate.kernel.codec import INTEGER_MAX
-from tidegate.kernel.collections import entry
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.store import Store
 
 # What fits into one commit of 100 storage items, sixteen levels deep, with releases and their pins.
 PLANNED_MAX = 5
@@ -78,16 +83,6 @@ class DeletePackage(Struct, frozen=True, kw_only=True):
     package: str  # with its repository: blueprints/networking/vpc
     by: str
     revisions: tuple[Planned, ...]
-
-
-def plan_of(store: Store, package: str) -> tuple[Planned, ...]:
-    """The revisions that the package has now. Raises: NotFound, LimitExceeded."""
-    prefix = entry(package, "")
-    found = store.range(REVISIONS.name, index="by_package", prefix=prefix, limit=PLANNED_MAX + 1)
-    if not found:
-        raise NotFound(f"package {package} has no revision", package=package)
-    at_most("revisions of a package that is deleted at once", len(found), PLANNED_MAX)
-    return tuple(Planned(record.key.id, record.version) for record in found)
 
 
 def rows_of_deletion(command: DeletePackage) -> tuple[Key, ...]:

@@ -18,8 +18,7 @@ from tidegate.domain.packages.facts import (
     RevisionDeletionRejected,
     RevisionDeletionStarted,
 )
-from tidegate.domain.packages.lifecycle import MUTABILITY, Lifecycle, Operation, Verb
-from tidegate.domain.packages.links import RevisionLinks
+from tidegate.domain.packages.lifecycle import MUTABILITY, Operation, Verb
 from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.refusals import (
     DeletionNotProposed,
@@ -27,20 +26,26 @@ from tidegate.domain.packages.refusals import (
     SelfDeletion,
     StillReferenced,
 )
-from tidegate.domain.packages.repositories import repository_key
 from tidegate.domain.packages.revision_commands import (
     RevisionCommand,
     StepCommand,
     beside,
     expects,
     found,
-    links_key,
-    package_key,
-    revision_key,
     step_decision,
     step_rows,
 )
-from tidegate.domain.packages.rows import PackageRow, Repository, Revision
+from tidegate.domain.packages.rows import (
+    PackageRow,
+    Repository,
+    Revision,
+    RevisionLinks,
+    links_key,
+    package_key,
+    repository_key,
+    revision_key,
+)
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice
 

@@ -12,8 +12,7 @@ from typing import Annotated
 from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.merging import Strategy
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.tags import Cross, Partition
 from tidegate.kernel.vocabulary import facts
 
@@ -24,6 +23,15 @@ Package = Annotated[str, Cross("package")]  # with its repository: blueprints/ne
 
 
 # ── how a revision came to be ─────────────────────────────────────────────────────────────────────
+
+
+class Strategy(StrEnum):
+    """How an upgrade brings a new upstream together with local changes."""
+
+    THREE_WAY = "three-way"  # both sides' changes; where they meet, a conflict that is reported
+    COPY_MERGE = "copy-merge"  # both sides' changes; where they meet, upstream wins
+    FORCE_DELETE_REPLACE = "force-delete-replace"  # upstream as it is; local changes are lost
+    FAST_FORWARD = "fast-forward"  # upstream as it is, only if nothing was changed locally
 
 
 class Init(Struct, frozen=True, tag="init", tag_field="type", omit_defaults=True):

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from tidegate.domain.packages.facts import (
     FACTS,
-    Lineage,
     PackageEmptied,
     PackageImported,
     PackageStarted,
@@ -36,18 +35,13 @@ from tidegate.domain.packages.facts import (
     RevisionTaskAdded,
     Task,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.links import REVISION_DEPENDENTS, RevisionDependent
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import PackageRow, Revision
-from tidegate.kernel import codec
+from tidegate.domain.packages.rows import (
+    revision_key,
+)
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Clause, Event, Position, Query
-from tidegate.kernel.store import Store
 from tidegate.kernel.tags import tag_fields
 from tidegate.kernel.vocabulary import Vocabulary
-
-LINEAGE_MAX = 64  # generations that are shown
-DEPENDENTS_MAX = 1_000
 
 # The words of the audit feed, as the seed's own system logs them.
 ACTIONS: dict[type[Struct], str] = {
@@ -141,32 +135,6 @@ def approvers(steps: Iterable[Step]) -> tuple[str, ...]:
         elif step.action == ACTIONS[RevisionApproved]:
             found.append(step.by)
     return tuple(found)
-
-
-def lineage_of(store: Store, name: str) -> tuple[Lineage, ...]:
-    """What a revision descends from, nearest first, as far as it goes."""
-    found: list[Lineage] = []
-    for _ in range(LINEAGE_MAX):
-        (record,) = store.get(revision_key(name))
-        upstream = None if record is None else codec.decode(record.data, Revision).upstream
-        if upstream is None:
-            break
-        found.append(upstream)
-        name = upstream.name
-    return tuple(found)
-
-
-def dependents_of(store: Store, name: str) -> tuple[str, ...]:
-    """The revisions that descend from this one, so that it cannot be deleted."""
-    records = store.range(REVISION_DEPENDENTS.name, prefix=f"{name}/", limit=DEPENDENTS_MAX)
-    return tuple(codec.decode(record.data, RevisionDependent).dependent for record in records)
-
-
-def last_good(store: Store, package: str) -> str | None:
-    """The package's latest published revision: what one returns to."""
-    (record,) = store.get(package_key(package))
-    latest = None if record is None else codec.decode(record.data, PackageRow).latest
-    return None if latest is None else latest.name
 
 
 def _about(key: str, value: str) -> Query:

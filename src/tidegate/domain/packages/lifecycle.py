@@ -19,20 +19,7 @@ from tidegate.domain.packages.refusals import (
     LifecycleUnsupported,
     TransitionRefused,
 )
-
-
-class Lifecycle(StrEnum):
-    """Where a revision stands, spelt as the seed spells it."""
-
-    DRAFT = "Draft"
-    PROPOSED = "Proposed"
-    PUBLISHED = "Published"
-    DELETION_PROPOSED = "DeletionProposed"
-
-
-# "A package revision is considered published if its lifecycle is either Published or
-# DeletionProposed."
-PUBLISHED_STATES: Final = frozenset({Lifecycle.PUBLISHED, Lifecycle.DELETION_PROPOSED})
+from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 
 
 class Verb(StrEnum):

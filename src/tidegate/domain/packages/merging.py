@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Manifest
 from tidegate.domain.content.paths import clashing
+from tidegate.domain.packages.facts import Strategy
 from tidegate.domain.packages.refusals import UpgradeConflict
-
-
-class Strategy(StrEnum):
-    """How an upgrade brings a new upstream together with local changes."""
-
-    THREE_WAY = "three-way"  # both sides' changes; where they meet, a conflict that is reported
-    COPY_MERGE = "copy-merge"  # both sides' changes; where they meet, upstream wins
-    FORCE_DELETE_REPLACE = "force-delete-replace"  # upstream as it is; local changes are lost
-    FAST_FORWARD = "fast-forward"  # upstream as it is, only if nothing was changed locally
-
 
 WHOLE: Final = frozenset({Strategy.FORCE_DELETE_REPLACE, Strategy.FAST_FORWARD})
 

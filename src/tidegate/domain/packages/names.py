@@ -22,6 +22,9 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _USER = re.compile(r"[!-~]+")
 
 
+DEFAULT_REPOSITORY = "default"  # whose packages are called by their path alone (ADR-0008)
+
+
 class Identity(NamedTuple):
     """A revision's place: what its dotted name says."""
 

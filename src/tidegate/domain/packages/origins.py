@@ -12,17 +12,18 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
-from tidegate.domain.packages.facts import Clone, Edit, Init, Lineage, Task, Upgrade
-from tidegate.domain.packages.lifecycle import PUBLISHED_STATES, Lifecycle, original
-from tidegate.domain.packages.merging import WHOLE, Strategy
+from tidegate.domain.packages.facts import Clone, Edit, Init, Lineage, Strategy, Task, Upgrade
+from tidegate.domain.packages.lifecycle import original
+from tidegate.domain.packages.merging import WHOLE
 from tidegate.domain.packages.refusals import (
     InvalidMember,
     RevisionNotFound,
     SourceMismatch,
     SourceNotPublished,
 )
-from tidegate.domain.packages.revision_commands import demand_alive, revision_key
-from tidegate.domain.packages.rows import Revision
+from tidegate.domain.packages.revision_commands import demand_alive
+from tidegate.domain.packages.rows import Revision, revision_key
+from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 from tidegate.kernel.model import Key
 
 Rows = Mapping[Key, Struct | None]

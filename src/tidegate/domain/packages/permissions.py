@@ -28,13 +28,13 @@ from tidegate.domain.packages.approvals import (
 from tidegate.domain.packages.bulk import DeletePackage, ImportPackage
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import Task
-from tidegate.domain.packages.lifecycle import BY_VERB, EDGES, Lifecycle, Operation, Verb, original
+from tidegate.domain.packages.lifecycle import BY_VERB, EDGES, Operation, Verb, original
 from tidegate.domain.packages.names import parse
 from tidegate.domain.packages.origins import source_names
-from tidegate.domain.packages.repositories import ChangeRepository, CreateRepository
 from tidegate.domain.packages.revision_commands import RevisionCommand
 from tidegate.domain.packages.rows import Revision
-from tidegate.domain.packages.slices import CreateRevision
+from tidegate.domain.packages.slices import ChangeRepository, CreateRepository, CreateRevision
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import (
     ReplaceResources,
     SetConditions,

@@ -21,19 +21,15 @@ from tidegate.domain.packages.facts import (
     RevisionProposed,
     Status,
 )
-from tidegate.domain.packages.lifecycle import (
-    BY_VERB,
-    Edge,
-    Lifecycle,
-    Verb,
-    edge_by_verb,
-    original,
-)
-from tidegate.domain.packages.links import REVISION_LINKS
+from tidegate.domain.packages.lifecycle import BY_VERB, Edge, Verb, edge_by_verb, original
 from tidegate.domain.packages.metadata import check_reason
-from tidegate.domain.packages.names import check_user, parse
+from tidegate.domain.packages.names import check_user
 from tidegate.domain.packages.refusals import NotProposer, NotReady, RevisionNotFound, Terminating
-from tidegate.domain.packages.rows import PACKAGES, REVISIONS, Revision
+from tidegate.domain.packages.rows import (
+    Revision,
+    revision_key,
+)
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.errors import VersionRequired
 from tidegate.kernel.model import Key, Position
 
@@ -46,19 +42,6 @@ class RevisionCommand(Struct, frozen=True, kw_only=True):
     name: str
     by: str
     expected_version: Position | None = None
-
-
-def revision_key(name: str) -> Key:
-    """Raises: InvalidName."""
-    return Key(REVISIONS.name, parse(name).name)
-
-
-def package_key(package: str) -> Key:
-    return Key(PACKAGES.name, package)
-
-
-def links_key(name: str) -> Key:
-    return Key(REVISION_LINKS.name, name)
 
 
 def own_row(command: RevisionCommand) -> tuple[Key, ...]:

@@ -11,48 +11,22 @@ stands beside it, in ``links``.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import get_args
+from hashlib import sha256
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import (
-    IMPORT,
     Condition,
     Lineage,
     Metadata,
     Numbered,
-    PackageEmptied,
-    PackageImported,
-    PackageStarted,
-    ProposalRejected,
-    ProposalWithdrawn,
-    RepositoryChanged,
-    RepositoryCreated,
-    RevisionApproved,
-    RevisionConditionsChanged,
-    RevisionContentReplaced,
-    RevisionCreated,
-    RevisionDeleted,
-    RevisionDeletionProposed,
-    RevisionDeletionRejected,
-    RevisionDeletionStarted,
-    RevisionGatesChanged,
-    RevisionMetadataChanged,
-    RevisionProposed,
-    RevisionPublished,
-    RevisionTaskAdded,
-    Status,
     Task,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.packages.names import ancestors, parse
+from tidegate.domain.packages.names import check_label, parse
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
-from tidegate.kernel.folds import Fold
-
-CONTENT_CHANGED = "ContentChanged"  # why a condition is no longer known
-
+from tidegate.kernel.model import Key
 
 # ── repositories ──────────────────────────────────────────────────────────────────────────────────
 
@@ -65,22 +39,6 @@ class Repository(Struct, frozen=True):
 
 
 REPOSITORIES = Collection("repositories", Repository, writers=Writers.FOLDED, nature=Nature.DERIVED)
-
-
-def step_repository(
-    row: Repository, fact: RepositoryCreated | RepositoryChanged, now: datetime
-) -> Repository:
-    return Repository(row.name, fact.quorum, fact.deployment, fact.protect_proposed)
-
-
-repositories = Fold(
-    collection=REPOSITORIES,
-    number=1,
-    reads=(RepositoryCreated, RepositoryChanged),
-    ids=lambda fact: (fact.repository,),
-    start=lambda id, fact: Repository(id, fact.quorum, fact.deployment, fact.protect_proposed),
-    step=step_repository,
-)
 
 
 # ── packages ──────────────────────────────────────────────────────────────────────────────────────
@@ -99,67 +57,6 @@ class PackageRow(Struct, frozen=True, omit_defaults=True):
 
 
 PACKAGES = Collection("packages", PackageRow, writers=Writers.FOLDED, nature=Nature.DERIVED)
-
-PackageFact = (
-    PackageStarted
-    | PackageImported
-    | PackageEmptied
-    | RevisionCreated
-    | RevisionPublished
-    | RevisionDeleted
-)
-
-
-def package_ids(fact: Struct) -> tuple[str, ...]:
-    match fact:
-        case PackageStarted(package=package) | PackageEmptied(package=package):
-            return ancestors(package)
-        case PackageImported(package=package):
-            return (package,)
-        case RevisionCreated(package=package) | RevisionPublished(package=package):
-            return (package,)
-        case RevisionDeleted(package=package):
-            return (package,)
-    raise AssertionError(f"no package is stepped by {type(fact).__name__}")
-
-
-def step_package(
-    row: PackageRow,
-    fact: PackageFact,
-    now: datetime,
-) -> PackageRow:
-    match fact:
-        case PackageImported():
-            return replace(row, imported=True)
-        case PackageStarted():
-            return replace(row, below=row.below + 1)
-        case PackageEmptied():
-            return replace(row, below=row.below - 1)
-        case RevisionCreated(name=name, by=by, metadata=metadata):
-            owned = row.owned | {item.key: name for item in metadata.owner_references}
-            imported = row.imported and by == IMPORT
-            return replace(row, live=row.live + 1, owned=owned, imported=imported)
-        case RevisionPublished(name=name, number=number):
-            latest: Numbered | None = Numbered(name, number)
-            return replace(row, last_number=number, latest=latest, owned=_without(row, name))
-        case RevisionDeleted(name=name, older=older):
-            was_latest = row.latest is not None and row.latest.name == name
-            latest = older if was_latest else row.latest
-            return replace(row, live=row.live - 1, latest=latest, owned=_without(row, name))
-
-
-def _without(row: PackageRow, name: str) -> dict[str, str]:
-    return {owner: revision for owner, revision in row.owned.items() if revision != name}
-
-
-packages = Fold(
-    collection=PACKAGES,
-    number=2,
-    reads=get_args(PackageFact),
-    ids=package_ids,
-    start=lambda id, fact: PackageRow(id),
-    step=step_package,
-)
 
 
 # ── revisions ─────────────────────────────────────────────────────────────────────────────────────
@@ -198,24 +95,6 @@ class Revision(Struct, frozen=True, omit_defaults=True):
     deletion_timestamp: datetime | None = None
 
 
-RevisionFact = (
-    RevisionCreated
-    | RevisionContentReplaced
-    | RevisionTaskAdded
-    | RevisionGatesChanged
-    | RevisionConditionsChanged
-    | RevisionMetadataChanged
-    | RevisionProposed
-    | ProposalWithdrawn
-    | ProposalRejected
-    | RevisionApproved
-    | RevisionPublished
-    | RevisionDeletionProposed
-    | RevisionDeletionRejected
-    | RevisionDeletionStarted
-    | RevisionDeleted
-)
-
 REVISIONS = Collection(
     "revisions",
     Revision,
@@ -230,108 +109,110 @@ REVISIONS = Collection(
 )
 
 
-def start_revision(id: str, fact: RevisionCreated) -> Revision:
-    place = parse(fact.name)
-    return Revision(
-        name=fact.name,
-        uid=fact.uid,
-        repository=place.repository,
-        package=fact.package,
-        workspace=place.workspace,
-        lifecycle=Lifecycle.DRAFT,
-        number=0,
-        content=fact.content,
-        tasks=(fact.task,),
-        created_by=fact.by,
-    )
+class RevisionLinks(Struct, frozen=True, omit_defaults=True):
+    """The published revisions of a package form a chain, so that the deletion of the latest finds
+    the one before it without a search.
+    """
+
+    name: str
+    dependents: int = 0
+    some_dependents: tuple[str, ...] = ()
+    older: Numbered | None = None
+    newer: Numbered | None = None
 
 
-def step_revision(row: Revision, fact: RevisionFact, now: datetime) -> Revision | None:
-    match fact:
-        case RevisionCreated():
-            return replace(
-                row,
-                created_at=now,
-                upstream=fact.upstream,
-                metadata=fact.metadata,
-                gates=fact.gates,
-                editors=(fact.by,),
-            )
-        case RevisionContentReplaced(content=content):
-            conditions = tuple(map(_forgotten, row.conditions))
-            return replace(_edited(row, fact.by), content=content, conditions=conditions)
-        case RevisionTaskAdded(task=task, upstream=upstream):
-            return replace(_edited(row, fact.by), tasks=(*row.tasks, task), upstream=upstream)
-        case RevisionGatesChanged(gates=gates):
-            return replace(_edited(row, fact.by), gates=gates)
-        case RevisionConditionsChanged(conditions=conditions):
-            return replace(row, conditions=conditions)
-        case RevisionMetadataChanged(metadata=metadata):
-            return replace(row, metadata=metadata)
-        case RevisionApproved():
-            return replace(row, approvals=(*row.approvals, fact.by))
-        case RevisionDeletionStarted():
-            return replace(row, deletion_timestamp=now)
-        case RevisionDeleted():
-            return None
-    return _moved(row, fact, now)
+REVISION_LINKS = Collection(
+    "revision_links", RevisionLinks, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
 
 
-def _moved(
-    row: Revision,
-    fact: RevisionProposed
-    | ProposalWithdrawn
-    | ProposalRejected
-    | RevisionPublished
-    | RevisionDeletionProposed
-    | RevisionDeletionRejected,
-    now: datetime,
-) -> Revision:
-    """The row after a step of its lifecycle."""
-    match fact:
-        case RevisionProposed(by=by):
-            return replace(row, lifecycle=Lifecycle.PROPOSED, proposed_by=by, proposed_at=now)
-        case ProposalWithdrawn() | ProposalRejected():
-            return replace(row, lifecycle=Lifecycle.DRAFT, approvals=())
-        case RevisionPublished(by=by, number=number):
-            return replace(
-                row,
-                lifecycle=Lifecycle.PUBLISHED,
-                number=number,
-                published_by=by,
-                published_at=now,
-                self_approved=fact.self_approved,
-            )
-        case RevisionDeletionProposed(by=by):
-            return replace(
-                row,
-                lifecycle=Lifecycle.DELETION_PROPOSED,
-                deletion_proposed_by=by,
-                deletion_proposed_at=now,
-            )
-        case RevisionDeletionRejected():
-            return replace(
-                row,
-                lifecycle=Lifecycle.PUBLISHED,
-                deletion_proposed_by="",
-                deletion_proposed_at=None,
-            )
+class RevisionDependent(Struct, frozen=True):
+    """``dependent`` descends from ``upstream``, which therefore cannot be deleted."""
+
+    upstream: str
+    dependent: str
 
 
-def _edited(row: Revision, by: str) -> Revision:
-    return row if by in row.editors else replace(row, editors=(*row.editors, by))
+REVISION_DEPENDENTS = Collection(
+    "revision_dependents", RevisionDependent, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
 
 
-def _forgotten(condition: Condition) -> Condition:
-    """What was found out about other content is not known of this one."""
-    return Condition(condition.type, Status.UNKNOWN, CONTENT_CHANGED)
+def dependent_id(upstream: str, dependent: str) -> str:
+    """The row of this pair; ``upstream/`` is the prefix of all of an upstream's."""
+    return f"{upstream}/{dependent}"
 
 
-revisions = Fold(
-    collection=REVISIONS,
-    number=2,  # since then there is an index by author
-    reads=get_args(RevisionFact),
-    ids=lambda fact: (fact.name,),
-    start=start_revision,
-    step=step_revision,
+class RevisionOwner(Struct, frozen=True):
+    """``revision`` belongs to the owner of this key, among others perhaps."""
+
+    owner: str
+    revision: str
+
+
+REVISION_OWNERS = Collection(
+    "revision_owners", RevisionOwner, writers=Writers.FOLDED, nature=Nature.DERIVED
+)
+
+
+def owner_prefix(owner: str) -> str:
+    """How the rows of an owner's key begin. Hashed, because it may be long, and hold anything."""
+    return sha256(owner.encode(errors="replace")).hexdigest()[:32] + "/"
+
+
+class Tombstone(Struct, frozen=True, omit_defaults=True):
+    """A revision that was deleted. Its history stays in the log under its name."""
+
+    name: str
+    uid: str
+    package: str
+    lifecycle: Lifecycle  # the last one
+    number: int
+    content: Content
+    deleted_by: str
+    deleted_at: datetime
+    upstream: Lineage | None = None
+
+
+REVISION_TOMBSTONES = Collection(
+    "revision_tombstones",
+    Tombstone,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("package", "number"),
+    indexes=(Index("by_package", ("package",)),),
+)
+
+
+def tombstone_id(name: str, uid: str) -> str:
+    """The row of this incarnation; ``name/`` is the prefix of all that had the name."""
+    return f"{name}/{uid}"
+
+
+def revision_key(name: str) -> Key:
+    """Raises: InvalidName."""
+    return Key(REVISIONS.name, parse(name).name)
+
+
+def package_key(package: str) -> Key:
+    return Key(PACKAGES.name, package)
+
+
+def links_key(name: str) -> Key:
+    return Key(REVISION_LINKS.name, name)
+
+
+def repository_key(name: str) -> Key:
+    check_label("a repository", name)
+    return Key(REPOSITORIES.name, name)
+
+
+COLLECTIONS = (
+    REPOSITORIES,
+    PACKAGES,
+    REVISIONS,
+    REVISION_LINKS,
+    REVISION_DEPENDENTS,
+    REVISION_OWNERS,
+    REVISION_TOMBSTONES,
 )

@@ -14,6 +14,8 @@ from tidegate.domain.packages.facts import (
     Init,
     Metadata,
     PackageStarted,
+    RepositoryChanged,
+    RepositoryCreated,
     RevisionCreated,
     Task,
 )
@@ -23,19 +25,29 @@ from tidegate.domain.packages.names import Identity, ancestors, check_user, iden
 from tidegate.domain.packages.origins import Rows, given, origin, sources
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
+    InvalidMember,
     OwnerBusy,
     PackageExists,
     PathOverlap,
     RepositoryNotFound,
     TooManyTasks,
 )
-from tidegate.domain.packages.repositories import repository_key
-from tidegate.domain.packages.revision_commands import package_key, revision_key
-from tidegate.domain.packages.rows import PackageRow
-from tidegate.kernel.model import Key, at_most
+from tidegate.domain.packages.rows import (
+    PackageRow,
+    Repository,
+    package_key,
+    repository_key,
+    revision_key,
+)
+from tidegate.errors import VersionRequired
+from tidegate.kernel.model import Key, Position, at_most
 from tidegate.kernel.slices import Slice
 
 OWNED_MAX = 64
+
+
+QUORUM_DEFAULT = 1
+QUORUM_MAX = 16
 
 
 class CreateRevision(Struct, frozen=True, kw_only=True):
@@ -184,4 +196,103 @@ create_revision = Slice(
     decide=decide,
 )
 
-SLICES = (create_revision,)
+
+class CreateRepository(Struct, frozen=True, kw_only=True):
+    """``quorum`` 0 is for one person alone: each publication then says that it is self-approved.
+
+    ``protect_proposed`` follows ``deployment`` unless it is said.
+    """
+
+    name: str
+    by: str
+    quorum: int = QUORUM_DEFAULT
+    deployment: bool = False
+    protect_proposed: bool | None = None
+
+
+class ChangeRepository(Struct, frozen=True, kw_only=True):
+    """None: as it is."""
+
+    name: str
+    by: str
+    expected_version: Position | None = None
+    quorum: int | None = None
+    deployment: bool | None = None
+    protect_proposed: bool | None = None
+
+
+def decide_creation(
+    rows: tuple[Repository | None], command: CreateRepository, now: datetime
+) -> Sequence[Struct]:
+    check_user(command.by)
+    _check_quorum(command.quorum)
+    if rows[0] is not None:
+        raise AlreadyExists(f"repository {command.name} exists", repository=command.name)
+    protect = command.protect_proposed
+    return (
+        RepositoryCreated(
+            command.name,
+            command.quorum,
+            command.deployment,
+            command.deployment if protect is None else protect,
+            command.by,
+        ),
+    )
+
+
+def decide_change(
+    rows: tuple[Repository | None], command: ChangeRepository, now: datetime
+) -> Sequence[Struct]:
+    check_user(command.by)
+    (row,) = rows
+    if row is None:
+        raise RepositoryNotFound(command.name)
+    if command.expected_version is None:
+        raise VersionRequired(f"say which version of repository {command.name} you saw")
+    wanted = Repository(
+        row.name,
+        row.quorum if command.quorum is None else command.quorum,
+        row.deployment if command.deployment is None else command.deployment,
+        row.protect_proposed if command.protect_proposed is None else command.protect_proposed,
+    )
+    _check_quorum(wanted.quorum)
+    if wanted == row:
+        return ()
+    return (
+        RepositoryChanged(
+            row.name, wanted.quorum, wanted.deployment, wanted.protect_proposed, command.by
+        ),
+    )
+
+
+def _check_quorum(quorum: int) -> None:
+    if not 0 <= quorum <= QUORUM_MAX:
+        raise InvalidMember(f"a quorum is 0 to {QUORUM_MAX}, found {quorum}", quorum=quorum)
+
+
+def _expects(command: ChangeRepository) -> dict[Key, Position]:
+    if command.expected_version is None:
+        return {}
+    return {repository_key(command.name): command.expected_version}
+
+
+create_repository = Slice(
+    name="create-repository",
+    command=CreateRepository,
+    writes=(RepositoryCreated,),
+    rows=lambda command: (repository_key(command.name),),
+    decide=decide_creation,
+)
+
+
+change_repository = Slice(
+    name="change-repository",
+    command=ChangeRepository,
+    writes=(RepositoryChanged,),
+    rows=lambda command: (repository_key(command.name),),
+    expects=_expects,
+    decide=decide_change,
+)
+
+
+SLICES = (create_repository, change_repository, create_revision)

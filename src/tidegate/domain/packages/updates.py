@@ -36,14 +36,8 @@ from tidegate.domain.packages.facts import (
     RevisionTaskAdded,
     Task,
 )
-from tidegate.domain.packages.lifecycle import (
-    MUTABILITY,
-    Lifecycle,
-    Operation,
-    desired,
-    edge_of,
-)
-from tidegate.domain.packages.links import RevisionLinks
+from tidegate.domain.packages.folds import RevisionFact, step_revision
+from tidegate.domain.packages.lifecycle import MUTABILITY, Operation, desired, edge_of
 from tidegate.domain.packages.metadata import (
     CONDITIONS_MAX,
     check_conditions,
@@ -66,14 +60,19 @@ from tidegate.domain.packages.revision_commands import (
     beside,
     demand_alive,
     expects,
-    links_key,
     moved,
     own_row,
-    package_key,
-    revision_key,
     standing,
 )
-from tidegate.domain.packages.rows import PackageRow, Revision, RevisionFact, step_revision
+from tidegate.domain.packages.rows import (
+    PackageRow,
+    Revision,
+    RevisionLinks,
+    links_key,
+    package_key,
+    revision_key,
+)
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Key, at_most
 from tidegate.kernel.slices import Slice
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.publication.folds import RowsCollected
+from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import (
     VER,
     Generation,
@@ -89,3 +89,5 @@ collect_rows: Final = Slice(
     rows=_rows,
     decide=decide_collection,
 )
+
+SLICES = (collect_rows,)

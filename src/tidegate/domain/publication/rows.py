@@ -30,6 +30,9 @@ REQ: Final = "REQ#"
 # ── names of rows ─────────────────────────────────────────────────────────────────────────────────
 
 
+_ETAG = re.compile(r'(?:W/)?("[^"]*")')
+
+
 def pk_of(cache_key: str) -> str:
     """The partition of a publication: of one width, whatever text its cache key is.
 
@@ -133,9 +136,6 @@ def etag_of(body: bytes) -> str:
     return f'"{sha256(body).hexdigest()}"'
 
 
-_ETAG = re.compile(r'(?:W/)?("[^"]*")')
-
-
 def not_modified(if_none_match: str | None, etag: str) -> bool:
     """Whether a GET with this If-None-Match is answered 304 (RFC 9110, 13.1.2: weak comparison)."""
     if if_none_match is None or not etag:
@@ -143,3 +143,6 @@ def not_modified(if_none_match: str | None, etag: str) -> bool:
     if if_none_match.strip() == "*":
         return True
     return etag.removeprefix("W/") in _ETAG.findall(if_none_match)
+
+
+COLLECTIONS = (PUBLICATIONS, GENERATIONS, REQUESTS)  # and leases.LEASES, which all share

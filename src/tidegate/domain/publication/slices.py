@@ -19,13 +19,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.publication.folds import (
+from tidegate.domain.publication.facts import (
     GenerationPublished,
     PointerSwapped,
     PublicationInvalidated,
     RequestFailed,
     RequestStarted,
 )
+from tidegate.domain.publication.refusals import GenerationExists, RecipeMixed, StaleGeneration
 from tidegate.domain.publication.rows import (
     VER,
     Generation,
@@ -39,13 +40,11 @@ from tidegate.domain.publication.rows import (
     version_key,
 )
 from tidegate.errors import (
-    ConditionFailed,
     IdempotencyMismatch,
     IllegalTransition,
     InvalidInput,
     LeaseLost,
     NotFound,
-    Refused,
     StaleVersion,
     VersionRequired,
 )
@@ -60,24 +59,6 @@ VERSION_ID_BYTES_MAX = 128
 REQUEST_BYTES_MAX = 128
 REVALIDATE_SECONDS_MAX = 366 * 24 * 3_600
 REQUEST_KEPT: Final = timedelta(days=30)
-
-
-class StaleGeneration(ConditionFailed):
-    """A generation as new or newer is published already; yours stays unseen."""
-
-    code = "stale_generation"
-
-
-class GenerationExists(ConditionFailed):
-    """The publication has a generation with this id; take another."""
-
-    code = "generation_exists"
-
-
-class RecipeMixed(Refused):
-    """A publication keeps to one recipe: in place, or versions behind a pointer."""
-
-    code = "recipe_mixed"
 
 
 class Guard(StrEnum):
@@ -421,3 +402,6 @@ def _check_seconds(seconds: object) -> None:
         raise InvalidInput(
             f"a publication is fresh for 1 … {REVALIDATE_SECONDS_MAX} seconds, found {seconds!r}"
         )
+
+
+SLICES = (publish_generation, roll_back, invalidate, start_request, fail_request)

@@ -22,17 +22,17 @@ from tidegate.domain.provenance import (
     claim,
     moment,
 )
-from tidegate.domain.releases.catalog import DigestMatches, matches_key
-from tidegate.domain.releases.facts import EvidenceKept
+from tidegate.domain.releases.facts import EvidenceKept, Status
+from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.domain.releases.rows import (
     Actual,
-    DuplicateEvent,
+    DigestMatches,
     Executed,
     KeptEvidence,
-    Status,
     actual_key,
     command_key,
     evidence_key,
+    matches_key,
 )
 from tidegate.domain.releases.slices import (
     TransitionRelease,

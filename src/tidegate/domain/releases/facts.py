@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any
 
 from msgspec import Struct
 
 from tidegate.domain.provenance import Confidence, Provenance
-from tidegate.domain.releases.rows import Status
 from tidegate.kernel.tags import Partition, Untagged
 from tidegate.kernel.vocabulary import facts
 
@@ -67,4 +67,29 @@ class EvidenceKept(RegistryFact, frozen=True, kw_only=True):
 
 Change = ReleaseRegistered | ReleaseTransitioned | ReleaseRetired
 
-FACTS = facts("release", ReleaseRegistered, ReleaseTransitioned, ReleaseRetired, EvidenceKept)
+
+class Status(StrEnum):
+    """What is wanted of the pinned release."""
+
+    ACTIVE = "active"
+    WARMING = "warming"
+    RETIRED = "retired"  # the scope is closed; its row and history stay
+
+
+class ReleaseOffered(Struct, frozen=True, omit_defaults=True):
+    """A revision is published as this release, or moved on in its lifecycle."""
+
+    release_id: Annotated[str, Partition("release_id")]
+    digest: str
+    lifecycle: str
+    revision: str = ""  # the name of what it is, where releases are revisions
+
+
+FACTS = facts(
+    "release",
+    ReleaseRegistered,
+    ReleaseTransitioned,
+    ReleaseRetired,
+    EvidenceKept,
+    ReleaseOffered,
+)

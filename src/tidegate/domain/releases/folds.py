@@ -6,25 +6,37 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from tidegate.domain.releases.catalog import ENDS, PINNABLE
 from tidegate.domain.releases.facts import (
     Change,
     EvidenceKept,
+    ReleaseOffered,
     ReleaseRegistered,
     ReleaseRetired,
     ReleaseTransitioned,
+    Status,
+)
+from tidegate.domain.releases.refusals import (
+    DuplicateEvent,
+    ReleaseTaken,
+    StillPinned,
 )
 from tidegate.domain.releases.rows import (
     ACTUAL,
     COMMANDS,
     EVENTS,
     EVIDENCE,
+    KNOWN,
+    MATCHES,
+    PINS,
     Actual,
-    DuplicateEvent,
+    DigestMatches,
     EventType,
     Executed,
     KeptEvidence,
+    KnownRelease,
     ReleaseEvent,
-    Status,
+    ReleasePins,
     actual_key,
     command_key,
     event_id,
@@ -37,6 +49,10 @@ CHANGES = (ReleaseRegistered, ReleaseTransitioned, ReleaseRetired)
 
 
 # ── what is current ───────────────────────────────────────────────────────────────────────────────
+
+
+SCOPES_NAMED_MAX = 16  # of those that are pinned to one release
+MATCHES_MAX = 64  # releases of one content that are told apart; beyond it none is the one
 
 
 def step_actual(actual: Actual | None, fact: Change, now: datetime) -> Actual:
@@ -196,5 +212,88 @@ release_commands = Fold(
     step=step_command,
 )
 
-COLLECTIONS = (ACTUAL, EVENTS, EVIDENCE, COMMANDS)
-FOLDS = (release_actual, release_events, release_evidence, release_commands)
+
+Pinned = ReleaseOffered | ReleaseRegistered | ReleaseTransitioned
+
+
+def step_known(row: KnownRelease | None, fact: ReleaseOffered, now: datetime) -> KnownRelease:
+    """Raises: ReleaseTaken: two revisions would be one release, and each other's lifecycle."""
+    if row is not None and row.revision != fact.revision:
+        raise ReleaseTaken(fact.release_id, row.revision)
+    return KnownRelease(fact.release_id, fact.digest, fact.lifecycle, fact.revision)
+
+
+def pin_ids(fact: Pinned) -> tuple[str, ...]:
+    """The releases whose pins a fact counts or asks for."""
+    match fact:
+        case ReleaseTransitioned(moved_from=None):
+            return ()
+        case ReleaseTransitioned(moved_from=str(left)):
+            return fact.release_id, left
+        case _:
+            return (fact.release_id,)
+
+
+def step_pins(row: ReleasePins, fact: Pinned, now: datetime) -> ReleasePins:
+    """Raises: StillPinned."""
+    match fact:
+        case ReleaseOffered(lifecycle=lifecycle):
+            if row.pins and lifecycle in ENDS:
+                raise StillPinned(row.release_id, row.pins, row.scopes)
+            return row
+        case ReleaseTransitioned() if row.release_id != fact.release_id:
+            scopes = tuple(scope for scope in row.scopes if scope != fact.scope)
+            return replace(row, pins=row.pins - 1, scopes=scopes)
+        case ReleaseRegistered() | ReleaseTransitioned():
+            scopes = (*row.scopes, fact.scope)[:SCOPES_NAMED_MAX]
+            return replace(row, pins=row.pins + 1, scopes=scopes)
+
+
+def _match(row: DigestMatches, fact: ReleaseOffered, now: datetime) -> DigestMatches:
+    others = tuple(found for found in row.release_ids if found != fact.release_id)
+    if fact.lifecycle not in PINNABLE:
+        return replace(row, release_ids=others)
+    if len(others) >= MATCHES_MAX:
+        return replace(row, crowded=True)
+    return replace(row, release_ids=tuple(sorted((*others, fact.release_id))))
+
+
+known_releases = Fold(
+    collection=KNOWN,
+    number=1,
+    reads=(ReleaseOffered,),
+    ids=lambda fact: (fact.release_id,),
+    start=lambda id, fact: None,
+    step=step_known,
+)
+
+
+release_pins = Fold(
+    collection=PINS,
+    number=2,  # since then it names the scopes
+    reads=(ReleaseOffered, ReleaseRegistered, ReleaseTransitioned),
+    ids=pin_ids,
+    start=lambda id, fact: ReleasePins(id),
+    step=step_pins,
+)
+
+
+release_matches = Fold(
+    collection=MATCHES,
+    number=2,  # since then a release whose deletion is proposed is a match
+    reads=(ReleaseOffered,),
+    ids=lambda fact: (fact.digest,),
+    start=lambda id, fact: DigestMatches(fact.digest),
+    step=_match,
+)
+
+
+FOLDS = (
+    release_actual,
+    release_events,
+    release_evidence,
+    release_commands,
+    known_releases,
+    release_pins,
+    release_matches,
+)

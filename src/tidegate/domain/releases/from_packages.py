@@ -23,12 +23,12 @@ from tidegate.domain.packages.facts import (
     RevisionDeletionStarted,
     RevisionPublished,
 )
-from tidegate.domain.packages.lifecycle import Lifecycle
-from tidegate.domain.releases.catalog import DELETED, TERMINATING, ReleaseOffered
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.domain.packages.states import Lifecycle
+from tidegate.domain.releases.catalog import DELETED, TERMINATING
+from tidegate.domain.releases.facts import ReleaseOffered
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Machine
-
-DEFAULT_REPOSITORY = "default"  # whose packages are called by their path alone (ADR-0008)
 
 
 class Offer(Struct, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.domain.provenance import BUILT_IN_RULES, Rules, claim
-from tidegate.domain.releases.rows import DuplicateEvent
+from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.errors import ConditionFailed, InvalidInput, VersionConflict
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.actions import CreateRow, Stored, UpdateRow

@@ -18,28 +18,13 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.domain.provenance import Confidence, Provenance
-from tidegate.errors import ConditionFailed
+from tidegate.domain.releases.facts import (
+    Status,
+)
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
-
-
-class DuplicateEvent(ConditionFailed):
-    """The key of an event or of evidence is used already, and says something else."""
-
-    code = "duplicate_event"
-
-    def __init__(self, row: str) -> None:
-        super().__init__(f"{row} stands already and says something else", row=row)
-
-
-class Status(StrEnum):
-    """What is wanted of the pinned release."""
-
-    ACTIVE = "active"
-    WARMING = "warming"
-    RETIRED = "retired"  # the scope is closed; its row and history stay
 
 
 class EventType(StrEnum):
@@ -168,3 +153,70 @@ def evidence_key(scope: str, source: str, batch: str) -> Key:
 
 def command_key(scope: str, command_id: str) -> Key:
     return Key(COMMANDS.name, beside(scope, f"COMMAND#{command_id}"))
+
+
+class KnownRelease(Struct, frozen=True, omit_defaults=True):
+    """A release as the registry needs it."""
+
+    release_id: str
+    digest: str
+    lifecycle: str
+    revision: str = ""
+
+
+class ReleasePins(Struct, frozen=True, omit_defaults=True):
+    """Which scopes a release is authoritative for. A retired scope keeps its last pin."""
+
+    release_id: str
+    pins: int = 0
+    scopes: tuple[str, ...] = ()  # the first of them, for the message
+
+
+class DigestMatches(Struct, frozen=True, omit_defaults=True):
+    """The pinnable releases of one content."""
+
+    digest: str
+    release_ids: tuple[str, ...] = ()
+    crowded: bool = False  # there were more than MATCHES_MAX: for good, none of them is the one
+
+
+KNOWN = Collection(
+    "known_releases",
+    KnownRelease,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("release_id", "digest", "lifecycle"),
+)
+
+
+PINS = Collection(
+    "release_pins",
+    ReleasePins,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("release_id", "pins"),
+)
+
+
+MATCHES = Collection(
+    "release_matches",
+    DigestMatches,
+    writers=Writers.FOLDED,
+    nature=Nature.DERIVED,
+    columns=("digest",),
+)
+
+
+def known_key(release_id: str) -> Key:
+    return Key(KNOWN.name, release_id)
+
+
+def pins_key(release_id: str) -> Key:
+    return Key(PINS.name, release_id)
+
+
+def matches_key(digest: str) -> Key:
+    return Key(MATCHES.name, digest)
+
+
+COLLECTIONS = (ACTUAL, EVENTS, EVIDENCE, COMMANDS, KNOWN, PINS, MATCHES)

@@ -18,18 +18,25 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.outbox import IntentRequested, RequestedState, owe
+from tidegate.domain.outbox.facts import IntentRequested, owe
 from tidegate.domain.outbox.names import check_name
+from tidegate.domain.outbox.states import RequestedState
 from tidegate.domain.provenance import Authority, Rules, Subject, authority_for
-from tidegate.domain.releases.catalog import KnownRelease, demand_pinnable, known_key
-from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseRetired, ReleaseTransitioned
+from tidegate.domain.releases.catalog import demand_pinnable
+from tidegate.domain.releases.facts import (
+    ReleaseRegistered,
+    ReleaseRetired,
+    ReleaseTransitioned,
+    Status,
+)
+from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.domain.releases.rows import (
     Actual,
-    DuplicateEvent,
     Executed,
-    Status,
+    KnownRelease,
     actual_key,
     command_key,
+    known_key,
 )
 from tidegate.errors import (
     ConditionFailed,

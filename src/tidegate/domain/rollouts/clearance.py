@@ -14,15 +14,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.channels.facts import QuarantineLifted
+from tidegate.domain.channels.rows import quarantine_key
 from tidegate.domain.hosts.refusals import HostNotInRollout
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.facts import OperatorClearance, WaivedHost
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id
 from tidegate.domain.rollouts.report_slices import demand_tally
-from tidegate.domain.rollouts.rows import RolloutTally, quarantine_key, rollout_key, tally_key
-from tidegate.domain.rollouts.slices import check_operator
+from tidegate.domain.rollouts.rows import RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import CLEARABLE, Clearance
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
+from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, RolloutState
 from tidegate.kernel.tags import Cross, Partition, Untagged
 from tidegate.kernel.vocabulary import facts

@@ -52,6 +52,8 @@ from tidegate.domain.rollouts.transitions import RolloutEvent
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine
 
+_TELLING = CLEARABLE | {RolloutState.SUPERSEDED}
+
 
 def step_tally(
     tally: RolloutTally | None, event: RolloutEvent, now: datetime
@@ -148,8 +150,6 @@ def _gate_ids(fact: GateChanged | RolloutTransitioned) -> tuple[str, ...]:
 # ── what was last said of a release ───────────────────────────────────────────────────────────────
 
 Said = RolloutOpened | RolloutHalted | RolloutTransitioned | RolloutConcluded
-
-_TELLING = CLEARABLE | {RolloutState.SUPERSEDED}
 
 
 def _standing_ids(fact: Said) -> tuple[str, ...]:

@@ -19,17 +19,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate import decoders
+from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.policy import WAVES_MAX
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
+    ChannelOnHold,
     PlanOutdated,
     WrongPackage,
 )
-from tidegate.domain.channels.rows import Channel, Incarnation, channel_key, incarnation_key
+from tidegate.domain.channels.rows import (
+    Channel,
+    Incarnation,
+    channel_key,
+    incarnation_key,
+    quarantine_key,
+)
 from tidegate.domain.channels.slices import check_channel, demand_channel
 from tidegate.domain.fleet.rows import fleet_key
 from tidegate.domain.hosts.refusals import ClosureQuarantined
-from tidegate.domain.outbox import IntentRequested
+from tidegate.domain.outbox.facts import IntentRequested
 from tidegate.domain.provenance import BUILT_IN_RULES, Rules
 from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned
 from tidegate.domain.releases.from_packages import release_id_of
@@ -45,14 +53,7 @@ from tidegate.domain.releases.slices import (
 )
 from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
 from tidegate.domain.rollouts.names import check_rollout_id, rollout_id
-from tidegate.domain.rollouts.refusals import ChannelOnHold
-from tidegate.domain.rollouts.rows import (
-    RolloutTally,
-    quarantine_key,
-    standing_key,
-    tally_key,
-)
-from tidegate.domain.rollouts.slices import REASON_BYTES_MAX
+from tidegate.domain.rollouts.rows import RolloutTally, standing_key, tally_key
 from tidegate.domain.rollouts.states import Outcome, Word
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec

@@ -19,6 +19,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.channels.stops import ChannelStops, demand_unstopped, stops_keys
 from tidegate.domain.hosts.facts import (
     AgentEvent,
@@ -52,7 +53,7 @@ from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.names import channel_of
-from tidegate.domain.rollouts.rows import Quarantined, RolloutTally, quarantine_key, tally_key
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import DISPATCHABLE, ORDERED, RolloutState
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, check_text

@@ -14,8 +14,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.rollouts.edges import ChannelEdge
 from tidegate.domain.rollouts.states import OPEN, Cause, Outcome, RolloutState, Word
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
@@ -142,19 +142,6 @@ class ReleaseStanding(Struct, frozen=True, omit_defaults=True, kw_only=True):
     soaked_seconds: int = 0  # the longest time that it was, and is over; since the last bad word
 
 
-class Quarantined(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A closure that is not dispatched on the channel again. Born by the rollback that shows it;
-    lifted, the row is gone and the log remembers.
-    """
-
-    channel: str
-    closure_hash: str
-    quarantined_at: datetime
-    rollout_id: str
-    host_id: str
-    reason: str
-
-
 ROLLOUTS = Collection(
     "rollouts",
     Rollout,
@@ -203,16 +190,6 @@ STANDINGS = Collection(
     columns=("channel", "release_id", "word"),
     allowed={"word": frozenset(Word)},
 )
-QUARANTINE = Collection(
-    "quarantined_closures",
-    Quarantined,
-    writers=Writers.FOLDED,
-    nature=Nature.DERIVED,
-    columns=("channel", "closure_hash", "quarantined_at"),
-    indexes=(Index("by_channel", ("channel",)),),
-    stamps={"triggering_event_log_seq": "born"},
-)
-COLLECTIONS = (ROLLOUTS, TALLIES, GATES, STANDINGS, QUARANTINE)
 
 
 def rollout_key(rollout_id: str) -> Key:
@@ -231,5 +208,4 @@ def standing_key(channel: str, release_id: str) -> Key:
     return Key(STANDINGS.name, f"{channel}/{release_id}")
 
 
-def quarantine_key(channel: str, closure_hash: str) -> Key:
-    return Key(QUARANTINE.name, f"{channel}/{closure_hash}")
+COLLECTIONS = (ROLLOUTS, TALLIES, GATES, STANDINGS)

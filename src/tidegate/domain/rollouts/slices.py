@@ -11,6 +11,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.rollouts.facts import (
     GateChanged,
@@ -36,8 +37,6 @@ from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
 
-OPERATOR_BYTES_MAX = 128
-REASON_BYTES_MAX = 1_024
 GATES_MAX = 32  # that one look at a rollout speaks of
 GATE_BYTES_MAX = 64
 
@@ -89,12 +88,6 @@ class ChangeGates(Struct, frozen=True, kw_only=True):
 
     rollout_id: str
     findings: tuple[GateFinding, ...]
-
-
-def check_operator(operator: str, reason: str) -> None:
-    """That somebody is named, and says why. Raises: InvalidInput, LimitExceeded."""
-    check_text("operator", operator.strip(), OPERATOR_BYTES_MAX)
-    check_text("reason", reason.strip(), REASON_BYTES_MAX)
 
 
 Steering = PauseRollout | ResumeRollout | AbortRollout

@@ -1,0 +1,1 @@
+"""Bodies, archives, backups, and what removes what nothing names any more."""

@@ -1,0 +1,16 @@
+"""Who asks for something, and why: checked before it is recorded."""
+
+from __future__ import annotations
+
+from tidegate.kernel.model import check_text
+
+OPERATOR_BYTES_MAX = 128
+
+
+REASON_BYTES_MAX = 1_024
+
+
+def check_operator(operator: str, reason: str) -> None:
+    """That somebody is named, and says why. Raises: InvalidInput, LimitExceeded."""
+    check_text("operator", operator.strip(), OPERATOR_BYTES_MAX)
+    check_text("reason", reason.strip(), REASON_BYTES_MAX)

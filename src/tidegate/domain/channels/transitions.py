@@ -1,0 +1,58 @@
+"""Which event is legal in which state of a channel, and where it may lead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.channels.facts import (
+    ChannelCreated,
+    ChannelEdited,
+    ChannelHeld,
+    ChannelUnheld,
+)
+from tidegate.domain.channels.states import ChannelState
+from tidegate.domain.rollouts.facts import RolloutOpened, RolloutTransitioned, SuccessorOpened
+
+ChannelEvent = (
+    ChannelCreated
+    | ChannelEdited
+    | ChannelHeld
+    | ChannelUnheld
+    | RolloutOpened
+    | SuccessorOpened
+    | RolloutTransitioned
+)
+
+
+_IDLE = frozenset({ChannelState.IDLE})
+
+
+_BUSY = frozenset({ChannelState.BUSY})
+
+
+_EITHER = _IDLE | _BUSY
+
+
+# For each state the events that it accepts, and the states that may follow.
+TABLE: Final[Mapping[ChannelState, Mapping[type[Struct], frozenset[ChannelState]]]] = {
+    ChannelState.ABSENT: {ChannelCreated: _IDLE},
+    ChannelState.IDLE: {
+        ChannelEdited: _IDLE,
+        ChannelHeld: _IDLE,
+        ChannelUnheld: _IDLE,
+        RolloutOpened: _BUSY,
+        SuccessorOpened: _IDLE,
+        RolloutTransitioned: _IDLE,  # an older rollout is pruned
+    },
+    ChannelState.BUSY: {
+        ChannelEdited: _BUSY,
+        ChannelHeld: _BUSY,
+        ChannelUnheld: _BUSY,
+        RolloutOpened: _BUSY,  # the one that it has, once more; another is SupersessionExpected
+        SuccessorOpened: _EITHER,
+        RolloutTransitioned: _EITHER,
+    },
+}

@@ -1,0 +1,10 @@
+"""What the noun fleet declares: its facts, commands, collections and folds."""
+
+from __future__ import annotations
+
+from tidegate.domain.fleet import credentials, facts, folds, rows, slices
+
+FACTS = facts.FACTS
+SLICES = (*slices.SLICES, *credentials.SLICES)
+COLLECTIONS = (*rows.COLLECTIONS, *credentials.COLLECTIONS)
+FOLDS = folds.FOLDS

@@ -1,0 +1,47 @@
+"""What a request about releases is refused with."""
+
+from __future__ import annotations
+
+from tidegate.errors import ConditionFailed, Conflict, Forbidden, Refused
+
+
+class DuplicateEvent(ConditionFailed):
+    """The key of an event or of evidence is used already, and says something else."""
+
+    code = "duplicate_event"
+
+    def __init__(self, row: str) -> None:
+        super().__init__(f"{row} stands already and says something else", row=row)
+
+
+class ReleaseNotPinnable(Refused):
+    """Only a published release takes a new pin; the deletion of this one was carried out."""
+
+    code = "release_not_pinnable"
+
+
+class ReleaseTaken(Conflict):
+    """Another revision is this release already; publish under another package path."""
+
+    code = "release_taken"
+
+    def __init__(self, release_id: str, revision: str) -> None:
+        super().__init__(
+            f"{release_id} is {revision} already", release_id=release_id, revision=revision
+        )
+
+
+class StillPinned(Forbidden):
+    """A channel is pinned to the release; promote another release there first."""
+
+    code = "still_pinned"
+
+    def __init__(self, release_id: str, pins: int, channels: tuple[str, ...]) -> None:
+        more = f" and {pins - len(channels)} more" if pins > len(channels) else ""
+        super().__init__(
+            f"{release_id} is pinned on {', '.join(channels)}{more}; "
+            "promote another release there first",
+            release_id=release_id,
+            pins=pins,
+            channels=channels,
+        )

@@ -1,0 +1,18 @@
+"""What the noun rollouts declares: its facts, commands, collections and folds."""
+
+from __future__ import annotations
+
+from tidegate.domain.rollouts import (
+    clearance,
+    facts,
+    folds,
+    promotion,
+    report_slices,
+    rows,
+    slices,
+)
+
+FACTS = facts.FACTS
+SLICES = (*slices.SLICES, *promotion.SLICES, *clearance.SLICES, *report_slices.SLICES)
+COLLECTIONS = rows.COLLECTIONS
+FOLDS = folds.FOLDS
