@@ -35,7 +35,7 @@ from tidegate.domain.hosts.facts import (
     DispatchAck,
     ProbeTopologyDeclared,
 )
-from tidegate.domain.hosts.report_json import agent_event, wire_object
+from tidegate.domain.hosts.report_json import event_from_json, event_to_json
 from tidegate.domain.releases.facts import ReleaseOffered
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.engines import connect
@@ -187,11 +187,11 @@ def passage(rollout_id: str, host_id: str, at: datetime) -> tuple[Wire, ...]:
         ProbeTopologyDeclared(**said, seq=3, probes=()),
         Converged(**said, seq=4, current_closure=TARGET),
     )
-    return tuple(map(wire_object, events))
+    return tuple(map(event_to_json, events))
 
 
 def line(report: Wire) -> Line:
     """A report as it is queued in its rollout's lane."""
-    event = agent_event(report)
+    event = event_from_json(report)
     command = ReportEvent(rollout_id=event.rollout_id, host_id=event.host_id, event=event)
     return report_event, command, Meta(actor=f"host:{event.host_id}")

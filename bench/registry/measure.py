@@ -96,7 +96,7 @@ class Registry:
         approval = ApproveRevision(name=name, by=REVIEWER, digest=looked_at, expected_version=seen)
         self._execute(Verb.APPROVE, approval)
         pin = pinning(number, revision, system_clock())
-        version = history.current(store, pin["scope"]).value.version
+        version = history.find_actual(store, pin["scope"]).value.version
         transition = TransitionRelease(**pin, expected_version=version, operations=("notify",))
         self._execute(Verb.TRANSITION, transition)
         self._idle.append(revision_name(number, revision - 1))

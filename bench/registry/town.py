@@ -21,7 +21,7 @@ from bench.speed.shelf import Shelf, fingerprint
 from tidegate.clock import ManualClock
 from tidegate.domain.composition import FOLDS, SCHEMA, SLICES
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.facts import Edit, Init
 from tidegate.domain.packages.names import identity
@@ -71,7 +71,7 @@ def files(number: int, revision: int) -> tuple[File, ...]:
 
 
 def digest(number: int, revision: int) -> str:
-    return Manifest(files(number, revision)).digest
+    return FileManifest(files(number, revision)).digest
 
 
 def creation(number: int, revision: int) -> CreateRevision:

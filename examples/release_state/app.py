@@ -85,7 +85,7 @@ def walk(control: Control, target: Target, world: Path) -> None:
     drift(control, target, world / SCOPE / f"{ALIAS}.json")
     imports(control)
     say_no(control)
-    for item in history.happened(control.store, SCOPE, limit=PAGE):
+    for item in history.list_scope_events(control.store, SCOPE, limit=PAGE):
         print(f"{item.position:>4}  {item.type:<22} {item.row.partition('/')[2]}")
     print(f"current: {current(control)}")
     print(f"differences after replay: {differences(control.store, FOLDS)}")

@@ -25,7 +25,7 @@ ALIAS = "lambda_alias_update"
 
 def actual(control: Control, scope: str) -> Actual:
     """What is current."""
-    return cast(Actual, history.current(control.store, scope).value)
+    return cast(Actual, history.find_actual(control.store, scope).value)
 
 
 # ── intent first ──────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from tidegate.agent.lookout import Check
 from tidegate.agent.passages import Passages, Switch
 from tidegate.agent.probes import PASSED, Result
 from tidegate.clock import ManualClock
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.hosts.facts import AgentEvent
 from tidegate.domain.hosts.protocol import Order, ReleaseContent
 from tidegate.domain.hosts.rows import HostRecord
@@ -32,7 +32,7 @@ NEW = {"app.txt": b"two", "static/site.css": b"p {}", "static/new.js": b""}
 
 def closure_of(files: Mapping[str, bytes], executables: Container[str] = ()) -> str:
     """The digest as the server makes it."""
-    return Manifest.of(files, executables).digest
+    return FileManifest.of(files, executables).digest
 
 
 class Shelf:
@@ -46,7 +46,7 @@ class Shelf:
 
     def listing(self, content: str) -> ReleaseContent:
         self._ask()
-        manifest = Manifest.of(self.releases[content], self.executables)
+        manifest = FileManifest.of(self.releases[content], self.executables)
         return ReleaseContent(content, manifest.digest, manifest.files)
 
     def file(self, content: str, hashed: str) -> bytes:

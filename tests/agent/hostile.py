@@ -24,7 +24,7 @@ from tidegate.agent.journal import Journal
 from tidegate.agent.loop import Loop
 from tidegate.agent.manifest import PAYLOAD_TYPE
 from tidegate.clock import system_clock
-from tidegate.domain.hosts.protocol import Enrolled, Order
+from tidegate.domain.hosts.protocol import EnrollmentAnswer, Order
 
 LOG_ID = "log"
 KEY = Ed25519PrivateKey.generate()
@@ -157,7 +157,7 @@ def agent(server: Hostile, place: Path, log_id: str = LOG_ID) -> Iterator[Path]:
     )
     client = Client(settings.server, identity.host_key(state), system_clock, HOST)
     journal = Journal(state)
-    enrolled = Enrolled(HOST, log_id, KEYS)
+    enrolled = EnrollmentAnswer(HOST, log_id, KEYS)
     loop = Loop(settings, enrolled, client, journal, drivers(settings, client), system_clock, "1")
     working = Thread(target=loop.run)
     working.start()

@@ -20,7 +20,7 @@ from tidegate.domain.access.roles import Role
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import DispatchAck
-from tidegate.domain.hosts.report_json import wire_object
+from tidegate.domain.hosts.report_json import event_to_json
 from tidegate.domain.hosts.states import HostState
 
 MOOR = Callable[..., tuple[Harbour, Hull]]
@@ -158,11 +158,11 @@ def test_drops_an_order_that_is_stopped_and_is_handed_it_again(moor: MOOR, stop:
     harbour.reaches(rollout_id, "web-1", HostState.PENDING)
     order = harbour.installation.deliveries.poll("web-1")
     assert order is not None
-    twin = agent_side.taken(order, None, harbour.installation.clock())
+    twin = agent_side.record_from_order(order, None, harbour.installation.clock())
     said = {"target_closure": order.target_closure, "current_closure_at_dispatch": ""}
-    after, event, _ = agent_side.say(twin, DispatchAck, harbour.installation.clock(), **said)
+    after, event, _ = agent_side.report(twin, DispatchAck, harbour.installation.clock(), **said)
     journal = Journal(hull.state)
-    journal.append(Twin(twin, "/v1/agent/releases/web.1"), Said(wire_object(event), after))
+    journal.append(Twin(twin, "/v1/agent/releases/web.1"), Said(event_to_json(event), after))
     journal.close()
     operator = harbour.served.as_role(Role.FLEET_OPERATOR)
     started, ended, code = {

@@ -22,7 +22,7 @@ from tidegate.agent.content import provide
 from tidegate.agent.faults import ContentMismatch, ServerAway
 from tidegate.domain.content.digests import digest_of, encode
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.hosts.protocol import ReleaseContent
 
 TO_OLD = Change(closure_of(OLD), "", "/old")
@@ -120,7 +120,7 @@ def test_installs_no_other_file_set_under_the_digest_of_an_approved_one(tmp_path
     sly = File(f"a\n{X}  b", X, 1)
 
     with pytest.raises(ContentMismatch):
-        provide(Manifest(honest).digest, "/new", tmp_path / "place", Sly(sly))
+        provide(FileManifest(honest).digest, "/new", tmp_path / "place", Sly(sly))
 
     assert not (tmp_path / "place").exists()
 

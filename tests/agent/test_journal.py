@@ -16,7 +16,7 @@ from tidegate.agent.faults import JournalDamaged
 from tidegate.agent.journal import Confirmed, GivenUp, Journal, Said, Twin
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationStarted, DispatchAck, DispatchReject
-from tidegate.domain.hosts.report_json import wire_object
+from tidegate.domain.hosts.report_json import event_to_json
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostPolicy, HostState
 
@@ -39,19 +39,19 @@ def twin(rollout_id: str = ROLLOUT) -> HostRecord:
         policy=HostPolicy(),
         enqueued_at=T0,
     )
-    return agent_side.taken(order, None, T0)
+    return agent_side.record_from_order(order, None, T0)
 
 
 def acknowledged(before: HostRecord) -> Said:
-    after, event, _ = agent_side.say(
+    after, event, _ = agent_side.report(
         before, DispatchAck, T0, target_closure="sha256:new", current_closure_at_dispatch=""
     )
-    return Said(wire_object(event), after)
+    return Said(event_to_json(event), after)
 
 
 def started(before: HostRecord) -> Said:
-    after, event, _ = agent_side.say(before, ActivationStarted, T0)
-    return Said(wire_object(event), after)
+    after, event, _ = agent_side.report(before, ActivationStarted, T0)
+    return Said(event_to_json(event), after)
 
 
 def many(directory: Path) -> None:
@@ -174,8 +174,8 @@ def test_forgets_old_passages_but_not_their_numbers(tmp_path: Path) -> None:
 
 
 def _rejected(record: HostRecord) -> tuple[dict[str, object], HostRecord]:
-    after, event, _ = agent_side.say(record, DispatchReject, T0, reason="no")
-    return wire_object(event), after
+    after, event, _ = agent_side.report(record, DispatchReject, T0, reason="no")
+    return event_to_json(event), after
 
 
 @pytest.mark.parametrize("lines", [1, 30, 300])

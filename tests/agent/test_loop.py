@@ -23,7 +23,7 @@ from tidegate.agent.config import Channel, Settings
 from tidegate.agent.journal import Journal, Twin
 from tidegate.agent.loop import BackOff, Loop
 from tidegate.clock import system_clock
-from tidegate.domain.hosts.protocol import Enrolled
+from tidegate.domain.hosts.protocol import EnrollmentAnswer
 from tidegate.domain.hosts.states import HostState
 
 Answer = tuple[int, Any]
@@ -105,7 +105,7 @@ def running(
     client = Client(settings.server, identity.host_key(tmp_path), system_clock, HOST)
     loop = Loop(
         settings,
-        Enrolled(HOST, "log", {}),
+        EnrollmentAnswer(HOST, "log", {}),
         client,
         journal,
         drivers(settings, client),

@@ -24,7 +24,7 @@ from tidegate.domain.outbox.reconciliation import (
     reconcile_effect,
 )
 from tidegate.domain.outbox.slices import RecordAttempt, record_attempt
-from tidegate.domain.outbox.states import Finding
+from tidegate.domain.outbox.states import ReconciliationFinding
 from tidegate.kernel.model import Meta
 
 PASSWORD = "a long enough passphrase"
@@ -324,7 +324,10 @@ class Harbour(Crew):
             self.installation.execute(record_attempt, command, meta=BY_ADMIN)
         dropped = f"/v1/outbox/{ids['dropped'].replace('#', '%23').replace('/', '%2F')}/cancel"
         done(self.operator.post(dropped, json={"reason": "nobody listens"}))
-        for operation, finding in (("drifted", Finding.MISSING), ("done", Finding.CONFLICTING)):
+        for operation, finding in (
+            ("drifted", ReconciliationFinding.MISSING),
+            ("done", ReconciliationFinding.CONFLICTING),
+        ):
             drift = ReconcileEffect(
                 scope="owing",
                 operation=operation,

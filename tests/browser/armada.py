@@ -8,9 +8,9 @@ from tidegate.control.promotion import operator_authority
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.planner import Plan, PlannedWave, frozen, opened_waves
+from tidegate.domain.planner import Plan, PlannedWave, encode_plan, opened_waves
 from tidegate.domain.releases.rows import KnownRelease, known_key
-from tidegate.domain.rollouts.promotion import Promoted, PromoteRelease, promote_release
+from tidegate.domain.rollouts.promotion import PromoteRelease, PromotionResult, promote_release
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
@@ -44,7 +44,7 @@ def launch(quay: Quay, hosts: int, *, ordered: int) -> str:
 
 def _promoted(quay: Quay, plan: Plan) -> str:
     installation = quay.installation
-    body, digest = frozen(plan)
+    body, digest = encode_plan(plan)
     installation.blobs.put(body)
     known = installation.find(known_key("web.1"), KnownRelease)
     fleet = installation.find(fleet_key(), Fleet)
@@ -65,7 +65,7 @@ def _promoted(quay: Quay, plan: Plan) -> str:
         fleet_version=fleet.version,
     )
     outcome = installation.execute(promote_release, command, meta=Meta(actor=grace))
-    rollout_id = codec.decode(outcome.answer, Promoted).rollout_id
+    rollout_id = codec.decode(outcome.answer, PromotionResult).rollout_id
     assert rollout_id is not None
     return rollout_id
 

@@ -50,7 +50,7 @@ from tidegate.domain.packages.approvals import (
 from tidegate.domain.packages.facts import Edit
 from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
-from tidegate.domain.rollouts.promotion import Promoted
+from tidegate.domain.rollouts.promotion import PromotionResult
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
@@ -186,7 +186,7 @@ class Quay:
         asked = Promote(channel=channel, release_id=release, command_id=self._id(), by=grace)
         outcome = self.installation.promotions.promote(asked, meta=Meta(actor=grace))
         self.installation.nudge()
-        promoted = codec.decode(outcome.answer, Promoted)
+        promoted = codec.decode(outcome.answer, PromotionResult)
         assert promoted.rollout_id is not None
         return promoted.rollout_id
 

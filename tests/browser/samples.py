@@ -67,7 +67,7 @@ from tidegate.api.dashboard.views import (
 )
 from tidegate.control.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.outbox.states import State
+from tidegate.domain.outbox.states import IntentState
 from tidegate.domain.rollouts.states import RolloutState
 
 NOW = datetime.now(UTC)
@@ -186,7 +186,7 @@ OUTBOX = (
         scope="web-stable",
         operation="webhook:deploys",
         release="web.7",
-        state=words.OUTBOX[State.PENDING],
+        state=words.OUTBOX[IntentState.PENDING],
         attempts=4,
         next_at=NOW + timedelta(seconds=42),
         updated_at=before(minutes=1),
@@ -199,7 +199,7 @@ OUTBOX = (
         scope="api-canary",
         operation="webhook:pager",
         release="api.12",
-        state=words.OUTBOX[State.DEAD],
+        state=words.OUTBOX[IntentState.DEAD],
         attempts=12,
         next_at=None,
         updated_at=before(minutes=50),

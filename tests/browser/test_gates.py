@@ -13,7 +13,7 @@ from tests.browser.test_screens import cookies
 from tidegate.api.dashboard import gatepanel
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.gates.checks import GATES
-from tidegate.domain.gates.dispatch_pass import held_back
+from tidegate.domain.gates.dispatch_pass import list_blocked
 from tidegate.domain.gates.explain import explain
 
 HOSTS = tuple(f"web-{number:02}" for number in range(9))
@@ -39,7 +39,7 @@ def test_names_every_host_that_a_survey_counts(quay: Quay) -> None:
     rollout_id = waiting(quay)
     state = quay.installation.sights.state([rollout_id], quay.installation.clock())
 
-    found = [*held_back(state, rollout_id)]
+    found = [*list_blocked(state, rollout_id)]
 
     counted = {item.gate: item.hosts for item in explain(state, rollout_id).verdicts if item.hosts}
     assert counted == {"wave-promotion": 7}

@@ -14,7 +14,7 @@ from tidegate.cli import checkout
 from tidegate.cli.checkout import Body, Files, Mark, manifest_of
 from tidegate.cli.exits import Exit, Stop
 from tidegate.cli.transfer import archived, encoded
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 
 FILES = {
     "a.txt": Body(b"one\n"),
@@ -41,7 +41,7 @@ def test_reads_back_what_it_wrote(tmp_path: Path) -> None:
 def test_names_content_as_the_server_does() -> None:
     contents = {path: body.content for path, body in FILES.items()}
 
-    assert manifest_of(FILES).files == Manifest.of(contents, {"dir/b.bin"}).files
+    assert manifest_of(FILES).files == FileManifest.of(contents, {"dir/b.bin"}).files
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])

@@ -15,7 +15,7 @@ from tidegate.cli import checkout
 from tidegate.cli.checkout import REFERENCES, Body, Files, Mark, Reference, manifest_of
 from tidegate.domain.access.roles import Role
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 
 HASH = sha256(b"bytes elsewhere").hexdigest()
 URI, MIRROR = "https://cdn.example/app.bin", "https://mirror.example/app.bin"
@@ -130,7 +130,7 @@ def test_says_what_is_wrong_with_a_reference(seat: Seat, tmp_path: Path) -> None
 
 def test_names_content_as_the_server_does() -> None:
     texts = {"app.conf": b"a", "dir/ü.txt": b"b"}
-    manifest = Manifest((*Manifest.of(texts).files, File("bin/app", HASH, 15, URI)))
+    manifest = FileManifest((*FileManifest.of(texts).files, File("bin/app", HASH, 15, URI)))
 
     files = {path: Body(text) for path, text in texts.items()}
     assert manifest_of(files, (APP,)).content == manifest.content

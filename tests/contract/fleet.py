@@ -47,7 +47,7 @@ from tidegate.domain.hosts.machine import expected_seq
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
 from tidegate.domain.hosts.states import HostState, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
-from tidegate.domain.rollouts.promotion import Promoted
+from tidegate.domain.rollouts.promotion import PromotionResult
 from tidegate.domain.rollouts.rows import ROLLOUTS, Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.engines.memory import MemoryStore
@@ -196,7 +196,7 @@ class Squadron:
             by="user_1",
             **said,
         )
-        promoted = codec.decode(self.plant.promotions.promote(asked).answer, Promoted)
+        promoted = codec.decode(self.plant.promotions.promote(asked).answer, PromotionResult)
         assert promoted.rollout_id is not None
         return promoted.rollout_id
 

@@ -17,12 +17,12 @@ from msgspec import Struct
 from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
 from tidegate.control.outbox import Worker
-from tidegate.control.queries.documents import document
+from tidegate.control.queries.documents import find_document
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Done, Effect, Failed, Observation, Target
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.outbox.documents import OutboxDocument
-from tidegate.domain.outbox.facts import IntentRequested, owe
+from tidegate.domain.outbox.facts import IntentRequested, request_intent
 from tidegate.domain.outbox.names import intent_id
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.domain.outbox.slices import RequestEffect, request_effect
@@ -30,7 +30,7 @@ from tidegate.domain.provenance import Confidence, Evidence, Mode, Provenance
 from tidegate.domain.releases import facts as registry_facts
 from tidegate.domain.releases import folds as registry_folds
 from tidegate.domain.releases import rows as releases_rows
-from tidegate.domain.releases.facts import ReleaseRegistered, ReleaseTransitioned, Status
+from tidegate.domain.releases.facts import PinStatus, ReleaseRegistered, ReleaseTransitioned
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
@@ -75,7 +75,7 @@ def decide_pin(rows: tuple[Actual | None], command: Pin, now: datetime) -> Seque
         "recorded_at": now,
         "release_id": command.release_id,
         "digest": DIGEST,
-        "status": Status.ACTIVE,
+        "status": PinStatus.ACTIVE,
         "provenance": provenance(command.scope, command.release_id),
         "confidence": Confidence("high", ("operator_command_authority",)),
     }
@@ -86,7 +86,7 @@ def decide_pin(rows: tuple[Actual | None], command: Pin, now: datetime) -> Seque
     )
     state = command.state or {"releaseId": command.release_id, "status": "active", "digest": DIGEST}
     owed = (
-        owe(
+        request_intent(
             scope=command.scope,
             operation=operation,
             release_id=command.release_id,
@@ -180,7 +180,7 @@ class Desk:
     def shown(
         self, operation: str, release_id: str = "web.1", scope: str = "web"
     ) -> OutboxDocument:
-        return document(self.store, intent(operation, release_id, scope))
+        return find_document(self.store, intent(operation, release_id, scope))
 
     def types(self, after: Position = 0) -> list[str]:
         """The types of all events after a position, in order."""

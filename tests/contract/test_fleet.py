@@ -40,7 +40,7 @@ from tidegate.domain.hosts.facts import (
     HostStateChanged,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined, RolloutIsPruned, RolloutUnknown
-from tidegate.domain.hosts.report_json import agent_event
+from tidegate.domain.hosts.report_json import event_from_json
 from tidegate.domain.hosts.rows import HOST_RECORDS, PROBE_FAILURES
 from tidegate.domain.rollouts.clearance import clear_rollout
 from tidegate.domain.rollouts.effects import (
@@ -49,7 +49,7 @@ from tidegate.domain.rollouts.effects import (
     RolloutEffect,
     SchedulePruning,
     UpdateCurrentWave,
-    interpreted,
+    apply_effects,
 )
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
@@ -156,7 +156,7 @@ def test_writes_the_rows_that_effects_ask_for_in_the_commit_of_their_event(
                 continue
             rollout_id = getattr(value, "rollout_id", None) or value.superseded_rollout_id  # type: ignore[union-attr]
             stepped, effects = step(tallies.get(rollout_id), value, event.at)
-            tallies[rollout_id], _ = interpreted(stepped, effects, value, event.at)
+            tallies[rollout_id], _ = apply_effects(stepped, effects, value, event.at)
             for effect in effects:
                 if isinstance(effect, RolloutEffect):
                     seen.add(type(effect))
@@ -397,6 +397,6 @@ def test_takes_no_rollout_event_from_an_agent(sailed: Squadron) -> None:
         for kind in EVENTS:
             event = values(sailed, kind)[0]
             content = {"kind": kind.__name__, **codec.decode(codec.encode(event), dict)}
-            refused(InvalidInput, agent_event, content)
+            refused(InvalidInput, event_from_json, content)
             command = ReportEvent(rollout_id=AGAIN, host_id="e1", event=event)
             refused(InvalidInput, sailed.plant.lanes.record(AGAIN, report_event, command).result)

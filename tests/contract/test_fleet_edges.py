@@ -15,7 +15,7 @@ from tests.contract.fleet import Squadron
 from tidegate.control.promotion import RollBack
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.gates.explain import explain
-from tidegate.domain.gates.inputs import Verdict
+from tidegate.domain.gates.inputs import GateVerdict
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 
@@ -58,7 +58,7 @@ def roll_back(squadron: Squadron, channel: str, reason: str = "memory leak") -> 
     squadron.plant.promotions.rollback(asked)
 
 
-def edge_gate(squadron: Squadron, rollout_id: str = PROD) -> Verdict:
+def edge_gate(squadron: Squadron, rollout_id: str = PROD) -> GateVerdict:
     """What the gate says, after a pass that obeyed it."""
     state = squadron.plant.sights.state([rollout_id], squadron.clock())
     explained = explain(state, rollout_id)

@@ -11,9 +11,9 @@ from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.fleet.slices import RetireHost, retire_host
 from tidegate.domain.gates.explain import explain
-from tidegate.domain.gates.inputs import Fault
+from tidegate.domain.gates.inputs import GateFault
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.planner import IdleEdge, frozen
+from tidegate.domain.planner import IdleEdge, encode_plan
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.kernel.replay import differences
 from tidegate.simulate.plant import Bodies
@@ -48,7 +48,7 @@ def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
     core, edge = two_channels(squadron)
     planned = squadron.plant.promotions.plan("core").plan
     (wave,) = planned.waves
-    bad, _ = frozen(replace(planned, waves=(wave, replace(wave, name="again"))))
+    bad, _ = encode_plan(replace(planned, waves=(wave, replace(wave, name="again"))))
     blobs.instead[squadron.tally(core).plan_digest] = bad
     squadron.plant.restart()
 
@@ -56,7 +56,7 @@ def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
 
     detail = "core1 is 2 times in the plan, allowed is once"
     assert (done.rollouts, done.ordered) == (2, 2)
-    assert done.faults == (Fault(core, "malformed_plan", detail),)
+    assert done.faults == (GateFault(core, "malformed_plan", detail),)
     assert [host.host_id for host in squadron.hosts(edge)] == ["edge1", "edge2"]
     assert list(squadron.hosts(core)) == []
     said = explain(squadron.plant.sights.state([core], squadron.clock()), core, "core1")

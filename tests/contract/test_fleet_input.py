@@ -40,7 +40,7 @@ from tidegate.domain.hosts.refusals import (
     WrongClosure,
 )
 from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, ProbeStatus
-from tidegate.domain.planner import MalformedPlan, frozen
+from tidegate.domain.planner import MalformedPlan, encode_plan
 from tidegate.domain.rollouts.facts import RolloutTerminal
 from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
@@ -317,7 +317,7 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(squadron: Squadron
 def test_opens_nothing_by_a_plan_that_has_a_host_twice(squadron: Squadron) -> None:
     plan = squadron.plant.promotions.plan("edge").plan
     twice = replace(plan.waves[1], hosts=("e1", *plan.waves[1].hosts))
-    body, digest = frozen(replace(plan, waves=(plan.waves[0], twice)))
+    body, digest = encode_plan(replace(plan, waves=(plan.waves[0], twice)))
     assert squadron.blobs.put(body) == digest
 
     with pytest.raises(MalformedPlan, match="e1"):

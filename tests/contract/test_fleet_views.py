@@ -30,10 +30,10 @@ from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.composition import COLLECTIONS, FACTS, FOLDS, SCHEMA, SLICES
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
-from tidegate.domain.rollouts.history import histories, printed
+from tidegate.domain.rollouts.history import histories, render
 from tidegate.domain.rollouts.rows import ROLLOUTS, TALLIES, Rollout, rollout_key
 from tidegate.domain.rollouts.states import OPEN, RolloutState
-from tidegate.domain.tables import VIEWS, classes, undeclared
+from tidegate.domain.tables import SEED_TABLES, table_classes, undeclared_tables
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.postgres.layout import OWN_TABLES
 from tidegate.engines.sqlite.layout import ENGINE_TABLES
@@ -108,20 +108,20 @@ def collections_of(berth: Berth) -> set[str]:
 
 @pytest.mark.req("RO-8")
 def test_declares_the_class_of_every_table(sailed: Squadron, berth: Berth, engine: str) -> None:
-    declared = classes(SCHEMA)
-    assert {name: declared.get(name) for name in VIEWS} == VIEWS
+    declared = table_classes(SCHEMA)
+    assert {name: declared.get(name) for name in SEED_TABLES} == SEED_TABLES
     for name, collection in SCHEMA.collections.items():
         folded = collection.writers is Writers.FOLDED
         assert folded or collection.nature not in (Nature.DERIVED, Nature.CACHE), name
         assert not folded or collection.nature is not Nature.KEPT, f"{name} declares no class"
 
     tables = tables_of(berth, engine)
-    assert undeclared(SCHEMA, tables) == ()
-    assert {*VIEWS} - {"token_replay", "cert_revocations"} <= tables
-    assert undeclared(SCHEMA, {*tables, "notes"}) == ("notes",)
+    assert undeclared_tables(SCHEMA, tables) == ()
+    assert {*SEED_TABLES} - {"token_replay", "cert_revocations"} <= tables
+    assert undeclared_tables(SCHEMA, {*tables, "notes"}) == ("notes",)
     if engine in SQL:
         berth.sql("CREATE TABLE notes (id INTEGER)")
-        assert undeclared(SCHEMA, tables_of(berth, engine)) == ("notes",)
+        assert undeclared_tables(SCHEMA, tables_of(berth, engine)) == ("notes",)
         berth.sql("DROP TABLE notes")
     stray = Commit(sailed.clock(), writes=(Put(Key("notes", "1"), b"{}", ABSENT),))
     (answer,) = sailed.store.commit(stray)
@@ -328,7 +328,7 @@ def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
 def test_rebuilds_any_view_from_the_log_also_from_an_empty_table(sailed: Squadron) -> None:
     before = rows(sailed.store)
     touched = [fold for fold in FOLDS.folds if rows(sailed.store, fold.collection.name)]
-    assert {*VIEWS} & {fold.collection.name for fold in touched} == {
+    assert {*SEED_TABLES} & {fold.collection.name for fold in touched} == {
         *("host_rollout_records", "probe_failures", "rollouts", "quarantined_closures")
     }
     for fold in touched:
@@ -435,7 +435,7 @@ def test_tells_every_rollouts_history_from_an_export_of_the_log_alone(sailed: Sq
             entered.get(RolloutState.SUPERSEDED),
             entered.get(RolloutState.PRUNED),
         )
-    lines = [line.split("  ") for line in printed(found) if line.startswith(f"{FIRST}  ")]
+    lines = [line.split("  ") for line in render(found) if line.startswith(f"{FIRST}  ")]
     assert [line[3] for line in lines] == [
         "Opening",
         "Opening → Active",

@@ -42,7 +42,7 @@ from tidegate.control.outbox import (
     perform_then_record,
     recover,
 )
-from tidegate.control.queries.documents import in_state, of_scope
+from tidegate.control.queries.documents import list_in_state, list_of_scope
 from tidegate.control.runtime import Control
 from tidegate.control.targets import Done, Effect, Failed, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
@@ -59,7 +59,7 @@ from tidegate.domain.outbox.slices import (
     record_attempt,
     redrive_intent,
 )
-from tidegate.domain.outbox.states import RequestedState, State
+from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.domain.releases.rows import actual_key
 from tidegate.errors import (
     IllegalTransition,
@@ -114,7 +114,7 @@ def test_puts_state_event_and_intent_into_one_commit_and_does_nothing_outside(
     assert row.version == actual.version + 1 == desk.head()
     assert fake.calls == []
     shown = desk.shown(ALIAS)
-    assert (shown.state, shown.attempts, shown.last_error) == (State.PENDING, 0, None)
+    assert (shown.state, shown.attempts, shown.last_error) == (IntentState.PENDING, 0, None)
     assert row.key.id == "RELEASE#web/OUTBOX#lambda_alias_update#web.1#c-web.1"
     assert shown.idempotency_key == "web:web.1:lambda_alias_update:0"
     assert shown.requested_state.release_id == "web.1"
@@ -135,7 +135,7 @@ def test_an_intent_stays_as_it_was_written_whatever_becomes_of_it(
     worker.work()
 
     assert desk.store.get(intent_key(intent(ALIAS))) == (written,)
-    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).state is IntentState.DONE
     rows = Records(desk.store, desk.clock)
     with pytest.raises(ImmutableRecord):
         rows.update(OUTBOX.name, intent(ALIAS), {"operation": "other"})
@@ -185,7 +185,7 @@ def test_performs_what_is_due_and_appends_its_success(desk: Desk, fake: FakeTarg
     assert desk.types(head) == ["AttemptSucceeded"]
     assert [event.kind for event in desk.events(head)] == ["effect"]
     assert desk.events(head)[0].meta.actor == "outbox-worker"
-    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).state is IntentState.DONE
     assert desk.worker({ALIAS: fake}).work() == ()
     assert len(fake.calls) == 1
     assert Leases(desk.store).find("outbox/web") is None
@@ -216,7 +216,7 @@ def test_backs_off_and_tries_again_with_the_same_key_and_the_same_words(
     assert waits == [1, 2, 4]
     assert len(set(fake.keys)) == 1
     assert len({effect for _, effect in fake.calls}) == 1
-    assert (desk.shown(ALIAS).attempts, desk.shown(ALIAS).state) == (4, State.DONE)
+    assert (desk.shown(ALIAS).attempts, desk.shown(ALIAS).state) == (4, IntentState.DONE)
     assert b"hunter2" not in b"".join(event.body for event in desk.events())
 
 
@@ -255,7 +255,7 @@ def test_a_newer_intent_supersedes_the_pending_one_by_a_fact_of_its_own(
 
     assert desk.types(head)[:3] == ["ReleaseTransitioned", "IntentRequested", "IntentSuperseded"]
     old = desk.shown(ALIAS)
-    assert (old.state, old.attempts) == (State.SUPERSEDED, 0)
+    assert (old.state, old.attempts) == (IntentState.SUPERSEDED, 0)
     assert old.superseded_by == intent(ALIAS, "web.2")
     assert [(effect.operation, effect.release_id) for _, effect in fake.calls] == [
         (DNS, "web.1"),
@@ -280,8 +280,8 @@ def test_an_effect_that_was_under_way_when_it_was_superseded_is_recorded_as_it_w
     worker.work()
 
     assert desk.types().count("AttemptSucceeded") == 2
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.SUPERSEDED, 1)
-    assert desk.shown(ALIAS, "web.2").state is State.DONE
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.SUPERSEDED, 1)
+    assert desk.shown(ALIAS, "web.2").state is IntentState.DONE
     assert [effect.release_id for _, effect in target.calls] == ["web.1", "web.2"]
 
 
@@ -301,11 +301,13 @@ def test_gives_up_after_twelve_attempts_aloud_and_lets_the_next_one_pass(
 
     assert ATTEMPTS_MAX == 12
     assert len(set(fake.keys[:ATTEMPTS_MAX])) == 1
-    (dead,) = in_state(desk.store, State.DEAD, limit=10)
+    (dead,) = list_in_state(desk.store, IntentState.DEAD, limit=10)
     assert (dead.id, dead.attempts, dead.last_error) == (intent(ALIAS), 12, "busy")
-    assert desk.shown(DNS).state is State.DONE
-    assert {item.operation for item in of_scope(desk.store, "web", limit=10)} == {ALIAS, DNS}
-    assert [item.id for item in in_state(desk.store, State.DONE, limit=10)] == [intent(DNS)]
+    assert desk.shown(DNS).state is IntentState.DONE
+    assert {item.operation for item in list_of_scope(desk.store, "web", limit=10)} == {ALIAS, DNS}
+    assert [item.id for item in list_in_state(desk.store, IntentState.DONE, limit=10)] == [
+        intent(DNS)
+    ]
 
 
 @pytest.mark.req("RS-10")
@@ -315,7 +317,7 @@ def test_redrives_a_dead_letter_under_its_old_key(desk: Desk, fake: FakeTarget) 
     fake.fail(*["busy"] * (ATTEMPTS_MAX - 1))
     worker = desk.worker({ALIAS: fake})
     worker.work()
-    assert desk.shown(ALIAS).state is State.DEAD
+    assert desk.shown(ALIAS).state is IntentState.DEAD
     command = RedriveIntent(
         scope="web", intent_id=intent(ALIAS), by="user_1", reason="mended the receiver"
     )
@@ -328,7 +330,7 @@ def test_redrives_a_dead_letter_under_its_old_key(desk: Desk, fake: FakeTarget) 
         worker.work()
         desk.advance(300)
 
-    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).state is IntentState.DONE
     assert desk.shown(ALIAS).attempts == ATTEMPTS_MAX + 1
     assert len(set(fake.keys)) == 1
     with pytest.raises(IllegalTransition):
@@ -378,9 +380,14 @@ def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
     assert fact == IntentCancelled(
         scope="web", intent_id=intent(ALIAS), by="user_ops", reason="the alias is gone"
     )
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).next_attempt_at) == (State.CANCELLED, None)
-    assert desk.shown(DNS).state is State.DONE
-    assert [item.id for item in in_state(desk.store, State.CANCELLED, limit=10)] == [intent(ALIAS)]
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).next_attempt_at) == (
+        IntentState.CANCELLED,
+        None,
+    )
+    assert desk.shown(DNS).state is IntentState.DONE
+    assert [item.id for item in list_in_state(desk.store, IntentState.CANCELLED, limit=10)] == [
+        intent(ALIAS)
+    ]
     desk.advance(3_600)
     assert worker.work() == ()
     with pytest.raises(IllegalTransition):
@@ -404,8 +411,8 @@ def test_keeps_what_a_cancelled_attempt_did_and_owes_the_operation_anew_when_ask
     desk.pin("web.2", ALIAS)
     desk.worker({ALIAS: fake}).work()
 
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.CANCELLED, 1)
-    assert desk.shown(ALIAS, "web.2").state is State.DONE
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.CANCELLED, 1)
+    assert desk.shown(ALIAS, "web.2").state is IntentState.DONE
     assert "IntentSuperseded" not in desk.types()
 
 
@@ -427,7 +434,7 @@ def test_an_outcome_that_is_known_already_changes_nothing_but_a_success_always_c
     assert record(False) == []
     assert record(True) == ["AttemptSucceeded"]
     assert record(True) == record(False) == []
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.DONE, 1)
+    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.DONE, 1)
 
 
 def test_fails_an_operation_that_has_no_target_and_takes_it_up_when_there_is_one(
@@ -440,7 +447,7 @@ def test_fails_an_operation_that_has_no_target_and_takes_it_up_when_there_is_one
     desk.advance(1)
     desk.worker({ALIAS: fake}).work()
 
-    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).state is IntentState.DONE
 
 
 def test_leaves_a_scope_alone_that_another_worker_holds(desk: Desk, fake: FakeTarget) -> None:
@@ -518,7 +525,7 @@ def test_outlives_a_store_that_fails_and_loses_nothing(desk: Desk, fake: FakeTar
     assert errors == []
     assert len(fake.calls) == 3
     assert len(set(fake.keys)) == 1
-    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).state is IntentState.DONE
 
 
 # ── death between two steps ───────────────────────────────────────────────────────────────────────
@@ -557,7 +564,7 @@ def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
     assert list(dict.fromkeys(keys)) == wanted
     repeated = point in (Point.AFTER_EFFECT, Point.BEFORE_RECORD)
     assert len(keys) == (3 if repeated else 2)
-    assert [desk.shown(name).state for name in (ALIAS, DNS)] == [State.DONE] * 2
+    assert [desk.shown(name).state for name in (ALIAS, DNS)] == [IntentState.DONE] * 2
     assert pending(desk.store) == []
 
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from tests.contract.address import Address
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, T0, Depot, files
-from tidegate.control.queries.revisions import dependents_of, last_good, lineage_of
+from tidegate.control.queries.revisions import find_latest, list_dependents, list_lineage
 from tidegate.domain.content.differences import diff
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -26,23 +26,29 @@ from tidegate.domain.packages.approvals import (
     WithdrawProposal,
 )
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
-from tidegate.domain.packages.documents import document
+from tidegate.domain.packages.documents import to_document
 from tidegate.domain.packages.facts import (
     Clone,
     Condition,
+    ConditionStatus,
     Edit,
     Init,
     OwnerReference,
     RevisionContentReplaced,
     RevisionMetadataChanged,
     RevisionProposed,
-    Status,
     Strategy,
     Task,
     Upgrade,
 )
 from tidegate.domain.packages.history import approvers
-from tidegate.domain.packages.lifecycle import EDGES, MUTABILITY, Operation, Verb, allowed
+from tidegate.domain.packages.lifecycle import (
+    EDGES,
+    MUTABILITY,
+    LifecycleVerb,
+    Operation,
+    next_states,
+)
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
     DeletionNotProposed,
@@ -173,27 +179,27 @@ def test_moves_along_the_drawn_edges_and_no_other_through_the_update_door(depot:
             assert set(listed) == {to for frm, to in DRAWN if frm is old} - {new}
 
 
-VERBS: dict[Verb, type[Any]] = {
-    Verb.PROPOSE: ProposeRevision,
-    Verb.WITHDRAW: WithdrawProposal,
-    Verb.REJECT: RejectProposal,
-    Verb.APPROVE: ApproveRevision,
-    Verb.PROPOSE_DELETION: ProposeDeletion,
-    Verb.REJECT_DELETION: RejectDeletion,
+VERBS: dict[LifecycleVerb, type[Any]] = {
+    LifecycleVerb.PROPOSE: ProposeRevision,
+    LifecycleVerb.WITHDRAW: WithdrawProposal,
+    LifecycleVerb.REJECT: RejectProposal,
+    LifecycleVerb.APPROVE: ApproveRevision,
+    LifecycleVerb.PROPOSE_DELETION: ProposeDeletion,
+    LifecycleVerb.REJECT_DELETION: RejectDeletion,
 }
 
 
 @pytest.mark.req("LC-2")
 def test_accepts_each_verb_in_its_own_state_only(depot: Depot) -> None:
     """Anything else is 422 with from, to and allowed."""
-    assert set(VERBS) == set(Verb)
+    assert set(VERBS) == set(LifecycleVerb)
     assert {(edge.old, edge.new) for edge in EDGES} == DRAWN
     for number, (state, edge) in enumerate(product(Lifecycle, EDGES)):
         name = depot.brought_to(state, f"w{number}")
         members: dict[str, Any] = {"reason": "because"}
-        if edge.verb is Verb.APPROVE:
+        if edge.verb is LifecycleVerb.APPROVE:
             members["digest"] = depot.revision(name).content.digest
-        by = REVIEWER if edge.verb is Verb.APPROVE else AUTHOR
+        by = REVIEWER if edge.verb is LifecycleVerb.APPROVE else AUTHOR
         command = on(depot, VERBS[edge.verb], name, by, **members)
 
         if state is edge.old:
@@ -204,7 +210,7 @@ def test_accepts_each_verb_in_its_own_state_only(depot: Depot) -> None:
             assert refusal.facts == {
                 "from": state,
                 "to": edge.new,
-                "allowed": ", ".join(allowed(state)),
+                "allowed": ", ".join(next_states(state)),
             }
 
 
@@ -286,7 +292,7 @@ def attempt(depot: Depot, operation: Operation, name: str, state: Lifecycle) -> 
         case Operation.GATES:
             return on(depot, UpdateRevision, name, readiness_gates=("tested",))
         case Operation.CONDITIONS:
-            found = (Condition("tested", Status.TRUE),)
+            found = (Condition("tested", ConditionStatus.TRUE),)
             return on(depot, SetConditions, name, digest=row.content.digest, conditions=found)
         case Operation.METADATA:
             return on(depot, UpdateRevision, name, labels={"team": "a"})
@@ -387,7 +393,7 @@ def test_changes_content_metadata_and_lifecycle_of_a_draft_in_one_commit(depot: 
         RevisionProposed,
     ]
     row = depot.revision(name)
-    assert row.content.digest == Manifest(files(a="1")).digest
+    assert row.content.digest == FileManifest(files(a="1")).digest
     assert (row.lifecycle, row.metadata.labels) == (PROPOSED, {"team": "a"})
     assert depot.version(name) == outcome.position
 
@@ -584,7 +590,7 @@ def test_publishes_with_the_approval_that_completes_the_quorum(depot: Depot) -> 
     refused(
         depot,
         DigestMismatch,
-        on(depot, ApproveRevision, name, REVIEWER, digest=Manifest(()).digest),
+        on(depot, ApproveRevision, name, REVIEWER, digest=FileManifest(()).digest),
     )
     depot.approve(name, by=REVIEWER)
     assert depot.revision(name).lifecycle == PROPOSED
@@ -610,23 +616,23 @@ def test_says_so_where_one_person_publishes_alone(depot: Depot) -> None:
 def test_demands_the_readiness_gates_at_proposal_and_at_approval(depot: Depot) -> None:
     name = depot.create(files=files(a="1"), readiness_gates=("tested",))
 
-    def report(status: Status) -> None:
+    def report(status: ConditionStatus) -> None:
         digest = depot.revision(name).content.digest
         found = (Condition("tested", status),)
         depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
 
     refusal = refused(depot, NotReady, on(depot, ProposeRevision, name))
     assert refusal.facts["gates"] == "tested"
-    report(Status.TRUE)
+    report(ConditionStatus.TRUE)
     # What was found out about other content is not known of this one.
     refused(
         depot, NotReady, on(depot, UpdateRevision, name, files=files(a="2"), lifecycle="Proposed")
     )
     depot.propose(name)
-    report(Status.FALSE)
+    report(ConditionStatus.FALSE)
     digest = depot.revision(name).content.digest
     refused(depot, NotReady, on(depot, ApproveRevision, name, REVIEWER, digest=digest))
-    report(Status.TRUE)
+    report(ConditionStatus.TRUE)
     depot.approve(name)
 
 
@@ -682,14 +688,14 @@ def test_records_how_each_revision_came_to_be_and_what_it_descends_from(depot: D
     assert depot.revision(local).tasks == (Clone(one),)
     assert depot.revision(upgraded).tasks == (task,)
     for name, upstream in ((local, one), (edited, one), (upgraded, two)):
-        (found,) = lineage_of(depot.store, name)
+        (found,) = list_lineage(depot.store, name)
         source = depot.revision(upstream)
         assert (found.name, found.uid) == (upstream, source.uid)
         assert (found.revision, found.digest) == (source.number, source.content.digest)
         assert depot.revision(name).content == source.content
-    assert lineage_of(depot.store, two) == ()
-    assert dependents_of(depot.store, one) == (local, edited)
-    assert dependents_of(depot.store, two) == (upgraded,)
+    assert list_lineage(depot.store, two) == ()
+    assert list_dependents(depot.store, one) == (local, edited)
+    assert list_dependents(depot.store, two) == (upgraded,)
 
 
 @pytest.mark.req("LC-18")
@@ -738,8 +744,8 @@ def test_moves_the_protection_when_a_draft_is_upgraded(depot: Depot) -> None:
 
     depot.update(draft, tasks=(Clone(one), task), files=files(a="2"))
 
-    assert dependents_of(depot.store, one) == ()
-    assert dependents_of(depot.store, two) == (draft,)
+    assert list_dependents(depot.store, one) == ()
+    assert list_dependents(depot.store, two) == (draft,)
     assert depot.revision(draft).upstream is not None
     depot.propose_deletion(one)
     depot.delete(one)
@@ -758,7 +764,7 @@ def test_shows_a_revision_as_metadata_spec_and_status(depot: Depot) -> None:
     depot.delete(name)
 
     row, version = depot.revision(name), depot.version(name)
-    shown = json.decode(json.encode(document(row, version, depot.package(row.package))))
+    shown = json.decode(json.encode(to_document(row, version, depot.package(row.package))))
 
     assert set(shown) == {"metadata", "spec", "status"}
     metadata, spec, status = shown["metadata"], shown["spec"], shown["status"]
@@ -787,7 +793,7 @@ def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(depot: Depot
     depot.push(name, files(a="2"), by="user_ben")
     depot.propose(name, by="user_ben")
     depot.approve(name, by="user_cleo")
-    good = last_good(depot.store, "blueprints/web")
+    good = find_latest(depot.store, "blueprints/web")
     depot.propose_deletion(name, by="user_dora")
     depot.delete(name, by="user_cleo")
 
@@ -811,8 +817,10 @@ def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(depot: Depot
     assert steps[2].at < steps[7].at
     assert approvers(steps) == ("user_cleo",)
     assert good == name
-    assert last_good(depot.store, "blueprints/web") is None
-    assert [change.path for change in diff(Manifest(files(a="1")), Manifest(files(a="2")))] == ["a"]
+    assert find_latest(depot.store, "blueprints/web") is None
+    assert [
+        change.path for change in diff(FileManifest(files(a="1")), FileManifest(files(a="2")))
+    ] == ["a"]
     tombstone = depot.get(
         Key(REVISION_TOMBSTONES.name, tombstone_id(name, steps[0].uid)), Tombstone
     )

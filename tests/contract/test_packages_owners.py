@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.address import Address
 from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot
-from tidegate.control.queries.revisions import plan_of
+from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.reaper import Reaped, reap
 from tidegate.domain.packages.bulk import DeletePackage
 from tidegate.domain.packages.facts import Edit, Metadata, OwnerReference
@@ -113,11 +113,11 @@ def test_forgets_the_owners_of_a_package_that_is_deleted_whole(depot: Depot) -> 
     metadata = Metadata(owner_references=(EDGE, CORE))
     first = depot.published("v1", metadata=metadata)
     depot.published("v2", task=Edit(first), metadata=metadata)
-    plan = plan_of(depot.store, "blueprints/web")
+    plan = plan_deletion(depot.store, "blueprints/web")
     for revision in plan:
         depot.propose_deletion(revision.name)
 
-    plan = plan_of(depot.store, "blueprints/web")
+    plan = plan_deletion(depot.store, "blueprints/web")
     depot.run(DeletePackage(package="blueprints/web", by=REVIEWER, revisions=plan))
 
     assert depot.store.range(REVISION_OWNERS.name, limit=1) == ()

@@ -27,9 +27,9 @@ from tests.domain.depot import (
     direct,
     files,
 )
-from tidegate.control.queries.revisions import plan_of
+from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import Control
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision, RejectProposal
 from tidegate.domain.packages.bulk import DeletePackage, ImportedRevision, ImportPackage
 from tidegate.domain.packages.deletions import DeleteRevision
@@ -191,7 +191,7 @@ def test_approve_against_edit(depot: Depot, race: Race, rounds: int) -> None:
 
         assert sorted((approved, labelled)) == ["done", "version_conflict"]
         assert pushed in ("not_draft", "version_conflict")
-        assert depot.revision(name).content.digest == Manifest(files(a="1")).digest
+        assert depot.revision(name).content.digest == FileManifest(files(a="1")).digest
 
 
 @pytest.mark.req("LC-4", "LC-6")
@@ -300,7 +300,9 @@ def test_delete_a_package_against_a_new_revision_and_a_clone(
         package = f"blueprints/p{turn}"
         first = depot.published("v1", f"p{turn}")
         depot.propose_deletion(first)
-        plan = DeletePackage(package=package, by=REVIEWER, revisions=plan_of(depot.store, package))
+        plan = DeletePackage(
+            package=package, by=REVIEWER, revisions=plan_deletion(depot.store, package)
+        )
 
         deleted, edited, cloned = race(
             [

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.address import Address
 from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
-from tidegate.control.queries.revisions import plan_of
+from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.bulk import (
     IMPORTED_MAX,
     PLANNED_MAX,
@@ -49,12 +49,12 @@ def test_imports_and_deletes_as_many_revisions_as_one_command_may_name(depot: De
             repository="blueprints", package="web", by=OPERATOR, source="git", revisions=revisions
         )
     )
-    names = [planned.name for planned in plan_of(depot.store, WEB)]
+    names = [planned.name for planned in plan_deletion(depot.store, WEB)]
     assert [depot.revision(name).number for name in names] == list(range(1, IMPORTED_MAX + 1))
     for name in names:
         depot.propose_deletion(name)
 
-    plan = DeletePackage(package=WEB, by=REVIEWER, revisions=plan_of(depot.store, WEB))
+    plan = DeletePackage(package=WEB, by=REVIEWER, revisions=plan_deletion(depot.store, WEB))
     outcome = depot.run(plan)
 
     assert len(outcome.facts) == PLANNED_MAX + 1 <= COST_MAX
@@ -73,13 +73,15 @@ def test_deletes_all_of_a_package_or_none_of_it(depot: Depot) -> None:
     before = len(depot.log())
 
     with pytest.raises(PackageNotDeletable) as refusal:
-        depot.run(DeletePackage(package=WEB, by=REVIEWER, revisions=plan_of(depot.store, WEB)))
+        depot.run(
+            DeletePackage(package=WEB, by=REVIEWER, revisions=plan_deletion(depot.store, WEB))
+        )
 
     assert refusal.value.facts["count"] == 1
     assert len(depot.log()) == before
     assert depot.find(second) is not None
     depot.delete(clone)
-    depot.run(DeletePackage(package=WEB, by=REVIEWER, revisions=plan_of(depot.store, WEB)))
+    depot.run(DeletePackage(package=WEB, by=REVIEWER, revisions=plan_deletion(depot.store, WEB)))
     assert depot.find(first) is depot.find(second) is None
     tombstones = depot.store.range("revision_tombstones", limit=10)
     assert len(tombstones) == 3

@@ -14,7 +14,7 @@ from tidegate.control.targets import Done, Effect, Failed, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.rows import ACTUAL, Drift, drift_key
 from tidegate.domain.outbox.slices import CancelIntent, cancel_intent
-from tidegate.domain.outbox.states import DriftState, Finding, State
+from tidegate.domain.outbox.states import DriftState, IntentState, ReconciliationFinding
 from tidegate.domain.provenance import Confidence
 from tidegate.domain.releases.rows import ACTUAL as ACTUAL_ROWS
 from tidegate.domain.releases.rows import EVIDENCE, Actual, KeptEvidence, actual_key
@@ -53,7 +53,7 @@ def done(desk: Desk, fake: FakeTarget, *releases: str) -> None:
     for release_id in releases:
         desk.pin(release_id, ALIAS)
         desk.worker({ALIAS: fake}).work()
-        assert desk.shown(ALIAS, release_id).state is State.DONE
+        assert desk.shown(ALIAS, release_id).state is IntentState.DONE
 
 
 def drift(desk: Desk, subject: str) -> Drift:
@@ -104,13 +104,13 @@ def test_completes_an_effect_whose_success_was_never_heard_of(
     desk.pin("web.1", ALIAS)
     worker = desk.worker({ALIAS: mute})
     worker.work()
-    assert desk.shown(ALIAS).state is State.PENDING
+    assert desk.shown(ALIAS).state is IntentState.PENDING
     head = desk.head()
 
     assert Reconciler(worker).run_once().appended == 1
 
     assert desk.types(head) == ["AttemptSucceeded"]
-    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).state is IntentState.DONE
     assert len(mute.calls) == 1
     assert appends_nothing(desk, Reconciler(worker))
 
@@ -127,20 +127,20 @@ def test_attempts_what_is_overdue_with_its_own_key(
     assert reconciler.run_once() == Pass(scopes=1, attempted=1)
 
     assert fake.keys == ("web:web.1:lambda_alias_update:0",)
-    assert desk.shown(ALIAS).state is State.DONE
+    assert desk.shown(ALIAS).state is IntentState.DONE
     assert appends_nothing(desk, reconciler)
 
 
 @pytest.mark.req("RS-11")
-@pytest.mark.parametrize("finding", [Finding.BEHIND, Finding.MISSING])
+@pytest.mark.parametrize("finding", [ReconciliationFinding.BEHIND, ReconciliationFinding.MISSING])
 def test_notes_drift_and_has_the_effect_repeated_under_the_same_key(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler, finding: Finding
+    desk: Desk, fake: FakeTarget, reconciler: Reconciler, finding: ReconciliationFinding
 ) -> None:
     """RS-11: "appends reconciliation events, retries when safe"."""
     done(desk, fake, "web.1", "web.2")
     wanted = fake.world["web", ALIAS]
     lost = Observation("web:web.1:lambda_alias_update:0", {"releaseId": "web.1"})
-    fake.world["web", ALIAS] = lost if finding is Finding.BEHIND else Observation()
+    fake.world["web", ALIAS] = lost if finding is ReconciliationFinding.BEHIND else Observation()
     head, pinned = desk.head(), actual(desk)
 
     reconciler.run_once()
@@ -290,7 +290,7 @@ def test_refuses_a_registry_row_that_is_not_what_its_history_says_and_acts_on_no
 
     reconciler.run_once()
     assert desk.types(head) == ["ReconciliationRefused", "DriftDetected"]
-    assert drift(desk, ACTUAL).finding is Finding.ROW_DIFFERS
+    assert drift(desk, ACTUAL).finding is ReconciliationFinding.ROW_DIFFERS
     assert codec.decode(actual(desk).data, Actual) == forged  # it does not repair silently
     assert appends_nothing(desk, reconciler)
     store.restore(ACTUAL_ROWS.name, rows)
@@ -357,12 +357,12 @@ def test_closes_a_dead_letter_that_turns_out_to_be_done(
     desk.pin("web.1", ALIAS)
     fake.fail("gone", retryable=False)
     desk.worker({ALIAS: fake}).work()
-    assert desk.shown(ALIAS).state is State.DEAD
+    assert desk.shown(ALIAS).state is IntentState.DEAD
     key = desk.shown(ALIAS).idempotency_key
     fake.world["web", ALIAS] = Observation(key, {"releaseId": "web.1"})
 
     reconciler.run_once()
 
     shown = desk.shown(ALIAS)
-    assert (shown.state, shown.attempts, shown.id) == (State.DONE, 1, intent(ALIAS))
+    assert (shown.state, shown.attempts, shown.id) == (IntentState.DONE, 1, intent(ALIAS))
     assert shown.updated_at == T0

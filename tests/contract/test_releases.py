@@ -41,7 +41,7 @@ from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import RejectedEvidence
 from tidegate.domain.releases.evidence import KeepEvidence
-from tidegate.domain.releases.facts import Status
+from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
 from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import (
@@ -50,7 +50,7 @@ from tidegate.domain.releases.rows import (
     EVENTS,
     EVIDENCE,
     Actual,
-    Executed,
+    ExecutedCommand,
     KeptEvidence,
     ReleaseEvent,
     actual_key,
@@ -131,7 +131,7 @@ def said(control: Control) -> list[str]:
 
 
 def current(control: Control, scope: str = SCOPE) -> Actual:
-    return cast(Actual, history.current(control.store, scope).value)
+    return cast(Actual, history.find_actual(control.store, scope).value)
 
 
 def refused(control: Control, command: Struct, error: type[TidegateError]) -> TidegateError:
@@ -246,13 +246,15 @@ def test_changes_state_event_and_outbox_in_one_commit(control: Control) -> None:
     (changed,) = control.store.get(actual_key(SCOPE))
     assert changed is not None
     assert changed.version in written
-    (event,) = [row for row in history.events(control.store, SCOPE, limit=9) if row.born in written]
+    (event,) = [
+        row for row in history.list_events(control.store, SCOPE, limit=9) if row.born in written
+    ]
     assert event.value == ReleaseEvent(
         scope=SCOPE,
         event_type="promoted",  # type: ignore[arg-type]
         release_id="rel_002",
         previous_release_id="rel_001",
-        status=Status.ACTIVE,
+        status=PinStatus.ACTIVE,
         registry_version=1,
         recorded_at=T0,
         command_id="c1",
@@ -261,7 +263,7 @@ def test_changes_state_event_and_outbox_in_one_commit(control: Control) -> None:
         provenance=current(control).provenance,
         confidence=current(control).confidence,
     )
-    owed = history.outbox(control.store, SCOPE, limit=9)
+    owed = history.list_intents(control.store, SCOPE, limit=9)
     assert [row.born in written for row in owed] == [True, True]
     assert [row.value.idempotency_key for row in owed] == [
         "service-a:rel_002:dns:1",
@@ -306,11 +308,11 @@ def test_answers_a_repeat_with_what_its_first_copy_did(control: Control) -> None
 
     assert again.receipt is None
     assert (rows(control.store), said(control)) == before
-    done = cast(Executed, history.outcome_of(control.store, SCOPE, "c1").value)
+    done = cast(ExecutedCommand, history.find_outcome(control.store, SCOPE, "c1").value)
     assert done.registry_version == 1
     assert done.row.endswith("#rel_002#c1")
     with pytest.raises(NotFound):
-        history.outcome_of(control.store, SCOPE, "c7")
+        history.find_outcome(control.store, SCOPE, "c7")
 
 
 @pytest.mark.req("RS-5")
@@ -335,8 +337,8 @@ def test_retires_a_scope_and_deletes_nothing(control: Control) -> None:
     tell(control, retire(1, "c2"))
 
     row = current(control)
-    assert (row.status, row.version, row.pinned_release_id) == (Status.RETIRED, 2, "rel_002")
-    assert len(history.events(control.store, SCOPE, limit=9)) == 3
+    assert (row.status, row.version, row.pinned_release_id) == (PinStatus.RETIRED, 2, "rel_002")
+    assert len(history.list_events(control.store, SCOPE, limit=9)) == 3
     refused(control, transition("rel_001", 2, "c3"), IllegalTransition)
     refused(control, retire(2, "c4"), IllegalTransition)
 
@@ -425,7 +427,7 @@ def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_beside(control: Cont
     )
     tell(control, keep, keep, replace(keep, command_id="k2"))
 
-    (kept,) = history.evidence(control.store, SCOPE, limit=9)
+    (kept,) = history.list_evidence(control.store, SCOPE, limit=9)
     assert kept.value == KeptEvidence(
         scope=SCOPE,
         source="console",
@@ -455,7 +457,7 @@ def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control
     tell(control, none, several)
 
     assert rows(control.store, ACTUAL.name, EVENTS.name) == before
-    kept = history.evidence(control.store, SCOPE, limit=9)
+    kept = history.list_evidence(control.store, SCOPE, limit=9)
     assert [(row.key.id, row.value.matches, row.value.authority) for row in kept] == [
         ("RELEASE#service-a/EVIDENCE#factory#b-none", (), False),
         ("RELEASE#service-a/EVIDENCE#factory#b-two", ("rel_001", "rel_009"), False),
@@ -470,7 +472,7 @@ def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control
     assert (row.pinned_release_id, row.version) == ("rel_002", 1)
     assert row.confidence.reasons == ("unique_factory_manifest_match",)
     assert row.provenance.digest == row.digest == digest_of("rel_002")
-    assert len(history.evidence(control.store, SCOPE, limit=9)) == 2
+    assert len(history.list_evidence(control.store, SCOPE, limit=9)) == 2
 
 
 # ── looking ───────────────────────────────────────────────────────────────────────────────────────
@@ -495,7 +497,7 @@ def test_answers_what_is_current_and_what_happened_in_order(control: Control) ->
         "operator_command",
         "high",
     )
-    seen = history.happened(control.store, SCOPE, limit=100)
+    seen = history.list_scope_events(control.store, SCOPE, limit=100)
     assert [(item.type, item.row.split("/")[1].split("#")[0]) for item in seen] == [
         ("ReleaseRegistered", "EVENT"),
         ("ReleaseTransitioned", "EVENT"),
@@ -507,20 +509,20 @@ def test_answers_what_is_current_and_what_happened_in_order(control: Control) ->
         ("ReleaseRetired", "EVENT"),
     ]
     assert [item.position for item in seen] == sorted(item.position for item in seen)
-    first = history.happened(control.store, SCOPE, limit=3)
-    rest = history.happened(control.store, SCOPE, after=first[-1].position, limit=100)
+    first = history.list_scope_events(control.store, SCOPE, limit=3)
+    rest = history.list_scope_events(control.store, SCOPE, after=first[-1].position, limit=100)
     assert (*first, *rest) == seen
-    assert history.happened(control.store, SCOPE, after=seen[-1].position, limit=3) == ()
+    assert history.list_scope_events(control.store, SCOPE, after=seen[-1].position, limit=3) == ()
 
-    (one,) = history.events(control.store, SCOPE, limit=1)
-    others = history.events(control.store, SCOPE, after=one.key.id, limit=9)
+    (one,) = history.list_events(control.store, SCOPE, limit=1)
+    others = history.list_events(control.store, SCOPE, after=one.key.id, limit=9)
     assert Counter(item.value.event_type for item in (one, *others)) == Counter(
         registered=1, promoted=2, retired=1
     )
     with pytest.raises(NotFound):
-        history.current(control.store, "service-x")
+        history.find_actual(control.store, "service-x")
     with pytest.raises(LimitExceeded):
-        history.events(control.store, SCOPE, limit=501)
+        history.list_events(control.store, SCOPE, limit=501)
 
 
 # ── races and crashes ─────────────────────────────────────────────────────────────────────────────
@@ -572,8 +574,8 @@ def test_lets_one_of_racing_transitions_win(
 
     assert Counter(found) == Counter(done=1, version_conflict=RACERS - 1)
     assert current(control).version == 1
-    assert len(history.events(control.store, SCOPE, limit=99)) == 2
-    assert len(history.outbox(control.store, SCOPE, limit=99)) == 1
+    assert len(history.list_events(control.store, SCOPE, limit=99)) == 2
+    assert len(history.list_intents(control.store, SCOPE, limit=99)) == 1
 
 
 @pytest.mark.req("RS-5")
@@ -633,8 +635,8 @@ def test_leaves_all_or_nothing_where_a_process_dies_in_a_transition(
         child.join(300)  # it imports everything first
         assert child.exitcode == 7
 
-    landed = (current(control).version, len(history.outbox(control.store, SCOPE, limit=9)))
-    events = len(history.events(control.store, SCOPE, limit=9))
+    landed = (current(control).version, len(history.list_intents(control.store, SCOPE, limit=9)))
+    events = len(history.list_events(control.store, SCOPE, limit=9))
     assert (*landed, events) == ((0, 0, 1) if when == "before" else (1, 1, 2))
     assert answers(control.store, [CRASHING]) == ["done" if when == "before" else "repeated"]
     assert current(control).version == 1

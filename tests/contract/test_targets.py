@@ -39,7 +39,7 @@ from tidegate.control.targets.webhook import (
     is_authentic,
     signed,
 )
-from tidegate.domain.outbox.states import RequestedState, State
+from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.errors import InvalidInput
 
 ALIAS = OPERATIONS[0]
@@ -222,7 +222,7 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
             server.answer = lambda handler: reply(handler, 200)
             worker.work()
 
-        assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (State.DONE, 4)
+        assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.DONE, 4)
         assert [headers["idempotency-key"] for _, headers, _ in server.requests] == [KEY] * 2
         assert len({body for *_, body in server.requests}) == 1
         desk.prove()

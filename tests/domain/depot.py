@@ -13,7 +13,7 @@ from msgspec import Struct
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control, Outcome
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
@@ -26,7 +26,7 @@ from tidegate.domain.packages.deletions import (
     RejectDeletion,
 )
 from tidegate.domain.packages.facts import Task
-from tidegate.domain.packages.history import Step, history_of, timeline
+from tidegate.domain.packages.history import TimelineStep, history_of, timeline
 from tidegate.domain.packages.names import identity
 from tidegate.domain.packages.revision_commands import RevisionCommand
 from tidegate.domain.packages.rows import (
@@ -65,7 +65,7 @@ Row = TypeVar("Row", bound=Struct)
 
 def files(**texts: str) -> tuple[File, ...]:
     """Files by name; their bytes are nowhere, as far as rules are concerned."""
-    return Manifest.of({name: text.encode() for name, text in texts.items()}).files
+    return FileManifest.of({name: text.encode() for name, text in texts.items()}).files
 
 
 def direct(store: Store) -> Any:
@@ -117,7 +117,7 @@ class Depot:
     def links(self, name: str) -> RevisionLinks | None:
         return self.get(links_key(name), RevisionLinks)
 
-    def timeline(self, name: str, uid: str | None = None) -> tuple[Step, ...]:
+    def timeline(self, name: str, uid: str | None = None) -> tuple[TimelineStep, ...]:
         return timeline(SCHEMA.vocabulary, self.store.read(history_of(name)).events, uid)
 
     def log(self) -> tuple[Event, ...]:

@@ -12,9 +12,15 @@ from msgspec.structs import replace
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Budget, Host
-from tidegate.domain.gates.inputs import Enlisted, FleetState, Seen, Sight, Standing
+from tidegate.domain.gates.inputs import (
+    FleetState,
+    GateInput,
+    HostPresence,
+    HostStanding,
+    Versioned,
+)
 from tidegate.domain.hosts.states import HostState, OnFailure
-from tidegate.domain.planner import Plan, chart, opened_waves, plan
+from tidegate.domain.planner import Plan, index_by_host, opened_waves, plan
 from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
 from tidegate.domain.rollouts.states import RolloutState
 
@@ -69,15 +75,15 @@ def tally(frozen: Plan, current_wave: int = 0, **changes: Any) -> RolloutTally:
     return replace(opened, **changes)
 
 
-def standing(host_id: str, state: HostState, **more: Any) -> Standing:
-    return Standing(host_id=host_id, state=state, **more)
+def standing(host_id: str, state: HostState, **more: Any) -> HostStanding:
+    return HostStanding(host_id=host_id, state=state, **more)
 
 
 def fleet_state(
     where: Channel,
     hosts: Iterable[Host],
     budgets: Iterable[Budget] = (),
-    standings: Iterable[Standing] = (),
+    standings: Iterable[HostStanding] = (),
     tally_changes: Mapping[str, Any] | None = None,
 ) -> FleetState:
     """The state in which nothing holds the rollout back. Versions: tally 10, channel 20, hosts
@@ -85,10 +91,10 @@ def fleet_state(
     """
     hosts, budgets = tuple(hosts), tuple(budgets)
     frozen = plan(where, hosts, budgets)
-    sight = Sight(
-        tally=Seen(tally(frozen, **(tally_changes or {})), 10),
-        chart=chart(frozen),
-        standings={item.host_id: Seen(item, 50) for item in standings},
+    sight = GateInput(
+        tally=Versioned(tally(frozen, **(tally_changes or {})), 10),
+        chart=index_by_host(frozen),
+        standings={item.host_id: Versioned(item, 50) for item in standings},
         failures=(),
         quarantined=None,
         pin=None,
@@ -98,13 +104,13 @@ def fleet_state(
     return FleetState(
         at=T0,
         rollouts={ROLLOUT: sight},
-        channels={where.channel: Seen(where, 20)},
+        channels={where.channel: Versioned(where, 20)},
         hosts={
-            item.host_id: Seen(Enlisted(item.host_id, item.status, item.silent_since), 30)
+            item.host_id: Versioned(HostPresence(item.host_id, item.status, item.silent_since), 30)
             for item in hosts
         },
         orders={},
-        budgets={item.budget_id: Seen(item, 40) for item in budgets},
+        budgets={item.budget_id: Versioned(item, 40) for item in budgets},
         freezes=(),
         faults={},
     )
@@ -118,4 +124,4 @@ def with_sight(state: FleetState, /, **changes: Any) -> FleetState:
 
 def with_tally(seen: FleetState, /, **changes: Any) -> FleetState:
     known = seen.rollouts[ROLLOUT].tally
-    return with_sight(seen, tally=Seen(replace(known.row, **changes), known.version))
+    return with_sight(seen, tally=Versioned(replace(known.row, **changes), known.version))

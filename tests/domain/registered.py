@@ -41,7 +41,7 @@ class Registry:
             self.control.execute(VERBS[type(command)], command)
 
     def actual(self) -> Actual:
-        return cast(Actual, history.current(self.store, SCOPE).value)
+        return cast(Actual, history.find_actual(self.store, SCOPE).value)
 
     def types(self) -> list[str]:
         return [event.type for event in self.store.read(ALL).events]

@@ -68,7 +68,7 @@ from tidegate.domain.rollouts.facts import (
     RolloutTransitioned,
     SuccessorOpened,
 )
-from tidegate.domain.rollouts.promotion import Promoted, promote_release
+from tidegate.domain.rollouts.promotion import PromotionResult, promote_release
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import (
     ConditionFailed,
@@ -341,7 +341,7 @@ def test_promotes_in_one_commit_the_end_of_the_old_before_the_new(voyage: Voyage
     voyage.execute(offer_release, OfferRelease("web.2", digest_of("web.2")))
     outcome = voyage.execute(promote_release, voyage.promotion("web.2", 2))
 
-    assert decode(outcome.answer, Promoted) == Promoted(SECOND, first)
+    assert decode(outcome.answer, PromotionResult) == PromotionResult(SECOND, first)
     assert len(voyage.orchard.desk.commits) == commits + 2  # the offer is one of them
     assert voyage.types_since(before)[1:] == [
         "ReleaseTransitioned",
@@ -379,7 +379,7 @@ def test_repeats_a_promotion_without_doing_it_twice(voyage: Voyage) -> None:
     again = voyage.execute(promote_release, command)
     planned_anew = voyage.execute(promote_release, replace(command, supersedes=FIRST))
     assert (again.facts, planned_anew.facts, voyage.head) == ((), (), before)
-    assert decode(again.answer, Promoted) == Promoted()
+    assert decode(again.answer, PromotionResult) == PromotionResult()
 
 
 def test_refuses_a_promotion_that_its_channel_or_plan_does_not_allow(voyage: Voyage) -> None:

@@ -63,7 +63,7 @@ def test_writes_every_folded_collection_by_one_fold() -> None:
 
 def test_calls_the_log_alone_canonical() -> None:
     """RO-8: "event_log canonical": what is folded can be made again from it."""
-    natures = tables.classes(composition.SCHEMA)
+    natures = tables.table_classes(composition.SCHEMA)
 
     assert [name for name, nature in natures.items() if nature is Nature.CANONICAL] == [tables.LOG]
 
@@ -83,9 +83,9 @@ def test_shows_every_collection_in_its_table() -> None:
 
 
 def test_takes_kept_collections_of_the_rooms_above_and_nothing_that_it_has() -> None:
-    more = composition.composed(Collection("notes", FoldNumber))
+    more = composition.compose(Collection("notes", FoldNumber))
 
     assert set(more.schema.collections) - set(composition.SCHEMA.collections) == {"notes"}
     assert FOLD_NUMBERS.name in more.schema.collections
     with pytest.raises(InvalidDefinition, match="leases"):
-        composition.composed(Collection("leases", FoldNumber))
+        composition.compose(Collection("leases", FoldNumber))

@@ -11,10 +11,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.docs.blocks import ROOT, blocks_of
-from tidegate.domain.content.differences import Difference, diff
+from tidegate.domain.content.differences import FileChangeKind, diff
 from tidegate.domain.content.digests import FORM, encode
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.domain.packages.merging import merge
 from tidegate.domain.packages.refusals import UpgradeConflict
@@ -35,11 +35,11 @@ GOLDEN: list[tuple[dict[str, bytes], set[str], str]] = [
 def test_names_content_by_the_documented_form(
     files: dict[str, bytes], executables: set[str], digest: str
 ) -> None:
-    assert Manifest.of(files, executables).digest == f"sha256:{digest}"
+    assert FileManifest.of(files, executables).digest == f"sha256:{digest}"
 
 
 def test_writes_type_path_and_hash_with_their_lengths() -> None:
-    found = encode(Manifest.of(TEXT, TEXT).files)
+    found = encode(FileManifest.of(TEXT, TEXT).files)
 
     hashed = sha256(TEXT["app.yaml"]).digest()
     path = b"\0\0\0\0\0\0\0\x08app.yaml"
@@ -59,16 +59,16 @@ def test_is_checked_by_the_program_that_the_page_of_packages_shows(tmp_path: Pat
     made: dict[str, Any] = {}
     exec(block.text, made)
 
-    assert made["content_digest"](tmp_path) == Manifest.of(THREE, {"bin/run"}).digest
+    assert made["content_digest"](tmp_path) == FileManifest.of(THREE, {"bin/run"}).digest
 
 
 def test_gives_a_file_the_same_part_stored_and_by_reference() -> None:
-    stored = Manifest.of(TEXT, TEXT)
+    stored = FileManifest.of(TEXT, TEXT)
     (file,) = stored.files
     there = File(file.path, file.sha256, file.bytes, "https://example.com/a", executable=True)
 
-    assert Manifest((there,)).digest == stored.digest
-    assert Manifest((there,)).content.manifest != stored.content.manifest
+    assert FileManifest((there,)).digest == stored.digest
+    assert FileManifest((there,)).content.manifest != stored.content.manifest
 
 
 # ── no two file sets share a digest ───────────────────────────────────────────────────────────────
@@ -141,7 +141,7 @@ def _decoded(data: bytes) -> set[tuple[str, str, str]]:
 
 def test_refuses_a_newline_before_there_is_a_digest() -> None:
     with pytest.raises(InvalidFilePath, match="control character"):
-        Manifest((File(f"a\n{X}  b", X, 1),))
+        FileManifest((File(f"a\n{X}  b", X, 1),))
 
 
 # ── the bit is content ────────────────────────────────────────────────────────────────────────────
@@ -149,9 +149,9 @@ def test_refuses_a_newline_before_there_is_a_digest() -> None:
 
 def test_keeps_the_bit_in_the_stored_manifest() -> None:
     there = File("there", "0" * 64, 3, "https://example.com/a", executable=True)
-    written = Manifest((*Manifest.of(THREE, {"bin/run"}).files, there))
+    written = FileManifest((*FileManifest.of(THREE, {"bin/run"}).files, there))
 
-    assert Manifest.parse(written.blob).files == written.files
+    assert FileManifest.parse(written.blob).files == written.files
     assert [file.path for file in written.files if file.mode == 0o755] == ["bin/run", "there"]
 
 
@@ -159,22 +159,22 @@ def test_reads_no_type_that_it_does_not_know() -> None:
     link = f"l {'0' * 64} 0 a\n".encode()
 
     with pytest.raises(KeyError):
-        Manifest.parse(link)
+        FileManifest.parse(link)
 
 
 def test_shows_a_changed_bit_as_a_change() -> None:
-    (change,) = diff(Manifest.of(TEXT), Manifest.of(TEXT, TEXT))
+    (change,) = diff(FileManifest.of(TEXT), FileManifest.of(TEXT, TEXT))
 
-    assert (change.path, change.what) == ("app.yaml", Difference.CHANGED)
+    assert (change.path, change.what) == ("app.yaml", FileChangeKind.CHANGED)
     sides = (change.before, change.after)
     assert [side.executable for side in sides if side is not None] == [False, True]
 
 
 def test_merges_a_changed_bit_like_any_other_change() -> None:
     plain, program, other = (
-        Manifest.of(TEXT),
-        Manifest.of(TEXT, TEXT),
-        Manifest.of({"app.yaml": b"a: 2\n"}),
+        FileManifest.of(TEXT),
+        FileManifest.of(TEXT, TEXT),
+        FileManifest.of({"app.yaml": b"a: 2\n"}),
     )
 
     assert merge(plain, plain, program).files == program.files

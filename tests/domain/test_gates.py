@@ -37,25 +37,25 @@ from tidegate.domain.gates.dispatch_pass import (
 )
 from tidegate.domain.gates.explain import explain, judge
 from tidegate.domain.gates.inputs import (
-    Enlisted,
-    Evidence,
+    BlockedHosts,
     FleetState,
-    Given,
-    Held,
+    GateEvidence,
+    GateVerdict,
+    HandedOut,
+    HostPresence,
+    HostStanding,
     Latecomer,
-    Preceding,
-    Seen,
-    Standing,
+    PrecedingChannel,
     Survey,
-    Verdict,
+    Versioned,
 )
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, ProbeFailure
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.domain.provenance import Confidence, Mode, Provenance
-from tidegate.domain.releases.facts import Status
+from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.rows import Actual
-from tidegate.domain.rollouts.rows import Gate, RolloutGates
+from tidegate.domain.rollouts.rows import GateStatus, RolloutGates
 from tidegate.domain.rollouts.states import DISPATCHABLE, RolloutState
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
@@ -85,13 +85,13 @@ POLICY: dict[str, Any] = {
 }
 
 
-def pin(age: timedelta = timedelta(), release: str = "web.2") -> Seen[Actual]:
+def pin(age: timedelta = timedelta(), release: str = "web.2") -> Versioned[Actual]:
     observed = (T0 - age).isoformat().replace("+00:00", "Z")
     provenance = Provenance(Mode.NATIVE, "ci", "build", "run-1", observed, observed, ())
-    return Seen(
+    return Versioned(
         Actual(
             scope="stable",
-            status=Status.ACTIVE,
+            status=PinStatus.ACTIVE,
             pinned_release_id=release,
             digest="sha256:new",
             provenance=provenance,
@@ -103,8 +103,8 @@ def pin(age: timedelta = timedelta(), release: str = "web.2") -> Seen[Actual]:
     )
 
 
-def failing(host_id: str, wave: int) -> Seen[ProbeFailure]:
-    return Seen(
+def failing(host_id: str, wave: int) -> Versioned[ProbeFailure]:
+    return Versioned(
         ProbeFailure(
             rollout_id=ROLLOUT, host_id=host_id, probe_name="http", wave=wave, observed_at=T0
         ),
@@ -112,13 +112,13 @@ def failing(host_id: str, wave: int) -> Seen[ProbeFailure]:
     )
 
 
-def base(state: RolloutState | None) -> Preceding:
+def base(state: RolloutState | None) -> PrecedingChannel:
     newest = None if state is None else "base@os.1"
     row = replace(channel(name="base"), newest_rollout_id=newest, newest_state=state)
-    return Preceding(Seen(row, 21), None, None, None, "")
+    return PrecedingChannel(Versioned(row, 21), None, None, None, "")
 
 
-def open_to(*standings: Standing, budget: Budget | None = None) -> FleetState:
+def open_to(*standings: HostStanding, budget: Budget | None = None) -> FleetState:
     """A state in which every gate has something to look at, and lets WHO through."""
     bound = budget or Budget(budget_id="all", selector="*", max_in_flight=2, in_flight=1)
     state = fleet_state(
@@ -148,13 +148,13 @@ def with_host(state: FleetState, **changes: Any) -> FleetState:
     )
 
 
-def with_standings(state: FleetState, *standings: Standing) -> FleetState:
-    return with_sight(state, standings={item.host_id: Seen(item, 50) for item in standings})
+def with_standings(state: FleetState, *standings: HostStanding) -> FleetState:
+    return with_sight(state, standings={item.host_id: Versioned(item, 50) for item in standings})
 
 
 def frozen(state: FleetState, **changes: Any) -> FleetState:
     freeze = Freeze(freeze_id="f1", operator="user_op", reason="holidays", started_at=T0)
-    return altered(state, freezes=(Seen(replace(freeze, **changes), 70),))
+    return altered(state, freezes=(Versioned(replace(freeze, **changes), 70),))
 
 
 def quarantined(state: FleetState) -> FleetState:
@@ -166,82 +166,82 @@ def quarantined(state: FleetState) -> FleetState:
         host_id="web-09",
         reason="rolled back",
     )
-    return with_sight(state, quarantined=Seen(row, 61))
+    return with_sight(state, quarantined=Versioned(row, 61))
 
 
 def busy(state: FleetState) -> FleetState:
-    return altered(state, orders={WHO: Seen(HostOrder(WHO, "other@db.1", 1), 63)})
+    return altered(state, orders={WHO: Versioned(HostOrder(WHO, "other@db.1", 1), 63)})
 
 
 # Each gate: how it is shut, what it says, and the row that it stands on.
-SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, Evidence | None]] = {
+SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | None]] = {
     "halted": (
         lambda state: with_tally(state, halted_at=T0, halted_by="web-00"),
         "halted: web-00 failed",
-        Evidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
+        GateEvidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
     ),
     "dispatchable": (
         lambda state: with_tally(state, state=RolloutState.SUPERSEDED),
         "the rollout is Superseded",
-        Evidence("rollout_tallies", ROLLOUT, 10),
+        GateEvidence("rollout_tallies", ROLLOUT, 10),
     ),
     "paused": (
         lambda state: with_tally(state, paused_at=T0, paused_by="user_op"),
         "paused by user_op",
-        Evidence("rollout_tallies", ROLLOUT, 10),
+        GateEvidence("rollout_tallies", ROLLOUT, 10),
     ),
-    "freeze": (frozen, "freeze f1: holidays", Evidence("freezes", "f1", 70)),
+    "freeze": (frozen, "freeze f1: holidays", GateEvidence("freezes", "f1", 70)),
     "hold": (
         lambda state: with_channel(state, held_at=T0, held_by="user_op", held_reason="audit"),
         "channel stable is held by user_op: audit",
-        Evidence("channels", "stable", 20),
+        GateEvidence("channels", "stable", 20),
     ),
     "quarantine": (
         quarantined,
         "sha256:new is quarantined on stable: rolled back on web-09",
-        Evidence("quarantined_closures", "stable/sha256:new", 61),
+        GateEvidence("quarantined_closures", "stable/sha256:new", 61),
     ),
     "channel-edges": (
         lambda state: with_base(state, RolloutState.ACTIVE),
         "stable waits until base is idle: base@os.1 is Active",
-        Evidence("channels", "base", 21),
+        GateEvidence("channels", "base", 21),
     ),
     "wave-promotion": (
         lambda state: with_tally(state, current_wave=0),
         "wave 1 waits for wave 0",
-        Evidence("rollout_tallies", ROLLOUT, 10),
+        GateEvidence("rollout_tallies", ROLLOUT, 10),
     ),
     "host-edge": (
         lambda state: with_standings(state, standing("web-00", HostState.SOAKING)),
         "waits for web-00, which is Soaking",
-        Evidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
+        GateEvidence("host_rollout_records", f"{ROLLOUT}/web-00", 50),
     ),
     "disruption-budget": (
         lambda state: altered(
-            state, budgets={"all": Seen(replace(state.budgets["all"].row, in_flight=2), 40)}
+            state, budgets={"all": Versioned(replace(state.budgets["all"].row, in_flight=2), 40)}
         ),
         "budget all: 2 of 2 in flight",
-        Evidence("budgets", "all", 40),
+        GateEvidence("budgets", "all", 40),
     ),
     "probe-failures": (
         lambda state: with_sight(state, failures=(failing("web-00", 0),)),
         "probe http fails on web-00, of wave 0",
-        Evidence("probe_failures", f"{ROLLOUT}/web-00/http", 60),
+        GateEvidence("probe_failures", f"{ROLLOUT}/web-00/http", 60),
     ),
     "freshness": (
         lambda state: with_sight(state, pin=pin(61 * SECOND)),
         "the pin's evidence was observed at 2026-05-04T07:58:59Z, more than 60 s ago",
-        Evidence("release_actual", "RELEASE#stable/ACTUAL", 80),
+        GateEvidence("release_actual", "RELEASE#stable/ACTUAL", 80),
     ),
     "host-busy": (
         busy,
         "the host is busy with other@db.1",
-        Evidence("host_orders", WHO, 63),
+        GateEvidence("host_orders", WHO, 63),
     ),
     "host-silent": (
         lambda state: with_host(state, silent_since=T0),
         "nothing was heard of the host since 2026-05-04T08:00:00+00:00",
-        Evidence("hosts", WHO, 30),
+        GateEvidence("hosts", WHO, 30),
     ),
 }
 
@@ -273,7 +273,7 @@ def test_is_held_back_by_each_gate_alone_which_says_why_and_by_what(gate: str) -
 
     found = [verdict for verdict in judge(state, ROLLOUT, WHO) if not verdict.passed]
 
-    assert found == [Verdict(gate=gate, passed=False, reason=reason, evidence=evidence)]
+    assert found == [GateVerdict(gate=gate, passed=False, reason=reason, evidence=evidence)]
     assert WHO not in names(state)
     assert explain(state, ROLLOUT, WHO).answer == f"{gate}: {reason}"
 
@@ -349,7 +349,7 @@ def test_waits_for_the_newest_rollout_of_a_channel_that_comes_first(
 
 
 def test_waits_for_a_channel_that_does_not_exist() -> None:
-    missing = Preceding(None, None, None, None, "")
+    missing = PrecedingChannel(None, None, None, None, "")
 
     assert shut(with_sight(open_to(), edges={"base": missing})) == ["channel-edges"]
 
@@ -369,7 +369,7 @@ def test_waits_for_a_channel_that_does_not_exist() -> None:
     ],
 )
 def test_waits_for_a_host_that_comes_first_until_it_is_settled_or_left(
-    before: Standing | None, stops: bool
+    before: HostStanding | None, stops: bool
 ) -> None:
     state = with_standings(open_to(), *(() if before is None else (before,)))
 
@@ -385,7 +385,7 @@ def test_waits_for_a_host_that_comes_first_until_it_is_settled_or_left(
     ],
 )
 def test_heeds_probes_of_earlier_waves_whose_hosts_still_count(
-    failures: list[Seen[ProbeFailure]], left: str | None, stops: bool
+    failures: list[Versioned[ProbeFailure]], left: str | None, stops: bool
 ) -> None:
     state = with_standings(open_to(), standing("web-00", HostState.CONVERGED, left=left))
 
@@ -404,7 +404,7 @@ def test_heeds_probes_of_earlier_waves_whose_hosts_still_count(
     ],
 )
 def test_wants_a_pin_of_this_release_whose_evidence_is_fresh(
-    found: Seen[Actual] | None, stops: bool
+    found: Versioned[Actual] | None, stops: bool
 ) -> None:
     assert shut(with_sight(open_to(), pin=found)) == (["freshness"] if stops else [])
 
@@ -488,7 +488,9 @@ def test_tells_a_host_that_no_wave_takes_from_one_that_must_wait() -> None:
         (standing("web-00", HostState.FAILED, busy=True), 2, None),
     ],
 )
-def test_orders_a_host_once_per_attempt(known: Standing, attempt: int, ordered: int | None) -> None:
+def test_orders_a_host_once_per_attempt(
+    known: HostStanding, attempt: int, ordered: int | None
+) -> None:
     state = fleet_state(channel(), fleet(1), (), (known,), {"attempt": attempt})
 
     orders = next_dispatches(state, ROLLOUT)
@@ -527,7 +529,7 @@ def test_remembers_between_passes_of_one_tick_what_it_handed_out() -> None:
     first = survey(state, ROLLOUT, orders_max=2)
     second = survey(state, ROLLOUT, first.given)
 
-    assert first.given == Given({"all": 2}, frozenset({"web-00", "web-01"}))
+    assert first.given == HandedOut({"all": 2}, frozenset({"web-00", "web-01"}))
     assert [order.host_id for order in second.orders] == ["web-02"]
     assert [(item.gate, item.hosts) for item in second.held] == [
         ("disruption-budget", 2),
@@ -563,7 +565,7 @@ def test_reads_its_view_of_a_host_from_the_stored_bytes_of_larger_rows() -> None
     )
     known = replace(host(WHO, "revoked"), silent_since=T0)
 
-    assert codec.decode(codec.encode(record), Standing) == Standing(
+    assert codec.decode(codec.encode(record), HostStanding) == HostStanding(
         host_id=WHO,
         state=HostState.PENDING,
         wave=3,
@@ -572,9 +574,9 @@ def test_reads_its_view_of_a_host_from_the_stored_bytes_of_larger_rows() -> None
         busy=True,
         cancelled_at=T0,
     )
-    assert codec.decode(codec.encode(known), Enlisted) == Enlisted(WHO, "revoked", T0)
-    assert set(Standing.__struct_fields__) <= set(HostRecord.__struct_fields__)
-    assert set(Enlisted.__struct_fields__) <= set(Host.__struct_fields__)
+    assert codec.decode(codec.encode(known), HostPresence) == HostPresence(WHO, "revoked", T0)
+    assert set(HostStanding.__struct_fields__) <= set(HostRecord.__struct_fields__)
+    assert set(HostPresence.__struct_fields__) <= set(Host.__struct_fields__)
 
 
 def test_answers_for_a_rollout_that_nobody_waits_in_and_for_one_that_goes_on() -> None:
@@ -601,7 +603,7 @@ def finished(**changes: Any) -> FleetState:
         ),
         {"state": RolloutState.TERMINAL, "terminal_at": T0, **changes},
     )
-    state = altered(state, hosts={**state.hosts, "new": Seen(Enlisted("new"), 31)})
+    state = altered(state, hosts={**state.hosts, "new": Versioned(HostPresence("new"), 31)})
     return with_channel(state, terminal_rollout_id=ROLLOUT)
 
 
@@ -641,7 +643,7 @@ def test_sends_late_hosts_the_finished_release_apart_from_the_plan() -> None:
     ids=["a failure that was allowed for", "waived", "late already"],
 )
 def test_does_not_try_again_by_itself_what_failed_was_waived_or_is_late_already(
-    known: Standing,
+    known: HostStanding,
 ) -> None:
     state = with_standings(finished(), standing("web-00", HostState.CONVERGED), known)
 
@@ -669,15 +671,15 @@ def test_sends_late_hosts_nothing_else(state: FleetState) -> None:
 GRACE = 60
 
 
-def silent_state(known: Standing | None = None, **changes: Any) -> FleetState:
+def silent_state(known: HostStanding | None = None, **changes: Any) -> FleetState:
     state = fleet_state(
         channel(WaveSpec(count=1), WaveSpec(), offline_grace_seconds=GRACE),
         fleet(2),
         (),
         () if known is None else (known,),
     )
-    quiet = Enlisted("web-00", **({"silent_since": T0 - GRACE * SECOND} | changes))
-    return altered(state, hosts={**state.hosts, "web-00": Seen(quiet, 30)})
+    quiet = HostPresence("web-00", **({"silent_since": T0 - GRACE * SECOND} | changes))
+    return altered(state, hosts={**state.hosts, "web-00": Versioned(quiet, 30)})
 
 
 def skipped(state: FleetState) -> list[tuple[str, HostState | None]]:
@@ -770,7 +772,7 @@ def test_d16_says_what_a_gate_does_only_when_it_changes() -> None:
     stopped = frozen(state)
 
     first = gate_changes(None, survey(stopped, ROLLOUT), T0)
-    known = RolloutGates(ROLLOUT, tuple(Gate(said.gate, said.reason, T0) for said in first))
+    known = RolloutGates(ROLLOUT, tuple(GateStatus(said.gate, said.reason, T0) for said in first))
     again = gate_changes(known, survey(stopped, ROLLOUT), T0)
     fewer = with_standings(stopped, standing("web-00", HostState.CONVERGED))
     still = gate_changes(known, survey(fewer, ROLLOUT), T0)
@@ -786,7 +788,9 @@ def test_d16_says_what_a_gate_does_only_when_it_changes() -> None:
 
 
 def test_cuts_a_reason_to_what_the_log_takes() -> None:
-    long = Held(gate="channel-edges", host_id="h1", reason="probe http: " + "ü" * 2_000, hosts=1)
+    long = BlockedHosts(
+        gate="channel-edges", host_id="h1", reason="probe http: " + "ü" * 2_000, hosts=1
+    )
     found = Survey(rollout_id=ROLLOUT, held=(long,))
 
     (change,) = gate_changes(None, found, T0)

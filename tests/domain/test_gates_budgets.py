@@ -17,13 +17,13 @@ from tests.domain.harbour import ROLLOUT, T0, channel, fleet, fleet_state, stand
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.fleet import declarations as fleet_domain
-from tidegate.domain.fleet.budgets import bound, slots
+from tidegate.domain.fleet.budgets import current_bound, slots
 from tidegate.domain.fleet.folds import budget_ids, step_budget
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import Budget, budget_key
 from tidegate.domain.fleet.slices import RemoveBudget, SetBudget, remove_budget, set_budget
 from tidegate.domain.gates.dispatch_pass import next_dispatches, survey
-from tidegate.domain.gates.inputs import FleetState, Order, Seen
+from tidegate.domain.gates.inputs import DueOrder, FleetState, Versioned
 from tidegate.domain.hosts import facts as host_facts
 from tidegate.domain.hosts.facts import (
     BudgetSlot,
@@ -68,7 +68,7 @@ FOLDS = Folds(SCHEMA, fleet_domain.FOLDS)
 FREEING = (HostState.CONVERGED, HostState.DEFERRED, HostState.REVERTED, HostState.FAILED)
 
 
-def reserved(order: Order) -> DispatchReserved:
+def reserved(order: DueOrder) -> DispatchReserved:
     return DispatchReserved(
         rollout_id=order.rollout_id,
         host_id=order.host_id,
@@ -234,18 +234,18 @@ class World:
         }
         where = channel(WaveSpec())
         self.state = fleet_state(where, fleet(HOSTS), self.rows.values())
-        self.outstanding: dict[tuple[bool, str], Order] = {}
+        self.outstanding: dict[tuple[bool, str], DueOrder] = {}
         self.seen = {True: self.look(True), False: self.look(False)}
 
     def look(self, first: bool) -> FleetState:
         """What this dispatcher would read now."""
         standings = {
-            host: Seen(standing(host, HostState.SOAKING, busy=True), 50)
+            host: Versioned(standing(host, HostState.SOAKING, busy=True), 50)
             for mine, host in self.outstanding
             if mine is first
         }
         state = with_sight(self.state, standings=standings)
-        return altered(state, budgets={id: Seen(row, 40) for id, row in self.rows.items()})
+        return altered(state, budgets={id: Versioned(row, 40) for id, row in self.rows.items()})
 
     def dispatch(self, first: bool, orders_max: int) -> None:
         for order in next_dispatches(self.seen[first], ROLLOUT, orders_max=orders_max):
@@ -299,7 +299,7 @@ def test_never_passes_a_bound_whatever_is_reserved_freed_and_seen_too_late(
             assert most is not None
             assert row.in_flight == world.taken(id) <= most
             assert most >= 1
-            assert bound(row, most) == most
+            assert current_bound(row, most) == most
 
 
 @given(bounds(), bounds())
@@ -354,15 +354,17 @@ def test_d09_counts_orders_that_are_queued_and_not_acknowledged_across_passes() 
     for order in first:
         budget = step_budget(budget, reserved(order), T0)
     pending = {
-        order.host_id: Seen(standing(order.host_id, HostState.PENDING, busy=True), 51)
+        order.host_id: Versioned(standing(order.host_id, HostState.PENDING, busy=True), 51)
         for order in first
     }
-    next_tick = altered(with_sight(state, standings=pending), budgets={"all": Seen(budget, 41)})
+    next_tick = altered(
+        with_sight(state, standings=pending), budgets={"all": Versioned(budget, 41)}
+    )
 
     assert len(first) == 2
     assert next_dispatches(next_tick, ROLLOUT) == ()
     freed = step_budget(budget, freeing(first[0].host_id, "all"), T0)
-    again = altered(next_tick, budgets={"all": Seen(freed, 42)})
+    again = altered(next_tick, budgets={"all": Versioned(freed, 42)})
     assert [order.host_id for order in next_dispatches(again, ROLLOUT)] == ["web-02"]
 
 
@@ -370,14 +372,16 @@ def test_d09_frees_its_slot_for_the_next_host_so_pending_orders_cannot_dead_lock
     """A host counts from its order on, once, and only while its own order stands."""
     budget = Budget(budget_id="all", selector="*", max_in_flight=1)
     state = fleet_state(channel(), fleet(3), (budget,))
-    done: dict[str, Seen[Any]] = {}
+    done: dict[str, Versioned[Any]] = {}
 
     for _ in range(3):
-        looked = altered(with_sight(state, standings=dict(done)), budgets={"all": Seen(budget, 41)})
+        looked = altered(
+            with_sight(state, standings=dict(done)), budgets={"all": Versioned(budget, 41)}
+        )
         (order,) = next_dispatches(looked, ROLLOUT)
         budget = step_budget(budget, reserved(order), T0)
         budget = step_budget(budget, freeing(order.host_id, "all"), T0)
-        done[order.host_id] = Seen(standing(order.host_id, HostState.CONVERGED), 52)
+        done[order.host_id] = Versioned(standing(order.host_id, HostState.CONVERGED), 52)
 
     assert sorted(done) == ["web-00", "web-01", "web-02"]
     assert replace(budget, in_flight=0) == budget

@@ -66,7 +66,7 @@ from tidegate.domain.hosts.facts import (
     RollbackFailed,
 )
 from tidegate.domain.hosts.machine import expected_seq, step
-from tidegate.domain.hosts.probes import PROBES_MAX, sustained
+from tidegate.domain.hosts.probes import PROBES_MAX, list_sustained
 from tidegate.domain.hosts.refusals import (
     ClockSkew,
     EarlyConvergence,
@@ -746,8 +746,8 @@ def test_notices_once_that_a_converged_host_regressed() -> None:
 def test_tells_the_agent_which_probes_fail_it_now() -> None:
     life = Life().soaking(HTTP, DISK).probe(FAIL).probe(FAIL, "disk", OBSERVE)
 
-    assert sustained(life.record, T0 + seconds(119)) == ()
-    assert sustained(life.record, T0 + seconds(120)) == ("http",)
+    assert list_sustained(life.record, T0 + seconds(119)) == ()
+    assert list_sustained(life.record, T0 + seconds(120)) == ("http",)
 
 
 def test_leaves_the_record_alone_when_it_refuses() -> None:

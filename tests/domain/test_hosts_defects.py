@@ -48,7 +48,7 @@ from tidegate.domain.hosts.facts import (
     RollbackFailed,
 )
 from tidegate.domain.hosts.machine import expected_seq
-from tidegate.domain.hosts.probes import sustained
+from tidegate.domain.hosts.probes import list_sustained
 from tidegate.domain.hosts.refusals import (
     EarlyConvergence,
     HostInvariant,
@@ -57,7 +57,7 @@ from tidegate.domain.hosts.refusals import (
     UnsustainedFailure,
     WrongClosure,
 )
-from tidegate.domain.hosts.report_json import agent_event, wire_object
+from tidegate.domain.hosts.report_json import event_from_json, event_to_json
 from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
 from tidegate.domain.hosts.states import Deadline, HostState
 from tidegate.domain.rollouts.report_slices import ObserveHost, SkipHost, observe_host, skip_host
@@ -159,7 +159,7 @@ def test_d08_a_pass_ends_the_time_that_a_probe_failed_for() -> None:
     life = Life().soaking(HTTP).probe(FAIL).wait(10).probe(PASS).wait(109).probe(FAIL).wait(1)
 
     assert life.now == T0 + seconds(120)
-    assert sustained(life.record, life.now) == ()
+    assert list_sustained(life.record, life.now) == ()
     with pytest.raises(UnsustainedFailure):
         life.say(Failed, **life.failing("http"))
 
@@ -382,20 +382,20 @@ def test_d25_an_acknowledgement_says_both_what_runs_and_what_shall_run() -> None
     (ack,) = examples(Life().ordered().record, DispatchAck, T0)
 
     with pytest.raises(InvalidInput):
-        agent_event({k: v for k, v in wire_object(ack).items() if k != "target_closure"})  # type: ignore[arg-type]
+        event_from_json({k: v for k, v in event_to_json(ack).items() if k != "target_closure"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("struct", get_args(AgentEvent), ids=lambda struct: struct.__name__)
 def test_d26_every_kind_of_report_is_numbered(struct: type[Any]) -> None:
     (event, *_) = examples(Life().ordered().record, struct, T0)
-    sent = wire_object(event)  # type: ignore[arg-type]
+    sent = event_to_json(event)  # type: ignore[arg-type]
 
     assert sent["seq"] == 1
-    assert agent_event(sent) == event
+    assert event_from_json(sent) == event
     with pytest.raises(InvalidInput):
-        agent_event({name: value for name, value in sent.items() if name != "seq"})
+        event_from_json({name: value for name, value in sent.items() if name != "seq"})
     with pytest.raises(InvalidInput, match="from 1 on"):
-        agent_event(sent | {"seq": 0})
+        event_from_json(sent | {"seq": 0})
 
 
 def test_d26_a_live_host_reaches_deferred_and_converges_after_its_reboot() -> None:

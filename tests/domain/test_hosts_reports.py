@@ -59,7 +59,7 @@ from tidegate.domain.hosts.refusals import (
     WaveNotReached,
     WrongClosure,
 )
-from tidegate.domain.hosts.report_json import KINDS, STDERR_BYTES_MAX, agent_event
+from tidegate.domain.hosts.report_json import KINDS, STDERR_BYTES_MAX, event_from_json
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, dispatch_key
 from tidegate.domain.hosts.slices import (
     CancelDispatch,
@@ -430,7 +430,7 @@ def test_reads_no_event_that_is_not_an_agent_s(kind: Any) -> None:
     said = {"rollout_id": ROLLOUT, "host_id": HOST, "at": "2026-05-01T06:00:00Z", "seq": 1}
 
     with pytest.raises(InvalidInput) as refused:
-        agent_event({"kind": kind, **said})
+        event_from_json({"kind": kind, **said})
 
     assert all(known in refused.value.detail for known in KINDS)
 

@@ -29,7 +29,7 @@ from tidegate.domain.outbox.facts import (
     IntentSuperseded,
     Progress,
     ReconciliationRefused,
-    owe,
+    request_intent,
 )
 from tidegate.domain.outbox.folds import (
     OPERATIONS_MAX,
@@ -38,7 +38,7 @@ from tidegate.domain.outbox.folds import (
     step_intent,
     step_queue,
 )
-from tidegate.domain.outbox.names import IdempotencyKey, read_key
+from tidegate.domain.outbox.names import IdempotencyKey, parse_key
 from tidegate.domain.outbox.reconciliation import (
     Observation,
     ReconcileActual,
@@ -47,7 +47,7 @@ from tidegate.domain.outbox.reconciliation import (
     decide_effect,
     judge,
 )
-from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, redacted, requested_state
+from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, check_requested_state, redact
 from tidegate.domain.outbox.refusals import IntentExists, SecretRefused
 from tidegate.domain.outbox.rows import Delivery, Drift, Intent, Queue
 from tidegate.domain.outbox.slices import (
@@ -64,7 +64,7 @@ from tidegate.domain.outbox.slices import (
     decide_redrive,
     decide_request,
 )
-from tidegate.domain.outbox.states import Finding, RequestedState, State
+from tidegate.domain.outbox.states import IntentState, ReconciliationFinding, RequestedState
 from tidegate.errors import IllegalTransition, Invalid, InvalidInput, LimitExceeded, NotFound
 
 T0 = datetime(2026, 4, 24, 19, 0, tzinfo=UTC)
@@ -83,7 +83,7 @@ def asked(release_id: str = "web.1", command_id: str = "c1", **other: Any) -> In
         "state": {"releaseId": release_id},
         "now": T0,
     }
-    return owe(**(said | other))
+    return request_intent(**(said | other))
 
 
 # ── names and keys ────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +94,7 @@ def test_makes_key_and_id_of_what_was_decided() -> None:
 
     assert fact.idempotency_key == "web:web.1:alias:1"
     assert fact.intent_id == OLD
-    assert read_key(fact.idempotency_key) == IdempotencyKey("web", "web.1", "alias", 1)
+    assert parse_key(fact.idempotency_key) == IdempotencyKey("web", "web.1", "alias", 1)
     assert asked(version=2).idempotency_key != fact.idempotency_key
 
 
@@ -102,7 +102,7 @@ def test_makes_key_and_id_of_what_was_decided() -> None:
     "text", ["", "web", "web:web.1:alias", "web:web.1:alias:-1", "web:web.1:alias:01", "a:b:c:d:1"]
 )
 def test_takes_no_other_text_for_a_key(text: str) -> None:
-    assert read_key(text) is None
+    assert parse_key(text) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ SECRETS = (
 def test_lets_no_credential_into_a_requested_state(member: str, secret: str) -> None:
     """RS-9: "Credentials, key material and decrypted values are refused at write"."""
     with pytest.raises(SecretRefused) as refusal:
-        requested_state({"releaseId": "web.1", member: secret})
+        check_requested_state({"releaseId": "web.1", member: secret})
 
     assert secret not in str(refusal.value)
     assert secret not in repr(refusal.value.facts)
@@ -158,7 +158,7 @@ def test_lets_no_credential_into_a_requested_state(member: str, secret: str) -> 
 )
 def test_refuses_members_that_announce_a_secret(member: str) -> None:
     with pytest.raises(SecretRefused):
-        requested_state({"releaseId": "web.1", member: "x"})
+        check_requested_state({"releaseId": "web.1", member: "x"})
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_refuses_members_that_announce_a_secret(member: str) -> None:
 )
 def test_takes_declared_members_of_their_form_and_nothing_else(state: dict[str, Any]) -> None:
     with pytest.raises((InvalidInput, LimitExceeded)):
-        requested_state(state)
+        check_requested_state(state)
 
 
 def test_takes_a_snapshot_of_a_release() -> None:
@@ -185,11 +185,11 @@ def test_takes_a_snapshot_of_a_release() -> None:
         release_id="web.1", status="active", digest=digest, channel="web-stable"
     )
 
-    assert requested_state(wanted) is wanted
+    assert check_requested_state(wanted) is wanted
     sent = {"releaseId": "web.1", "status": "active", "digest": digest, "channel": "web-stable"}
-    assert requested_state(sent) == wanted
+    assert check_requested_state(sent) == wanted
     with pytest.raises(SecretRefused):
-        requested_state(replace(wanted, status="AKIAIOSFODNN7EXAMPLE"))
+        check_requested_state(replace(wanted, status="AKIAIOSFODNN7EXAMPLE"))
 
 
 @pytest.mark.req("RS-9", **PURE)
@@ -214,13 +214,13 @@ def test_takes_a_snapshot_of_a_release() -> None:
 )
 def test_keeps_words_and_small_numbers_of_an_error(said: str, kept: str) -> None:
     """RS-9: "lastError (redacted)"."""
-    assert redacted(said) == kept
+    assert redact(said) == kept
 
 
 @pytest.mark.req("RS-9", **PURE)
 @given(st.text(max_size=200), st.sampled_from(SECRETS), st.text(max_size=2_000))
 def test_shows_no_secret_whatever_stands_around_it(before: str, secret: str, after: str) -> None:
-    shown = redacted(f"{before} {secret} {after}")
+    shown = redact(f"{before} {secret} {after}")
 
     assert secret not in shown
     assert len(shown) <= ERROR_CHARS_MAX
@@ -314,36 +314,36 @@ SAMPLE: dict[type[Struct], Struct] = {
     IntentRedriven: IntentRedriven(**about, by="user_1", reason="x", next_attempt_at=T0),
     IntentCancelled: IntentCancelled(**about, by="user_1", reason="x"),
 }
-EDGES: dict[tuple[State, type[Struct]], State] = {
-    (State.PENDING, AttemptSucceeded): State.DONE,
-    (State.PENDING, AttemptFailed): State.PENDING,
-    (State.PENDING, IntentDied): State.DEAD,
-    (State.PENDING, IntentSuperseded): State.SUPERSEDED,
-    (State.DEAD, AttemptSucceeded): State.DONE,
-    (State.DEAD, IntentRedriven): State.PENDING,
-    (State.DONE, IntentRedriven): State.PENDING,
-    (State.SUPERSEDED, AttemptSucceeded): State.SUPERSEDED,
-    (State.SUPERSEDED, AttemptFailed): State.SUPERSEDED,
-    (State.PENDING, IntentCancelled): State.CANCELLED,
-    (State.DEAD, IntentCancelled): State.CANCELLED,
-    (State.CANCELLED, AttemptSucceeded): State.CANCELLED,
-    (State.CANCELLED, AttemptFailed): State.CANCELLED,
+EDGES: dict[tuple[IntentState, type[Struct]], IntentState] = {
+    (IntentState.PENDING, AttemptSucceeded): IntentState.DONE,
+    (IntentState.PENDING, AttemptFailed): IntentState.PENDING,
+    (IntentState.PENDING, IntentDied): IntentState.DEAD,
+    (IntentState.PENDING, IntentSuperseded): IntentState.SUPERSEDED,
+    (IntentState.DEAD, AttemptSucceeded): IntentState.DONE,
+    (IntentState.DEAD, IntentRedriven): IntentState.PENDING,
+    (IntentState.DONE, IntentRedriven): IntentState.PENDING,
+    (IntentState.SUPERSEDED, AttemptSucceeded): IntentState.SUPERSEDED,
+    (IntentState.SUPERSEDED, AttemptFailed): IntentState.SUPERSEDED,
+    (IntentState.PENDING, IntentCancelled): IntentState.CANCELLED,
+    (IntentState.DEAD, IntentCancelled): IntentState.CANCELLED,
+    (IntentState.CANCELLED, AttemptSucceeded): IntentState.CANCELLED,
+    (IntentState.CANCELLED, AttemptFailed): IntentState.CANCELLED,
 }
 
 
-def delivery(state: State = State.PENDING, attempts: int = 0, **other: Any) -> Delivery:
+def delivery(state: IntentState = IntentState.PENDING, attempts: int = 0, **other: Any) -> Delivery:
     return Delivery("web", "alias", state, T0, attempts, **other)
 
 
-@pytest.mark.parametrize(("state", "fact"), list(product(State, get_args(Progress))))
-def test_accepts_exactly_the_drawn_edges(state: State, fact: type[Struct]) -> None:
+@pytest.mark.parametrize(("state", "fact"), list(product(IntentState, get_args(Progress))))
+def test_accepts_exactly_the_drawn_edges(state: IntentState, fact: type[Struct]) -> None:
     try:
         after = step_delivery(delivery(state, 2), SAMPLE[fact], T0)  # type: ignore[arg-type]
     except IllegalTransition:
         assert (state, fact) not in EDGES
     else:
         assert after.state is EDGES[state, fact]
-        assert (after.next_attempt_at is not None) is (after.state is State.PENDING)
+        assert (after.next_attempt_at is not None) is (after.state is IntentState.PENDING)
 
 
 def test_starts_with_what_was_asked_and_takes_it_once() -> None:
@@ -404,24 +404,24 @@ def test_gives_up_at_the_limit_counted_from_the_last_redrive() -> None:
 @pytest.mark.parametrize(
     ("state", "attempts", "succeeded", "facts"),
     [
-        (State.PENDING, 0, True, ["AttemptSucceeded"]),
-        (State.PENDING, 0, False, ["AttemptFailed"]),
-        (State.PENDING, 1, False, []),
-        (State.PENDING, 1, True, ["AttemptSucceeded"]),
-        (State.DONE, 0, False, []),
-        (State.DONE, 0, True, []),
-        (State.DEAD, 0, False, []),
-        (State.DEAD, 1, True, ["AttemptSucceeded"]),
-        (State.SUPERSEDED, 0, True, ["AttemptSucceeded"]),
-        (State.SUPERSEDED, 0, False, ["AttemptFailed"]),
-        (State.SUPERSEDED, 1, True, []),
-        (State.CANCELLED, 0, True, ["AttemptSucceeded"]),
-        (State.CANCELLED, 0, False, ["AttemptFailed"]),
-        (State.CANCELLED, 1, False, []),
+        (IntentState.PENDING, 0, True, ["AttemptSucceeded"]),
+        (IntentState.PENDING, 0, False, ["AttemptFailed"]),
+        (IntentState.PENDING, 1, False, []),
+        (IntentState.PENDING, 1, True, ["AttemptSucceeded"]),
+        (IntentState.DONE, 0, False, []),
+        (IntentState.DONE, 0, True, []),
+        (IntentState.DEAD, 0, False, []),
+        (IntentState.DEAD, 1, True, ["AttemptSucceeded"]),
+        (IntentState.SUPERSEDED, 0, True, ["AttemptSucceeded"]),
+        (IntentState.SUPERSEDED, 0, False, ["AttemptFailed"]),
+        (IntentState.SUPERSEDED, 1, True, []),
+        (IntentState.CANCELLED, 0, True, ["AttemptSucceeded"]),
+        (IntentState.CANCELLED, 0, False, ["AttemptFailed"]),
+        (IntentState.CANCELLED, 1, False, []),
     ],
 )
 def test_records_each_attempt_once(
-    state: State, attempts: int, succeeded: bool, facts: list[str]
+    state: IntentState, attempts: int, succeeded: bool, facts: list[str]
 ) -> None:
     decided = decide_record((delivery(state, attempts),), record(1, succeeded), T0)
 
@@ -463,16 +463,16 @@ def test_a_redrive_says_who_and_why() -> None:
     for wrong in ({"by": ""}, {"reason": " "}, {"reason": "x" * 2_000}):
         said = {**about, "by": "user_1", "reason": "mended"} | wrong
         with pytest.raises((InvalidInput, LimitExceeded)):
-            decide_redrive((delivery(State.DEAD), queue), RedriveIntent(**said), T0)
+            decide_redrive((delivery(IntentState.DEAD), queue), RedriveIntent(**said), T0)
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_cancels_what_is_pending_or_dead_and_says_who_and_why(state: State) -> None:
+@pytest.mark.parametrize("state", list(IntentState))
+def test_cancels_what_is_pending_or_dead_and_says_who_and_why(state: IntentState) -> None:
     command = CancelIntent(**about, by="user_1", reason="the channel is gone")
-    if state in (State.PENDING, State.DEAD):
+    if state in (IntentState.PENDING, IntentState.DEAD):
         (fact,) = decide_cancel((delivery(state, 2),), command, T0)
         assert fact == IntentCancelled(**about, by="user_1", reason="the channel is gone")
-    elif state is State.CANCELLED:
+    elif state is IntentState.CANCELLED:
         assert decide_cancel((delivery(state),), command, T0) == ()
     else:
         with pytest.raises(IllegalTransition):
@@ -493,25 +493,33 @@ INTENT = Intent(
 @pytest.mark.parametrize(
     ("seen", "finding"),
     [
-        (Observation(), Finding.MISSING),
-        (Observation(INTENT.idempotency_key), Finding.CONFIRMED),
-        (Observation(INTENT.idempotency_key, {"releaseId": "web.2"}), Finding.CONFIRMED),
-        (Observation(INTENT.idempotency_key, {"releaseId": "web.3"}), Finding.CONFLICTING),
-        (Observation("", {"releaseId": "web.2"}), Finding.CONFIRMED),
-        (Observation("", {"releaseId": "web.1"}), Finding.CONFLICTING),
-        (Observation("web:web.1:alias:1", {"releaseId": "web.1"}), Finding.BEHIND),
-        (Observation("web:web.1:alias:2"), Finding.CONFLICTING),
-        (Observation("web:web.3:alias:3"), Finding.CONFLICTING),
-        (Observation("web:web.1:dns:1"), Finding.CONFLICTING),
-        (Observation("api:web.1:alias:1"), Finding.CONFLICTING),
-        (Observation("by hand"), Finding.CONFLICTING),
+        (Observation(), ReconciliationFinding.MISSING),
+        (Observation(INTENT.idempotency_key), ReconciliationFinding.CONFIRMED),
+        (
+            Observation(INTENT.idempotency_key, {"releaseId": "web.2"}),
+            ReconciliationFinding.CONFIRMED,
+        ),
+        (
+            Observation(INTENT.idempotency_key, {"releaseId": "web.3"}),
+            ReconciliationFinding.CONFLICTING,
+        ),
+        (Observation("", {"releaseId": "web.2"}), ReconciliationFinding.CONFIRMED),
+        (Observation("", {"releaseId": "web.1"}), ReconciliationFinding.CONFLICTING),
+        (Observation("web:web.1:alias:1", {"releaseId": "web.1"}), ReconciliationFinding.BEHIND),
+        (Observation("web:web.1:alias:2"), ReconciliationFinding.CONFLICTING),
+        (Observation("web:web.3:alias:3"), ReconciliationFinding.CONFLICTING),
+        (Observation("web:web.1:dns:1"), ReconciliationFinding.CONFLICTING),
+        (Observation("api:web.1:alias:1"), ReconciliationFinding.CONFLICTING),
+        (Observation("by hand"), ReconciliationFinding.CONFLICTING),
     ],
 )
-def test_judges_what_it_sees_by_key_then_by_state(seen: Observation, finding: Finding) -> None:
+def test_judges_what_it_sees_by_key_then_by_state(
+    seen: Observation, finding: ReconciliationFinding
+) -> None:
     assert judge(INTENT, seen) is finding
 
 
-def look(finding: Finding, repairable: bool = True) -> ReconcileEffect:
+def look(finding: ReconciliationFinding, repairable: bool = True) -> ReconcileEffect:
     return ReconcileEffect(
         scope="web",
         operation="alias",
@@ -523,20 +531,22 @@ def look(finding: Finding, repairable: bool = True) -> ReconcileEffect:
 
 
 QUEUE = Queue("web", newest={"alias": OLD})
-WANTED = [state for state in State if state is not State.CANCELLED]
-LOOKS: dict[tuple[Finding, State], list[str]] = {
-    (Finding.CONFIRMED, State.PENDING): ["AttemptSucceeded"],
-    (Finding.CONFIRMED, State.DEAD): ["AttemptSucceeded"],
-    (Finding.MISSING, State.DONE): ["DriftDetected", "IntentRedriven"],
-    (Finding.BEHIND, State.DONE): ["DriftDetected", "IntentRedriven"],
-    **{(Finding.CONFLICTING, state): ["ReconciliationRefused"] for state in WANTED},
-    **{(Finding.ROW_DIFFERS, state): ["ReconciliationRefused"] for state in WANTED},
+WANTED = [state for state in IntentState if state is not IntentState.CANCELLED]
+LOOKS: dict[tuple[ReconciliationFinding, IntentState], list[str]] = {
+    (ReconciliationFinding.CONFIRMED, IntentState.PENDING): ["AttemptSucceeded"],
+    (ReconciliationFinding.CONFIRMED, IntentState.DEAD): ["AttemptSucceeded"],
+    (ReconciliationFinding.MISSING, IntentState.DONE): ["DriftDetected", "IntentRedriven"],
+    (ReconciliationFinding.BEHIND, IntentState.DONE): ["DriftDetected", "IntentRedriven"],
+    **{(ReconciliationFinding.CONFLICTING, state): ["ReconciliationRefused"] for state in WANTED},
+    **{(ReconciliationFinding.ROW_DIFFERS, state): ["ReconciliationRefused"] for state in WANTED},
 }
 
 
 @pytest.mark.req("RS-11", **PURE)
-@pytest.mark.parametrize(("finding", "state"), list(product(Finding, State)))
-def test_says_of_each_look_what_follows_and_says_it_once(finding: Finding, state: State) -> None:
+@pytest.mark.parametrize(("finding", "state"), list(product(ReconciliationFinding, IntentState)))
+def test_says_of_each_look_what_follows_and_says_it_once(
+    finding: ReconciliationFinding, state: IntentState
+) -> None:
     decided = decide_effect((None, QUEUE, delivery(state)), look(finding), T0)
 
     assert names(decided) == LOOKS.get((finding, state), [])
@@ -547,23 +557,27 @@ def test_says_of_each_look_what_follows_and_says_it_once(finding: Finding, state
 
 
 def test_repeats_nothing_where_the_registry_disagrees_or_something_newer_was_asked() -> None:
-    done = delivery(State.DONE)
-    decided = decide_effect((None, QUEUE, done), look(Finding.MISSING, repairable=False), T0)
+    done = delivery(IntentState.DONE)
+    decided = decide_effect(
+        (None, QUEUE, done), look(ReconciliationFinding.MISSING, repairable=False), T0
+    )
     assert names(decided) == ["DriftDetected"]
     newer = Queue("web", newest={"alias": NEW})
-    assert decide_effect((None, newer, done), look(Finding.MISSING), T0) == ()
+    assert decide_effect((None, newer, done), look(ReconciliationFinding.MISSING), T0) == ()
 
 
 def test_closes_what_it_opened_and_nothing_else() -> None:
-    detected = DriftDetected(scope="web", subject="alias", finding=Finding.BEHIND, signature="s0")
+    detected = DriftDetected(
+        scope="web", subject="alias", finding=ReconciliationFinding.BEHIND, signature="s0"
+    )
     drift: Drift = step_drift(None, detected, T0)
-    done = delivery(State.DONE)
+    done = delivery(IntentState.DONE)
 
-    (repaired,) = decide_effect((drift, QUEUE, done), look(Finding.CONFIRMED), T0)
+    (repaired,) = decide_effect((drift, QUEUE, done), look(ReconciliationFinding.CONFIRMED), T0)
     assert isinstance(repaired, DriftRepaired)
     closed = step_drift(drift, repaired, T0)
-    assert decide_effect((closed, QUEUE, done), look(Finding.CONFIRMED), T0) == ()
-    assert names(decide_effect((closed, QUEUE, done), look(Finding.BEHIND), T0)) == [
+    assert decide_effect((closed, QUEUE, done), look(ReconciliationFinding.CONFIRMED), T0) == ()
+    assert names(decide_effect((closed, QUEUE, done), look(ReconciliationFinding.BEHIND), T0)) == [
         "DriftDetected",
         "IntentRedriven",
     ]

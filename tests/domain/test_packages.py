@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages import refusals
 from tidegate.domain.packages.approvals import (
@@ -24,18 +24,18 @@ from tidegate.domain.packages.deletions import (
     ProposeDeletion,
     RejectDeletion,
     delete_revision,
-    rows_read,
+    rows_of_deletion,
 )
 from tidegate.domain.packages.facts import (
     FACTS,
     Clone,
     Condition,
+    ConditionStatus,
     Edit,
     Init,
     Metadata,
     OwnerReference,
     RevisionDeletionRejected,
-    Status,
     Strategy,
     Upgrade,
 )
@@ -296,7 +296,7 @@ def test_counts_everybody_who_changed_what_would_be_published(depot: Depot) -> N
     depot.push(name, files(a="1"), by="user_files")
     depot.update(name, by="user_labels", labels={"a": "b"})
     digest = depot.revision(name).content.digest
-    found = (Condition("tested", Status.TRUE),)
+    found = (Condition("tested", ConditionStatus.TRUE),)
     depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
     depot.propose(name)
     seen = depot.version(name)
@@ -319,12 +319,12 @@ def test_bounds_the_editors_of_a_revision(depot: Depot) -> None:
 
 def test_takes_a_report_only_about_the_content_that_stands(depot: Depot) -> None:
     name = depot.create(files=files(a="1"))
-    found = (Condition("tested", Status.TRUE),)
+    found = (Condition("tested", ConditionStatus.TRUE),)
 
     command = SetConditions(
         name=name,
         by="user_ci",
-        digest=Manifest(()).digest,
+        digest=FileManifest(()).digest,
         conditions=found,
         expected_version=depot.version(name),
     )
@@ -359,7 +359,7 @@ def test_takes_links_that_are_gone_for_a_deletion_that_came_between(depot: Depot
     command = DeleteRevision(name=name, by=OPERATOR)
     (*rows, _) = (
         codec.decode(record.data, SCHEMA.collection(record.key.collection).model)
-        for record in depot.store.get(*rows_read(command))
+        for record in depot.store.get(*rows_of_deletion(command))
         if record is not None
     )
 

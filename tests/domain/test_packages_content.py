@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.domain.content.differences import Difference, diff
+from tidegate.domain.content.differences import FileChangeKind, diff
 from tidegate.domain.content.digests import digest_of
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
-from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.paths import FILE_PATH_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidFilePath
 from tidegate.domain.packages.facts import Strategy
@@ -25,8 +25,8 @@ from tidegate.domain.packages.refusals import InvalidName, UpgradeConflict
 PURE = "a rule about values, decided before any engine is asked"
 
 
-def manifest(**texts: str) -> Manifest:
-    return Manifest.of({name: text.encode() for name, text in texts.items()})
+def manifest(**texts: str) -> FileManifest:
+    return FileManifest.of({name: text.encode() for name, text in texts.items()})
 
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────
@@ -112,7 +112,7 @@ def test_refuses_a_dotted_name_that_names_no_revision(name: str) -> None:
 )
 def test_refuses_file_paths_that_could_leave_or_lie(path: str) -> None:
     with pytest.raises(InvalidFilePath) as refusal:
-        Manifest((File(path, "0" * 64, 0),))
+        FileManifest((File(path, "0" * 64, 0),))
 
     assert refusal.value.code == "invalid_argument"
 
@@ -124,13 +124,15 @@ def test_refuses_file_paths_that_could_leave_or_lie(path: str) -> None:
 )
 def test_refuses_paths_that_cannot_lie_beside_each_other(paths: tuple[str, str]) -> None:
     with pytest.raises(InvalidFilePath):
-        Manifest(File(path, "0" * 64, 0) for path in paths)
+        FileManifest(File(path, "0" * 64, 0) for path in paths)
 
 
 def test_takes_paths_that_only_look_alike() -> None:
     paths = ("a", "a.b", "ab/c", "...", ".hidden", "a b", "ü", "A")
 
-    assert {file.path for file in Manifest(File(p, "0" * 64, 0) for p in paths).files} == set(paths)
+    assert {file.path for file in FileManifest(File(p, "0" * 64, 0) for p in paths).files} == set(
+        paths
+    )
 
 
 # ── digest ────────────────────────────────────────────────────────────────────────────────────────
@@ -155,11 +157,11 @@ def test_takes_paths_that_only_look_alike() -> None:
     ],
 )
 def test_names_content_by_the_digest_of_its_manifest(files: dict[str, bytes], digest: str) -> None:
-    assert Manifest.of(files).digest == f"sha256:{digest}"
+    assert FileManifest.of(files).digest == f"sha256:{digest}"
 
 
 def test_orders_a_manifest_by_the_utf8_bytes_of_its_paths() -> None:
-    files = Manifest.of({"é": b"", "z": b"", "a": b"", "Z": b""}).files
+    files = FileManifest.of({"é": b"", "z": b"", "a": b"", "Z": b""}).files
 
     assert [file.path for file in files] == ["Z", "a", "z", "é"]
 
@@ -168,9 +170,9 @@ def test_orders_a_manifest_by_the_utf8_bytes_of_its_paths() -> None:
     st.dictionaries(st.sampled_from(["a", "b/c", "b/d", "é", "x\u2028y"]), st.binary(max_size=4))
 )
 def test_reads_the_manifest_that_it_wrote(files: dict[str, bytes]) -> None:
-    written = Manifest.of(files)
+    written = FileManifest.of(files)
 
-    assert Manifest.parse(written.blob).files == written.files
+    assert FileManifest.parse(written.blob).files == written.files
     assert written.content.manifest == digest_of(written.blob)
     assert written.content.total_bytes == sum(map(len, files.values()))
     assert written.content.file_count == len(files)
@@ -178,20 +180,20 @@ def test_reads_the_manifest_that_it_wrote(files: dict[str, bytes]) -> None:
 
 def test_refuses_more_than_a_revision_may_hold() -> None:
     with pytest.raises(ContentTooLarge) as many:
-        Manifest(File(str(number), "0" * 64, 0) for number in range(FILES_MAX + 1))
+        FileManifest(File(str(number), "0" * 64, 0) for number in range(FILES_MAX + 1))
     with pytest.raises(ContentTooLarge):
-        Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX), File("b", "0" * 64, 1)))
+        FileManifest((File("a", "0" * 64, CONTENT_BYTES_MAX), File("b", "0" * 64, 1)))
     with pytest.raises(ContentTooLarge):
-        Manifest((File("a", "0" * 64, -1),))
+        FileManifest((File("a", "0" * 64, -1),))
 
     assert many.value.code == "too_large"
-    assert Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX),)).total_bytes == CONTENT_BYTES_MAX
+    assert FileManifest((File("a", "0" * 64, CONTENT_BYTES_MAX),)).total_bytes == CONTENT_BYTES_MAX
 
 
 @pytest.mark.parametrize("hashed", ["", "0" * 63, "0" * 65, "A" * 64, "g" * 64])
 def test_refuses_hashes_that_are_none(hashed: str) -> None:
     with pytest.raises(InvalidDigest):
-        Manifest((File("a", hashed, 0),))
+        FileManifest((File("a", hashed, 0),))
 
 
 # ── two: difference ───────────────────────────────────────────────────────────────────────────────
@@ -203,9 +205,9 @@ def test_tells_what_differs_between_two_revisions() -> None:
     old, new = manifest(a="1", b="1", c="1"), manifest(a="1", b="2", d="1")
 
     assert [(change.path, change.what) for change in diff(old, new)] == [
-        ("b", Difference.CHANGED),
-        ("c", Difference.REMOVED),
-        ("d", Difference.ADDED),
+        ("b", FileChangeKind.CHANGED),
+        ("c", FileChangeKind.REMOVED),
+        ("d", FileChangeKind.ADDED),
     ]
     assert diff(old, old) == ()
 
@@ -246,14 +248,14 @@ def test_merges_both_sides_changes_where_they_do_not_meet() -> None:
     ],
     ids=["both changed", "deleted here", "deleted there", "both added"],
 )
-def test_sees_each_kind_of_conflict(local: Manifest, upstream: Manifest) -> None:
+def test_sees_each_kind_of_conflict(local: FileManifest, upstream: FileManifest) -> None:
     with pytest.raises(UpgradeConflict):
         merge(manifest(a="0"), local, upstream)
 
 
 def test_sees_a_file_that_became_a_directory() -> None:
-    local = Manifest.of({"x": b"0"})
-    upstream = Manifest.of({"x/y": b"0"})
+    local = FileManifest.of({"x": b"0"})
+    upstream = FileManifest.of({"x/y": b"0"})
 
     for strategy in (Strategy.THREE_WAY, Strategy.COPY_MERGE):
         with pytest.raises(UpgradeConflict):

@@ -12,7 +12,7 @@ from tidegate.control.blobs import BLOB_KEPT, BlobMissing
 from tidegate.control.blobs.collect import collect
 from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.contents import CONTENT_KEPT, named_by_packages
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 
 BODIES = {"app.yaml": b"a: 1\n", "logo": b"\0\xff"}
 
@@ -29,9 +29,9 @@ def blobs(depot: Depot, tmp_path: Path) -> FileBlobs:
     return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=depot.clock)
 
 
-def uploaded(blobs: FileBlobs) -> Manifest:
+def uploaded(blobs: FileBlobs) -> FileManifest:
     """Bodies first, then the manifest, then, and only then, the commit that names them."""
-    manifest = Manifest.of(BODIES)
+    manifest = FileManifest.of(BODIES)
     for body in BODIES.values():
         blobs.put(body)
     blobs.put(manifest.blob)
@@ -78,12 +78,12 @@ def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
 
     assert first == second
     assert blobs.get(first) == b"same"
-    assert Manifest.parse(uploaded(blobs).blob).digest == Manifest.of(BODIES).digest
+    assert FileManifest.parse(uploaded(blobs).blob).digest == FileManifest.of(BODIES).digest
 
 
 def test_sweeps_nothing_where_a_manifest_cannot_be_read(depot: Depot, blobs: FileBlobs) -> None:
     """Nobody can say what a lost manifest names, so the collector must not guess."""
-    depot.create(files=Manifest.of(BODIES).files)
+    depot.create(files=FileManifest.of(BODIES).files)
 
     with pytest.raises(BlobMissing):
         named_by_packages(depot.store, blobs, depot.clock())

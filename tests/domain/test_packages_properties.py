@@ -31,7 +31,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.domain.depot import FOLDS, SCHEMA, Depot, files
 from tests.quick import fewer
-from tidegate.control.queries.revisions import plan_of
+from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -183,7 +183,7 @@ class Packages(RuleBasedStateMachine):
     @rule(path=st.sampled_from(PATHS), by=users)
     def delete_package(self, path: str, by: str) -> None:
         try:
-            revisions = plan_of(self.depot.store, f"r/{path}")
+            revisions = plan_deletion(self.depot.store, f"r/{path}")
         except TidegateError:
             return
         self.attempt(DeletePackage(package=f"r/{path}", by=by, revisions=revisions))

@@ -14,10 +14,10 @@ from tidegate.control.blobs.collect import collect
 from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.contents import named_by_packages
 from tidegate.control.packing import archive, content_of, manifest_of, stored
-from tidegate.domain.content.differences import Difference, diff
+from tidegate.domain.content.differences import FileChangeKind, diff
 from tidegate.domain.content.digests import digest_of
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.content.references import URI_CHARS_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidReference
 from tidegate.domain.packages.facts import Strategy
@@ -35,10 +35,10 @@ TEXT = File("app.conf", "cd" * 32, 3)
 
 
 def test_names_what_hosts_get_and_not_where_from() -> None:
-    kept, referenced = Manifest((TEXT, HERE)), Manifest((TEXT, THERE))
+    kept, referenced = FileManifest((TEXT, HERE)), FileManifest((TEXT, THERE))
 
-    assert kept.digest == referenced.digest == Manifest((MOVED, TEXT)).digest
-    manifests = {each.content.manifest for each in (kept, referenced, Manifest((TEXT, MOVED)))}
+    assert kept.digest == referenced.digest == FileManifest((MOVED, TEXT)).digest
+    manifests = {each.content.manifest for each in (kept, referenced, FileManifest((TEXT, MOVED)))}
     assert len(manifests) == 3
     assert (kept.content.references, referenced.content.references) == (0, 1)
     assert kept.total_bytes == referenced.total_bytes == 10
@@ -46,14 +46,14 @@ def test_names_what_hosts_get_and_not_where_from() -> None:
 
 def test_reads_back_the_address_that_it_wrote() -> None:
     odd = File("with space @ x", "ef" * 32, 0, "http://[::1]:8080/a@b%20c")
-    written = Manifest((TEXT, THERE, odd))
+    written = FileManifest((TEXT, THERE, odd))
 
-    assert Manifest.parse(written.blob).files == written.files
+    assert FileManifest.parse(written.blob).files == written.files
     assert written.references == (THERE, odd)
 
 
 def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -> None:
-    manifest = Manifest((TEXT, HERE))
+    manifest = FileManifest((TEXT, HERE))
 
     assert manifest.blob == (f"f {'cd' * 32} 3 app.conf\nf {'ab' * 32} 7 bin/app\n").encode()
     assert msgspec.json.decode(msgspec.json.encode(HERE)) == {
@@ -84,7 +84,7 @@ def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -
     ],
 )
 def test_takes_addresses_that_agents_fetch(uri: str) -> None:
-    (file,) = Manifest.parse(Manifest((File("a", "0" * 64, 0, uri),)).blob).files
+    (file,) = FileManifest.parse(FileManifest((File("a", "0" * 64, 0, uri),)).blob).files
 
     assert file.uri == uri
 
@@ -131,7 +131,7 @@ def test_takes_addresses_that_agents_fetch(uri: str) -> None:
 )
 def test_says_what_is_wrong_with_an_address_and_what_is_allowed(uri: str, found: str) -> None:
     with pytest.raises(InvalidReference) as refused:
-        Manifest((File("bin/app", "0" * 64, 0, uri),))
+        FileManifest((File("bin/app", "0" * 64, 0, uri),))
 
     assert found in refused.value.detail
     assert "allowed is" in refused.value.detail
@@ -143,31 +143,31 @@ def test_counts_a_reference_like_any_other_file() -> None:
     uri = "https://cdn.example/a"
 
     with pytest.raises(ContentTooLarge):
-        Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX + 1, uri),))
+        FileManifest((File("a", "0" * 64, CONTENT_BYTES_MAX + 1, uri),))
     with pytest.raises(ContentTooLarge):
-        Manifest((File("a", "0" * 64, CONTENT_BYTES_MAX, uri), File("b", "0" * 64, 1)))
+        FileManifest((File("a", "0" * 64, CONTENT_BYTES_MAX, uri), File("b", "0" * 64, 1)))
     with pytest.raises(InvalidDigest):
-        Manifest((File("a", "0" * 63, 1, uri),))
+        FileManifest((File("a", "0" * 63, 1, uri),))
 
 
 # ── two and three revisions ──
 
 
 def test_shows_that_a_file_moved() -> None:
-    (became,) = diff(Manifest((TEXT, HERE)), Manifest((TEXT, THERE)))
-    (moved,) = diff(Manifest((THERE,)), Manifest((MOVED,)))
+    (became,) = diff(FileManifest((TEXT, HERE)), FileManifest((TEXT, THERE)))
+    (moved,) = diff(FileManifest((THERE,)), FileManifest((MOVED,)))
 
-    assert (became.what, became.before, became.after) == (Difference.CHANGED, HERE, THERE)
-    assert (moved.what, moved.before, moved.after) == (Difference.CHANGED, THERE, MOVED)
+    assert (became.what, became.before, became.after) == (FileChangeKind.CHANGED, HERE, THERE)
+    assert (moved.what, moved.before, moved.after) == (FileChangeKind.CHANGED, THERE, MOVED)
 
 
 def test_keeps_a_reference_through_an_upgrade_and_reports_two_moves() -> None:
-    base = Manifest((TEXT, THERE))
-    upstream = Manifest((msgspec.structs.replace(TEXT, sha256="11" * 32), THERE))
+    base = FileManifest((TEXT, THERE))
+    upstream = FileManifest((msgspec.structs.replace(TEXT, sha256="11" * 32), THERE))
 
-    assert merge(base, Manifest((TEXT, MOVED)), upstream).by_path["bin/app"] == MOVED
+    assert merge(base, FileManifest((TEXT, MOVED)), upstream).by_path["bin/app"] == MOVED
     with pytest.raises(UpgradeConflict):
-        merge(base, Manifest((TEXT, MOVED)), Manifest((TEXT, HERE)), Strategy.THREE_WAY)
+        merge(base, FileManifest((TEXT, MOVED)), FileManifest((TEXT, HERE)), Strategy.THREE_WAY)
 
 
 # ── on a log, beside blobs ──

@@ -9,7 +9,7 @@ import pytest
 from tests.domain.depot import AUTHOR, REVIEWER, SCHEMA, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
-from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.packages.approvals import propose_revision
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (
@@ -168,7 +168,7 @@ def test_takes_bytes_up_to_32_mib_in_10_000_files(depot: Depot) -> None:
     whole = (File("a", "0" * 64, CONTENT_BYTES_MAX),)
     name = depot.create(files=whole)
     assert depot.revision(name).content.total_bytes == CONTENT_BYTES_MAX
-    assert Manifest.of({"logo": b"\0\xff\xfe"}).total_bytes == 3
+    assert FileManifest.of({"logo": b"\0\xff\xfe"}).total_bytes == 3
     more = (*whole, File("b", "0" * 64, 1))
     assert answer_of(depot, creation(workspace="v2", files=more)) == (413, "too_large")
 

@@ -6,17 +6,17 @@ import pytest
 
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.content.paths import check_file_path
 from tidegate.domain.content.refusals import InvalidFilePath
-from tidegate.domain.packages.documents import document
+from tidegate.domain.packages.documents import to_document
 from tidegate.domain.packages.facts import (
     Clone,
     Condition,
+    ConditionStatus,
     Edit,
     Metadata,
     OwnerReference,
-    Status,
     Strategy,
     Upgrade,
 )
@@ -96,8 +96,10 @@ def test_merges_as_the_strategies_say(
     point: str, path: str, merged: tuple[bytes | None, bytes | None]
 ) -> None:
     del point
-    base, local, upstream = map(Manifest.of, (BASE, LOCAL, UPSTREAM))
-    wanted = [None if body is None else Manifest.of({path: body}).by_path[path] for body in merged]
+    base, local, upstream = map(FileManifest.of, (BASE, LOCAL, UPSTREAM))
+    wanted = [
+        None if body is None else FileManifest.of({path: body}).by_path[path] for body in merged
+    ]
     for strategy, expected in (
         (Strategy.THREE_WAY, wanted[0]),
         (Strategy.COPY_MERGE, wanted[0]),
@@ -114,7 +116,7 @@ def test_lets_upstream_win_a_conflict_only_where_that_was_asked_for() -> None:
     *file* merge that **reports** conflicts (422 with paths) instead of letting upstream win
     silently"
     """
-    base, local, upstream = (Manifest.of({"f": body}) for body in (b"0", b"1", b"2"))
+    base, local, upstream = (FileManifest.of({"f": body}) for body in (b"0", b"1", b"2"))
 
     with pytest.raises(UpgradeConflict) as refusal:
         merge(base, local, upstream)
@@ -126,7 +128,7 @@ def test_lets_upstream_win_a_conflict_only_where_that_was_asked_for() -> None:
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_upgrades_what_is_unmodified_by_every_strategy(strategy: Strategy) -> None:
     """packages.md §1.5 #10: "local unmodified | succeeds | succeeds | succeeds | succeeds"."""
-    base, upstream = Manifest.of({"f": b"0"}), Manifest.of({"f": b"2", "g": b"2"})
+    base, upstream = FileManifest.of({"f": b"0"}), FileManifest.of({"f": b"2", "g": b"2"})
 
     assert merge(base, base, upstream, strategy).digest == upstream.digest
 
@@ -154,14 +156,14 @@ def test_keeps_the_engine_neutral_subset_of_a_revision(depot: Depot) -> None:
     depot.delete(name)
 
     row = depot.revision(name)
-    shown = document(row, depot.version(name), depot.package("blueprints/net/vpc"))
+    shown = to_document(row, depot.version(name), depot.package("blueprints/net/vpc"))
 
     assert (shown.spec.repository, shown.spec.package_name) == ("blueprints", "net/vpc")
     assert (shown.spec.workspace_name, shown.metadata.name) == ("v1", "blueprints.net.vpc.v1")
     assert (shown.spec.lifecycle, shown.spec.revision) == ("DeletionProposed", 1)
     content = shown.status.content
     assert (content.file_count, content.total_bytes) == (1, 2)
-    assert content.digest == Manifest(files(a="12")).digest
+    assert content.digest == FileManifest(files(a="12")).digest
     assert shown.metadata.labels == {"a": "b"}
     assert shown.metadata.annotations == {"c": "d"}
     assert shown.metadata.finalizers == ("hold",)
@@ -209,7 +211,7 @@ def test_digests_as_the_vectors_say(texts: dict[str, str], digest: str) -> None:
     """packages.md §1.8 #5: one digest, sorted by UTF-8 bytes of path, with test vectors; in the
     form that cannot collide, `tidegate.content.v2`, in place of lines of hash and path.
     """
-    assert Manifest.of({path: text.encode() for path, text in texts.items()}).digest == digest
+    assert FileManifest.of({path: text.encode() for path, text in texts.items()}).digest == digest
 
 
 def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(depot: Depot) -> None:
@@ -244,21 +246,21 @@ def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(depot:
     name = depot.create(readiness_gates=("tested",))
     digest = depot.revision(name).content.digest
 
-    def report(status: Status) -> None:
+    def report(status: ConditionStatus) -> None:
         found = (Condition("tested", status),)
         depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
 
     assert status_of(refusal_of(depot, depot.propose, name)) == 422
-    report(Status.TRUE)
+    report(ConditionStatus.TRUE)
     depot.propose(name)
     gates = update(depot, name, readiness_gates=())
     assert answer_of(depot, gates) == (422, "immutable")
-    report(Status.FALSE)
+    report(ConditionStatus.FALSE)
     assert refusal_of(depot, depot.approve, name).code == "not_ready"
-    report(Status.TRUE)
+    report(ConditionStatus.TRUE)
     depot.approve(name)
     with pytest.raises(TidegateError):
-        report(Status.FALSE)
+        report(ConditionStatus.FALSE)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of, creation, update
 from tidegate.domain.content.differences import diff
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import ApproveRevision, approve_revision, propose_revision
 from tidegate.domain.packages.deletions import DeleteRevision, delete_revision
@@ -18,6 +18,7 @@ from tidegate.domain.packages.facts import (
     FACTS,
     Clone,
     Condition,
+    ConditionStatus,
     Edit,
     Metadata,
     RevisionConditionsChanged,
@@ -29,10 +30,9 @@ from tidegate.domain.packages.facts import (
     RevisionMetadataChanged,
     RevisionProposed,
     RevisionPublished,
-    Status,
     Upgrade,
 )
-from tidegate.domain.packages.lifecycle import EDGES, Verb
+from tidegate.domain.packages.lifecycle import EDGES, LifecycleVerb
 from tidegate.domain.packages.rows import links_key, package_key, revision_key
 from tidegate.domain.packages.slices import create_revision
 from tidegate.domain.packages.states import Lifecycle
@@ -69,7 +69,7 @@ def test_has_one_table_of_transitions() -> None:
         (PUBLISHED, DELETION_PROPOSED, "propose_deletion", "revision.propose_deletion", False),
         (DELETION_PROPOSED, PUBLISHED, "reject_deletion", "revision.reject_deletion", True),
     ]
-    assert len({edge.verb for edge in EDGES}) == len(Verb)
+    assert len({edge.verb for edge in EDGES}) == len(LifecycleVerb)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_decides_on_exactly_what_a_command_depends_on(depot: Depot) -> None:
     }
     step: dict[str, Any] = {"name": NAME, "by": AUTHOR, "expected_version": 7}
     assert keys(propose_revision, propose_revision.command(**step)) == {revision_key(NAME)}
-    digest = Manifest(()).digest
+    digest = FileManifest(()).digest
     assert keys(approve_revision, ApproveRevision(**step, digest=digest)) == {
         repository,
         revision_key(NAME),
@@ -210,7 +210,7 @@ def test_binds_an_approval_to_what_was_reviewed(depot: Depot) -> None:
     carry `expected_digest`; mismatch 409 – guarantees that what was reviewed is what is
     published".
     """
-    old, new = Manifest(files(a="1", b="1")), Manifest(files(a="2", c="1"))
+    old, new = FileManifest(files(a="1", b="1")), FileManifest(files(a="2", c="1"))
     assert [(item.path, item.what) for item in diff(old, new)] == [
         ("a", "changed"),
         ("b", "removed"),
@@ -338,10 +338,10 @@ def test_keeps_what_was_found_out_about_other_content_unknown(depot: Depot) -> N
     """
     name = depot.create(files=files(a="1"))
     digest = depot.revision(name).content.digest
-    found = (Condition("tested", Status.TRUE),)
+    found = (Condition("tested", ConditionStatus.TRUE),)
     depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
     depot.push(name, files(a="2"))
-    assert depot.revision(name).conditions[0].status is Status.UNKNOWN
+    assert depot.revision(name).conditions[0].status is ConditionStatus.UNKNOWN
     depot.propose(name)
     digest = depot.revision(name).content.digest
     depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
@@ -350,7 +350,7 @@ def test_keeps_what_was_found_out_about_other_content_unknown(depot: Depot) -> N
         name=name,
         by="user_ci",
         digest=digest,
-        conditions=(Condition("tested", Status.FALSE),),
+        conditions=(Condition("tested", ConditionStatus.FALSE),),
         expected_version=depot.version(name),
     )
     assert answer_of(depot, late) == (422, "immutable")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -20,8 +20,8 @@ from tidegate.domain.packages.approvals import (
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import (
     Condition,
+    ConditionStatus,
     Metadata,
-    Status,
 )
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
 from tidegate.domain.packages.states import Lifecycle
@@ -29,7 +29,7 @@ from tidegate.domain.packages.updates import ReplaceResources, SetConditions, Up
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 NAME = "blueprints.web.v1"
-DIGEST = Manifest(()).digest
+DIGEST = FileManifest(()).digest
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ MALFORMED: dict[type[Any], dict[str, Any]] = {
 WELL_FORMED: dict[type[Any], dict[str, Any]] = {
     UpdateRevision: {"lifecycle": "DeletionProposed"},
     ReplaceResources: {"files": files(a="9")},
-    SetConditions: {"digest": DIGEST, "conditions": (Condition("c", Status.TRUE),)},
+    SetConditions: {"digest": DIGEST, "conditions": (Condition("c", ConditionStatus.TRUE),)},
     ProposeRevision: {},
     WithdrawProposal: {},
     RejectProposal: {"reason": "so"},
@@ -104,7 +104,7 @@ def test_tells_the_state_before_the_policy(depot: Depot) -> None:
     name = depot.create(readiness_gates=("tested",))
     own = ApproveRevision(name=name, by=AUTHOR, digest=DIGEST, expected_version=depot.version(name))
     assert answer_of(depot, own) == (422, "invalid_transition")
-    found = (Condition("tested", Status.TRUE),)
+    found = (Condition("tested", ConditionStatus.TRUE),)
     depot.act(SetConditions, name, "user_ci", digest=DIGEST, conditions=found)
     depot.propose(name)
     depot.act(
@@ -112,7 +112,7 @@ def test_tells_the_state_before_the_policy(depot: Depot) -> None:
         name,
         "user_ci",
         digest=DIGEST,
-        conditions=(Condition("tested", Status.FALSE),),
+        conditions=(Condition("tested", ConditionStatus.FALSE),),
     )
     own = replace(own, expected_version=depot.version(name))
     assert answer_of(depot, own) == (422, "not_ready")

@@ -9,9 +9,9 @@ import pytest
 
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, Depot, files
 from tests.domain.ruled import creation, refusal_of, status_of
-from tidegate.control.queries.revisions import dependents_of
+from tidegate.control.queries.revisions import list_dependents
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -30,7 +30,7 @@ from tidegate.errors import AttemptsExhausted, IdempotencyMismatch
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 NAME = "blueprints.web.v1"
-DIGEST = Manifest(()).digest
+DIGEST = FileManifest(()).digest
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_lists_blockers_and_where_all_of_them_stand(depot: Depot) -> None:
 
     assert refusal.facts["count"] == 18
     assert str(refusal.facts["blockers"]).split(", ") == names[:16]
-    assert dependents_of(depot.store, NAME) == tuple(names)
+    assert list_dependents(depot.store, NAME) == tuple(names)
 
 
 def test_says_that_others_were_faster_every_time(depot: Depot) -> None:

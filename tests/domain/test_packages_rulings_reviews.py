@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import (
     RejectProposal,
@@ -32,7 +32,7 @@ from tidegate.kernel.replay import differences
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 NAME = "blueprints.web.v1"
-DIGEST = Manifest(()).digest
+DIGEST = FileManifest(()).digest
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, direct, files
-from tidegate.control.queries.revisions import plan_of
+from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.reaper import Reaped, reap
 from tidegate.control.runtime import Control
 from tidegate.domain import composition
@@ -17,7 +17,7 @@ from tidegate.domain.packages.bulk import (
     DeletePackage,
     ImportedRevision,
     ImportPackage,
-    Planned,
+    PlannedDeletion,
 )
 from tidegate.domain.packages.deletions import ProposeDeletion
 from tidegate.domain.packages.facts import (
@@ -31,6 +31,7 @@ from tidegate.domain.packages.facts import (
 from tidegate.domain.packages.history import history_of_package, timeline
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
+    DeletionPlanOutdated,
     InvalidMember,
     InvalidName,
     NumberUsed,
@@ -38,7 +39,6 @@ from tidegate.domain.packages.refusals import (
     PackageNotDeletable,
     PackageNotEmpty,
     PathOverlap,
-    PlanOutdated,
     RepositoryNotFound,
 )
 from tidegate.domain.packages.states import Lifecycle
@@ -58,7 +58,7 @@ def depot() -> Depot:
 
 
 def planned(depot: Depot, package: str = WEB, by: str = OPERATOR) -> DeletePackage:
-    return DeletePackage(package=package, by=by, revisions=plan_of(depot.store, package))
+    return DeletePackage(package=package, by=by, revisions=plan_deletion(depot.store, package))
 
 
 def imported(*numbers: int, **members: Any) -> ImportPackage:
@@ -154,34 +154,34 @@ def test_deletes_only_what_the_plan_was_made_from(depot: Depot) -> None:
 
     plan = planned(depot)
     depot.create("v2")
-    refusal = refused(depot, PlanOutdated, plan)
+    refusal = refused(depot, DeletionPlanOutdated, plan)
     assert (refusal.facts["planned"], refusal.facts["found"]) == (1, 2)
 
     plan = planned(depot)
     depot.delete(name)
-    refused(depot, PlanOutdated, plan)
+    refused(depot, DeletionPlanOutdated, plan)
 
 
 def test_refuses_a_plan_that_is_none(depot: Depot) -> None:
     name = depot.create()
-    seen = Planned(name, depot.version(name))
-    many = tuple(Planned(f"blueprints.web.w{n}", 1) for n in range(PLANNED_MAX + 1))
+    seen = PlannedDeletion(name, depot.version(name))
+    many = tuple(PlannedDeletion(f"blueprints.web.w{n}", 1) for n in range(PLANNED_MAX + 1))
 
-    def plan(*revisions: Planned, package: str = WEB) -> DeletePackage:
+    def plan(*revisions: PlannedDeletion, package: str = WEB) -> DeletePackage:
         return DeletePackage(package=package, by=OPERATOR, revisions=revisions)
 
     refused(depot, InvalidMember, plan())
     refused(depot, InvalidMember, plan(seen, seen))
     refused(depot, InvalidMember, plan(seen, package="blueprints/other"))
-    refused(depot, InvalidName, plan(Planned("none", 1)))
+    refused(depot, InvalidName, plan(PlannedDeletion("none", 1)))
     refused(depot, LimitExceeded, plan(*many))
-    refused(depot, NotFound, plan(Planned("nowhere.web.v1", 1), package="nowhere/web"))
+    refused(depot, NotFound, plan(PlannedDeletion("nowhere.web.v1", 1), package="nowhere/web"))
     with pytest.raises(NotFound):
-        plan_of(depot.store, "blueprints/none")
+        plan_deletion(depot.store, "blueprints/none")
     for number in range(PLANNED_MAX):
         depot.create(f"w{number}")
     with pytest.raises(LimitExceeded):
-        plan_of(depot.store, WEB)
+        plan_deletion(depot.store, WEB)
 
 
 # ── importing ─────────────────────────────────────────────────────────────────────────────────────
@@ -269,7 +269,7 @@ def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: st
     depot.repository()
     depot.run(imported(*range(1, IMPORTED_MAX + 1), package=package))
     whole = f"blueprints/{package}"
-    for revision in plan_of(depot.store, whole):
+    for revision in plan_deletion(depot.store, whole):
         depot.propose_deletion(revision.name)
     depot.run(planned(depot, whole))
 

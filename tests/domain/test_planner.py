@@ -35,12 +35,12 @@ from tidegate.domain.planner import (
     MalformedPlan,
     PlannedBudget,
     PlannedWave,
-    chart,
+    decode_plan,
+    encode_plan,
     failures_max,
-    frozen,
+    index_by_host,
     opened_waves,
     plan,
-    thawed,
     wave_size,
 )
 from tidegate.domain.rollouts.facts import OpenedWave
@@ -116,7 +116,7 @@ def test_drops_waves_without_hosts_and_numbers_the_rest_densely() -> None:
     )
 
     assert [wave.name for wave in made.waves] == ["first", "second"]
-    assert chart(made).waves == {"web-00": 0, "web-01": 1, "web-02": 1}
+    assert index_by_host(made).waves == {"web-00": 0, "web-01": 1, "web-02": 1}
     assert made.host_policy(0).soak_seconds == 60
     assert opened_waves(made) == (
         OpenedWave(name="first", hosts=1, soak_seconds=60),
@@ -231,7 +231,7 @@ def test_lets_a_host_that_no_wave_takes_wait_for_anybody() -> None:
         channel(WaveSpec(count=1), host_edges=(HostEdge("web-00", "web-02"),)), fleet(3), ()
     )
 
-    assert chart(made).before == {}
+    assert index_by_host(made).before == {}
 
 
 @pytest.mark.parametrize("named", [("web-02", "web-01"), ("web-01", "web-02")])
@@ -252,8 +252,8 @@ def test_leaves_an_edge_out_of_which_one_host_has_left(
     made = plan(where, [*fleet(2), gone], ())
 
     assert made.idle_edges == (IdleEdge(*named, reason),)
-    assert chart(made).before == {"web-01": ("web-00",)}
-    assert thawed(frozen(made)[0]) == made
+    assert index_by_host(made).before == {"web-01": ("web-00",)}
+    assert decode_plan(encode_plan(made)[0]) == made
 
 
 def test_tells_of_edges_without_effect_where_it_is_asked_why_a_host_waits() -> None:
@@ -354,8 +354,8 @@ def test_freezes_the_budgets_that_bound_some_host_of_the_plan() -> None:
         PlannedBudget(budget_id="all", slots=2, members=3),
         PlannedBudget(budget_id="zone", slots=1, members=2, hosts=("a",)),
     )
-    assert chart(made).slots_of("a") == (BudgetSlot("all", 2), BudgetSlot("zone", 1))
-    assert chart(made).slots_of("b") == (BudgetSlot("all", 2),)
+    assert index_by_host(made).slots_of("a") == (BudgetSlot("all", 2), BudgetSlot("zone", 1))
+    assert index_by_host(made).slots_of("b") == (BudgetSlot("all", 2),)
 
 
 def test_bounds_the_budgets_of_one_host() -> None:
@@ -375,14 +375,14 @@ def test_bounds_the_budgets_of_one_host() -> None:
 def test_is_named_by_its_content_and_comes_back_whole() -> None:
     made = plan(channel(WaveSpec(count=1), WaveSpec()), fleet(3), ())
 
-    body, digest = frozen(made)
+    body, digest = encode_plan(made)
 
-    assert thawed(body) == made
-    assert frozen(thawed(body)) == (body, digest)
+    assert decode_plan(body) == made
+    assert encode_plan(decode_plan(body)) == (body, digest)
     assert digest.startswith("sha256:")
-    assert frozen(plan(channel(WaveSpec(count=2), WaveSpec()), fleet(3), ()))[1] != digest
+    assert encode_plan(plan(channel(WaveSpec(count=2), WaveSpec()), fleet(3), ()))[1] != digest
     with pytest.raises(InvalidInput):
-        thawed(b"{}")
+        decode_plan(b"{}")
 
 
 def test_refuses_a_plan_that_has_a_host_in_two_waves() -> None:
@@ -390,7 +390,7 @@ def test_refuses_a_plan_that_has_a_host_in_two_waves() -> None:
     twice = replace(made, waves=(made.waves[0], replace(made.waves[1], hosts=("web-00", "web-01"))))
 
     with pytest.raises(MalformedPlan, match="web-00"):
-        chart(twice)
+        index_by_host(twice)
 
 
 # ── defects of the system behind the seed (rollouts.md §6.2) ──────────────────────────────────────

@@ -12,7 +12,7 @@ from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Budget, Host
 from tidegate.domain.fleet.selectors import parse
-from tidegate.domain.planner import chart, frozen, opened_waves, plan, thawed
+from tidegate.domain.planner import decode_plan, encode_plan, index_by_host, opened_waves, plan
 
 ZONES = ("a", "b", "c")
 SELECTORS = st.sampled_from(("*", "zone=a", "zone!=a", "zone in (a,b)", "zone", "!zone", "zone=x"))
@@ -107,7 +107,7 @@ def test_has_no_empty_wave_and_dense_numbers(where: Channel, hosts: list[Host]) 
     made = plan(where, hosts, ())
 
     assert all(wave.hosts for wave in made.waves)
-    assert sorted(set(chart(made).waves.values())) == list(range(len(made.waves)))
+    assert sorted(set(index_by_host(made).waves.values())) == list(range(len(made.waves)))
     assert [wave.hosts for wave in opened_waves(made)] == [len(w.hosts) for w in made.waves]
 
 
@@ -115,12 +115,12 @@ def test_has_no_empty_wave_and_dense_numbers(where: Channel, hosts: list[Host]) 
 def test_is_the_same_whatever_order_hosts_and_budgets_come_in(
     where: Channel, hosts: list[Host], budgets: list[Budget], random: Random
 ) -> None:
-    first = frozen(plan(where, hosts, budgets))
+    first = encode_plan(plan(where, hosts, budgets))
     random.shuffle(hosts)
     random.shuffle(budgets)
 
-    assert frozen(plan(where, hosts, budgets)) == first
-    assert frozen(thawed(first[0])) == first
+    assert encode_plan(plan(where, hosts, budgets)) == first
+    assert encode_plan(decode_plan(first[0])) == first
 
 
 @given(CHANNELS, fleets(), BUDGETS)
@@ -128,7 +128,7 @@ def test_bounds_exactly_the_planned_hosts_that_a_budget_means(
     where: Channel, hosts: list[Host], budgets: list[Budget]
 ) -> None:
     made = plan(where, hosts, budgets)
-    charted = chart(made)
+    charted = index_by_host(made)
     labels = {item.host_id: item.labels for item in hosts}
 
     for name in charted.waves:

@@ -20,23 +20,23 @@ from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.publication.rows import (
     Generation,
     Pointer,
-    Request,
+    PublicationRequest,
     RequestStatus,
     etag_of,
     is_fresh,
+    is_not_modified,
     lock_key,
     meta_key,
-    not_modified,
     pk_of,
     version_key,
 )
 from tidegate.domain.publication.slices import (
     LEASE_GUARDS,
     FailRequest,
-    Guard,
     Invalidate,
     PublishGeneration,
-    RollBack,
+    PublishGuard,
+    RollBackPublication,
     StartRequest,
     decide_fail,
     decide_invalidate,
@@ -128,8 +128,8 @@ def test_is_fresh_while_now_is_before_its_end_whatever_its_ttl(
     ],
 )
 def test_compares_etags_as_http_says(header: str | None, same: bool) -> None:
-    assert not_modified(header, '"abc"') is same
-    assert not not_modified(header, "")
+    assert is_not_modified(header, '"abc"') is same
+    assert not is_not_modified(header, "")
 
 
 def test_has_a_strong_etag_of_the_body_in_quotes() -> None:
@@ -169,28 +169,28 @@ def test_refuses_a_command_without_form_before_anything_is_read(changes: dict[st
 @pytest.mark.req("PB-4", engines=None, reason=PURE)
 def test_asks_for_the_version_that_it_is_to_compare() -> None:
     with pytest.raises(VersionRequired):
-        command(guards=frozenset({Guard.VERSION}))
+        command(guards=frozenset({PublishGuard.VERSION}))
 
 
 # ── guards ────────────────────────────────────────────────────────────────────────────────────────
 
 EVERY_GUARD = [
     frozenset(chosen)
-    for chosen in chain.from_iterable(combinations(Guard, size) for size in range(1, 5))
+    for chosen in chain.from_iterable(combinations(PublishGuard, size) for size in range(1, 5))
 ]
-LEASES: dict[str, tuple[Lease | None, set[Guard]]] = {
+LEASES: dict[str, tuple[Lease | None, set[PublishGuard]]] = {
     "held": (LEASE, set()),
-    "absent": (None, {Guard.TOKEN, Guard.EXPIRY}),
-    "stolen": (Lease("other", LEASE.lease_expires_at), {Guard.TOKEN}),
-    "expired": (Lease("mine", T0), {Guard.EXPIRY}),
-    "expired and stolen": (Lease("other", T0), {Guard.TOKEN, Guard.EXPIRY}),
-    "without expiry": (Lease("mine"), {Guard.EXPIRY}),
+    "absent": (None, {PublishGuard.TOKEN, PublishGuard.EXPIRY}),
+    "stolen": (Lease("other", LEASE.lease_expires_at), {PublishGuard.TOKEN}),
+    "expired": (Lease("mine", T0), {PublishGuard.EXPIRY}),
+    "expired and stolen": (Lease("other", T0), {PublishGuard.TOKEN, PublishGuard.EXPIRY}),
+    "without expiry": (Lease("mine"), {PublishGuard.EXPIRY}),
 }
-POINTERS: dict[str, tuple[Pointer | None, set[Guard]]] = {
+POINTERS: dict[str, tuple[Pointer | None, set[PublishGuard]]] = {
     "none yet": (None, set()),
     "older": (OLD, set()),
-    "equal": (Pointer("old", T0 + timedelta(seconds=1), 60), {Guard.MONOTONE}),
-    "newer": (Pointer("old", T0 + timedelta(seconds=2), 60), {Guard.MONOTONE}),
+    "equal": (Pointer("old", T0 + timedelta(seconds=1), 60), {PublishGuard.MONOTONE}),
+    "newer": (Pointer("old", T0 + timedelta(seconds=2), 60), {PublishGuard.MONOTONE}),
 }
 
 
@@ -198,7 +198,7 @@ POINTERS: dict[str, tuple[Pointer | None, set[Guard]]] = {
 @pytest.mark.parametrize("guards", EVERY_GUARD, ids=lambda guards: "+".join(sorted(guards)))
 @pytest.mark.parametrize(("lease", "pointer"), list(product(LEASES, POINTERS)))
 def test_refuses_exactly_what_its_guards_see(
-    guards: frozenset[Guard], lease: str, pointer: str
+    guards: frozenset[PublishGuard], lease: str, pointer: str
 ) -> None:
     lock, lost = LEASES[lease]
     meta, stale = POINTERS[pointer]
@@ -220,7 +220,7 @@ def test_refuses_exactly_what_its_guards_see(
 
 
 def test_says_that_a_pointer_which_was_seen_is_gone() -> None:
-    sent = command(guards=frozenset({Guard.VERSION}), expected_version=7)
+    sent = command(guards=frozenset({PublishGuard.VERSION}), expected_version=7)
 
     with pytest.raises(StaleVersion) as refused:
         decide_publish((None,), sent, T0)
@@ -234,7 +234,9 @@ def test_says_that_a_pointer_which_was_seen_is_gone() -> None:
 @pytest.mark.req("PB-3", engines=None, reason=PURE)
 @given(times)
 def test_never_sets_the_time_of_a_pointer_back_by_a_rollback(now: datetime) -> None:
-    sent = RollBack(cache_key="/", lease_token="mine", version_id="v1", revalidate_seconds=60)
+    sent = RollBackPublication(
+        cache_key="/", lease_token="mine", version_id="v1", revalidate_seconds=60
+    )
     pointer = Pointer("new", T0 + timedelta(hours=1), 60, current_sk="VER#v2", version=2)
     lease = Lease("mine", now + timedelta(seconds=1))
 
@@ -256,8 +258,8 @@ def test_never_sets_the_time_of_a_pointer_back_by_a_rollback(now: datetime) -> N
 def test_does_nothing_without_the_lease(lease: str) -> None:
     lock, _ = LEASES[lease]
     who: dict[str, Any] = {"cache_key": "/", "lease_token": "mine"}
-    asked = Request("hash", RequestStatus.STARTED)
-    rolled = RollBack(**who, version_id="v", revalidate_seconds=1)
+    asked = PublicationRequest("hash", RequestStatus.STARTED)
+    rolled = RollBackPublication(**who, version_id="v", revalidate_seconds=1)
 
     with pytest.raises(LeaseLost):
         decide_invalidate((OLD, lock), Invalidate(**who), T0)
@@ -272,7 +274,7 @@ def test_does_nothing_without_the_lease(lease: str) -> None:
 @pytest.mark.parametrize("status", [None, *RequestStatus])
 @pytest.mark.parametrize("verb", ["start", "complete", "fail", "start another"])
 def test_takes_a_request_only_along_its_edges(status: RequestStatus | None, verb: str) -> None:
-    row = None if status is None else Request("hash", status)
+    row = None if status is None else PublicationRequest("hash", status)
     who: dict[str, Any] = {"cache_key": "/index.html", "lease_token": "mine"}
     outcome: object
     try:

@@ -35,8 +35,8 @@ from tidegate.domain.publication.rows import (
 from tidegate.domain.publication.slices import (
     ALL_GUARDS,
     GUARDS,
-    Guard,
     PublishGeneration,
+    PublishGuard,
     publish_generation,
 )
 from tidegate.engines.memory import MemoryStore
@@ -97,11 +97,11 @@ def test_publishes_in_two_or_three_actions(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("point", "guard", "act"),
     [
-        ("publication.md §6.5 #1: token | stolen lease", Guard.TOKEN, "steal"),
-        ("publication.md §6.5 #2: expiry > now | late holder", Guard.EXPIRY, "expire"),
+        ("publication.md §6.5 #1: token | stolen lease", PublishGuard.TOKEN, "steal"),
+        ("publication.md §6.5 #2: expiry > now | late holder", PublishGuard.EXPIRY, "expire"),
         (
             "publication.md §6.5 #3: optimistic version on pointer | any concurrent pointer change",
-            Guard.VERSION,
+            PublishGuard.VERSION,
             "move",
         ),
         (
@@ -109,12 +109,14 @@ def test_publishes_in_two_or_three_actions(desk: Desk) -> None:
                 "publication.md §6.5 #4: monotonic generated_at (`stored < new`) | older generation"
                 " overwriting newer"
             ),
-            Guard.MONOTONE,
+            PublishGuard.MONOTONE,
             "older",
         ),
     ],
 )
-def test_stops_by_each_guard_what_it_is_for(desk: Desk, point: str, guard: Guard, act: str) -> None:
+def test_stops_by_each_guard_what_it_is_for(
+    desk: Desk, point: str, guard: PublishGuard, act: str
+) -> None:
     """publication.md §6.5 #5: "The monotonic guard must be "absent OR stored < new"": it passes the
     first publish.
     """
@@ -136,7 +138,7 @@ def test_stops_by_each_guard_what_it_is_for(desk: Desk, point: str, guard: Guard
                 s3_key="moved",
                 generated_at=at(11),
                 revalidate_seconds=60,
-                guards=frozenset({Guard.MONOTONE}),
+                guards=frozenset({PublishGuard.MONOTONE}),
             )
             desk.control.execute(publish_generation, command)
         case "older":
@@ -160,7 +162,7 @@ def test_regenerates_under_all_guards(desk: Desk) -> None:
     (generated_at, version)) for monotonicity, not wall seconds": a pointer that was moved without
     the lease while a reader rendered is not overwritten.
     """
-    assert set(Guard) == ALL_GUARDS > GUARDS
+    assert set(PublishGuard) == ALL_GUARDS > GUARDS
     desk.publish("one")
     desk.clock.advance(timedelta(minutes=2))
 
@@ -170,7 +172,7 @@ def test_regenerates_under_all_guards(desk: Desk) -> None:
             s3_key=desk.blobs.put(b"by an operator"),
             generated_at=desk.clock.now - timedelta(seconds=1),
             revalidate_seconds=60,
-            guards=frozenset({Guard.MONOTONE}),
+            guards=frozenset({PublishGuard.MONOTONE}),
         )
         desk.control.execute(publish_generation, moved)
         return b"two"

@@ -14,10 +14,10 @@ from tidegate.control.targets import Effect, Observation
 from tidegate.control.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.names import idempotency_key, intent_id
-from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, redacted
+from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, redact
 from tidegate.domain.outbox.rows import DELIVERIES, OUTBOX, QUEUES
 from tidegate.domain.outbox.slices import ATTEMPTS_MAX, JITTER_MAX, back_off
-from tidegate.domain.outbox.states import RequestedState, State
+from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.domain.releases.rows import EVIDENCE, KeptEvidence, actual_key
 from tidegate.errors import ImmutableRecord
 from tidegate.kernel import codec
@@ -181,7 +181,7 @@ def test_backs_off_and_dies_aloud(desk: Desk, fake: FakeTarget) -> None:
         worker.work()
         desk.advance(300)
 
-    assert desk.shown(ALIAS).state is State.DEAD
+    assert desk.shown(ALIAS).state is IntentState.DEAD
     assert desk.types()[-2:] == ["AttemptFailed", "IntentDied"]
 
 
@@ -193,7 +193,7 @@ def test_keeps_the_order_of_a_scope_and_the_newest_of_an_operation(
     """
     desk.pin("web.1", ALIAS, DNS)
     desk.pin("web.2", ALIAS)
-    assert desk.shown(ALIAS).state is State.SUPERSEDED
+    assert desk.shown(ALIAS).state is IntentState.SUPERSEDED
     worker = desk.worker(by_operation(fake, OPERATIONS))
     for _ in range(3):
         worker.work()
@@ -228,8 +228,8 @@ def test_keeps_of_an_error_what_a_list_allows() -> None:
     anything matching credential patterns".
     """
     assert ERROR_CHARS_MAX == 500
-    assert len(redacted("word " * 1_000)) == 500
-    said = redacted("connection to db-7.internal as password=hunter2 failed after 30 seconds")
+    assert len(redact("word " * 1_000)) == 500
+    said = redact("connection to db-7.internal as password=hunter2 failed after 30 seconds")
     assert said == "connection to [redacted] as [redacted] failed after 30 seconds"
 
 

@@ -30,13 +30,13 @@ from tidegate.domain.provenance import RejectedEvidence, Rules, Triple
 from tidegate.domain.releases import declarations as releases
 from tidegate.domain.releases.evidence import DIGESTS_MAX, DOCUMENT_BYTES_MAX, KeepEvidence
 from tidegate.domain.releases.facts import (
-    Change,
     EvidenceKept,
+    PinStatus,
+    RegistryChange,
     ReleaseOffered,
     ReleaseRegistered,
     ReleaseRetired,
     ReleaseTransitioned,
-    Status,
 )
 from tidegate.domain.releases.folds import (
     MATCHES_MAX,
@@ -51,7 +51,7 @@ from tidegate.domain.releases.registry import BUILT_IN, registry_under
 from tidegate.domain.releases.rows import (
     Actual,
     DigestMatches,
-    Executed,
+    ExecutedCommand,
     KeptEvidence,
     KnownRelease,
     event_id,
@@ -88,7 +88,7 @@ def registered(**changes: Any) -> ReleaseRegistered:
     return fact
 
 
-def actual(version: int = 0, status: Status = Status.ACTIVE) -> Actual:
+def actual(version: int = 0, status: PinStatus = PinStatus.ACTIVE) -> Actual:
     return replace(step_actual(None, registered(), T0), version=version, status=status)
 
 
@@ -103,26 +103,26 @@ def moved(row: Actual, command: Any) -> ReleaseTransitioned:
 STATES: dict[str, Actual | None] = {
     "absent": None,
     "active": actual(3),
-    "warming": actual(3, Status.WARMING),
-    "retired": actual(3, Status.RETIRED),
+    "warming": actual(3, PinStatus.WARMING),
+    "retired": actual(3, PinStatus.RETIRED),
 }
-SAMPLES: dict[type, Change] = {
+SAMPLES: dict[type, RegistryChange] = {
     ReleaseRegistered: registered(),
     ReleaseTransitioned: moved(actual(3), transition("rel_002", 3, "c4")),
     ReleaseRetired: decided(BUILT_IN.retire, (actual(3), None), retire(3, "c4"))[0],
 }
-EDGES: dict[tuple[str, type], Status] = {
-    ("absent", ReleaseRegistered): Status.ACTIVE,
-    ("active", ReleaseTransitioned): Status.ACTIVE,
-    ("active", ReleaseRetired): Status.RETIRED,
-    ("warming", ReleaseTransitioned): Status.ACTIVE,
-    ("warming", ReleaseRetired): Status.RETIRED,
+EDGES: dict[tuple[str, type], PinStatus] = {
+    ("absent", ReleaseRegistered): PinStatus.ACTIVE,
+    ("active", ReleaseTransitioned): PinStatus.ACTIVE,
+    ("active", ReleaseRetired): PinStatus.RETIRED,
+    ("warming", ReleaseTransitioned): PinStatus.ACTIVE,
+    ("warming", ReleaseRetired): PinStatus.RETIRED,
 }
 
 
 @pytest.mark.parametrize(("state", "fact"), list(product(STATES, SAMPLES)))
 def test_accepts_exactly_the_drawn_edges(state: str, fact: type) -> None:
-    assert set(SAMPLES) == set(get_args(Change))
+    assert set(SAMPLES) == set(get_args(RegistryChange))
     if (state, fact) in EDGES:
         assert step_actual(STATES[state], SAMPLES[fact], T0).status is EDGES[state, fact]
     else:
@@ -165,7 +165,7 @@ def test_starts_at_version_0_and_remembers_where_the_pin_was() -> None:
 
 # ── guards and their order ────────────────────────────────────────────────────────────────────────
 
-USED = Executed(request="another", row="RELEASE#service-a/EVENT#x", registry_version=1)
+USED = ExecutedCommand(request="another", row="RELEASE#service-a/EVENT#x", registry_version=1)
 GONE = KnownRelease("rel_002", digest_of("rel_002"), "Terminating")
 CHANGED = KnownRelease("rel_002", "sha256:00", "Published")
 
@@ -174,9 +174,9 @@ TRANSITIONS: list[tuple[str, tuple[Any, Any, Any], int | None, Any, type[Tidegat
     ("the command's id says something else", (actual(9), USED, GONE), 0, {}, DuplicateEvent),
     ("no version", (None, None, GONE), None, {}, VersionRequired),
     ("no row", (None, None, GONE), 0, {}, NotFound),
-    ("a stale version", (actual(1, Status.RETIRED), None, GONE), 0, {}, StaleVersion),
+    ("a stale version", (actual(1, PinStatus.RETIRED), None, GONE), 0, {}, StaleVersion),
     ("a version of the future", (actual(0), None, GONE), 1, {}, StaleVersion),
-    ("a retired scope", (actual(0, Status.RETIRED), None, GONE), 0, {}, IllegalTransition),
+    ("a retired scope", (actual(0, PinStatus.RETIRED), None, GONE), 0, {}, IllegalTransition),
     ("no such release", (actual(), None, None), 0, {}, NotFound),
     ("another content", (actual(), None, CHANGED), 0, {}, DigestMismatch),
     ("a deletion that has begun", (actual(), None, GONE), 0, {}, ReleaseNotPinnable),
@@ -445,7 +445,7 @@ def test_lets_a_manifest_that_matches_one_release_move_the_pin() -> None:
         (actual(), {}, VersionRequired),
         (None, {"expected_version": 0}, NotFound),
         (actual(2), {"expected_version": 1}, StaleVersion),
-        (actual(0, Status.RETIRED), {"expected_version": 0}, IllegalTransition),
+        (actual(0, PinStatus.RETIRED), {"expected_version": 0}, IllegalTransition),
         (
             actual(),
             {"expected_version": 0, "observed_at": "2026-04-24T19:00:03Z"},

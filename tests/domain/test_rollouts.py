@@ -44,7 +44,7 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
 )
 from tidegate.domain.rollouts.folds import step_gates, step_rollout, step_tally
-from tidegate.domain.rollouts.history import histories, printed
+from tidegate.domain.rollouts.history import histories, render
 from tidegate.domain.rollouts.machine import TOLERATED, step
 from tidegate.domain.rollouts.names import channel_of, check_rollout_id, ref_of, rollout_id
 from tidegate.domain.rollouts.refusals import RollbackRunning, RolloutInvariant
@@ -712,7 +712,7 @@ def test_keeps_who_opened_it_and_why_in_its_row_and_its_history() -> None:
 
     body = codec.encode(opening).decode()
     line = f'{{"position": 1, "type": "RolloutOpened", "body": {body}}}'
-    (told,) = printed(histories([line.encode()]))
+    (told,) = render(histories([line.encode()]))
     assert told.endswith("  Opening  the checkout was slow")
 
 

@@ -44,7 +44,7 @@ from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.facts import OpenedWave
-from tidegate.domain.rollouts.promotion import Promoted, PromoteRelease, promote_release
+from tidegate.domain.rollouts.promotion import PromoteRelease, PromotionResult, promote_release
 from tidegate.domain.rollouts.report_slices import (
     ReportEvent,
     ReserveDispatch,
@@ -180,7 +180,7 @@ class Voyage:
     def promote(self, release_id: str, *hosts: int, **changes: Any) -> str:
         self.execute(offer_release, OfferRelease(release_id, digest_of(release_id)))
         outcome = self.execute(promote_release, self.promotion(release_id, *hosts, **changes))
-        promoted = codec.decode(outcome.answer, Promoted)
+        promoted = codec.decode(outcome.answer, PromotionResult)
         assert promoted.rollout_id is not None
         return promoted.rollout_id
 

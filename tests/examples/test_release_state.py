@@ -95,7 +95,7 @@ def test_shows_an_effect_as_done_only_when_it_is(control: Control) -> None:
 
     assert len({attempted.key for attempted in made}) == 1
     assert app.outside(target) == "web.2"
-    told = [item.type for item in history.happened(control.store, app.SCOPE, limit=99)]
+    told = [item.type for item in history.list_scope_events(control.store, app.SCOPE, limit=99)]
     assert told[-3:] == ["AttemptFailed", "AttemptFailed", "AttemptSucceeded"]
 
 
@@ -176,7 +176,7 @@ def test_leaves_pin_and_confidence_alone_where_the_world_disagrees(control: Cont
 
     assert (first.appended, second.appended) == (2, 0), "evidence that is kept, and a refusal"
     assert actual(control, app.SCOPE) == before
-    last = history.happened(control.store, app.SCOPE, limit=99)[-1]
+    last = history.list_scope_events(control.store, app.SCOPE, limit=99)[-1]
     assert last.type == "ReconciliationRefused"
 
 

@@ -28,11 +28,11 @@ from tidegate.control.manifests import Answer, Manifests, key_id
 from tidegate.control.publisher import Publisher, State
 from tidegate.control.queries import history
 from tidegate.control.runtime import Control, Outcome
-from tidegate.domain.composition import SLICES, composed
+from tidegate.domain.composition import SLICES, compose
 from tidegate.domain.content.differences import FileDifference, diff
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.facts import Edit, Task
-from tidegate.domain.packages.history import Step, history_of, timeline
+from tidegate.domain.packages.history import TimelineStep, history_of, timeline
 from tidegate.domain.packages.names import identity
 from tidegate.domain.packages.revision_commands import RevisionCommand
 from tidegate.domain.packages.rows import Revision, revision_key
@@ -47,7 +47,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.model import Position
 from tidegate.kernel.store import Store
 
-FOLDS = composed(ARCHIVE_POSITIONS)
+FOLDS = compose(ARCHIVE_POSITIONS)
 SCHEMA = FOLDS.schema
 SLICE_OF = {item.command: item for item in SLICES}
 
@@ -95,7 +95,7 @@ class Story:
 
     def push(self, name: str, files: Mapping[str, bytes], by: str) -> None:
         """The bytes first, then the commit that names them."""
-        manifest = Manifest.of(files)
+        manifest = FileManifest.of(files)
         for body in (*files.values(), manifest.blob):
             self.blobs.put(body)
         self.act(ReplaceResources, name, by, files=manifest.files)
@@ -111,13 +111,15 @@ class Story:
         assert record is not None, f"there is no {name}"
         return codec.decode(record.data, Revision)
 
-    def manifest(self, name: str) -> Manifest:
+    def manifest(self, name: str) -> FileManifest:
         """What a revision holds, read from where the bytes lie."""
-        return Manifest.parse(self.blobs.get(self.revision(name).content.manifest))
+        return FileManifest.parse(self.blobs.get(self.revision(name).content.manifest))
 
     def changes(self, name: str, since: str | None = None) -> tuple[FileDifference, ...]:
         """What a reviewer looks at."""
-        return diff(Manifest(()) if since is None else self.manifest(since), self.manifest(name))
+        return diff(
+            FileManifest(()) if since is None else self.manifest(since), self.manifest(name)
+        )
 
     # ── the channel ──
 
@@ -143,7 +145,7 @@ class Story:
         return self.tell(TransitionRelease(by=by, expected_version=version, **self.pinning(name)))
 
     def actual(self) -> Actual:
-        found = history.current(self.store, CHANNEL).value
+        found = history.find_actual(self.store, CHANNEL).value
         assert isinstance(found, Actual)
         return found
 
@@ -160,12 +162,12 @@ class Story:
 
     # ── what somebody asks later ──
 
-    def timeline(self, name: str) -> tuple[Step, ...]:
+    def timeline(self, name: str) -> tuple[TimelineStep, ...]:
         return timeline(SCHEMA.vocabulary, self.store.read(history_of(name)).events)
 
     def authoritative_at(self, position: Position) -> ReleaseEvent:
         """The change of the channel that counted at this position of the log."""
-        found = history.happened(self.store, CHANNEL, limit=PAGE)
+        found = history.list_scope_events(self.store, CHANNEL, limit=PAGE)
         changes = [
             item.value
             for item in found

@@ -33,11 +33,11 @@ from tidegate.control.manifests import Answer, BadSignature, verified
 from tidegate.control.outbox import Worker
 from tidegate.control.publisher import State
 from tidegate.control.queries import history
-from tidegate.control.queries.documents import of_scope
+from tidegate.control.queries.documents import list_of_scope
 from tidegate.control.runtime import Outcome
 from tidegate.control.targets import Done, Failed
 from tidegate.control.targets.webhook import KEY_HEADER
-from tidegate.domain.content.differences import Difference
+from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
@@ -118,8 +118,8 @@ def an_author_drafts_and_somebody_else_approves(story: Story) -> str:
 
     seen = story.changes(name)
     assert [(change.path, change.what) for change in seen] == [
-        ("conf/site.toml", Difference.ADDED),
-        ("index.html", Difference.ADDED),
+        ("conf/site.toml", FileChangeKind.ADDED),
+        ("index.html", FileChangeKind.ADDED),
     ]
     assert {
         change.path: story.blobs.get(f"sha256:{change.after.sha256}")
@@ -154,7 +154,7 @@ def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple
     """… while the receiver is down: the promotion stands, and the receiver hears of it later."""
     second = second_release(story, first)
     (change,) = story.changes(second, since=first)
-    assert (change.path, change.what) == ("conf/site.toml", Difference.CHANGED)
+    assert (change.path, change.what) == ("conf/site.toml", FileChangeKind.CHANGED)
 
     promoted = story.promote(second, MANAGER)
 
@@ -250,9 +250,9 @@ def is_one_commit(story: Story, outcome: Outcome) -> bool:
     """Whether the channel's row, its last event and the intent came with this change alone."""
     assert outcome.receipt is not None
     positions = range(outcome.receipt.first, outcome.receipt.last + 1)
-    actual = history.current(story.store, CHANNEL)
-    event = history.events(story.store, CHANNEL, limit=PAGE)[-1]
-    intents = history.outbox(story.store, CHANNEL, limit=PAGE)
+    actual = history.find_actual(story.store, CHANNEL)
+    event = history.list_events(story.store, CHANNEL, limit=PAGE)[-1]
+    intents = history.list_intents(story.store, CHANNEL, limit=PAGE)
     assert {actual.key.collection, event.key.collection} == {ACTUAL.name, EVENTS.name}
     born = [intent.born for intent in intents if intent.key.collection == OUTBOX.name]
     return all(place in positions for place in (actual.version, event.born, max(born)))
@@ -268,7 +268,7 @@ def deliver(story: Story, place: str) -> tuple[Done | Failed, ...]:
 
 def owed(story: Story) -> dict[str, OutboxDocument]:
     """What is owed or was done, by release."""
-    found = of_scope(story.store, CHANNEL, limit=PAGE)
+    found = list_of_scope(story.store, CHANNEL, limit=PAGE)
     return {str(document.requested_state.release_id): document for document in found}
 
 

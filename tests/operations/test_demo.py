@@ -12,7 +12,7 @@ from tests.servers.process import free_port
 from tidegate.domain.channels.rows import CHANNELS, QUARANTINE
 from tidegate.domain.fleet.rows import HOSTS
 from tidegate.domain.outbox.rows import DELIVERIES
-from tidegate.domain.outbox.states import State
+from tidegate.domain.outbox.states import IntentState
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 
 ROWS_MAX = 1_000
@@ -51,8 +51,8 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
         assert good is not None
         assert good.row.terminal_at is not None
         states = {row.row.state for row in installation.range(DELIVERIES, limit=ROWS_MAX)}
-        assert State.DONE in states
-        assert State.DEAD not in states
+        assert IntentState.DONE in states
+        assert IntentState.DEAD not in states
         assert installation.differences() == []
 
 

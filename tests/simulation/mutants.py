@@ -214,7 +214,7 @@ def budget_without_reservations() -> Patches:
     def reserved(budget: Budget, fact: DispatchReserved) -> Budget:
         return replace(budget, in_flight=budget.in_flight + 1)
 
-    def counting(look: checks.Look, host_id: str) -> checks.Block | None:
+    def counting(look: checks.GateContext, host_id: str) -> checks.Block | None:
         standings = (seen.row for seen in look.sight.standings.values())
         reserved = sum(row.busy and row.state is HostState.PENDING for row in standings)
         for slot in look.slots_of(host_id):

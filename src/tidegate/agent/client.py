@@ -21,13 +21,13 @@ from tidegate.clock import Clock
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
     PROTOCOL_HEADER,
-    Beat,
-    Enrolled,
-    Opened,
+    EnrollmentAnswer,
+    HeartbeatAnswer,
     Order,
     ReleaseContent,
-    Reported,
+    ReportResult,
     ReportsAnswer,
+    SessionAnswer,
     authorization,
     enrollment_message,
     session_message,
@@ -48,7 +48,14 @@ RENEWING: Final = frozenset({"session_expired", "bad_mac", "unauthenticated"})
 T = TypeVar("T")
 
 _problem = decoders.build(dict[str, Any])
-for _answer in (Beat, Enrolled, Opened, Order, ReleaseContent, ReportsAnswer):
+for _answer in (
+    HeartbeatAnswer,
+    EnrollmentAnswer,
+    SessionAnswer,
+    Order,
+    ReleaseContent,
+    ReportsAnswer,
+):
     decoders.build(_answer)
 
 
@@ -59,7 +66,7 @@ class Client:
         self._key = key
         self._clock = clock
         self._host_id = host_id
-        self._session: Opened | None = None
+        self._session: SessionAnswer | None = None
         self._opening = Lock()
         self._http = httpx2.Client(
             base_url=server,
@@ -73,16 +80,16 @@ class Client:
 
     # ── at the door ──
 
-    def enroll(self, token: str) -> Enrolled:
+    def enroll(self, token: str) -> EnrollmentAnswer:
         """Trade a one-time token for the registration of our key. Raises: ServerAway, Answered."""
         public = self._key.public
         proof = self._key.proof(enrollment_message(token, public))
         body = {"token": token, "public_key": public, "proof": proof}
-        enrolled = _decoded(self._sent("POST", "/v1/agent/enroll", body), Enrolled)
+        enrolled = _decoded(self._sent("POST", "/v1/agent/enroll", body), EnrollmentAnswer)
         self._host_id = enrolled.host_id
         return enrolled
 
-    def _opened(self) -> Opened:
+    def _opened(self) -> SessionAnswer:
         """A session with some time left."""
         with self._opening:
             session = self._session
@@ -90,7 +97,7 @@ class Client:
                 time = int(self._clock().timestamp())
                 proof = self._key.proof(session_message(self._host_id, time))
                 body = {"host_id": self._host_id, "time": time, "proof": proof}
-                session = _decoded(self._sent("POST", "/v1/agent/session", body), Opened)
+                session = _decoded(self._sent("POST", "/v1/agent/session", body), SessionAnswer)
                 self._session = session
             return session
 
@@ -102,7 +109,7 @@ class Client:
         answer = self._asked("GET", path, seconds=wait_seconds + ANSWER_SECONDS)
         return None if answer.status_code == 204 else _decoded(answer, Order)
 
-    def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[Reported, ...]:
+    def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[ReportResult, ...]:
         """What became of each, in their order. Raises: ServerAway, Answered."""
         answer = self._asked("POST", "/v1/agent/events", {"reports": list(reports)})
         answers = _decoded(answer, ReportsAnswer).answers
@@ -112,14 +119,14 @@ class Client:
 
     def heartbeat(
         self, version: str, closures: Mapping[str, str], rollouts: Sequence[str] = ()
-    ) -> Beat:
+    ) -> HeartbeatAnswer:
         """Say that we live and what runs. Raises: ServerAway, Answered."""
         body = {
             "agent_version": version,
             "current_closures": dict(closures),
             "rollouts": list(rollouts),
         }
-        return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), Beat)
+        return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), HeartbeatAnswer)
 
     def manifest(self, channel: str) -> bytes:
         """The channel's manifest, as it was signed. Raises: ServerAway, Answered."""
@@ -158,7 +165,7 @@ class Client:
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        session: Opened | None = None,
+        session: SessionAnswer | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> httpx2.Response:
         content = b"" if body is None else msgspec.json.encode(body)
@@ -178,7 +185,7 @@ class Client:
         return _checked(answer)
 
 
-def _authorization(request: httpx2.Request, session: Opened, now: datetime) -> str:
+def _authorization(request: httpx2.Request, session: SessionAnswer, now: datetime) -> str:
     path, _, query = request.url.raw_path.partition(b"?")
     return authorization(
         session.session,

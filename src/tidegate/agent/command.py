@@ -22,7 +22,7 @@ from tidegate.agent.journal import Journal
 from tidegate.agent.loop import BackOff, Loop
 from tidegate.agent.state import check_format
 from tidegate.clock import system_clock
-from tidegate.domain.hosts.protocol import Enrolled
+from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
 TOKEN: Final = "TIDEGATE_AGENT_TOKEN"
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
@@ -66,7 +66,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
         logging.info("%s stopped", enrolled.host_id)
 
 
-def _enroll(state: Path, server: str, key: identity.HostKey, file: str | None) -> Enrolled:
+def _enroll(state: Path, server: str, key: identity.HostKey, file: str | None) -> EnrollmentAnswer:
     """Raises: NotEnrolled, InvalidAgentSetting, Answered."""
     token = os.environ.get(TOKEN, "")
     if file is not None:
@@ -85,7 +85,7 @@ def _enroll(state: Path, server: str, key: identity.HostKey, file: str | None) -
     return enrolled
 
 
-def _traded(client: Client, token: str) -> Enrolled:
+def _traded(client: Client, token: str) -> EnrollmentAnswer:
     """The host's registration; a server that is away or busy is waited for."""
     back_off = BackOff(ENROLL_SECONDS_MAX)
     for _ in range(ENROLL_ATTEMPTS_MAX):

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from tidegate.agent.faults import ContentMismatch, ReferenceRefused
 from tidegate.agent.references import HTTP_ALONE, References
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.refusals import InvalidReference
 from tidegate.domain.hosts.protocol import ReleaseContent
 from tidegate.errors import Invalid, TooLarge
@@ -118,14 +118,14 @@ def _remove(path: Path) -> None:
     rmtree(doomed)
 
 
-def _check(files: Iterable[File], closure: str) -> Manifest:
+def _check(files: Iterable[File], closure: str) -> FileManifest:
     """The listed files, if they are the closure and their paths are ones that the server takes.
 
     Raises:
         ContentMismatch, ReferenceRefused.
     """
     try:
-        manifest = Manifest(files)
+        manifest = FileManifest(files)
     except InvalidReference as error:
         raise ReferenceRefused(error.detail) from None
     except (Invalid, TooLarge) as error:
@@ -180,7 +180,7 @@ def _holds(directory: Path, closure: str) -> bool:
             executable = bool(found.st_mode & S_IXUSR)
             files.append(File(name, _hash(path), found.st_size, executable=executable))
     try:
-        return Manifest(files).digest == closure
+        return FileManifest(files).digest == closure
     except (Invalid, TooLarge):  # somebody put a file there that no release has
         return False
 

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tidegate import decoders
 from tidegate.agent.durable import replace_file
 from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, StateHeld
-from tidegate.domain.hosts.protocol import Enrolled
+from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
 KEY: Final = "key"
 IDENTITY: Final = "identity.json"
@@ -76,15 +76,15 @@ def host_key(state: Path) -> HostKey:
         ) from None
 
 
-def remember(state: Path, enrolled: Enrolled) -> None:
+def remember(state: Path, enrolled: EnrollmentAnswer) -> None:
     """Keep what the server said at the enrollment."""
     replace_file(state / IDENTITY, msgspec.json.encode(enrolled))
 
 
-_enrolled = decoders.build(Enrolled)
+_enrolled = decoders.build(EnrollmentAnswer)
 
 
-def known(state: Path) -> Enrolled | None:
+def known(state: Path) -> EnrollmentAnswer | None:
     """What the host is known as; None: it was not enrolled. Raises: NotEnrolled."""
     try:
         return _enrolled.decode((state / IDENTITY).read_bytes())

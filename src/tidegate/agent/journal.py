@@ -26,7 +26,7 @@ from tidegate import decoders
 from tidegate.agent.faults import JournalDamaged
 from tidegate.domain.hosts.agent_side import is_rolling_back
 from tidegate.domain.hosts.facts import AgentEvent, DispatchAck
-from tidegate.domain.hosts.report_json import agent_event, wire_object
+from tidegate.domain.hosts.report_json import event_from_json, event_to_json
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
 from tidegate.errors import InvalidInput
@@ -149,7 +149,7 @@ class Journal:
                 self._twins[record.rollout_id] = record
             case Said(event, after):
                 before = self._twins[after.rollout_id]
-                self._entries.append(Entry(agent_event(event), before))
+                self._entries.append(Entry(event_from_json(event), before))
                 self._twins[after.rollout_id] = after
             case Confirmed(rollout_id, through):
                 self._entries = [
@@ -218,7 +218,7 @@ class Journal:
                 before = entries[0].before if entries else twin
                 yield Twin(before, self._contents[rollout_id])
         for entry, after in self._with_after():
-            yield Said(wire_object(entry.event), after)
+            yield Said(event_to_json(entry.event), after)
 
     def _with_after(self) -> Iterable[tuple[Entry, HostRecord]]:
         """Each waiting report with the twin after it: that before the rollout's next one."""

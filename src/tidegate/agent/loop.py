@@ -33,8 +33,8 @@ from tidegate.agent.lookout import Check
 from tidegate.agent.passages import Passages, Switch
 from tidegate.clock import Clock
 from tidegate.domain.hosts.agent_side import WAITS
-from tidegate.domain.hosts.protocol import REPORTS_MAX, Enrolled, Order, Reported
-from tidegate.domain.hosts.report_json import wire_object
+from tidegate.domain.hosts.protocol import REPORTS_MAX, EnrollmentAnswer, Order, ReportResult
+from tidegate.domain.hosts.report_json import event_to_json
 
 PROBERS: Final = 4
 BATCH_BYTES_MAX: Final = 128 * 1024
@@ -106,7 +106,7 @@ class Loop:
     def __init__(
         self,
         settings: Settings,
-        enrolled: Enrolled,
+        enrolled: EnrollmentAnswer,
         client: Client,
         journal: Journal,
         drivers: Mapping[str, Driver],
@@ -297,7 +297,7 @@ class Loop:
         for entry in self._journal.entries:
             if self._held.get(entry.event.rollout_id, 0.0) > now:
                 continue
-            size += len(str(wire_object(entry.event)))
+            size += len(str(event_to_json(entry.event)))
             if batch and (size > BATCH_BYTES_MAX or self._one_by_one):
                 break
             batch.append(entry)
@@ -307,7 +307,7 @@ class Loop:
 
     def _report(self, batch: Sequence[Entry]) -> None:
         try:
-            answers = self._client.report([wire_object(entry.event) for entry in batch])
+            answers = self._client.report([event_to_json(entry.event) for entry in batch])
         except ServerAway as away:
             self._inbox.put(partial(self._away, away.detail))
         except Answered as answered:
@@ -346,12 +346,14 @@ class Loop:
         self._one_by_one = False
         self._give_up(batch[0], answered.detail, answered.members)
 
-    def _answered(self, batch: Sequence[Entry], answers: Sequence[Reported]) -> None:
+    def _answered(self, batch: Sequence[Entry], answers: Sequence[ReportResult]) -> None:
         self._is_sending = False
         self._one_by_one = False
         self._back_off.worked()
         through: dict[str, int] = {}
-        refused: dict[str, tuple[Entry, Reported]] = {}  # by rollout: the rest of it is void, too
+        refused: dict[
+            str, tuple[Entry, ReportResult]
+        ] = {}  # by rollout: the rest of it is void, too
         for entry, answer in zip(batch, answers, strict=True):
             rollout_id = entry.event.rollout_id
             if rollout_id in refused:
@@ -366,7 +368,7 @@ class Loop:
         for entry, answer in refused.values():
             self._refused(entry, answer)
 
-    def _refused(self, entry: Entry, answer: Reported) -> None:
+    def _refused(self, entry: Entry, answer: ReportResult) -> None:
         rollout_id = entry.event.rollout_id
         if answer.status >= 500 or answer.code in LATER:
             log.info("%s waits: %s", rollout_id, answer.detail)

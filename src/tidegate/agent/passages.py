@@ -54,7 +54,7 @@ from tidegate.domain.hosts.facts import (
 )
 from tidegate.domain.hosts.machine import prior_closure
 from tidegate.domain.hosts.protocol import Order
-from tidegate.domain.hosts.report_json import wire_object
+from tidegate.domain.hosts.report_json import event_to_json
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostState, ProbeMode
 from tidegate.errors import Refused
@@ -120,7 +120,7 @@ class Passages:
         if self.is_busy:
             return  # it is handed out again
         try:
-            twin = agent_side.taken(_queued(order), before, self._clock())
+            twin = agent_side.record_from_order(_queued(order), before, self._clock())
         except Refused as refused:
             log.warning("order %s is not taken: %s", order.rollout_id, refused.detail)
             return
@@ -134,9 +134,9 @@ class Passages:
         """The order and our word about it, remembered together."""
         if doubt is not None:
             log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
-            said = agent_side.say(twin, DispatchReject, self._clock(), reason=_short(doubt))
+            said = agent_side.report(twin, DispatchReject, self._clock(), reason=_short(doubt))
         else:
-            said = agent_side.say(
+            said = agent_side.report(
                 twin,
                 DispatchAck,
                 self._clock(),
@@ -145,7 +145,7 @@ class Passages:
                 target_closure=twin.target_closure,
             )
         after, event, _ = said
-        self._journal.append(Twin(twin, content), Said(wire_object(event), after))
+        self._journal.append(Twin(twin, content), Said(event_to_json(event), after))
 
     def _doubt(self, channel: str) -> str | None:
         if channel not in self._drivers:
@@ -170,7 +170,7 @@ class Passages:
     def refused(self, entry: Entry, *, state: str, expected: int | None = None) -> None:
         """This report will never be taken: so much for what was said since."""
         event = entry.event
-        twin, effects = agent_side.given_up(entry.before, event, state, self._clock())
+        twin, effects = agent_side.drop_refused_report(entry.before, event, state, self._clock())
         numbered = entry.before.last_event_seq if expected is None else expected - 1
         if twin is not None:
             twin = replace(twin, last_event_seq=numbered)
@@ -297,7 +297,7 @@ class Passages:
         """Put a report into the journal; whether the machine lets us say it now."""
         before = self._journal.twins[rollout_id]
         try:
-            said = agent_side.say(before, kind, self._clock(), **members)
+            said = agent_side.report(before, kind, self._clock(), **members)
         except Refused as refused:
             log.warning("%s of %s is not said: %s", kind.__name__, rollout_id, refused.detail)
             return False
@@ -305,7 +305,7 @@ class Passages:
         return True
 
     def _remember(self, after: HostRecord, event: AgentEvent, effects: Sequence[Effect]) -> None:
-        self._journal.append(Said(wire_object(event), after))
+        self._journal.append(Said(event_to_json(event), after))
         log.info("%s: %s, now %s", event.rollout_id, type(event).__name__, after.state)
         self._act(event.rollout_id, effects)
         if after.state is HostState.CONVERGED:

@@ -41,13 +41,13 @@ from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, hos
 from tidegate.domain.hosts.protocol import (
     REPORTS_MAX,
     WAIT_SECONDS_MAX,
-    Beat,
-    Enrolled,
-    Opened,
+    EnrollmentAnswer,
+    HeartbeatAnswer,
     Order,
     ReleaseContent,
-    Reported,
+    ReportResult,
     ReportsAnswer,
+    SessionAnswer,
 )
 from tidegate.domain.hosts.refusals import RolloutIsSuperseded
 from tidegate.domain.hosts.rows import QueuedDispatch
@@ -211,8 +211,8 @@ async def report(request: Request[Nothing, Nothing, Reports], installation: Inst
     return refusal(answers[0], request.id)
 
 
-async def _answers(reports: Sequence[Report], landings: Landings) -> list[Reported]:
-    answers: list[Reported] = []
+async def _answers(reports: Sequence[Report], landings: Landings) -> list[ReportResult]:
+    answers: list[ReportResult] = []
     for item in reports:
         error: BaseException | None = None
         if isinstance(item.taken, Future):
@@ -330,7 +330,7 @@ ROUTES = (
         "/v1/agent/enroll",
         enroll,
         PUBLIC,
-        Enrolled,
+        EnrollmentAnswer,
         errors=(*_SPOKEN, TokenRefused, TokenReplayed, BadProof, HostIsEnrolled, HostGone),
     ),
     Route(
@@ -338,7 +338,7 @@ ROUTES = (
         "/v1/agent/session",
         open_session,
         PUBLIC,
-        Opened,
+        SessionAnswer,
         errors=(*_SPOKEN, HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof),
     ),
     Route(
@@ -360,7 +360,7 @@ ROUTES = (
         errors=(*_SPOKEN, RolloutIsSuperseded),
         briefly=report_briefly,
     ),
-    Route("POST", "/v1/agent/heartbeat", heartbeat, AGENT, Beat, errors=_SPOKEN),
+    Route("POST", "/v1/agent/heartbeat", heartbeat, AGENT, HeartbeatAnswer, errors=_SPOKEN),
     Route(
         "GET",
         "/v1/agent/manifest/{channel}",

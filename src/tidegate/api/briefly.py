@@ -21,7 +21,7 @@ from tidegate.api.routing import Answer, Brief
 from tidegate.api.wakes import Wakes
 from tidegate.control.ingest import Single, reported, take_report
 from tidegate.control.installation import Installation
-from tidegate.domain.hosts.protocol import Order, Reported, ReportsAnswer
+from tidegate.domain.hosts.protocol import Order, ReportResult, ReportsAnswer
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
 from tidegate.domain.rollouts.names import ref_of
 from tidegate.errors import VersionConflict
@@ -119,7 +119,7 @@ def _landed(brief: Brief, report: Single) -> None:
         brief.answer(refusal(told, brief.id))
 
 
-def refusal(answer: Reported, request_id: str) -> Answer:
+def refusal(answer: ReportResult, request_id: str) -> Answer:
     """A refused report as a problem: its machine's own code, under the status for agents."""
     problem: dict[str, Any] = {
         **answer.facts,

@@ -51,7 +51,7 @@ from tidegate.domain.channels.slices import (
 from tidegate.domain.fleet.claims import check_scope
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
-from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
+from tidegate.domain.gates.edges import EdgeVerdict, WaitingRelease, judge_edge
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
@@ -198,7 +198,7 @@ def edge_of(
         return EdgeVerdict(True, f"no release is pinned on {row.channel} yet")
     release, digest = ("", "") if pin is None else (pin.row.pinned_release_id, pin.row.digest)
     seen = installation.sights.preceding(edge, release, digest)
-    return judge_edge(edge, Waits(row.channel, release), seen, now)
+    return judge_edge(edge, WaitingRelease(row.channel, release), seen, now)
 
 
 def _edge(edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
@@ -446,7 +446,7 @@ def happened(request: Request[ChannelPath, Paging, Nothing], installation: Insta
     demand(installation, channel)
     after = int(paging.after(request, installation) or "0")
     limit = request.query.limit
-    found = history.happened(installation.store, channel, after=after, limit=limit)
+    found = history.list_scope_events(installation.store, channel, after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
     return Answer(paging.listed(request, installation, found, last))
 

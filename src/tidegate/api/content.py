@@ -24,12 +24,12 @@ from tidegate.control.packing import archive, content_of, manifest_of
 from tidegate.control.queries import revisions
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Content, Manifest
+from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath, InvalidReference
 from tidegate.domain.packages import history
 from tidegate.domain.packages.documents import RevisionDocument
 from tidegate.domain.packages.facts import Lineage
-from tidegate.domain.packages.history import Step
+from tidegate.domain.packages.history import TimelineStep
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import FileByReference, NotDraft, RevisionNotFound
@@ -140,8 +140,8 @@ def compare(request: Request[RevisionPath, Against, Nothing], installation: Inst
     """How a revision differs from another one, file by file and line by line."""
     name = request.path.name
     new = revision(installation, name)
-    against = request.query.against or revisions.last_good(installation.store, new.package)
-    old = Manifest(())
+    against = request.query.against or revisions.find_latest(installation.store, new.package)
+    old = FileManifest(())
     if against is not None:
         demand(request.principal, (Verb.READ,), repository_scope(parse(against).repository))
         old = manifest_of(installation.blobs, revision(installation, against).content)
@@ -168,13 +168,13 @@ def descent(request: Request[RevisionPath, Reading, Nothing], installation: Inst
     """Where a revision comes from, and what comes from it, as far as you may read it."""
     name = request.path.name
     row = revision(installation, name)
-    above = revisions.lineage_of(installation.store, name)
-    below = revisions.dependents_of(installation.store, name)
+    above = revisions.list_lineage(installation.store, name)
+    below = revisions.list_dependents(installation.store, name)
     return Answer(
         Descent(
             tuple(item for item in above if may_read(request, item.name)),
             tuple(item for item in below if may_read(request, item)),
-            revisions.last_good(installation.store, row.package),
+            revisions.find_latest(installation.store, row.package),
         )
     )
 
@@ -222,7 +222,7 @@ ROUTES = (
         "/v1/revisions/{name}/history",
         steps,
         _READ,
-        Listed[Step],
+        Listed[TimelineStep],
         errors=(RevisionNotFound,),
     ),
     Route(

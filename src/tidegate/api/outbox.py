@@ -17,7 +17,7 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.refusals import NewerIntent
 from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
-from tidegate.domain.outbox.states import State
+from tidegate.domain.outbox.states import IntentState
 from tidegate.errors import IllegalTransition, NotFound
 from tidegate.wire import Input, Listed, Nothing, Paging, Reading
 
@@ -30,7 +30,7 @@ class OutboxFilter(Paging, frozen=True, kw_only=True):
     """Of one scope, or of all in a state; without either, what is pending."""
 
     scope: ScopeName | None = None
-    state: State | None = None
+    state: IntentState | None = None
 
 
 class WhyAgain(Input, frozen=True, kw_only=True):
@@ -45,14 +45,16 @@ def list_all(
     after = paging.after(request, installation)
     found: tuple[OutboxDocument, ...]
     if query.scope is not None:
-        found = queries_documents.of_scope(
+        found = queries_documents.list_of_scope(
             installation.store, query.scope, after=after, limit=query.limit
         )
         last = found[-1].id if len(found) == query.limit else None
     else:
-        state = State.PENDING if query.state is None else query.state
+        state = IntentState.PENDING if query.state is None else query.state
         seen = _seen(installation, after) if after else None
-        found = queries_documents.in_state(installation.store, state, after=seen, limit=query.limit)
+        found = queries_documents.list_in_state(
+            installation.store, state, after=seen, limit=query.limit
+        )
         last = None
         if len(found) == query.limit:
             last = f"{found[-1].updated_at.isoformat()} {found[-1].id}"
@@ -68,13 +70,13 @@ def list_all(
 def _seen(installation: Installation, cursor: str) -> OutboxDocument:
     """The last one of the page before, as it stood then."""
     at, _, intent_id = cursor.partition(" ")
-    found = queries_documents.document(installation.store, intent_id)
+    found = queries_documents.find_document(installation.store, intent_id)
     return replace(found, updated_at=datetime.fromisoformat(at))
 
 
 def get(request: Request[IntentPath, Reading, Nothing], installation: Installation) -> Answer:
     """One intent and what became of it."""
-    found = queries_documents.document(installation.store, request.path.intent_id)
+    found = queries_documents.find_document(installation.store, request.path.intent_id)
     return Answer(found, version=found.version)
 
 
@@ -105,7 +107,7 @@ def cancel(request: Request[IntentPath, Nothing, WhyAgain], installation: Instal
 
 
 def _answer(installation: Installation, intent_id: str, position: int) -> Answer:
-    found = queries_documents.document(installation.store, intent_id)
+    found = queries_documents.find_document(installation.store, intent_id)
     return Answer(found, version=found.version, position=position or found.version)
 
 

@@ -12,7 +12,7 @@ from tidegate.api.resources import FileSent, received
 from tidegate.api.revisions import CONTENT_BODY_BYTES_MAX, rights
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
 from tidegate.control.installation import Found, Installation
-from tidegate.control.queries.revisions import plan_of
+from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import Outcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
@@ -26,14 +26,14 @@ from tidegate.domain.packages.bulk import (
     import_package,
 )
 from tidegate.domain.packages.facts import Numbered
-from tidegate.domain.packages.history import Step
+from tidegate.domain.packages.history import TimelineStep
 from tidegate.domain.packages.names import check_label, check_path
-from tidegate.domain.packages.permissions import permitted, right_of
+from tidegate.domain.packages.permissions import right_of, with_permission_check
 from tidegate.domain.packages.refusals import (
+    DeletionPlanOutdated,
     NumberUsed,
     PackageNotDeletable,
     PackageNotEmpty,
-    PlanOutdated,
     RepositoryNotFound,
 )
 from tidegate.domain.packages.rows import PACKAGES, PackageRow, package_key
@@ -162,10 +162,10 @@ def _deleted(
     found = _found(request.path, installation)
     if asked.version != found.version:
         raise StaleVersion(asked.version or 0, found.version)
-    plan = plan_of(installation.store, asked.package)
+    plan = plan_deletion(installation.store, asked.package)
     command = DeletePackage(package=asked.package, by=request.by, revisions=plan)
     outcome = installation.control.execute(
-        permitted(delete_package, rights(request)),
+        with_permission_check(delete_package, rights(request)),
         command,
         meta=request.meta,
         key=request.once,
@@ -244,7 +244,7 @@ ROUTES = (
         may(right_of(DeletePackage), _scope),
         Written,
         guard=Guard.DEMANDED,
-        errors=(PackageNotFound, PackageNotDeletable, PlanOutdated, LimitExceeded),
+        errors=(PackageNotFound, PackageNotDeletable, DeletionPlanOutdated, LimitExceeded),
     ),
     Route(
         "POST",
@@ -267,7 +267,7 @@ ROUTES = (
         "/v1/package-history/{repository}/{path...}",
         steps,
         may(Verb.READ, _scope),
-        Listed[Step],
+        Listed[TimelineStep],
         errors=(PackageNotFound,),
     ),
 )

@@ -28,7 +28,7 @@ from tidegate.domain.channels.refusals import (
 from tidegate.domain.hosts.refusals import ClosureQuarantined
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.promotion import Promoted, promote_release
+from tidegate.domain.rollouts.promotion import PromotionResult, promote_release
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.wire import Input, Nothing
 
@@ -146,7 +146,7 @@ def _demand_seen(request: Request[Any, Any, Any], installation: Installation, ch
 
 
 def _told(installation: Installation, channel: str, outcome: Outcome) -> Answer:
-    answer = decoders.decoder(Promoted).decode(outcome.answer or b"{}")
+    answer = decoders.decoder(PromotionResult).decode(outcome.answer or b"{}")
     rollout_id = answer.rollout_id
     if rollout_id is None:  # a repeat without a key: what its first copy did stands
         rollout_id = demand(installation, channel).row.newest_rollout_id or ""

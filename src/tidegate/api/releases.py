@@ -23,9 +23,9 @@ from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import parse
 from tidegate.domain.provenance import RejectedEvidence
-from tidegate.domain.releases.catalog import among
+from tidegate.domain.releases.catalog import limit_to_visible
 from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
-from tidegate.domain.releases.facts import Status
+from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.folds import release_actual
 from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
 from tidegate.domain.releases.registry import BUILT_IN
@@ -39,8 +39,8 @@ from tidegate.domain.releases.rows import (
     KnownRelease,
     ReleaseEvent,
     actual_key,
-    beside,
     known_key,
+    row_id,
 )
 from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
 from tidegate.domain.rollouts.promotion import is_of_package
@@ -74,7 +74,7 @@ class Pin(Input, frozen=True, kw_only=True, rename="camel"):
     digest: Digest
     provenance: dict[str, Any]
     confidence: dict[str, Any]
-    status: Status = Status.ACTIVE
+    status: PinStatus = PinStatus.ACTIVE
     operations: Operations = ()  # effects that are owed to the world
 
     @property
@@ -100,7 +100,7 @@ class ManifestSent(Input, frozen=True, kw_only=True, rename="camel"):
     observed_at: Annotated[str, Meta(max_length=64)]
     digests: Annotated[tuple[Digest, ...], Meta(min_length=1, max_length=16)]
     import_run_id: Annotated[str, Meta(max_length=128)] | None = None
-    status: Status = Status.ACTIVE
+    status: PinStatus = PinStatus.ACTIVE
     operations: Operations = ()
 
 
@@ -186,7 +186,9 @@ def happened(request: Request[ScopePath, Paging, Nothing], installation: Install
     """Changes, evidence, intents and what became of them, in the order of the log."""
     after = int(paging.after(request, installation) or "0")
     limit = request.query.limit
-    found = history.happened(installation.store, request.path.scope, after=after, limit=limit)
+    found = history.list_scope_events(
+        installation.store, request.path.scope, after=after, limit=limit
+    )
     last = str(found[-1].position) if len(found) == limit else None
     return Answer(paging.listed(request, installation, found, last))
 
@@ -199,7 +201,7 @@ def _rows(
 ) -> Answer:
     found = installation.range(
         collection,
-        prefix=beside(request.path.scope, kind),
+        prefix=row_id(request.path.scope, kind),
         after=paging.after(request, installation),
         limit=request.query.limit,
     )
@@ -241,7 +243,7 @@ def register(request: Request[ScopePath, Nothing, Pin], installation: Installati
         status=body.status,
         operations=body.operations,
     )
-    verb = among(BUILT_IN.register, partial(_may_pin, request, installation))
+    verb = limit_to_visible(BUILT_IN.register, partial(_may_pin, request, installation))
     outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return _answer(installation, request.path.scope, outcome)
 
@@ -260,7 +262,7 @@ def transition(request: Request[ScopePath, Nothing, Pin], installation: Installa
         status=body.status,
         operations=body.operations,
     )
-    verb = among(BUILT_IN.transition, partial(_may_pin, request, installation))
+    verb = limit_to_visible(BUILT_IN.transition, partial(_may_pin, request, installation))
     outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return _answer(installation, request.path.scope, outcome)
 
@@ -313,7 +315,7 @@ def import_manifest(
         status=body.status,
         operations=body.operations,
     )
-    verb = among(BUILT_IN.import_manifest, partial(_may_pin, request, installation))
+    verb = limit_to_visible(BUILT_IN.import_manifest, partial(_may_pin, request, installation))
     outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return Answer(Written(outcome.position), position=outcome.position)
 

@@ -15,9 +15,9 @@ from tidegate.api.problems import InvalidRequest
 from tidegate.control.blobs import Blobs
 from tidegate.control.installation import Installation
 from tidegate.control.packing import content_of, listed, manifest_of, stored
-from tidegate.domain.content.differences import Difference, FileDifference, diff
+from tidegate.domain.content.differences import FileChangeKind, FileDifference, diff
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.references import URI_CHARS_MAX
 from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.domain.packages.facts import Task, Upgrade
@@ -51,20 +51,20 @@ class FileChanged(Struct, frozen=True):
     """
 
     path: str
-    what: Difference
+    what: FileChangeKind
     before: File | None
     after: File | None
     patch: str | None
 
 
-def received(blobs: Blobs, files: Sequence[FileSent]) -> Manifest:
+def received(blobs: Blobs, files: Sequence[FileSent]) -> FileManifest:
     """The manifest of files that came with a request, all durable.
 
     Raises:
         InvalidRequest, InvalidFilePath, InvalidReference, ContentTooLarge.
     """
     if len(files) > FILES_MAX:
-        Manifest(File(file.path, "0" * 64, 0) for file in files)  # says how many are allowed
+        FileManifest(File(file.path, "0" * 64, 0) for file in files)  # says how many are allowed
     faults = []
     contents: dict[str, bytes] = {}
     references: dict[str, File] = {}
@@ -131,7 +131,7 @@ def merged(installation: Installation, task: Task) -> tuple[File, ...] | None:
     return listed(installation.blobs, merge(base, local, upstream, task.strategy)).files
 
 
-def changes(blobs: Blobs, old: Manifest, new: Manifest) -> tuple[FileChanged, ...]:
+def changes(blobs: Blobs, old: FileManifest, new: FileManifest) -> tuple[FileChanged, ...]:
     """What differs, with the lines of the first so many text files."""
     found = diff(old, new)
     return tuple(

@@ -11,7 +11,7 @@ from tidegate.api.repositories import Label, repository_scope
 from tidegate.api.routing import Answer, Request, Route, somewhere
 from tidegate.control.installation import Found, Installation
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.packages.documents import RevisionDocument, document
+from tidegate.domain.packages.documents import RevisionDocument, to_document
 from tidegate.domain.packages.rows import (
     REVISION_OWNERS,
     REVISIONS,
@@ -53,7 +53,7 @@ def list_all(
         *((package_key(item.row.package), PackageRow) for item in seen)
     )
     shown = [
-        document(item.row, item.version, None if package is None else package.row)
+        to_document(item.row, item.version, None if package is None else package.row)
         for item, package in zip(seen, packages, strict=True)
     ]
     return Answer(paging.listed(request, installation, shown, last))

@@ -26,10 +26,15 @@ from tidegate.domain.packages.deletions import (
     DeleteRevision,
     delete_revision,
 )
-from tidegate.domain.packages.documents import RevisionDocument, document
+from tidegate.domain.packages.documents import RevisionDocument, to_document
 from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task
 from tidegate.domain.packages.names import NAME_CHARS_MAX, identity, parse
-from tidegate.domain.packages.permissions import Asked, asked_of, permitted, right_of
+from tidegate.domain.packages.permissions import (
+    RequiredPermission,
+    required_permissions,
+    right_of,
+    with_permission_check,
+)
 from tidegate.domain.packages.refusals import (
     DigestMismatch,
     Immutable,
@@ -119,14 +124,14 @@ def may_read(request: Request[Any, Any, Any], name: str) -> bool:
     return request.principal.may(Verb.READ, repository_scope(parse(name).repository))
 
 
-def rights(request: Request[Any, Any, Any]) -> Callable[[Asked], None]:
+def rights(request: Request[Any, Any, Any]) -> Callable[[RequiredPermission], None]:
     """Check that the requester has every permission that the command needs.
 
     Raises:
         MissingPermission.
     """
 
-    def demand_asked(asked: Asked) -> None:
+    def demand_asked(asked: RequiredPermission) -> None:
         demand(request.principal, (asked.right,), repository_scope(asked.repository))
 
     return demand_asked
@@ -150,7 +155,7 @@ def create(request: Request[Nothing, Nothing, NewRevision], installation: Instal
         metadata=Metadata(body.labels, body.annotations, body.finalizers, body.owner_references),
         readiness_gates=body.readiness_gates,
     )
-    for asked in asked_of(command):
+    for asked in required_permissions(command):
         rights(request)(asked)  # before any source is read
     if body.files is not None:
         files = received(installation.blobs, body.files).files
@@ -198,7 +203,7 @@ def update(
         lifecycle=body.lifecycle,
         reason=body.reason,
     )
-    verb = permitted(update_revision, rights(request))
+    verb = with_permission_check(update_revision, rights(request))
     outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     return answer_of(installation, name, outcome)
 
@@ -223,7 +228,7 @@ def delete(request: Request[RevisionPath, Nothing, Nothing], installation: Insta
     command = DeleteRevision(
         name=request.path.name, by=request.by, expected_version=request.version
     )
-    verb = permitted(delete_revision, rights(request))
+    verb = with_permission_check(delete_revision, rights(request))
     try:
         outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
     except StillReferenced as refusal:
@@ -247,7 +252,7 @@ def _document(
     revision: Found[Revision], package: Found[PackageRow] | None, position: Position
 ) -> Answer:
     return Answer(
-        document(revision.row, revision.version, None if package is None else package.row),
+        to_document(revision.row, revision.version, None if package is None else package.row),
         version=revision.version,
         beside=() if package is None else (package.version,),
         position=position,

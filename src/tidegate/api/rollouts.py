@@ -32,7 +32,7 @@ from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
-    Gate,
+    GateStatus,
     Rollout,
     RolloutGates,
     RolloutTally,
@@ -118,7 +118,7 @@ class RolloutShown(Rollout, frozen=True, kw_only=True):
     outcome_at: datetime | None = None
     cause: Cause | None = None  # what made it end so
     cause_id: str | None = None
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[GateStatus, ...] = ()
     plan: PlanSummary | None = None
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from tidegate.cli.exits import Exit, Stop
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
-from tidegate.domain.content.manifests import FILES_MAX, Manifest
+from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.paths import check_file_path
 from tidegate.domain.content.refusals import InvalidFilePath
 from tidegate.errors import Invalid, TooLarge
@@ -66,7 +66,7 @@ class Reference:
     executable: bool = False
 
 
-def manifest_of(files: Files, references: Iterable[Reference] = ()) -> Manifest:
+def manifest_of(files: Files, references: Iterable[Reference] = ()) -> FileManifest:
     """The files as the server names them; another address of a reference is another manifest.
 
     Raises:
@@ -79,7 +79,7 @@ def manifest_of(files: Files, references: Iterable[Reference] = ()) -> Manifest:
     linked = (
         File(item.path, item.sha256, item.bytes, item.uri, item.executable) for item in references
     )
-    return Manifest((*kept, *linked))
+    return FileManifest((*kept, *linked))
 
 
 def read(directory: Path) -> Files:

@@ -24,7 +24,7 @@ from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Control
 from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
 from tidegate.domain.channels.rows import Channel
-from tidegate.domain.composition import composed
+from tidegate.domain.composition import compose
 from tidegate.domain.planner import Plan
 from tidegate.engines import connect
 from tidegate.engines.group_commit import GroupCommit
@@ -35,7 +35,7 @@ from tidegate.kernel.replay import begin, changed_folds, rebuild_changed
 from tidegate.kernel.store import Store
 
 CLOCK_BEHIND_MAX = timedelta(minutes=5)
-FOLDS = composed(ARCHIVE_POSITIONS)
+FOLDS = compose(ARCHIVE_POSITIONS)
 STARTS_MAX = 10  # until a start that cannot be alone with the log gives up
 START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX = 0.05, 0.25  # apart, or starts meet each time
 

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from tidegate.control.blobs import Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
-from tidegate.domain.content.manifests import Content, Manifest
+from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.rows import REVISION_TOMBSTONES, REVISIONS, Revision, Tombstone
 from tidegate.kernel import codec
 from tidegate.kernel.store import Store
@@ -33,7 +33,7 @@ def named_by_packages(store: Store, blobs: Blobs, now: datetime) -> frozenset[st
     manifests = {content.manifest for content in _contents(store, now) if content.file_count}
     named = set(manifests)
     for digest in manifests:
-        files = Manifest.parse(blobs.get(digest)).files
+        files = FileManifest.parse(blobs.get(digest)).files
         named.update(DIGEST_PREFIX + file.sha256 for file in files if file.uri is None)
     return frozenset(named)
 

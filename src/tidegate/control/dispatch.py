@@ -27,11 +27,11 @@ from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.gates.dispatch_pass import (
     ASKED_AGAIN,
     gate_changes,
-    glance,
     next_skips,
     survey,
+    survey_shared_gates,
 )
-from tidegate.domain.gates.inputs import Fault, FleetState, Given, Order, Skip, Survey
+from tidegate.domain.gates.inputs import DueOrder, FleetState, GateFault, HandedOut, Skip, Survey
 from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder
 from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
 from tidegate.domain.rollouts.facts import GateChanged
@@ -64,7 +64,7 @@ class Pass(Struct, frozen=True):
     skipped: int = 0
     cancelled: int = 0
     lost: int = 0  # decisions that the rows refused by then
-    faults: tuple[Fault, ...] = ()  # rollouts that were left out, in whole or for the rest
+    faults: tuple[GateFault, ...] = ()  # rollouts that were left out, in whole or for the rest
 
 
 class Dispatcher:
@@ -102,7 +102,7 @@ class Dispatcher:
         done = _summed(done, Pass(rollouts=len(ids), faults=tuple(state.faults.values())))
         if thorough:
             done = _summed(done, self._cancel(state))
-        given = Given()
+        given = HandedOut()
         for rollout_id in ids:
             if rollout_id in state.faults:
                 continue
@@ -141,7 +141,7 @@ class Dispatcher:
         state = self._sights.glance(ids, self._clock())
 
         def look(rollout_id: str) -> Pass:
-            self._say_changes(glance(state, rollout_id), state)
+            self._say_changes(survey_shared_gates(state, rollout_id), state)
             return Pass()
 
         for rollout_id in state.rollouts:
@@ -177,7 +177,7 @@ class Dispatcher:
 
     # ── decisions ──
 
-    def _order(self, rollout_id: str, orders: Sequence[Order]) -> Pass:
+    def _order(self, rollout_id: str, orders: Sequence[DueOrder]) -> Pass:
         reports = [(reserve_dispatch, _reservation(order)) for order in orders]
         landed, lost = self._record(rollout_id, reports)
         self._wake([report.host_id for report in landed if isinstance(report, ReserveDispatch)])
@@ -286,7 +286,7 @@ def has_stopped(tally: RolloutTally) -> bool:
     return tally.state not in DISPATCHABLE and tally.terminal_at is None
 
 
-def _reservation(order: Order) -> ReserveDispatch:
+def _reservation(order: DueOrder) -> ReserveDispatch:
     return ReserveDispatch(
         rollout_id=order.rollout_id,
         host_id=order.host_id,

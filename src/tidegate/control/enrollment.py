@@ -42,8 +42,8 @@ from tidegate.domain.fleet.slices import RetireHost, RevokeHost, retire_host, re
 from tidegate.domain.hosts.protocol import (
     SESSION_SECONDS,
     SKEW_SECONDS_MAX,
-    Enrolled,
-    Opened,
+    EnrollmentAnswer,
+    SessionAnswer,
     enrollment_message,
     session_message,
 )
@@ -144,7 +144,7 @@ class Enrollment:
     def _secret(self, token_id: str) -> str:
         return self._installation.secrets.mac("enrollment", token_id.encode()).hex()
 
-    def trade(self, token: str, public_key: str, proof: str) -> tuple[Enrolled, Outcome]:
+    def trade(self, token: str, public_key: str, proof: str) -> tuple[EnrollmentAnswer, Outcome]:
         """Make the token's host known by this key. However many come at once, each has its turn:
         all of them step the fleet's row.
 
@@ -167,14 +167,14 @@ class Enrollment:
         self._installation.nudge()
         return self._enrolled(found.row.host_id), outcome
 
-    def _enrolled(self, host_id: str) -> Enrolled:
+    def _enrolled(self, host_id: str) -> EnrollmentAnswer:
         key = manifest_key(self._installation).public_key()
         keys = {key_id(key): key.public_bytes_raw().hex()}
-        return Enrolled(host_id, self._installation.log_id, keys)
+        return EnrollmentAnswer(host_id, self._installation.log_id, keys)
 
     # ── sessions ──
 
-    def open_session(self, host_id: str, time: int, proof: str) -> Opened:
+    def open_session(self, host_id: str, time: int, proof: str) -> SessionAnswer:
         """A MAC key for a host that proves its key.
 
         Raises:
@@ -190,7 +190,7 @@ class Enrollment:
         self.demand_valid(host.host_id, host.public_key)
         expires_at = (now + timedelta(seconds=SESSION_SECONDS)).replace(microsecond=0)
         session = str(Session(host_id, int(expires_at.timestamp()), host.public_key))
-        return Opened(session, self.session_key(session).hex(), expires_at, now)
+        return SessionAnswer(session, self.session_key(session).hex(), expires_at, now)
 
     def session_key(self, session: str) -> bytes:
         """The key of a session's MACs, known to whoever knows the server's secret."""

@@ -23,7 +23,7 @@ from tidegate.domain.publication.rows import (
     VER,
     Generation,
     Pointer,
-    Request,
+    PublicationRequest,
     is_past,
     lock_key,
     meta_key,
@@ -181,7 +181,7 @@ def collect_past(control: Control, meta: Meta = NO_META) -> CollectedRows:
         ended, gone = _collect_publication(control, pk, meta)
         publications += ended
         generations += gone
-    for id in _past(control, REQUESTS.name, Request):
+    for id in _past(control, REQUESTS.name, PublicationRequest):
         pk, _, request = id.partition(f"/{REQ}")
         command = CollectRows(publication=pk, requests=(request,))
         requests += len(_collected(control, command, meta)[2])
@@ -189,7 +189,7 @@ def collect_past(control: Control, meta: Meta = NO_META) -> CollectedRows:
 
 
 def _past(
-    control: Control, collection: str, model: type[Pointer] | type[Request]
+    control: Control, collection: str, model: type[Pointer] | type[PublicationRequest]
 ) -> tuple[str, ...]:
     """The ids of rows whose ttl has passed, the longest ago first."""
     now = control.clock()
@@ -235,7 +235,7 @@ def referenced(store: Store) -> frozenset[str]:
     found: set[str] = set()
     found.update(row.s3_key for row in _rows(store, PUBLICATIONS.name, Pointer))
     found.update(row.s3_key for row in _rows(store, GENERATIONS.name, Generation))
-    found.update(row.result_s3_key for row in _rows(store, REQUESTS.name, Request))
+    found.update(row.result_s3_key for row in _rows(store, REQUESTS.name, PublicationRequest))
     return frozenset(found)
 
 

@@ -15,7 +15,7 @@ from tidegate.config import Settings
 from tidegate.control.installation import SECRET_FILE, Installation
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.domain.outbox.rows import DELIVERIES
-from tidegate.domain.outbox.states import State
+from tidegate.domain.outbox.states import IntentState
 from tidegate.kernel.collections import entry
 
 DISK_BYTES_MIN = 256 * 1024 * 1024
@@ -134,7 +134,10 @@ def _outbox(installation: Installation) -> Finding:
 
 def _dead(installation: Installation) -> Finding:
     found = installation.store.range(
-        DELIVERIES.name, index="by_state", prefix=entry(State.DEAD, ""), limit=DEAD_COUNTED_MAX
+        DELIVERIES.name,
+        index="by_state",
+        prefix=entry(IntentState.DEAD, ""),
+        limit=DEAD_COUNTED_MAX,
     )
     if found:
         advice = "mend the receiver, then tidegate outbox redrive"

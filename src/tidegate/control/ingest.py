@@ -24,8 +24,8 @@ from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
 from tidegate.domain.fleet.slices import NoteHeard, note_heard
 from tidegate.domain.hosts.facts import AgentEvent
-from tidegate.domain.hosts.protocol import Beat, Reported
-from tidegate.domain.hosts.report_json import KINDS, agent_event, check_event
+from tidegate.domain.hosts.protocol import HeartbeatAnswer, ReportResult
+from tidegate.domain.hosts.report_json import KINDS, check_event, event_from_json
 from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.names import check_rollout_id
@@ -90,7 +90,7 @@ def take_reports(
 
 def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
     try:
-        event = agent_event(content)
+        event = event_from_json(content)
         check_rollout_id(event.rollout_id)
         if event.host_id != host_id:
             raise InvalidInput(
@@ -192,16 +192,16 @@ def _queued(
         return [error] * len(events)
 
 
-def reported(report: Report | Single, error: BaseException | None) -> Reported:
+def reported(report: Report | Single, error: BaseException | None) -> ReportResult:
     """What its agent is told. Raises: whatever is none of our errors."""
     if error is None:
-        return Reported(
+        return ReportResult(
             rollout_id=report.rollout_id, seq=report.seq, status=200, accepted_through=report.seq
         )
     if not isinstance(error, TidegateError):
         raise error
     state, expected = error.facts.get("state"), error.facts.get("expected")
-    return Reported(
+    return ReportResult(
         rollout_id=report.rollout_id,
         seq=report.seq,
         status=status_of(error),
@@ -231,7 +231,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     rollouts: tuple[str, ...] = ()  # whose numbers the agent asks for
 
 
-def beat(installation: Installation, heartbeat: Heartbeat, meta: Meta) -> Beat:
+def beat(installation: Installation, heartbeat: Heartbeat, meta: Meta) -> HeartbeatAnswer:
     """Note that the host was heard, and what follows from it.
 
     Raises:
@@ -255,7 +255,7 @@ def beat(installation: Installation, heartbeat: Heartbeat, meta: Meta) -> Beat:
         if record is not None and _means_something(record, closure):
             _observe(installation, record, closure, meta)
     seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
-    return Beat(now, seqs)
+    return HeartbeatAnswer(now, seqs)
 
 
 def _note(

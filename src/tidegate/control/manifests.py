@@ -31,7 +31,7 @@ from tidegate.control.publisher import Entry, Policy, Publisher, Served, State
 from tidegate.control.runtime import Control
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
-from tidegate.domain.publication.rows import Pointer, meta_key, not_modified, pk_of
+from tidegate.domain.publication.rows import Pointer, is_not_modified, meta_key, pk_of
 from tidegate.domain.publication.slices import ALL_GUARDS
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
@@ -205,7 +205,7 @@ class Manifests:
         entry: Entry | None = self._publisher.read(channel)
         if entry is None:
             raise NotFound(f"{channel} has no manifest; promote a release first", channel=channel)
-        if not_modified(if_none_match, entry.pointer.etag):
+        if is_not_modified(if_none_match, entry.pointer.etag):
             return Answer(304, entry.pointer.etag)
         return Answer(200, entry.pointer.etag, entry.body)
 

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from tidegate.control.blobs import Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Content, Manifest
+from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.refusals import FileByReference
 
 
@@ -18,7 +18,7 @@ def stored(
     files: Mapping[str, bytes],
     references: Iterable[File] = (),
     executables: Container[str] = (),
-) -> Manifest:
+) -> FileManifest:
     """The manifest of these files and references; all that is ours, and itself, durable.
 
     ``executables``: the paths of those among the files that are programs.
@@ -26,21 +26,23 @@ def stored(
     Raises:
         Invalid, TooLarge: before anything is written.
     """
-    manifest = Manifest((*Manifest.of(files, executables).files, *references))
+    manifest = FileManifest((*FileManifest.of(files, executables).files, *references))
     for content in files.values():
         blobs.put(content)
     return listed(blobs, manifest)
 
 
-def listed(blobs: Blobs, manifest: Manifest) -> Manifest:
+def listed(blobs: Blobs, manifest: FileManifest) -> FileManifest:
     """A manifest whose files are stored, itself durable."""
     blobs.put(manifest.blob)
     return manifest
 
 
-def manifest_of(blobs: Blobs, content: Content) -> Manifest:
+def manifest_of(blobs: Blobs, content: Content) -> FileManifest:
     """The files of some content. Raises: BlobMissing, BlobDamaged."""
-    return Manifest.parse(blobs.get(content.manifest)) if content.file_count else Manifest(())
+    return (
+        FileManifest.parse(blobs.get(content.manifest)) if content.file_count else FileManifest(())
+    )
 
 
 def content_of(blobs: Blobs, file: File) -> bytes:
@@ -57,7 +59,7 @@ def content_of(blobs: Blobs, file: File) -> bytes:
     return blobs.get(DIGEST_PREFIX + file.sha256)
 
 
-def archive(blobs: Blobs, manifest: Manifest) -> bytes:
+def archive(blobs: Blobs, manifest: FileManifest) -> bytes:
     """All files that are kept here as one tar, the same bytes for the same manifest."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:

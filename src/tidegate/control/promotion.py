@@ -21,7 +21,7 @@ from tidegate.control.sights import Sights
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.planner import Plan, frozen, opened_waves, plan
+from tidegate.domain.planner import Plan, encode_plan, opened_waves, plan
 from tidegate.domain.provenance import (
     HIGH,
     OPERATOR_COMMAND,
@@ -94,7 +94,7 @@ class Promotions:
             raise ChannelNotFound(channel)
         budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
         made = plan(found.row, self._sights.hosts(), budgets)
-        body, digest = frozen(made)
+        body, digest = encode_plan(made)
         version = 0 if fleet is None else fleet.version
         return Planned(made, digest, body, version, found.row.active_rollout_id)
 

@@ -35,7 +35,7 @@ from tidegate.domain.publication.rows import (
     VER,
     Generation,
     Pointer,
-    Request,
+    PublicationRequest,
     RequestStatus,
     etag_of,
     is_fresh,
@@ -48,10 +48,10 @@ from tidegate.domain.publication.slices import (
     ALL_GUARDS,
     GUARDS,
     FailRequest,
-    Guard,
     Invalidate,
     PublishGeneration,
-    RollBack,
+    PublishGuard,
+    RollBackPublication,
     StartRequest,
     demand_same,
     fail_request,
@@ -266,7 +266,7 @@ class Publisher:
         (record,) = self._store.get(request_key(pk_of(cache_key), asked.key))
         if record is None:
             return None
-        request = codec.decode(record.data, Request)
+        request = codec.decode(record.data, PublicationRequest)
         demand_same(request, asked.key, asked.content_hash)
         entry = self.read(cache_key)
         if request.status is not RequestStatus.COMPLETED or entry is None:
@@ -305,7 +305,7 @@ class Publisher:
         *,
         generated_at: datetime,
         version_id: str = "",
-        guards: frozenset[Guard] = GUARDS,
+        guards: frozenset[PublishGuard] = GUARDS,
         expected_version: Position | None = None,
         asked: Asked | None = None,
         by: str = "",
@@ -342,7 +342,7 @@ class Publisher:
     ) -> None:
         """Set the pointer back to a generation. Raises: LeaseHeld, LeaseLost, NotFound."""
         with self._leased(cache_key, policy) as lease:
-            command = RollBack(
+            command = RollBackPublication(
                 **_proof(cache_key, lease),
                 by=by,
                 version_id=version_id,

@@ -27,7 +27,7 @@ from tidegate.domain.outbox.reconciliation import (
     judge,
     reconcile_actual,
     reconcile_effect,
-    shown,
+    redact_observation,
 )
 from tidegate.domain.outbox.rows import (
     QUEUES,
@@ -38,9 +38,9 @@ from tidegate.domain.outbox.rows import (
     intent_key,
     queue_key,
 )
-from tidegate.domain.outbox.states import Finding, State
+from tidegate.domain.outbox.states import IntentState, ReconciliationFinding
 from tidegate.domain.releases.evidence import KeepEvidence
-from tidegate.domain.releases.facts import Status
+from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.folds import release_actual
 from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import Actual, actual_key
@@ -133,7 +133,7 @@ class Reconciler:
         if record is None:
             return Pass(1, appended)
         queue = codec.decode(record.data, Queue)
-        found: dict[str, Finding | None] = {}
+        found: dict[str, ReconciliationFinding | None] = {}
         for operation, intent_id in sorted(queue.newest.items()):
             finding, count = self._look(scope, operation, intent_id, actual, differs)
             found[operation] = finding
@@ -193,7 +193,7 @@ class Reconciler:
 
     def _look(
         self, scope: str, operation: str, intent_id: str, actual: Actual | None, differs: bool
-    ) -> tuple[Finding | None, int]:
+    ) -> tuple[ReconciliationFinding | None, int]:
         """What was found, None if nothing can be seen, and how many facts that took."""
         target = self._worker.targets.get(operation)
         if target is None:
@@ -209,10 +209,10 @@ class Reconciler:
         assert became is not None, "it came with its intent"
         intent = codec.decode(record.data, Intent)
         finding = judge(intent, observation)
-        if codec.decode(became.data, Delivery).state is State.CANCELLED:
+        if codec.decode(became.data, Delivery).state is IntentState.CANCELLED:
             return finding, 0
         wanted = actual is None or (
-            actual.pinned_release_id == intent.release_id and actual.status is not Status.RETIRED
+            actual.pinned_release_id == intent.release_id and actual.status is not PinStatus.RETIRED
         )
         command = ReconcileEffect(
             scope=scope,
@@ -223,7 +223,9 @@ class Reconciler:
             repairable=wanted and not differs,
         )
         # Evidence first: what was refused is not looked at again, so it must be there by then.
-        kept = self._keep(command, observation) if finding is Finding.CONFLICTING else 0
+        kept = (
+            self._keep(command, observation) if finding is ReconciliationFinding.CONFLICTING else 0
+        )
         return finding, kept + self._append(reconcile_effect, command)
 
     def _keep(self, command: ReconcileEffect, observation: Observation) -> int:
@@ -232,13 +234,13 @@ class Reconciler:
             scope=command.scope,
             source=ACTOR,
             batch=command.signature,
-            document={"operation": command.operation, **shown(observation)},
+            document={"operation": command.operation, **redact_observation(observation)},
             command_id=f"{command.operation}-{command.signature}",
             by=ACTOR,
         )
         return self._append(BUILT_IN.keep_evidence, evidence)
 
-    def _hasten(self, scope: str, found: dict[str, Finding | None]) -> int:
+    def _hasten(self, scope: str, found: dict[str, ReconciliationFinding | None]) -> int:
         """Attempt what should have been attempted long ago, unless the evidence conflicts."""
         (record,) = self._control.store.get(queue_key(scope))
         assert record is not None, "a queue is never deleted"
@@ -246,7 +248,7 @@ class Reconciler:
         if queue.next_attempt_at is None:
             return 0
         late = queue.next_attempt_at + self._overdue <= self._control.clock()
-        if not late or found.get(queue.waiting[0].operation) is Finding.CONFLICTING:
+        if not late or found.get(queue.waiting[0].operation) is ReconciliationFinding.CONFLICTING:
             return 0
         return int(self._worker.attempt(scope) is not None)
 

@@ -32,13 +32,13 @@ from tidegate.domain.channels.rows import (
 from tidegate.domain.fleet.rows import BUDGETS, HOSTS, Budget, Host
 from tidegate.domain.gates.dispatch_pass import latecomers
 from tidegate.domain.gates.inputs import (
-    Enlisted,
-    Fault,
     FleetState,
-    Preceding,
-    Seen,
-    Sight,
-    Standing,
+    GateFault,
+    GateInput,
+    HostPresence,
+    HostStanding,
+    PrecedingChannel,
+    Versioned,
 )
 from tidegate.domain.hosts.refusals import RolloutUnknown
 from tidegate.domain.hosts.rows import (
@@ -51,7 +51,7 @@ from tidegate.domain.hosts.rows import (
     record_id,
     record_key,
 )
-from tidegate.domain.planner import Chart, chart, thawed
+from tidegate.domain.planner import PlanByHost, decode_plan, index_by_host
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
@@ -86,8 +86,8 @@ OWN = (Invalid, TooLarge, NotFound, Gone, Refused, Forbidden, BlobDamaged)
 Row = TypeVar("Row", bound=Struct)
 
 
-def fault_of(rollout_id: str, error: TidegateError) -> Fault:
-    return Fault(rollout_id, error.code, error.detail)
+def fault_of(rollout_id: str, error: TidegateError) -> GateFault:
+    return GateFault(rollout_id, error.code, error.detail)
 
 
 class Sights:
@@ -96,21 +96,25 @@ class Sights:
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
         self._blobs = blobs
-        self._charts: OrderedDict[str, Chart] = OrderedDict()
+        self._charts: OrderedDict[str, PlanByHost] = OrderedDict()
         self._lock = Lock()
 
     # ── rows ──
 
-    def row(self, key: Key, model: type[Row]) -> Seen[Row] | None:
+    def row(self, key: Key, model: type[Row]) -> Versioned[Row] | None:
         (record,) = self._store.get(key)
-        return None if record is None else Seen(codec.decode(record.data, model), record.version)
+        return (
+            None if record is None else Versioned(codec.decode(record.data, model), record.version)
+        )
 
-    def rows(self, collection: Collection, model: type[Row], prefix: str = "") -> list[Seen[Row]]:
+    def rows(
+        self, collection: Collection, model: type[Row], prefix: str = ""
+    ) -> list[Versioned[Row]]:
         """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
-        found: list[Seen[Row]] = []
+        found: list[Versioned[Row]] = []
         for page in self._pages(collection, prefix):
             values = codec.decode_all([record.data for record in page], model)
-            found += map(Seen, values, [record.version for record in page])
+            found += map(Versioned, values, [record.version for record in page])
         return found
 
     def _pages(self, collection: Collection, prefix: str) -> Iterator[tuple[Record, ...]]:
@@ -134,21 +138,21 @@ class Sights:
             after = entry(found[-1].state, found[-1].rollout_id)
         return found
 
-    def tally(self, rollout_id: str) -> Seen[RolloutTally]:
+    def tally(self, rollout_id: str) -> Versioned[RolloutTally]:
         """Raises: RolloutUnknown."""
         found = self.row(tally_key(rollout_id), RolloutTally)
         if found is None:
             raise RolloutUnknown(rollout_id)
         return found
 
-    def chart(self, plan_digest: str) -> Chart:
+    def chart(self, plan_digest: str) -> PlanByHost:
         """A rollout's frozen plan, by host. Raises: BlobMissing, BlobDamaged."""
         with self._lock:
             known = self._charts.get(plan_digest)
             if known is not None:
                 self._charts.move_to_end(plan_digest)
                 return known
-        made = chart(thawed(self._blobs.get(plan_digest)))
+        made = index_by_host(decode_plan(self._blobs.get(plan_digest)))
         with self._lock:
             self._charts[plan_digest] = made
             while len(self._charts) > CHARTS_MAX:
@@ -159,10 +163,10 @@ class Sights:
         """The whole fleet."""
         return [seen.row for seen in self.rows(HOSTS, Host)]
 
-    def budgets(self) -> list[Seen[Budget]]:
+    def budgets(self) -> list[Versioned[Budget]]:
         return self.rows(BUDGETS, Budget)
 
-    def channels(self) -> list[Seen[Channel]]:
+    def channels(self) -> list[Versioned[Channel]]:
         return self.rows(CHANNELS, Channel)
 
     # ── the fleet ──
@@ -183,14 +187,14 @@ class Sights:
         return self._state(rollout_ids, now, hosts=False)
 
     def _state(self, rollout_ids: Iterable[str], now: datetime, *, hosts: bool) -> FleetState:
-        faults: dict[str, Fault] = {}
-        sights: dict[str, Sight] = {}
+        faults: dict[str, GateFault] = {}
+        sights: dict[str, GateInput] = {}
         for rollout_id in rollout_ids:
             try:
                 sights[rollout_id] = self._sight(rollout_id, hosts=hosts)
             except OWN as error:
                 faults[rollout_id] = fault_of(rollout_id, error)
-        enlisted = self.rows(HOSTS, Enlisted) if hosts else []
+        enlisted = self.rows(HOSTS, HostPresence) if hosts else []
         orders = self.rows(HOST_ORDERS, HostOrder) if hosts else []
         budgets = self.budgets() if hosts else []
         return FleetState(
@@ -204,13 +208,13 @@ class Sights:
             faults=faults,
         )
 
-    def _sight(self, rollout_id: str, *, hosts: bool) -> Sight:
+    def _sight(self, rollout_id: str, *, hosts: bool) -> GateInput:
         tally = self.tally(rollout_id)
         row = tally.row
         prefix = record_id(rollout_id, "")
-        standings = self.rows(HOST_RECORDS, Standing, prefix) if hosts else []
+        standings = self.rows(HOST_RECORDS, HostStanding, prefix) if hosts else []
         failures = self.rows(PROBE_FAILURES, ProbeFailure, prefix) if hosts else []
-        return Sight(
+        return GateInput(
             tally=tally,
             chart=self.chart(row.plan_digest),
             standings={seen.row.host_id: seen for seen in standings},
@@ -224,12 +228,12 @@ class Sights:
             latecomers=(),
         )
 
-    def preceding(self, edge: ChannelEdge, release_id: str, digest: str) -> Preceding:
+    def preceding(self, edge: ChannelEdge, release_id: str, digest: str) -> PrecedingChannel:
         """What an edge looks at, for this release. Of an ``idle`` edge the channel says it all."""
         before = edge.channel
         channel = self.row(channel_key(before), Channel)
         if edge.require is EdgeRequires.IDLE:
-            return Preceding(channel, None, None, None, "")
+            return PrecedingChannel(channel, None, None, None, "")
         standing = self.row(standing_key(before, release_id), ReleaseStanding)
         quarantined = self.row(quarantine_key(before, digest), Quarantined)
         tally = None
@@ -241,16 +245,16 @@ class Sights:
             if row.said_in is not None and row.host_id is not None:
                 record = self.row(record_key(row.said_in, row.host_id), HostRecord)
                 failure = "" if record is None else _failure(record.row)
-        return Preceding(channel, standing, quarantined, tally, failure)
+        return PrecedingChannel(channel, standing, quarantined, tally, failure)
 
-    def _channels(self, sights: Iterable[Sight]) -> dict[str, Seen[Channel]]:
+    def _channels(self, sights: Iterable[GateInput]) -> dict[str, Versioned[Channel]]:
         names = {sight.tally.row.channel for sight in sights}
         found = {name: self.row(channel_key(name), Channel) for name in sorted(names)}
         return {name: seen for name, seen in found.items() if seen is not None}
 
     def _with_latecomers(self, state: FleetState) -> FleetState:
         hosts = self.hosts()
-        sights: dict[str, Sight] = {}
+        sights: dict[str, GateInput] = {}
         faults = dict(state.faults)
         for rollout_id, sight in state.rollouts.items():
             try:
@@ -259,7 +263,7 @@ class Sights:
                 faults[rollout_id] = fault_of(rollout_id, error)
         return replace(state, rollouts=sights, faults=faults)
 
-    def _with_late(self, state: FleetState, sight: Sight, hosts: list[Host]) -> Sight:
+    def _with_late(self, state: FleetState, sight: GateInput, hosts: list[Host]) -> GateInput:
         row = sight.tally.row
         channel = state.channels.get(row.channel)
         planned = None if channel is None else self._planned(channel.row, row.rollout_id)

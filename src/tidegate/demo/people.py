@@ -29,7 +29,7 @@ from tidegate.domain.packages.facts import Edit
 from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.rollouts.promotion import Promoted
+from tidegate.domain.rollouts.promotion import PromotionResult
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
 from tidegate.kernel.slices import Slice
@@ -162,4 +162,4 @@ class People:
         )
         outcome = self._installation.promotions.promote(asked, meta=Meta(actor=by))
         self._installation.nudge()
-        return codec.decode(outcome.answer, Promoted).rollout_id
+        return codec.decode(outcome.answer, PromotionResult).rollout_id

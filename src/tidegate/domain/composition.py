@@ -88,7 +88,7 @@ COLLECTIONS: Final = (
 )
 
 
-def composed(*kept: Collection) -> Folds:
+def compose(*kept: Collection) -> Folds:
     """All folds, over a schema that also holds kept collections of the rooms above this one.
 
     Raises:
@@ -111,5 +111,5 @@ def composed(*kept: Collection) -> Folds:
     return Folds(schema, folds)
 
 
-FOLDS: Final = composed()
+FOLDS: Final = compose()
 SCHEMA: Final = FOLDS.schema

@@ -149,13 +149,13 @@ def plan(channel: Channel, hosts: Iterable[Host], budgets: Iterable[Budget]) -> 
     )
 
 
-def frozen(plan: Plan) -> tuple[bytes, str]:
+def encode_plan(plan: Plan) -> tuple[bytes, str]:
     """The plan as its blob, and the digest that names it."""
     body = codec.encode(plan)
     return body, f"sha256:{sha256(body).hexdigest()}"
 
 
-def thawed(body: bytes) -> Plan:
+def decode_plan(body: bytes) -> Plan:
     """The plan of a blob. Raises: InvalidInput."""
     return codec.decode(body, Plan)
 
@@ -307,7 +307,7 @@ def _budgets(
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class PlanByHost:
     """A plan turned round, to be asked by host. Made once per plan, in one walk over it."""
 
     plan: Plan
@@ -322,7 +322,7 @@ class Chart:
         return self.everyone if own is None else (*self.everyone, *own)
 
 
-def chart(plan: Plan) -> Chart:
+def index_by_host(plan: Plan) -> PlanByHost:
     """The plan by host. Raises: MalformedPlan."""
     waves = {host: number for number, wave in enumerate(plan.waves) for host in wave.hosts}
     if len(waves) != plan.hosts:
@@ -343,4 +343,4 @@ def chart(plan: Plan) -> Chart:
         for budget in plan.budgets
         if budget.hosts is None
     )
-    return Chart(plan, waves, before, own, everyone)
+    return PlanByHost(plan, waves, before, own, everyone)

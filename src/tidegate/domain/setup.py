@@ -23,7 +23,7 @@ from tidegate.domain.access.rows import (
     installation_key,
     user_key,
 )
-from tidegate.domain.access.slices import _check_user_id
+from tidegate.domain.access.slices import check_user_id
 from tidegate.domain.packages.facts import RepositoryCreated
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.packages.rows import Repository, repository_key
@@ -45,7 +45,7 @@ def decide_set_up(
 ) -> Sequence[Struct]:
     """Raises: AlreadySetUp, InvalidAccess."""
     installation, _, repository = rows
-    _check_user_id(command.user_id)
+    check_user_id(command.user_id)
     if installation is not None:
         raise AlreadySetUp("this installation has its first user; sign in")
     by = command.user_id

@@ -20,7 +20,7 @@ from tidegate.kernel.store import Schema
 
 LOG: Final = "event_log"
 
-VIEWS: Final[Mapping[str, Nature]] = {
+SEED_TABLES: Final[Mapping[str, Nature]] = {
     LOG: Nature.CANONICAL,
     "host_rollout_records": Nature.CACHE,
     "dispatch_queue": Nature.QUEUE,
@@ -32,13 +32,13 @@ VIEWS: Final[Mapping[str, Nature]] = {
 }
 
 
-def classes(schema: Schema) -> dict[str, Nature]:
+def table_classes(schema: Schema) -> dict[str, Nature]:
     """Every table that a store of this schema shows, and its class."""
     return {LOG: Nature.CANONICAL} | {
         name: collection.nature for name, collection in schema.collections.items()
     }
 
 
-def undeclared(schema: Schema, tables: Iterable[str]) -> tuple[str, ...]:
+def undeclared_tables(schema: Schema, tables: Iterable[str]) -> tuple[str, ...]:
     """Those of a database's tables that nothing declares: nobody could say how to remake them."""
-    return tuple(sorted(set(tables) - classes(schema).keys()))
+    return tuple(sorted(set(tables) - table_classes(schema).keys()))

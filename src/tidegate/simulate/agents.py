@@ -115,7 +115,7 @@ class Agent:
         """Acknowledge an order. The switch starts when the acknowledgement was accepted."""
         before = self.twins.get(order.rollout_id)
         try:
-            twin = agent_side.taken(order, before, self.world.now())
+            twin = agent_side.record_from_order(order, before, self.world.now())
         except Refused:
             return  # it has had this order
         if twin is before:
@@ -151,7 +151,9 @@ class Agent:
         rollout_id = entry.event.rollout_id
         self.journal = deque(item for item in self.journal if item.event.rollout_id != rollout_id)
         state = str(error.facts.get("state", ""))
-        twin, effects = agent_side.given_up(entry.before, entry.event, state, self.world.now())
+        twin, effects = agent_side.drop_refused_report(
+            entry.before, entry.event, state, self.world.now()
+        )
         if twin is None:
             self.twins.pop(rollout_id, None)
         else:
@@ -206,7 +208,7 @@ class Agent:
         """Put a report into the journal; whether the machine lets us say it now."""
         before = self.twins[rollout_id]
         try:
-            twin, event, effects = agent_side.say(before, kind, self.world.now(), **members)
+            twin, event, effects = agent_side.report(before, kind, self.world.now(), **members)
         except Refused:
             return False
         self._record(before, twin, event, effects)

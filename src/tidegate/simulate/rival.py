@@ -14,7 +14,7 @@ from typing import Final
 from tidegate.control.sights import Sights
 from tidegate.domain.gates.dispatch_pass import attempt_of
 from tidegate.domain.gates.explain import judge
-from tidegate.domain.gates.inputs import Sight
+from tidegate.domain.gates.inputs import GateInput
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
 from tidegate.simulate.plant import Plant
@@ -65,7 +65,7 @@ class Rival:
         self._wake([command.host_id])
 
 
-def _order(sight: Sight, host_id: str) -> ReserveDispatch | None:
+def _order(sight: GateInput, host_id: str) -> ReserveDispatch | None:
     """The order by which the host would go; None: it has had it."""
     tally = sight.tally.row
     found = sight.standings.get(host_id)

@@ -22,8 +22,8 @@ from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.publication.rows import Pointer, etag_of, lock_key, meta_key, pk_of
 from tidegate.domain.publication.slices import (
     LEASE_GUARDS,
-    Guard,
     PublishGeneration,
+    PublishGuard,
     publish_generation,
 )
 from tidegate.errors import (
@@ -37,20 +37,20 @@ from tidegate.kernel.records.records import Records
 
 EVERY_GUARD = [
     frozenset(chosen)
-    for chosen in chain.from_iterable(combinations(Guard, size) for size in range(1, 5))
+    for chosen in chain.from_iterable(combinations(PublishGuard, size) for size in range(1, 5))
 ]
 
 
 # Each way of being late: the guard that sees it, what is then wrong, and how it is refused.
-LATE: dict[Guard, tuple[dict[str, Any], type[Exception]]] = {
-    Guard.TOKEN: ({"lease_token": "stolen"}, LeaseLost),
-    Guard.EXPIRY: ({}, LeaseLost),
-    Guard.VERSION: ({"expected_version": 1_000_000}, StaleVersion),
-    Guard.MONOTONE: ({"generated_at": T0}, StaleGeneration),
+LATE: dict[PublishGuard, tuple[dict[str, Any], type[Exception]]] = {
+    PublishGuard.TOKEN: ({"lease_token": "stolen"}, LeaseLost),
+    PublishGuard.EXPIRY: ({}, LeaseLost),
+    PublishGuard.VERSION: ({"expected_version": 1_000_000}, StaleVersion),
+    PublishGuard.MONOTONE: ({"generated_at": T0}, StaleGeneration),
 }
 
 
-def command(page: str, guards: frozenset[Guard], **changes: Any) -> PublishGeneration:
+def command(page: str, guards: frozenset[PublishGuard], **changes: Any) -> PublishGeneration:
     members: dict[str, Any] = {
         "cache_key": page,
         "lease_token": "mine",
@@ -66,19 +66,19 @@ def command(page: str, guards: frozenset[Guard], **changes: Any) -> PublishGener
 @pytest.mark.req("PB-4")
 @pytest.mark.parametrize("guards", EVERY_GUARD, ids=lambda guards: "+".join(sorted(guards)))
 def test_stops_a_stale_writer_by_each_guard_alone_and_together(
-    desk: Desk, guards: frozenset[Guard]
+    desk: Desk, guards: frozenset[PublishGuard]
 ) -> None:
     """Each way of being late is stopped by its own guard, and by no other."""
     for guard, (changes, refusal) in LATE.items():
         page = f"/{guard}"
         meta, lock = meta_key(pk_of(page)), lock_key(pk_of(page))
         desk.clock.now = T0
-        first = command(page, frozenset({Guard.MONOTONE}), s3_key="old", generated_at=T0)
+        first = command(page, frozenset({PublishGuard.MONOTONE}), s3_key="old", generated_at=T0)
         version = desk.control.execute(publish_generation, first).position
         Leases(desk.store).acquire(lock.id, "mine", now=T0, seconds=LEASE_SECONDS)
         before = desk.store.get(meta, lock)
         late = command(page, guards, **({"expected_version": version} | changes))
-        desk.clock.now = at(LEASE_SECONDS) if guard is Guard.EXPIRY else at(1)
+        desk.clock.now = at(LEASE_SECONDS) if guard is PublishGuard.EXPIRY else at(1)
 
         if guard in guards:
             with pytest.raises(refusal):
@@ -118,7 +118,7 @@ def test_passes_the_first_and_refuses_equal_and_older_generations(
 
 @pytest.mark.req("PB-4")
 def test_expects_the_pointer_that_the_caller_saw(desk: Desk) -> None:
-    guards = LEASE_GUARDS | {Guard.VERSION}
+    guards = LEASE_GUARDS | {PublishGuard.VERSION}
     with pytest.raises(StaleVersion):
         desk.publish("first", guards=guards, expected_version=7)
     desk.clock.advance(timedelta(seconds=LEASE_SECONDS))

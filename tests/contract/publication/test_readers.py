@@ -32,11 +32,11 @@ from tidegate.control.blobs.files import FileBlobs
 from tidegate.control.publisher import Asked, Policy, Publisher, Served, State
 from tidegate.control.runtime import Control
 from tidegate.domain.publication.rows import (
-    Request,
+    PublicationRequest,
     RequestStatus,
     etag_of,
     is_fresh,
-    not_modified,
+    is_not_modified,
     request_key,
 )
 from tidegate.engines.group_commit import GroupCommit
@@ -243,13 +243,13 @@ def test_answers_a_conditional_get_with_304_until_the_body_changes(
     etag = entry.pointer.etag
 
     assert etag == etag_of(entry.body)
-    assert not_modified(etag, entry.pointer.etag)
-    assert not_modified(f'"other", W/{etag}', entry.pointer.etag)
+    assert is_not_modified(etag, entry.pointer.etag)
+    assert is_not_modified(f'"other", W/{etag}', entry.pointer.etag)
     desk.clock.advance(timedelta(seconds=1))
     desk.publish("new", policy)
     changed = desk.meta()
     assert changed is not None
-    assert not not_modified(etag, changed.etag)
+    assert not is_not_modified(etag, changed.etag)
 
 
 @pytest.mark.req("PB-7")
@@ -279,9 +279,9 @@ def test_is_stale_once_it_was_invalidated_and_still_served(desk: Desk) -> None:
 ASKED = Asked("deploy-7", "hash-1")
 
 
-def request(desk: Desk) -> Request | None:
+def request(desk: Desk) -> PublicationRequest | None:
     record = desk.record(request_key(PK, ASKED.key))
-    return None if record is None else codec.decode(record.data, Request)
+    return None if record is None else codec.decode(record.data, PublicationRequest)
 
 
 def test_gives_a_request_one_result_however_often_it_is_sent(desk: Desk) -> None:

@@ -30,7 +30,7 @@ from tidegate.domain.publication.rows import (
     etag_of,
     version_key,
 )
-from tidegate.domain.publication.slices import Guard, PublishGeneration, publish_generation
+from tidegate.domain.publication.slices import PublishGeneration, PublishGuard, publish_generation
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import (
     LeaseHeld,
@@ -123,7 +123,7 @@ def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(desk: Desk) ->
             s3_key="by an operator",
             generated_at=at(1),
             revalidate_seconds=60,
-            guards=frozenset({Guard.MONOTONE}),
+            guards=frozenset({PublishGuard.MONOTONE}),
         )
         with closing(GroupCommit(desk.store)) as writer:
             Control(desk.store, FOLDS, writer.submit, clock=lambda: T0).execute(

@@ -52,8 +52,8 @@ from tidegate.domain.releases.rows import (
     EventType,
     KnownRelease,
     actual_key,
-    beside,
     known_key,
+    row_id,
 )
 from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
@@ -293,7 +293,7 @@ def _waits(
 
 
 def _history(installation: Installation, name: str, people: People) -> tuple[Step, ...]:
-    rows = installation.range(EVENTS, prefix=beside(name, "EVENT#"), limit=HISTORY_MAX)
+    rows = installation.range(EVENTS, prefix=row_id(name, "EVENT#"), limit=HISTORY_MAX)
     return tuple(
         Step(
             release=item.row.release_id,

@@ -24,10 +24,10 @@ from tidegate.api.routing import Answer, Request, may
 from tidegate.control.installation import Installation
 from tidegate.control.sights import Sights
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.gates.dispatch_pass import held_back
+from tidegate.domain.gates.dispatch_pass import list_blocked
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
-from tidegate.domain.planner import Chart
+from tidegate.domain.planner import PlanByHost
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
 from tidegate.domain.rollouts.states import CLEARABLE, RolloutState
 from tidegate.wire import Nothing
@@ -52,7 +52,7 @@ def judged(installation: Installation, rollout_id: str) -> Judged:
     state = installation.sights.state([rollout_id], now)
     held: dict[str, list[tuple[str, str]]] = {}
     if rollout_id in state.rollouts:
-        for item in held_back(state, rollout_id):
+        for item in list_blocked(state, rollout_id):
             held.setdefault(item.gate, []).append((item.host_id, item.reason))
     return Judged(now, explain(state, rollout_id), held)
 
@@ -245,7 +245,7 @@ def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:
     return next(places, 0) if last else 0
 
 
-def _held_line(chart: Chart, gate: str, host_id: str, reason: str) -> HeldLine:
+def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> HeldLine:
     number = chart.waves.get(host_id)
     wave = "" if number is None else f"{number} · {chart.plan.waves[number].name or 'all'}"
     return HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)

@@ -30,14 +30,14 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.rows import DRIFTS
 from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
-from tidegate.domain.outbox.states import DriftState, State
+from tidegate.domain.outbox.states import DriftState, IntentState
 from tidegate.wire import Input, Nothing
 
 BACKLOG_MAX = 100
 TABS = {
-    "open": ("Pending and dead", (State.DEAD, State.PENDING)),
-    "done": ("Done", (State.DONE,)),
-    "other": ("Superseded or cancelled", (State.SUPERSEDED, State.CANCELLED)),
+    "open": ("Pending and dead", (IntentState.DEAD, IntentState.PENDING)),
+    "done": ("Done", (IntentState.DONE,)),
+    "other": ("Superseded or cancelled", (IntentState.SUPERSEDED, IntentState.CANCELLED)),
 }
 DRIFT = {
     DriftState.OPEN: Chip("warning", "warn", "Open"),
@@ -59,8 +59,8 @@ def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
     """What is still owed: given up first, then what is tried again, the longest first."""
     found = [
         item
-        for state in (State.DEAD, State.PENDING)
-        for item in queries_documents.in_state(installation.store, state, limit=BACKLOG_MAX)
+        for state in (IntentState.DEAD, IntentState.PENDING)
+        for item in queries_documents.list_in_state(installation.store, state, limit=BACKLOG_MAX)
     ]
     return tuple(map(_line, found))
 
@@ -114,12 +114,14 @@ def _decided(
 
 def _page(principal: Principal, installation: Installation, tab: str) -> Page:
     tab = tab if tab in TABS else "open"
-    counts = {State.DEAD: 0, State.PENDING: 0}
+    counts = {IntentState.DEAD: 0, IntentState.PENDING: 0}
     found: list[OutboxDocument] = []
     for state in TABS[tab][1]:
         items = [
             item
-            for item in queries_documents.in_state(installation.store, state, limit=BACKLOG_MAX)
+            for item in queries_documents.list_in_state(
+                installation.store, state, limit=BACKLOG_MAX
+            )
             if principal.may(Right.READ, channel_scope(item.scope))
         ]
         counts[state] = len(items)
@@ -128,7 +130,7 @@ def _page(principal: Principal, installation: Installation, tab: str) -> Page:
         _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
         for number, item in enumerate(found)
     )
-    owed = counts[State.DEAD] + counts[State.PENDING] if tab == "open" else 0
+    owed = counts[IntentState.DEAD] + counts[IntentState.PENDING] if tab == "open" else 0
     view = Outbox(
         tab=tab,
         tabs=tuple(
@@ -165,7 +167,7 @@ def _line(
 
 
 def _redrive(item: OutboxDocument, number: int, principal: Principal) -> Verb | None:
-    if item.state is not State.DEAD:
+    if item.state is not IntentState.DEAD:
         return None
     return Verb(
         id=f"redrive-{number}",
@@ -180,7 +182,7 @@ def _redrive(item: OutboxDocument, number: int, principal: Principal) -> Verb | 
 
 
 def _cancel(item: OutboxDocument, number: int, principal: Principal) -> Verb | None:
-    if item.state not in (State.PENDING, State.DEAD):
+    if item.state not in (IntentState.PENDING, IntentState.DEAD):
         return None
     return Verb(
         id=f"cancel-{number}",

@@ -21,7 +21,7 @@ from tidegate.control.promotion import Planned
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.facts import EdgeRequires
 from tidegate.domain.channels.rows import CHANNELS, Channel, Quarantined, quarantine_key
-from tidegate.domain.gates.edges import Waits, judge_edge
+from tidegate.domain.gates.edges import WaitingRelease, judge_edge
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import OPEN
@@ -157,7 +157,7 @@ def _findings(
             continue
         digest = "" if known is None else known.row.digest
         seen = installation.sights.preceding(edge, release, digest)
-        judged = judge_edge(edge, Waits(row.channel, release), seen, installation.clock())
+        judged = judge_edge(edge, WaitingRelease(row.channel, release), seen, installation.clock())
         look = ("check", "good") if judged.passed else ("channels", "warn")
         word = "is open" if judged.passed else "holds its orders back"
         say(*look, f"The edge to {edge.channel} {word}", judged.reason)

@@ -33,9 +33,9 @@ from tidegate.control.installation import Found, Installation
 from tidegate.control.packing import manifest_of
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.content.differences import Difference
+from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.content.digests import DIGEST_PREFIX
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import history
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
@@ -63,9 +63,9 @@ REFERENCES_MAX = 50
 CHANNELS_MAX = 500
 
 CHANGES = {
-    Difference.ADDED: Chip("plus", "good", "Added"),
-    Difference.REMOVED: Chip("cross", "bad", "Removed"),
-    Difference.CHANGED: Chip("pencil", "info", "Changed"),
+    FileChangeKind.ADDED: Chip("plus", "good", "Added"),
+    FileChangeKind.REMOVED: Chip("cross", "bad", "Removed"),
+    FileChangeKind.CHANGED: Chip("pencil", "info", "Changed"),
 }
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -163,7 +163,7 @@ def _pinned(
     )
 
 
-def _references(manifest: Manifest) -> tuple[ReferenceLine, ...]:
+def _references(manifest: FileManifest) -> tuple[ReferenceLine, ...]:
     return tuple(
         ReferenceLine(
             path=file.path,
@@ -180,7 +180,7 @@ def _references(manifest: Manifest) -> tuple[ReferenceLine, ...]:
 
 
 def _changes(
-    installation: Installation, row: Revision, manifest: Manifest
+    installation: Installation, row: Revision, manifest: FileManifest
 ) -> tuple[str, tuple[FileDiff, ...], int]:
     """What it is compared with, how each file differs, and how many are not shown.
 
@@ -188,7 +188,7 @@ def _changes(
     latest before it, if that is still known.
     """
     older = _older(installation, row)
-    old = Manifest(())
+    old = FileManifest(())
     against = ""
     if older is not None:
         old = manifest_of(installation.blobs, older.content)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegate.api.dashboard.parts import Chip
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.outbox.states import State as OutboxState
+from tidegate.domain.outbox.states import IntentState as OutboxState
 from tidegate.domain.rollouts.states import Outcome, RolloutState
 
 UNORDERED: Final = Chip("ring", "none", "No order", "planned; no order was sent yet")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tidegate.domain.outbox.documents import OutboxDocument, _together
-from tidegate.domain.outbox.names import beside
+from tidegate.domain.outbox.documents import OutboxDocument, to_document
+from tidegate.domain.outbox.names import row_id
 from tidegate.domain.outbox.rows import (
     DELIVERIES,
     OUTBOX,
     delivery_key,
     intent_key,
 )
-from tidegate.domain.outbox.states import State
+from tidegate.domain.outbox.states import IntentState
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.collections import entry
@@ -20,32 +20,32 @@ from tidegate.kernel.store import Store
 PAGE_MAX = 500
 
 
-def document(store: Store, intent_id: str) -> OutboxDocument:
+def find_document(store: Store, intent_id: str) -> OutboxDocument:
     """Raises: NotFound."""
     intent, delivery = store.get(intent_key(intent_id), delivery_key(intent_id))
     if intent is None or delivery is None:
         raise NotFound(f"there is no intent {intent_id}", intent_id=intent_id)
-    return _together(intent, delivery)
+    return to_document(intent, delivery)
 
 
-def of_scope(
+def list_of_scope(
     store: Store, scope: str, *, after: str = "", limit: int
 ) -> tuple[OutboxDocument, ...]:
     """A page of a scope's intents, by operation and release; ``after`` is the last id seen."""
     at_most("rows of a page", limit, PAGE_MAX)
-    intents = store.range(OUTBOX.name, prefix=beside(scope, "OUTBOX#"), after=after, limit=limit)
+    intents = store.range(OUTBOX.name, prefix=row_id(scope, "OUTBOX#"), after=after, limit=limit)
     if not intents:
         return ()
     deliveries = store.get(*(delivery_key(intent.key.id) for intent in intents))
     return tuple(
-        _together(intent, delivery)
+        to_document(intent, delivery)
         for intent, delivery in zip(intents, deliveries, strict=True)
         if delivery is not None
     )
 
 
-def in_state(
-    store: Store, state: State, *, after: OutboxDocument | None = None, limit: int
+def list_in_state(
+    store: Store, state: IntentState, *, after: OutboxDocument | None = None, limit: int
 ) -> tuple[OutboxDocument, ...]:
     """A page of the intents in a state, longest there first: dead letters above all."""
     at_most("rows of a page", limit, PAGE_MAX)
@@ -57,7 +57,7 @@ def in_state(
         return ()
     intents = store.get(*(intent_key(delivery.key.id) for delivery in deliveries))
     return tuple(
-        _together(intent, delivery)
+        to_document(intent, delivery)
         for intent, delivery in zip(intents, deliveries, strict=True)
         if intent is not None
     )

@@ -12,7 +12,7 @@ from tidegate.domain.outbox.folds import outbox as outbox_intents
 from tidegate.domain.outbox.folds import outbox_deliveries, outbox_drifts
 from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.releases.folds import release_events, release_evidence
-from tidegate.domain.releases.rows import EVENTS, EVIDENCE, actual_key, beside, command_key
+from tidegate.domain.releases.rows import EVENTS, EVIDENCE, actual_key, command_key, row_id
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold
@@ -36,7 +36,7 @@ _FOLDS: Final[Mapping[str, Fold]] = {
 }
 
 
-class Happening(Struct, frozen=True):
+class ScopeEvent(Struct, frozen=True):
     """One thing that happened in a scope."""
 
     position: Position
@@ -46,32 +46,34 @@ class Happening(Struct, frozen=True):
     value: Struct  # that row where it is written once, else the fact itself
 
 
-def current(store: Store, scope: str) -> Stored:
+def find_actual(store: Store, scope: str) -> Stored:
     """The scope's ACTUAL row. Raises: NotFound."""
     return _found(store, actual_key(scope), f"{scope} is not registered")
 
 
-def outcome_of(store: Store, scope: str, command_id: str) -> Stored:
+def find_outcome(store: Store, scope: str, command_id: str) -> Stored:
     """What a command led to (``Executed``), for as long as the log stands. Raises: NotFound."""
     return _found(store, command_key(scope, command_id), f"{command_id} was never executed")
 
 
-def events(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
+def list_events(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
     """The scope's EVENT rows in order of time; ``after`` is the id of the last one seen."""
-    return _page(store, EVENTS.name, beside(scope, "EVENT#"), after, limit)
+    return _page(store, EVENTS.name, row_id(scope, "EVENT#"), after, limit)
 
 
-def evidence(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
+def list_evidence(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
     """The scope's EVIDENCE rows in order of source and batch."""
-    return _page(store, EVIDENCE.name, beside(scope, "EVIDENCE#"), after, limit)
+    return _page(store, EVIDENCE.name, row_id(scope, "EVIDENCE#"), after, limit)
 
 
-def outbox(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
+def list_intents(store: Store, scope: str, *, after: str = "", limit: int) -> tuple[Stored, ...]:
     """The scope's OUTBOX rows in order of operation and release."""
-    return _page(store, OUTBOX.name, beside(scope, "OUTBOX#"), after, limit)
+    return _page(store, OUTBOX.name, row_id(scope, "OUTBOX#"), after, limit)
 
 
-def happened(store: Store, scope: str, *, after: Position = 0, limit: int) -> tuple[Happening, ...]:
+def list_scope_events(
+    store: Store, scope: str, *, after: Position = 0, limit: int
+) -> tuple[ScopeEvent, ...]:
     """Changes, evidence, intents and what became of them, in the order of their commits.
 
     ``after`` is the position of the last one seen.
@@ -83,7 +85,7 @@ def happened(store: Store, scope: str, *, after: Position = 0, limit: int) -> tu
     keys = [_key(fact) for _, fact in facts]
     records = store.get(*keys) if keys else ()
     return tuple(
-        Happening(event.position, event.at, event.type, key.id, _told(store, fact, record))
+        ScopeEvent(event.position, event.at, event.type, key.id, _told(store, fact, record))
         for (event, fact), key, record in zip(facts, keys, records, strict=True)
     )
 

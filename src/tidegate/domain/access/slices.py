@@ -142,7 +142,7 @@ def decide_addition(
     """Raises: NotAdministrator, UserExists, InvalidAccess, InvalidScope, LimitExceeded."""
     user, asker = rows
     _demand_administrator(asker)
-    _check_user_id(command.user_id)
+    check_user_id(command.user_id)
     _check_grants(command.grants)
     if user is not None:
         raise UserExists(f"{command.user_id} exists", user_id=command.user_id)
@@ -336,7 +336,7 @@ def _demand_administrator(asker: User | None) -> None:
         raise NotAdministrator("only a security-admin of * changes users and roles")
 
 
-def _check_user_id(user_id: str) -> None:
+def check_user_id(user_id: str) -> None:
     if not _USER_ID.fullmatch(user_id):
         raise InvalidAccess(f"a user id is {_USER_ID.pattern}", field="user_id")
 

@@ -7,10 +7,10 @@ from enum import StrEnum
 from msgspec import Struct
 
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 
 
-class Difference(StrEnum):
+class FileChangeKind(StrEnum):
     """What happened to a file between two revisions."""
 
     ADDED = "added"
@@ -22,12 +22,12 @@ class FileDifference(Struct, frozen=True):
     """One file that is not the same in two revisions."""
 
     path: str
-    what: Difference
+    what: FileChangeKind
     before: File | None
     after: File | None
 
 
-def diff(old: Manifest, new: Manifest) -> tuple[FileDifference, ...]:
+def diff(old: FileManifest, new: FileManifest) -> tuple[FileDifference, ...]:
     """The files that differ, in the order of their paths."""
     before, after = old.by_path, new.by_path
     found = []
@@ -35,10 +35,10 @@ def diff(old: Manifest, new: Manifest) -> tuple[FileDifference, ...]:
         left, right = before.get(path), after.get(path)
         if left == right:
             continue
-        what = Difference.CHANGED
+        what = FileChangeKind.CHANGED
         if left is None:
-            what = Difference.ADDED
+            what = FileChangeKind.ADDED
         elif right is None:
-            what = Difference.REMOVED
+            what = FileChangeKind.REMOVED
         found.append(FileDifference(path, what, left, right))
     return tuple(found)

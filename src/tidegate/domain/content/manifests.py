@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tidegate.domain.content.digests import digest_of, encode
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, EXECUTABLE, FILE, File, check_file
-from tidegate.domain.content.paths import clashing
+from tidegate.domain.content.paths import find_clashes
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath
 
 FILES_MAX = 10_000
@@ -33,7 +33,7 @@ class Content(Struct, frozen=True, omit_defaults=True):
     references: int = 0  # of its files
 
 
-class Manifest:
+class FileManifest:
     """The files of a revision, checked and in the order of their paths' UTF-8 bytes.
 
     Raises:
@@ -60,7 +60,7 @@ class Manifest:
                 found=self.total_bytes,
                 allowed=CONTENT_BYTES_MAX,
             )
-        clash = clashing(file.path for file in self.files)
+        clash = find_clashes(file.path for file in self.files)
         if clash:
             raise InvalidFilePath(clash[0], "another file has this path, or lies below it")
 
@@ -100,7 +100,7 @@ class Manifest:
         return {file.path: file for file in self.files}
 
     @classmethod
-    def parse(cls, blob: bytes) -> Manifest:
+    def parse(cls, blob: bytes) -> FileManifest:
         """The manifest of a blob that ``blob`` wrote. Raises: Invalid, ContentTooLarge."""
         files = []
         for line in blob.decode().split("\n")[:-1]:
@@ -113,7 +113,7 @@ class Manifest:
         return cls(files)
 
     @classmethod
-    def of(cls, files: Mapping[str, bytes], executables: Container[str] = ()) -> Manifest:
+    def of(cls, files: Mapping[str, bytes], executables: Container[str] = ()) -> FileManifest:
         """The manifest of files whose bytes are at hand; ``executables`` are paths among them."""
         return cls(
             File(path, sha256(data).hexdigest(), len(data), executable=path in executables)

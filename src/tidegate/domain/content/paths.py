@@ -37,7 +37,7 @@ def check_file_path(path: str) -> None:
             raise InvalidFilePath(path, f"a segment is longer than {FILE_SEGMENT_BYTES_MAX} bytes")
 
 
-def clashing(paths: Iterable[str]) -> tuple[str, ...]:
+def find_clashes(paths: Iterable[str]) -> tuple[str, ...]:
     """Paths that cannot lie beside the others: the same after Unicode normalisation, or the
     directory of another file.
     """

@@ -23,7 +23,7 @@ def slots(budget: Budget, members: int) -> int | None:
     return min(bounds) if bounds else None
 
 
-def bound(budget: Budget, frozen: int) -> int | None:
+def current_bound(budget: Budget, frozen: int) -> int | None:
     """What holds now for an order whose plan froze this many slots; None: nothing does."""
     if budget.removed:
         return None

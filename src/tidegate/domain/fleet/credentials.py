@@ -86,7 +86,7 @@ def revocation_key(public_key: str) -> Key:
     return Key(CERT_REVOCATIONS.name, public_key)
 
 
-def used(fact: HostEnrolled) -> UsedToken:
+def used_token_of(fact: HostEnrolled) -> UsedToken:
     """The row that a trade leaves behind."""
     return UsedToken(fact.token_id, fact.host_id, fact.at)
 

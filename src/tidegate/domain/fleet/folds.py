@@ -16,8 +16,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tidegate.domain.channels.facts import ChannelCreated, ChannelEdited
-from tidegate.domain.fleet.budgets import bound
-from tidegate.domain.fleet.credentials import replay_key, used
+from tidegate.domain.fleet.budgets import current_bound
+from tidegate.domain.fleet.credentials import replay_key, used_token_of
 from tidegate.domain.fleet.facts import (
     BudgetRemoved,
     BudgetSet,
@@ -155,7 +155,7 @@ def step_budget(budget: Budget, fact: BudgetChange, now: datetime) -> Budget:
 
 def _reserved(budget: Budget, fact: DispatchReserved) -> Budget:
     frozen = _slots_of(budget.budget_id, fact)
-    allowed = bound(budget, frozen)
+    allowed = current_bound(budget, frozen)
     if allowed is not None and budget.in_flight >= allowed:
         raise BudgetExhausted(budget.budget_id, allowed)
     return replace(budget, in_flight=budget.in_flight + 1)
@@ -172,7 +172,7 @@ def _step_and_use(
     """The host, and the token that its agent traded: used up in the same commit."""
     stepped = step_host(host, fact, now)
     if isinstance(fact, HostEnrolled) and fact.token_id:
-        return stepped, (WorkRow(replay_key(fact.token_id), used(fact)),)
+        return stepped, (WorkRow(replay_key(fact.token_id), used_token_of(fact)),)
     return stepped, ()
 
 

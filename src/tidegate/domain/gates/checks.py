@@ -27,10 +27,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Freeze, quarantine_key
-from tidegate.domain.fleet.budgets import bound
+from tidegate.domain.fleet.budgets import current_bound
 from tidegate.domain.fleet.rows import BUDGETS, ENROLLED, HOSTS
-from tidegate.domain.gates.edges import EdgeVerdict, Waits, judge_edge
-from tidegate.domain.gates.inputs import Evidence, FleetState, Seen, Sight
+from tidegate.domain.gates.edges import EdgeVerdict, WaitingRelease, judge_edge
+from tidegate.domain.gates.inputs import FleetState, GateEvidence, GateInput, Versioned
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import (
     HOST_ORDERS,
@@ -54,21 +54,21 @@ class Block(NamedTuple):
     """Why a gate is shut, and the row that says so."""
 
     reason: str
-    evidence: Evidence | None = None
+    evidence: GateEvidence | None = None
     gate: str = ""  # where it is told apart from the gate's own name
     until: datetime | None = None  # when it opens by itself
 
 
 @dataclass(slots=True)
-class Look:
+class GateContext:
     """One pass's view of a rollout, and what it has handed out so far."""
 
     state: FleetState
-    sight: Sight
+    sight: GateInput
     tally: RolloutTally = field(init=False)
     reached: int = field(init=False)  # the last wave that gets orders
     late: dict[str, tuple[BudgetSlot, ...]] = field(init=False)  # latecomer → its budgets
-    failing: Seen[ProbeFailure] | None = field(init=False)  # of the earliest wave
+    failing: Versioned[ProbeFailure] | None = field(init=False)  # of the earliest wave
     slots: dict[str, int] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
 
@@ -90,27 +90,29 @@ class Look:
         late = self.late.get(host_id)
         return self.sight.chart.slots_of(host_id) if late is None else late
 
-    def tallied(self) -> Evidence:
-        return Evidence(TALLIES.name, self.tally.rollout_id, self.sight.tally.version)
+    def tallied(self) -> GateEvidence:
+        return GateEvidence(TALLIES.name, self.tally.rollout_id, self.sight.tally.version)
 
-    def recorded(self, host_id: str) -> Evidence | None:
+    def recorded(self, host_id: str) -> GateEvidence | None:
         found = self.sight.standings.get(host_id)
         if found is None:
             return None
-        return Evidence(HOST_RECORDS.name, record_id(self.tally.rollout_id, host_id), found.version)
+        return GateEvidence(
+            HOST_RECORDS.name, record_id(self.tally.rollout_id, host_id), found.version
+        )
 
-    def channelled(self, channel: str) -> Evidence | None:
+    def channelled(self, channel: str) -> GateEvidence | None:
         found = self.state.channels.get(channel)
-        return None if found is None else Evidence(CHANNELS.name, channel, found.version)
+        return None if found is None else GateEvidence(CHANNELS.name, channel, found.version)
 
     def _left(self, host_id: str) -> bool:
         found = self.sight.standings.get(host_id)
         return found is not None and found.row.left is not None
 
 
-Blocks = Callable[[Look, str], Block | None]
-StandsOn = Callable[[Look, str], Evidence | None]
-Adds = Callable[[Look, str], str]
+Blocks = Callable[[GateContext, str], Block | None]
+StandsOn = Callable[[GateContext, str], GateEvidence | None]
+Adds = Callable[[GateContext, str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class Gate:
 # ── the rollout ───────────────────────────────────────────────────────────────────────────────────
 
 
-def halted(look: Look, host_id: str) -> Block | None:
+def halted(look: GateContext, host_id: str) -> Block | None:
     tally = look.tally
     if tally.halted_at is None:
         return None
@@ -138,7 +140,7 @@ def halted(look: Look, host_id: str) -> Block | None:
     return Block(f"halted: {by} failed", look.recorded(by) or look.tallied())
 
 
-def dispatchable(look: Look, host_id: str) -> Block | None:
+def dispatchable(look: GateContext, host_id: str) -> Block | None:
     tally = look.tally
     if host_id not in look.late:
         if tally.state in DISPATCHABLE:
@@ -156,30 +158,30 @@ def dispatchable(look: Look, host_id: str) -> Block | None:
     return None
 
 
-def paused(look: Look, host_id: str) -> Block | None:
+def paused(look: GateContext, host_id: str) -> Block | None:
     if look.tally.paused_at is None:
         return None
     return Block(f"paused by {look.tally.paused_by or 'an operator'}", look.tallied())
 
 
-def frozen(look: Look, host_id: str) -> Block | None:
+def frozen(look: GateContext, host_id: str) -> Block | None:
     for seen in look.state.freezes:
         freeze = seen.row
         if _covers(freeze, look):
             until = "" if freeze.until is None else f" until {freeze.until.isoformat()}"
             return Block(
                 f"freeze {freeze.freeze_id}{until}: {freeze.reason}",
-                Evidence(FREEZES.name, freeze.freeze_id, seen.version),
+                GateEvidence(FREEZES.name, freeze.freeze_id, seen.version),
             )
     return None
 
 
-def _covers(freeze: Freeze, look: Look) -> bool:
+def _covers(freeze: Freeze, look: GateContext) -> bool:
     ours = not freeze.channels or look.tally.channel in freeze.channels
     return ours and (freeze.until is None or look.state.at < freeze.until)
 
 
-def held(look: Look, host_id: str) -> Block | None:
+def held(look: GateContext, host_id: str) -> Block | None:
     found = look.state.channels.get(look.tally.channel)
     if found is None or found.row.held_at is None:
         return None
@@ -189,18 +191,20 @@ def held(look: Look, host_id: str) -> Block | None:
     )
 
 
-def quarantined(look: Look, host_id: str) -> Block | None:
+def quarantined(look: GateContext, host_id: str) -> Block | None:
     found = look.sight.quarantined
     if found is None:
         return None
     row = found.row
     return Block(
         f"{row.closure_hash} is quarantined on {row.channel}: {row.reason} on {row.host_id}",
-        Evidence(QUARANTINE.name, quarantine_key(row.channel, row.closure_hash).id, found.version),
+        GateEvidence(
+            QUARANTINE.name, quarantine_key(row.channel, row.closure_hash).id, found.version
+        ),
     )
 
 
-def channel_edges(look: Look, host_id: str) -> Block | None:
+def channel_edges(look: GateContext, host_id: str) -> Block | None:
     """Every edge must be open; the first that is shut answers."""
     for verdict in _edge_verdicts(look):
         if not verdict.passed:
@@ -208,13 +212,13 @@ def channel_edges(look: Look, host_id: str) -> Block | None:
     return None
 
 
-def _edge_verdicts(look: Look) -> Iterator[EdgeVerdict]:
-    waits = Waits(look.tally.channel, look.tally.target_ref)
+def _edge_verdicts(look: GateContext) -> Iterator[EdgeVerdict]:
+    waits = WaitingRelease(look.tally.channel, look.tally.target_ref)
     for edge in look.tally.edges:
         yield judge_edge(edge, waits, look.sight.edges[edge.channel], look.state.at)
 
 
-def stale(look: Look, host_id: str) -> Block | None:
+def stale(look: GateContext, host_id: str) -> Block | None:
     seconds = look.sight.chart.plan.policy.freshness_seconds
     if seconds is None:
         return None
@@ -233,17 +237,17 @@ def stale(look: Look, host_id: str) -> Block | None:
     )
 
 
-def _pinned(look: Look, host_id: str) -> Evidence | None:
+def _pinned(look: GateContext, host_id: str) -> GateEvidence | None:
     pin = look.sight.pin
     if pin is None:
         return None
-    return Evidence(ACTUAL.name, actual_key(pin.row.scope).id, pin.version)
+    return GateEvidence(ACTUAL.name, actual_key(pin.row.scope).id, pin.version)
 
 
 # ── the host ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def wave_promotion(look: Look, host_id: str) -> Block | None:
+def wave_promotion(look: GateContext, host_id: str) -> Block | None:
     number = look.sight.chart.waves.get(host_id)
     if number is None:
         if host_id in look.late:
@@ -254,7 +258,7 @@ def wave_promotion(look: Look, host_id: str) -> Block | None:
     return Block(f"wave {number} waits for wave {look.reached}", look.tallied())
 
 
-def host_edge(look: Look, host_id: str) -> Block | None:
+def host_edge(look: GateContext, host_id: str) -> Block | None:
     for before in look.sight.chart.before.get(host_id, ()):
         found = look.sight.standings.get(before)
         if found is None:
@@ -265,21 +269,21 @@ def host_edge(look: Look, host_id: str) -> Block | None:
     return None
 
 
-def disruption_budget(look: Look, host_id: str) -> Block | None:
+def disruption_budget(look: GateContext, host_id: str) -> Block | None:
     for slot in look.slots_of(host_id):
         found = look.state.budgets.get(slot.budget_id)
         assert found is not None, f"the state lacks budget {slot.budget_id}"
-        allowed = bound(found.row, slot.slots)
+        allowed = current_bound(found.row, slot.slots)
         taken = found.row.in_flight + look.slots.get(slot.budget_id, 0)
         if allowed is not None and taken >= allowed:
             return Block(
                 f"budget {slot.budget_id}: {taken} of {allowed} in flight",
-                Evidence(BUDGETS.name, slot.budget_id, found.version),
+                GateEvidence(BUDGETS.name, slot.budget_id, found.version),
             )
     return None
 
 
-def probe_failures(look: Look, host_id: str) -> Block | None:
+def probe_failures(look: GateContext, host_id: str) -> Block | None:
     found = look.failing
     if found is None or host_id in look.late:
         return None
@@ -289,7 +293,7 @@ def probe_failures(look: Look, host_id: str) -> Block | None:
     row = found.row
     return Block(
         f"probe {row.probe_name} fails on {row.host_id}, of wave {row.wave}",
-        Evidence(
+        GateEvidence(
             PROBE_FAILURES.name,
             probe_failure_id(row.rollout_id, row.host_id, row.probe_name),
             found.version,
@@ -297,7 +301,7 @@ def probe_failures(look: Look, host_id: str) -> Block | None:
     )
 
 
-def busy(look: Look, host_id: str) -> Block | None:
+def busy(look: GateContext, host_id: str) -> Block | None:
     if host_id in look.hosts:
         return Block("the host gets another order in this very pass")
     found = look.state.orders.get(host_id)
@@ -305,11 +309,11 @@ def busy(look: Look, host_id: str) -> Block | None:
         return None
     return Block(
         f"the host is busy with {found.row.rollout_id}",
-        Evidence(HOST_ORDERS.name, host_id, found.version),
+        GateEvidence(HOST_ORDERS.name, host_id, found.version),
     )
 
 
-def silent(look: Look, host_id: str) -> Block | None:
+def silent(look: GateContext, host_id: str) -> Block | None:
     found = look.state.hosts.get(host_id)
     if found is None:
         return Block("the fleet does not know the host")
@@ -324,28 +328,28 @@ def silent(look: Look, host_id: str) -> Block | None:
 # ── what open gates stand on ──────────────────────────────────────────────────────────────────────
 
 
-def _tallied(look: Look, host_id: str) -> Evidence | None:
+def _tallied(look: GateContext, host_id: str) -> GateEvidence | None:
     return look.tallied()
 
 
-def _channelled(look: Look, host_id: str) -> Evidence | None:
+def _channelled(look: GateContext, host_id: str) -> GateEvidence | None:
     return look.channelled(look.tally.channel)
 
 
-def _edged(look: Look, host_id: str) -> Evidence | None:
+def _edged(look: GateContext, host_id: str) -> GateEvidence | None:
     return next((found.evidence for found in _edge_verdicts(look)), None)
 
 
-def _succeeded(look: Look, host_id: str) -> str:
+def _succeeded(look: GateContext, host_id: str) -> str:
     return "; ".join(found.reason for found in _edge_verdicts(look))
 
 
-def _preceded(look: Look, host_id: str) -> Evidence | None:
+def _preceded(look: GateContext, host_id: str) -> GateEvidence | None:
     before = look.sight.chart.before.get(host_id, ())
     return look.recorded(before[-1]) if before else None
 
 
-def _idle(look: Look, host_id: str) -> str:
+def _idle(look: GateContext, host_id: str) -> str:
     """The edges that the plan left out, because one of the two hosts has left."""
     idle = look.sight.chart.plan.idle_edges
     told = [edge for edge in idle if not host_id or edge.after == host_id]
@@ -355,16 +359,16 @@ def _idle(look: Look, host_id: str) -> str:
     return first if len(told) == 1 else f"{first}; so have {len(told) - 1} more"
 
 
-def _budgeted(look: Look, host_id: str) -> Evidence | None:
+def _budgeted(look: GateContext, host_id: str) -> GateEvidence | None:
     for slot in look.slots_of(host_id):
         if (found := look.state.budgets.get(slot.budget_id)) is not None:
-            return Evidence(BUDGETS.name, slot.budget_id, found.version)
+            return GateEvidence(BUDGETS.name, slot.budget_id, found.version)
     return None
 
 
-def _enlisted(look: Look, host_id: str) -> Evidence | None:
+def _enlisted(look: GateContext, host_id: str) -> GateEvidence | None:
     found = look.state.hosts.get(host_id)
-    return None if found is None else Evidence(HOSTS.name, host_id, found.version)
+    return None if found is None else GateEvidence(HOSTS.name, host_id, found.version)
 
 
 GATES = (

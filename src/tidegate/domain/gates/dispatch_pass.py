@@ -22,16 +22,16 @@ from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.budgets import slots as slots_of
 from tidegate.domain.fleet.claims import members
 from tidegate.domain.fleet.rows import RETIRED, Budget, Host
-from tidegate.domain.gates.checks import GATES, Block, Blocks, Look
+from tidegate.domain.gates.checks import GATES, Block, Blocks, GateContext
 from tidegate.domain.gates.inputs import (
+    BlockedHosts,
+    DueOrder,
     FleetState,
-    Given,
-    Held,
+    GateInput,
+    HandedOut,
+    HostStanding,
     Latecomer,
-    Order,
-    Sight,
     Skip,
-    Standing,
     Survey,
 )
 from tidegate.domain.hosts.facts import BudgetSlot
@@ -51,7 +51,7 @@ _TRIED = frozenset({HostState.FAILED, HostState.REVERTED})
 # ── who waits ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def attempt_of(standing: Standing | None, attempt: int) -> int | None:
+def attempt_of(standing: HostStanding | None, attempt: int) -> int | None:
     """Under which attempt the host would get its order; None: it has had it, or left."""
     if standing is None:
         return attempt
@@ -63,7 +63,7 @@ def attempt_of(standing: Standing | None, attempt: int) -> int | None:
 
 
 def latecomers(
-    sight: Sight, channel: Channel, hosts: Sequence[Host], budgets: Iterable[Budget]
+    sight: GateInput, channel: Channel, hosts: Sequence[Host], budgets: Iterable[Budget]
 ) -> tuple[Latecomer, ...]:
     """The hosts that the channel claims now and this rollout's plan could not count, by name:
     they came after it, or were skipped. What no wave took then is left alone.
@@ -85,7 +85,7 @@ def latecomers(
     return tuple(Latecomer(id, tuple(taken)) for id, taken in slots.items())
 
 
-def _is_late(sight: Sight, host_id: str) -> bool:
+def _is_late(sight: GateInput, host_id: str) -> bool:
     found = sight.standings.get(host_id)
     if found is None:
         return host_id not in sight.chart.waves
@@ -97,7 +97,7 @@ def _is_late(sight: Sight, host_id: str) -> bool:
     return row.cancelled_at is not None if row.late else row.left == "skipped"
 
 
-def _waiting(look: Look) -> Iterator[tuple[str, int, int]]:
+def _waiting(look: GateContext) -> Iterator[tuple[str, int, int]]:
     """Each host without an order, with its wave and the attempt: by wave, then by name."""
     standings = look.sight.standings
     attempt = look.tally.attempt
@@ -115,12 +115,12 @@ def _waiting(look: Look) -> Iterator[tuple[str, int, int]]:
         yield host_id, look.sight.chart.waves.get(host_id, last), under
 
 
-def is_ordered(standing: Standing) -> bool:
+def is_ordered(standing: HostStanding) -> bool:
     """Whether the host has an order that it has not acknowledged."""
     return standing.busy and standing.state is HostState.PENDING
 
 
-def _ordered(look: Look) -> Iterator[str]:
+def _ordered(look: GateContext) -> Iterator[str]:
     for host_id, found in look.sight.standings.items():
         if is_ordered(found.row):
             yield host_id
@@ -130,7 +130,7 @@ def _ordered(look: Look) -> Iterator[str]:
 
 
 def survey(
-    state: FleetState, rollout_id: str, given: Given | None = None, orders_max: int = ORDERS_MAX
+    state: FleetState, rollout_id: str, given: HandedOut | None = None, orders_max: int = ORDERS_MAX
 ) -> Survey:
     """Ask every gate about every host that waits. ``given``: of passes on other rollouts before
     this one, over the same rows.
@@ -140,8 +140,8 @@ def survey(
     """
     look = _look(state, rollout_id, given)
     gates, shut = _asked(look)
-    orders: list[Order] = []
-    held: dict[str, Held] = {}
+    orders: list[DueOrder] = []
+    held: dict[str, BlockedHosts] = {}
     counts: dict[str, int] = {}
     waiting = 0
     for host_id, wave, attempt in _waiting(look):
@@ -169,11 +169,11 @@ def survey(
         waiting=waiting,
         ordered=len(ordered),
         held=tuple(replace(held[name], hosts=counts[name]) for name, _ in gates if name in held),
-        given=Given(look.slots, frozenset(look.hosts)),
+        given=HandedOut(look.slots, frozenset(look.hosts)),
     )
 
 
-def glance(state: FleetState, rollout_id: str) -> Survey:
+def survey_shared_gates(state: FleetState, rollout_id: str) -> Survey:
     """Ask only the gates that are the same for all hosts, of a rollout of which nobody waits for
     an order. ``state`` need not hold any row of a host.
 
@@ -184,7 +184,7 @@ def glance(state: FleetState, rollout_id: str) -> Survey:
     return Survey(rollout_id=rollout_id, held=() if shut is None else (shut,), whole=False)
 
 
-def held_back(state: FleetState, rollout_id: str) -> Iterator[Held]:
+def list_blocked(state: FleetState, rollout_id: str) -> Iterator[BlockedHosts]:
     """Each host that stops at a gate, with that gate: those that wait, by wave, then by name, and
     those that may not use their order now. The same pass as ``survey`` makes, told host by host.
 
@@ -206,8 +206,8 @@ def held_back(state: FleetState, rollout_id: str) -> Iterator[Held]:
 
 
 def next_dispatches(
-    state: FleetState, rollout_id: str, given: Given | None = None, orders_max: int = ORDERS_MAX
-) -> tuple[Order, ...]:
+    state: FleetState, rollout_id: str, given: HandedOut | None = None, orders_max: int = ORDERS_MAX
+) -> tuple[DueOrder, ...]:
     """The orders that may go out now, by wave and name. Raises: NotFound."""
     return survey(state, rollout_id, given, orders_max).orders
 
@@ -242,7 +242,7 @@ def next_skips(state: FleetState, rollout_id: str) -> tuple[Skip, ...]:
     return tuple(skips)
 
 
-def _is_waiting(standing: Standing, attempt: int) -> bool:
+def _is_waiting(standing: HostStanding, attempt: int) -> bool:
     """Whether the rollout waits for the host's next order, or its reboot; ``decide_skip`` decides
     again.
     """
@@ -254,7 +254,7 @@ def _is_waiting(standing: Standing, attempt: int) -> bool:
 
 
 def _unheard(
-    state: FleetState, host_id: str, standing: Standing | None, grace: int | None
+    state: FleetState, host_id: str, standing: HostStanding | None, grace: int | None
 ) -> str | None:
     """Why the host, for which the rollout waits, need not be waited for; None: it must."""
     found = state.hosts.get(host_id)
@@ -269,15 +269,15 @@ def _unheard(
     return f"nothing was heard of the host since {since.isoformat()}"
 
 
-def _look(state: FleetState, rollout_id: str, given: Given | None) -> Look:
-    look = Look(state, state.sight(rollout_id))
+def _look(state: FleetState, rollout_id: str, given: HandedOut | None) -> GateContext:
+    look = GateContext(state, state.sight(rollout_id))
     if given is not None:
         look.slots.update(given.slots)
         look.hosts.update(given.hosts)
     return look
 
 
-def _asked(look: Look) -> tuple[list[tuple[str, Blocks]], Held | None]:
+def _asked(look: GateContext) -> tuple[list[tuple[str, Blocks]], BlockedHosts | None]:
     """The gates to ask for each host, and the first that is shut for all of them. One that is the
     same for all is asked here: open, it need not be asked again; shut, nothing after it need be.
     """
@@ -295,13 +295,13 @@ def _always(block: Block) -> Blocks:
     return lambda look, host_id: block
 
 
-def _order(look: Look, host_id: str, wave: int, attempt: int) -> Order:
+def _order(look: GateContext, host_id: str, wave: int, attempt: int) -> DueOrder:
     tally = look.tally
     slots = look.slots_of(host_id)
     for slot in slots:
         look.slots[slot.budget_id] = look.slots.get(slot.budget_id, 0) + 1
     look.hosts.add(host_id)
-    return Order(
+    return DueOrder(
         rollout_id=tally.rollout_id,
         host_id=host_id,
         channel=tally.channel,
@@ -314,8 +314,10 @@ def _order(look: Look, host_id: str, wave: int, attempt: int) -> Order:
     )
 
 
-def _held(gate: str, host_id: str, block: Block) -> Held:
-    return Held(gate=gate, hosts=1, host_id=host_id, reason=block.reason, evidence=block.evidence)
+def _held(gate: str, host_id: str, block: Block) -> BlockedHosts:
+    return BlockedHosts(
+        gate=gate, hosts=1, host_id=host_id, reason=block.reason, evidence=block.evidence
+    )
 
 
 # ── what the log hears of it ──────────────────────────────────────────────────────────────────────
@@ -325,7 +327,7 @@ def gate_changes(
     known: RolloutGates | None, found: Survey, now: datetime
 ) -> tuple[GateChanged, ...]:
     """What to say about gates that shut or opened since the last time anything was said. After a
-    ``glance`` nothing is said of gates that it did not ask.
+    ``survey_shared_gates`` nothing is said of gates that it did not ask.
 
     How many hosts a gate holds, and for which of several reasons, is not said again: a pass over
     an unchanged fleet says nothing.
@@ -346,7 +348,7 @@ def gate_changes(
     return tuple(changes)
 
 
-def _told(held: Held) -> str:
+def _told(held: BlockedHosts) -> str:
     """The reason, cut to what a fact may hold: it may quote probes and operators at length."""
     reason = f"{held.host_id}: {held.reason}" if held.host_id else held.reason
     cut = reason.encode()[:REASON_BYTES_MAX]

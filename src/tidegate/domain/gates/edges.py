@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Channel, quarantine_key
-from tidegate.domain.gates.inputs import Evidence, Preceding, Seen
+from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Versioned
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import STANDINGS, ReleaseStanding, standing_key
 from tidegate.domain.rollouts.states import ORDERED, Outcome, RolloutState, Word
@@ -30,18 +30,20 @@ class EdgeVerdict(NamedTuple):
 
     passed: bool
     reason: str
-    evidence: Evidence | None = None
+    evidence: GateEvidence | None = None
     until: datetime | None = None  # when it opens by itself
 
 
-class Waits(Struct, frozen=True):
+class WaitingRelease(Struct, frozen=True):
     """Who asks: a release that is to reach the hosts of a channel."""
 
     channel: str
     release_id: str
 
 
-def judge_edge(edge: ChannelEdge, waits: Waits, seen: Preceding, now: datetime) -> EdgeVerdict:
+def judge_edge(
+    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
+) -> EdgeVerdict:
     """Whether this edge lets the release through."""
     if seen.channel is None:
         return EdgeVerdict(False, f"{waits.channel} waits for {edge.channel}, which does not exist")
@@ -51,9 +53,9 @@ def judge_edge(edge: ChannelEdge, waits: Waits, seen: Preceding, now: datetime) 
     return shut or _soaked(edge, waits, seen, now)
 
 
-def _idle(waits: Waits, found: Seen[Channel]) -> EdgeVerdict:
+def _idle(waits: WaitingRelease, found: Versioned[Channel]) -> EdgeVerdict:
     row = found.row
-    evidence = Evidence(CHANNELS.name, row.channel, found.version)
+    evidence = GateEvidence(CHANNELS.name, row.channel, found.version)
     if row.newest_rollout_id is None:
         return EdgeVerdict(True, f"nothing was rolled out on {row.channel} yet", evidence)
     if row.newest_state in RELEASING:
@@ -67,7 +69,9 @@ def _idle(waits: Waits, found: Seen[Channel]) -> EdgeVerdict:
 # ── this release succeeded there ──────────────────────────────────────────────────────────────────
 
 
-def _unproved(edge: ChannelEdge, waits: Waits, seen: Preceding) -> EdgeVerdict | None:
+def _unproved(
+    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
+) -> EdgeVerdict | None:
     """Why the last word on the release is not its success; None: it is."""
     release, there = waits.release_id, edge.channel
     standing = None if seen.standing is None else seen.standing.row
@@ -83,7 +87,7 @@ def _unproved(edge: ChannelEdge, waits: Waits, seen: Preceding) -> EdgeVerdict |
     return EdgeVerdict(False, _why(standing, waits, seen), _said(seen))
 
 
-def _why(standing: ReleaseStanding, waits: Waits, seen: Preceding) -> str:
+def _why(standing: ReleaseStanding, waits: WaitingRelease, seen: PrecedingChannel) -> str:
     release, there = standing.release_id, standing.channel
     tally = None if seen.tally is None else seen.tally.row
     if tally is not None and tally.halted_at is None:
@@ -121,13 +125,15 @@ def _why(standing: ReleaseStanding, waits: Waits, seen: Preceding) -> str:
             return f"{release} has not succeeded on {there}"
 
 
-def _failure(standing: ReleaseStanding, seen: Preceding) -> str:
+def _failure(standing: ReleaseStanding, seen: PrecedingChannel) -> str:
     if standing.host_id is None:
         return "its hosts failed"
     return f"{standing.host_id} failed{f', {seen.failure}' if seen.failure else ''}"
 
 
-def _quarantined(edge: ChannelEdge, waits: Waits, seen: Preceding) -> EdgeVerdict | None:
+def _quarantined(
+    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
+) -> EdgeVerdict | None:
     if seen.quarantined is None:
         return None
     row = seen.quarantined.row
@@ -137,11 +143,13 @@ def _quarantined(edge: ChannelEdge, waits: Waits, seen: Preceding) -> EdgeVerdic
         f"{waits.release_id} is quarantined on {edge.channel} since {_at(row.quarantined_at)} "
         f"({row.host_id}: {row.reason}). "
         f"To lift it: tidegate quarantine lift {edge.channel} {row.closure_hash}",
-        Evidence(QUARANTINE.name, key.id, seen.quarantined.version),
+        GateEvidence(QUARANTINE.name, key.id, seen.quarantined.version),
     )
 
 
-def _soaked(edge: ChannelEdge, waits: Waits, seen: Preceding, now: datetime) -> EdgeVerdict:
+def _soaked(
+    edge: ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
+) -> EdgeVerdict:
     assert seen.standing is not None
     standing = seen.standing.row
     release, there = waits.release_id, edge.channel
@@ -173,17 +181,17 @@ def _soaked(edge: ChannelEdge, waits: Waits, seen: Preceding, now: datetime) -> 
 # ── in words ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _channelled(seen: Preceding) -> Evidence | None:
+def _channelled(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.channel
-    return None if found is None else Evidence(CHANNELS.name, found.row.channel, found.version)
+    return None if found is None else GateEvidence(CHANNELS.name, found.row.channel, found.version)
 
 
-def _said(seen: Preceding) -> Evidence | None:
+def _said(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.standing
     if found is None:
         return None
     id = standing_key(found.row.channel, found.row.release_id).id
-    return Evidence(STANDINGS.name, id, found.version)
+    return GateEvidence(STANDINGS.name, id, found.version)
 
 
 def _at(moment: datetime | None) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tidegate.domain.gates.checks import GATES, Gate, Look
+from tidegate.domain.gates.checks import GATES, Gate, GateContext
 from tidegate.domain.gates.dispatch_pass import ASKED_AGAIN, attempt_of, is_ordered, survey
-from tidegate.domain.gates.inputs import Explanation, Fault, FleetState, Survey, Verdict
+from tidegate.domain.gates.inputs import Explanation, FleetState, GateFault, GateVerdict, Survey
 
 READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
 
 
-def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[Verdict, ...]:
+def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[GateVerdict, ...]:
     """What every gate says of this host, in their order, also behind the first that is shut.
 
     Raises:
@@ -20,7 +20,7 @@ def judge(state: FleetState, rollout_id: str, host_id: str) -> tuple[Verdict, ..
     fault = state.faults.get(rollout_id)
     if fault is not None:
         return (_left_out(fault),)
-    look = Look(state, state.sight(rollout_id))
+    look = GateContext(state, state.sight(rollout_id))
     return tuple(_verdict(gate, look, host_id) for gate in GATES)
 
 
@@ -68,21 +68,21 @@ def explain(state: FleetState, rollout_id: str, host_id: str | None = None) -> E
     )
 
 
-def _left_out(fault: Fault) -> Verdict:
+def _left_out(fault: GateFault) -> GateVerdict:
     """Before any gate is asked: what they look at cannot be read."""
-    return Verdict(gate=READABLE, passed=False, reason=fault.detail)
+    return GateVerdict(gate=READABLE, passed=False, reason=fault.detail)
 
 
-def _verdict(gate: Gate, look: Look, host_id: str) -> Verdict:
+def _verdict(gate: Gate, look: GateContext, host_id: str) -> GateVerdict:
     block = gate.blocks(look, host_id)
     if block is None:
-        return Verdict(
+        return GateVerdict(
             gate=gate.name,
             passed=True,
             reason=_with(gate.open, gate.adds(look, host_id)),
             evidence=gate.stands_on(look, host_id),
         )
-    return Verdict(
+    return GateVerdict(
         gate=block.gate or gate.name,
         passed=False,
         reason=block.reason,
@@ -93,7 +93,7 @@ def _verdict(gate: Gate, look: Look, host_id: str) -> Verdict:
 
 def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     found = survey(state, rollout_id)
-    look = Look(state, state.sight(rollout_id))
+    look = GateContext(state, state.sight(rollout_id))
     verdicts = tuple(_of_all(gate, look, found) for gate in GATES)
     ready = len(found.orders)
     stopped = next((item for item in found.held if item.gate in ASKED_AGAIN and item.hosts), None)
@@ -117,13 +117,13 @@ def _of_rollout(state: FleetState, rollout_id: str) -> Explanation:
     )
 
 
-def _of_all(gate: Gate, look: Look, found: Survey) -> Verdict:
+def _of_all(gate: Gate, look: GateContext, found: Survey) -> GateVerdict:
     """A gate's verdict on all hosts that wait; each stops at the first gate that is shut for it."""
     held = next((item for item in found.held if item.gate == gate.name), None)
     if held is not None and not gate.per_host:
         return replace(_verdict(gate, look, ""), hosts=held.hosts)
     if held is not None:
-        return Verdict(
+        return GateVerdict(
             gate=gate.name,
             passed=False,
             reason=f"{held.host_id}: {held.reason}",
@@ -132,7 +132,7 @@ def _of_all(gate: Gate, look: Look, found: Survey) -> Verdict:
         )
     if gate.per_host:
         said = _with("holds no host", gate.adds(look, ""))
-        return Verdict(gate=gate.name, passed=True, reason=said)
+        return GateVerdict(gate=gate.name, passed=True, reason=said)
     return _verdict(gate, look, "")
 
 

@@ -19,7 +19,7 @@ from tidegate.domain.fleet.rows import ENROLLED, Budget
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.rows import HostOrder, ProbeFailure
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.planner import Chart
+from tidegate.domain.planner import PlanByHost
 from tidegate.domain.releases.rows import Actual
 from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally
 from tidegate.errors import NotFound
@@ -29,14 +29,14 @@ from tidegate.kernel.model import Position
 T = TypeVar("T")
 
 
-class Seen(Struct, Generic[T], frozen=True, gc=False):
+class Versioned(Struct, Generic[T], frozen=True, gc=False):
     """A row, and its version: the position of the event that last wrote it."""
 
     row: T
     version: Position
 
 
-class Standing(Struct, frozen=True, gc=False):
+class HostStanding(Struct, frozen=True, gc=False):
     """What gates need of a host's record; the record's own bytes decode as one."""
 
     host_id: str
@@ -49,7 +49,7 @@ class Standing(Struct, frozen=True, gc=False):
     cancelled_at: datetime | None = None
 
 
-class Enlisted(Struct, frozen=True, gc=False):
+class HostPresence(Struct, frozen=True, gc=False):
     """What gates need of a host; the bytes of its row decode as one."""
 
     host_id: str
@@ -57,8 +57,8 @@ class Enlisted(Struct, frozen=True, gc=False):
     silent_since: datetime | None = None
 
 
-codec.prepare(Standing)
-codec.prepare(Enlisted)
+codec.prepare(HostStanding)
+codec.prepare(HostPresence)
 
 
 class Latecomer(Struct, frozen=True):
@@ -69,31 +69,31 @@ class Latecomer(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Preceding:
+class PrecedingChannel:
     """What an edge looks at: the channel that comes first, and this release there."""
 
-    channel: Seen[Channel] | None
-    standing: Seen[ReleaseStanding] | None
-    quarantined: Seen[Quarantined] | None
-    tally: Seen[RolloutTally] | None  # of the release's newest rollout there, while it is open
+    channel: Versioned[Channel] | None
+    standing: Versioned[ReleaseStanding] | None
+    quarantined: Versioned[Quarantined] | None
+    tally: Versioned[RolloutTally] | None  # of the release's newest rollout there, while it is open
     failure: str  # why the host failed that says bad; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class GateInput:
     """One rollout, by its frozen plan, and how its hosts stand."""
 
-    tally: Seen[RolloutTally]
-    chart: Chart
-    standings: Mapping[str, Seen[Standing]]  # of hosts that have a record
-    failures: tuple[Seen[ProbeFailure], ...]  # open ones of this rollout
-    quarantined: Seen[Quarantined] | None  # the row of its channel and closure
-    pin: Seen[Actual] | None  # the channel's row in the registry
-    edges: Mapping[str, Preceding]  # by channel: what the rollout's edges look at
+    tally: Versioned[RolloutTally]
+    chart: PlanByHost
+    standings: Mapping[str, Versioned[HostStanding]]  # of hosts that have a record
+    failures: tuple[Versioned[ProbeFailure], ...]  # open ones of this rollout
+    quarantined: Versioned[Quarantined] | None  # the row of its channel and closure
+    pin: Versioned[Actual] | None  # the channel's row in the registry
+    edges: Mapping[str, PrecedingChannel]  # by channel: what the rollout's edges look at
     latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
 
 
-class Fault(Struct, frozen=True):
+class GateFault(Struct, frozen=True):
     """Why a rollout cannot be looked at: its own plan or rows, not the fleet's."""
 
     rollout_id: str
@@ -106,15 +106,15 @@ class FleetState:
     """The fleet at one moment. A rollout that was asked for is in ``rollouts`` or in ``faults``."""
 
     at: datetime
-    rollouts: Mapping[str, Sight]
-    channels: Mapping[str, Seen[Channel]]  # those of the rollouts
-    hosts: Mapping[str, Seen[Enlisted]]
-    orders: Mapping[str, Seen[HostOrder]]
-    budgets: Mapping[str, Seen[Budget]]
-    freezes: tuple[Seen[Freeze], ...]
-    faults: Mapping[str, Fault]
+    rollouts: Mapping[str, GateInput]
+    channels: Mapping[str, Versioned[Channel]]  # those of the rollouts
+    hosts: Mapping[str, Versioned[HostPresence]]
+    orders: Mapping[str, Versioned[HostOrder]]
+    budgets: Mapping[str, Versioned[Budget]]
+    freezes: tuple[Versioned[Freeze], ...]
+    faults: Mapping[str, GateFault]
 
-    def sight(self, rollout_id: str) -> Sight:
+    def sight(self, rollout_id: str) -> GateInput:
         """Raises: NotFound."""
         found = self.rollouts.get(rollout_id)
         if found is None:
@@ -122,7 +122,7 @@ class FleetState:
         return found
 
 
-class Evidence(Struct, frozen=True, omit_defaults=True):
+class GateEvidence(Struct, frozen=True, omit_defaults=True):
     """The row that decides, and the position of the event that last wrote it."""
 
     collection: str
@@ -130,13 +130,13 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     position: Position
 
 
-class Verdict(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class GateVerdict(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What one gate says of a host, or of all that wait for their order."""
 
     gate: str
     passed: bool
     reason: str
-    evidence: Evidence | None = None
+    evidence: GateEvidence | None = None
     until: datetime | None = None  # when it opens by itself
     hosts: int = 0  # that it holds back, where the whole rollout was asked about
 
@@ -146,7 +146,7 @@ class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     rollout_id: str
     answer: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[GateVerdict, ...]
     host_id: str | None = None
     wave: int | None = None
     host_state: HostState | None = None
@@ -155,7 +155,7 @@ class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     unstaged: int = 0  # hosts of the channel that no wave of the plan takes
 
 
-class Order(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class DueOrder(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """An order that may go out now: what reserving it needs to know."""
 
     rollout_id: str
@@ -169,7 +169,7 @@ class Order(Struct, frozen=True, omit_defaults=True, kw_only=True):
     late: bool = False
 
 
-class Held(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class BlockedHosts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How many hosts stop at a gate, and why the first of them does.
 
     A gate of the whole rollout that is shut is held against no host where none waits for it.
@@ -179,10 +179,10 @@ class Held(Struct, frozen=True, omit_defaults=True, kw_only=True):
     hosts: int
     host_id: str  # empty: no host waits
     reason: str
-    evidence: Evidence | None = None
+    evidence: GateEvidence | None = None
 
 
-class Given(Struct, frozen=True, omit_defaults=True):
+class HandedOut(Struct, frozen=True, omit_defaults=True):
     """What passes before this one have handed out and the rows do not show yet."""
 
     slots: dict[str, int] = {}  # budget → taken
@@ -193,11 +193,11 @@ class Survey(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A pass over a rollout's hosts: who may go, and what holds the others back."""
 
     rollout_id: str
-    orders: tuple[Order, ...] = ()
+    orders: tuple[DueOrder, ...] = ()
     waiting: int = 0  # hosts without an order, these included
     ordered: int = 0  # hosts that have not acknowledged their order
-    held: tuple[Held, ...] = ()  # in the order of gates
-    given: Given = Given()
+    held: tuple[BlockedHosts, ...] = ()  # in the order of gates
+    given: HandedOut = HandedOut()
     whole: bool = True  # whether every gate was asked, or only those that are the same for all
 
 

@@ -27,8 +27,8 @@ from tidegate.domain.hosts.transition_steps import (
     demand_closure,
     due_in,
     fail,
-    freed,
-    illegal,
+    illegal_transition,
+    release_host,
     transition,
 )
 
@@ -56,7 +56,7 @@ def reject(record: HostRecord, event: DispatchReject, now: datetime) -> Stepped:
 def _demand_activation(record: HostRecord, event: HostEvent) -> None:
     """In Soaking only what an assumption overtook is heard."""
     if record.state is HostState.SOAKING and not record.activation_assumed:
-        raise illegal(record, event)
+        raise illegal_transition(record, event)
 
 
 def start(record: HostRecord, event: ActivationStarted, now: datetime) -> Stepped:
@@ -102,7 +102,7 @@ def defer(record: HostRecord, event: ActivationDeferred, now: datetime) -> Stepp
     if record.state is HostState.SOAKING:
         return record, NOTHING  # it was rebooted since: the target runs
     due_at = due_in(now, record.policy.deferral_seconds)
-    after = replace(freed(record), state=HostState.DEFERRED, due_at=due_at)
+    after = replace(release_host(record), state=HostState.DEFERRED, due_at=due_at)
     return after, [transition(record, HostState.DEFERRED, event.at)]
 
 

@@ -26,7 +26,7 @@ from tidegate.domain.hosts.facts import (
     Failed,
 )
 from tidegate.domain.hosts.machine import deadline_of, expected_seq, rolls_back, step
-from tidegate.domain.hosts.probes import missing_for_convergence, sustained
+from tidegate.domain.hosts.probes import list_sustained, missing_for_convergence
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostState
 
@@ -36,7 +36,9 @@ WAITS: Final = frozenset({"rollout_paused"})
 Said = tuple[HostRecord, AgentEvent, Sequence[Effect]]
 
 
-def taken(order: QueuedDispatch, before: HostRecord | None, now: datetime) -> HostRecord:
+def record_from_order(
+    order: QueuedDispatch, before: HostRecord | None, now: datetime
+) -> HostRecord:
     """The twin of an order that was handed out. Raises: Refused: it does not follow ``before``."""
     reserved = DispatchReserved(
         rollout_id=order.rollout_id,
@@ -54,7 +56,7 @@ def taken(order: QueuedDispatch, before: HostRecord | None, now: datetime) -> Ho
     return replace(record, last_event_seq=max(record.last_event_seq, order.last_event_seq))
 
 
-def say(record: HostRecord, kind: type[AgentEvent], now: datetime, **members: Any) -> Said:
+def report(record: HostRecord, kind: type[AgentEvent], now: datetime, **members: Any) -> Said:
     """The next report of this kind, what the record is after it, and what to do.
 
     Raises:
@@ -75,10 +77,10 @@ def tick(record: HostRecord, now: datetime) -> Said | None:
     """What the passing of time makes the host say: that it converged, or that it failed."""
     if record.state is not HostState.SOAKING:
         return None
-    failing = sustained(record, now)
+    failing = list_sustained(record, now)
     if failing:
         longest = min(since for name in failing if (since := record.probes[name].failing_since))
-        return say(
+        return report(
             record,
             Failed,
             now,
@@ -89,7 +91,7 @@ def tick(record: HostRecord, now: datetime) -> Said | None:
     if missing_for_convergence(record, now):
         return None
     assert record.current_closure is not None, "a host that soaks runs something"
-    return say(record, Converged, now, current_closure=record.current_closure)
+    return report(record, Converged, now, current_closure=record.current_closure)
 
 
 def is_rolling_back(record: HostRecord) -> bool:
@@ -98,7 +100,7 @@ def is_rolling_back(record: HostRecord) -> bool:
     return waits and rolls_back(record)
 
 
-def given_up(
+def drop_refused_report(
     before: HostRecord, event: AgentEvent, state: str, now: datetime
 ) -> tuple[HostRecord | None, Sequence[Effect]]:
     """What a report that was refused for good leaves: ``before`` is the twin as it was before the

@@ -60,7 +60,7 @@ from tidegate.domain.hosts.probes import (
     first_observed,
     missing_for_convergence,
     observe,
-    unsustained,
+    why_unsustained,
 )
 from tidegate.domain.hosts.refusals import (
     ClockSkew,
@@ -79,9 +79,9 @@ from tidegate.domain.hosts.transition_steps import (
     demand_closure,
     due_in,
     fail,
-    freed,
-    illegal,
+    illegal_transition,
     prior_closure,
+    release_host,
     rolls_back,
     transition,
 )
@@ -123,7 +123,7 @@ def step(
             raise ClockSkew(record.state, event.at, latest)
     targets = TABLE[record.state].get(type(event))
     if targets is None:
-        raise illegal(record, event)
+        raise illegal_transition(record, event)
     after, effects = _STEPS[type(event)](record, event, now)
     assert after.state in targets, f"{record.state} by {type(event).__name__} to {after.state}"
     if isinstance(event, AgentFact):
@@ -170,7 +170,7 @@ def _probes_failed(record: HostRecord, event: Failed, now: datetime) -> Stepped:
         raise HostInvariant(
             record.state, f"its policy is {record.policy.on_failure}, not {event.policy_applied}"
         )
-    if found := unsustained(record, event.failing_probes, event.at):
+    if found := why_unsustained(record, event.failing_probes, event.at):
         raise UnsustainedFailure(record.state, found)
     return fail(record, "probes", event.at, now)
 
@@ -179,7 +179,9 @@ def _converge(record: HostRecord, event: Converged, now: datetime) -> Stepped:
     demand_closure(record, event.current_closure, record.target_closure)
     if missing := missing_for_convergence(record, event.at):
         raise EarlyConvergence(record.state, missing)
-    after = replace(freed(record), state=HostState.CONVERGED, converged_at=event.at, due_at=None)
+    after = replace(
+        release_host(record), state=HostState.CONVERGED, converged_at=event.at, due_at=None
+    )
     return after, [transition(record, HostState.CONVERGED, event.at)]
 
 
@@ -211,7 +213,7 @@ def _reverted(record: HostRecord, event: RollbackComplete, now: datetime) -> Ste
     if event.exit_code != 0:
         raise HostInvariant(record.state, f"a rollback that ends with {event.exit_code} failed")
     after = replace(
-        freed(record),
+        release_host(record),
         state=HostState.REVERTED,
         reverted_to=event.reverted_to_closure,
         current_closure=event.reverted_to_closure,
@@ -227,7 +229,7 @@ def _rollback_failed(
     record: HostRecord, event: RollbackFailed | DeadlineExpired, now: datetime
 ) -> Stepped:
     _demand_rollback(record, event)
-    after = replace(freed(record), rollback_failed=True, due_at=None)
+    after = replace(release_host(record), rollback_failed=True, due_at=None)
     told = [] if record.rollback_failed else [transition(record, HostState.FAILED, event.at)]
     return after, [*_quarantine(record), *told]
 

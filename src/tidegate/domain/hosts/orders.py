@@ -17,8 +17,8 @@ from tidegate.domain.hosts.transition_steps import (
     NOTHING,
     Stepped,
     due_in,
-    freed,
-    illegal,
+    illegal_transition,
+    release_host,
     transition,
 )
 from tidegate.errors import InvalidInput
@@ -87,7 +87,7 @@ def reserve(record: HostRecord, event: DispatchReserved, now: datetime) -> Stepp
         raise HostBusy(record.host_id, record.rollout_id)  # it runs the order, or goes back
     ended = record.state in (HostState.FAILED, HostState.REVERTED)
     if not ended and record.left is None and record.cancelled_at is None:
-        raise illegal(record, event)
+        raise illegal_transition(record, event)
     after, queued = _ordered(event, now, record)
     if record.state is HostState.PENDING:
         return after, queued
@@ -96,7 +96,7 @@ def reserve(record: HostRecord, event: DispatchReserved, now: datetime) -> Stepp
 
 def cancel(record: HostRecord, event: DispatchCancelled, now: datetime) -> Stepped:
     demand_order(record)
-    after = replace(freed(record), cancelled_at=event.at, due_at=None)
+    after = replace(release_host(record), cancelled_at=event.at, due_at=None)
     return after, [transition(record, HostState.PENDING, event.at)]
 
 
@@ -128,6 +128,6 @@ def _leave(record: HostRecord, why: str, at: datetime) -> Stepped:
     if record.state is HostState.PENDING:
         after = replace(after, cancelled_at=record.cancelled_at or at, due_at=None)
     if record.due_at is None or record.state is not HostState.FAILED:
-        after = freed(after)
+        after = release_host(after)
     told = record.busy != after.busy or bool(open_failures(record))
     return after, [transition(record, record.state, at)] if told else NOTHING

@@ -114,12 +114,12 @@ def missing_for_convergence(record: HostRecord, at: datetime) -> tuple[str, ...]
     return tuple(missing)
 
 
-def sustained(record: HostRecord, at: datetime) -> tuple[str, ...]:
+def list_sustained(record: HostRecord, at: datetime) -> tuple[str, ...]:
     """The enforced probes that fail for so long by now that the host fails."""
     return tuple(name for name in sorted(record.probes) if _is_sustained(record, name, at))
 
 
-def unsustained(record: HostRecord, named: tuple[str, ...], at: datetime) -> str | None:
+def why_unsustained(record: HostRecord, named: tuple[str, ...], at: datetime) -> str | None:
     """Why these probes do not fail the host at this time; None: they do."""
     if not named:
         return "no failing probe is named"

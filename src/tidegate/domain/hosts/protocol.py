@@ -74,7 +74,7 @@ def authorization(
 # ── what is answered ──────────────────────────────────────────────────────────────────────────────
 
 
-class Enrolled(Struct, frozen=True, omit_defaults=True):
+class EnrollmentAnswer(Struct, frozen=True, omit_defaults=True):
     """The host is known by its key. ``manifest_keys``: whose signatures it shall trust."""
 
     host_id: str
@@ -82,7 +82,7 @@ class Enrolled(Struct, frozen=True, omit_defaults=True):
     manifest_keys: dict[str, str]  # key id → Ed25519 public key, hex
 
 
-class Opened(Struct, frozen=True):
+class SessionAnswer(Struct, frozen=True):
     """A session: what to name it by, and the key of its MACs."""
 
     session: str
@@ -107,7 +107,7 @@ class Order(Struct, frozen=True, omit_defaults=True, kw_only=True):
     last_event_seq: int = 0  # the host's next report is the one after it
 
 
-class Reported(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ReportResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What became of one report. 200: it is durable, or was before."""
 
     rollout_id: str
@@ -124,10 +124,10 @@ class Reported(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class ReportsAnswer(Struct, frozen=True):
     """An answer per report, in their order."""
 
-    answers: tuple[Reported, ...]
+    answers: tuple[ReportResult, ...]
 
 
-class Beat(Struct, frozen=True):
+class HeartbeatAnswer(Struct, frozen=True):
     """What the server knows of the host: its last report, per rollout."""
 
     received_at: datetime

@@ -34,7 +34,7 @@ REASON_BYTES_MAX = 512
 STDERR_BYTES_MAX = 4_096
 
 
-def agent_event(content: Mapping[str, Any]) -> AgentEvent:
+def event_from_json(content: Mapping[str, Any]) -> AgentEvent:
     """The event of a decoded JSON object.
 
     Raises:
@@ -53,8 +53,8 @@ def agent_event(content: Mapping[str, Any]) -> AgentEvent:
     return event
 
 
-def wire_object(event: AgentEvent) -> dict[str, Any]:
-    """The object that ``agent_event`` reads, ready for JSON."""
+def event_to_json(event: AgentEvent) -> dict[str, Any]:
+    """The object that ``event_from_json`` reads, ready for JSON."""
     content = codec.decode(codec.encode(event), dict)
     return {"kind": type(event).__name__, **content}
 

@@ -48,7 +48,7 @@ _DEADLINES: Final[Mapping[HostState, Deadline]] = {
 }
 
 
-def illegal(record: HostRecord, event: HostEvent) -> IllegalTransition:
+def illegal_transition(record: HostRecord, event: HostEvent) -> IllegalTransition:
     return IllegalTransition("host", record.state, type(event).__name__)
 
 
@@ -65,7 +65,7 @@ def transition(record: HostRecord, to: HostState, at: datetime) -> RecordTransit
     return RecordTransition(record.host_id, record.rollout_id, record.state, to, at)
 
 
-def freed(record: HostRecord) -> HostRecord:
+def release_host(record: HostRecord) -> HostRecord:
     return replace(record, busy=False, budgets=())
 
 
@@ -81,4 +81,4 @@ def fail(record: HostRecord, why: str, at: datetime, now: datetime) -> Stepped:
         effects.append(FireRollbackTo(prior))
         return replace(after, due_at=due_in(now, record.policy.rollback_seconds)), effects
     lost = policy is OnFailure.ROLLBACK  # nothing to go back to: somebody must look at it
-    return replace(freed(after), due_at=None, rollback_failed=lost), effects
+    return replace(release_host(after), due_at=None, rollback_failed=lost), effects

@@ -10,7 +10,7 @@ from tidegate.domain.outbox.rows import (
     Delivery,
     Intent,
 )
-from tidegate.domain.outbox.states import RequestedState, State
+from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.kernel import codec
 from tidegate.kernel.model import Position, Record
 
@@ -24,7 +24,7 @@ class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw
     idempotency_key: str
     requested_state: RequestedState
     created_at: datetime
-    state: State
+    state: IntentState
     attempts: int
     updated_at: datetime
     version: Position  # of the delivery: where the last thing happened to it
@@ -33,7 +33,7 @@ class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw
     superseded_by: str | None = None
 
 
-def _together(intent: Record, delivery: Record) -> OutboxDocument:
+def to_document(intent: Record, delivery: Record) -> OutboxDocument:
     asked = codec.decode(intent.data, Intent)
     became = codec.decode(delivery.data, Delivery)
     return OutboxDocument(

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from tidegate.domain.outbox.names import check_name, idempotency_key, intent_id
-from tidegate.domain.outbox.redaction import requested_state
-from tidegate.domain.outbox.states import Finding, RequestedState
+from tidegate.domain.outbox.redaction import check_requested_state
+from tidegate.domain.outbox.states import ReconciliationFinding, RequestedState
 from tidegate.kernel.model import check_time
 from tidegate.kernel.tags import Partition, Untagged
 from tidegate.kernel.vocabulary import facts
@@ -24,7 +24,7 @@ class OutboxFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class IntentRequested(OutboxFact, frozen=True, kw_only=True):
     """An effect outside was asked for. It says nothing about whether it happened.
 
-    Made by ``owe`` alone, which keeps secrets out.
+    Made by ``request_intent`` alone, which keeps secrets out.
     """
 
     operation: str
@@ -97,7 +97,7 @@ class ReconciliationFact(OutboxFact, frozen=True, kw_only=True):
     """The world was looked at. None of these moves a pin or its confidence."""
 
     subject: str  # an operation, or ACTUAL: the registry's own row
-    finding: Finding
+    finding: ReconciliationFinding
     signature: str  # of what was seen: a second look at the same thing says nothing new
 
 
@@ -118,7 +118,7 @@ Progress = IntentSuperseded | Outcome | IntentRedriven | IntentCancelled
 Reconciliation = DriftDetected | DriftRepaired | ReconciliationRefused
 
 
-def owe(
+def request_intent(
     *,
     scope: str,
     operation: str,
@@ -145,7 +145,7 @@ def owe(
         release_id=release_id,
         command_id=command_id,
         idempotency_key=str(key),
-        requested_state=requested_state(state),
+        requested_state=check_requested_state(state),
         version=version,
         created_at=now,
     )

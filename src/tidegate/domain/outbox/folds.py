@@ -40,11 +40,11 @@ from tidegate.domain.outbox.rows import (
     Drift,
     Intent,
     Queue,
-    Waiting,
+    QueuedIntent,
     drift_key,
     queue_key,
 )
-from tidegate.domain.outbox.states import DriftState, State
+from tidegate.domain.outbox.states import DriftState, IntentState
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.folds import Fold, Machine
 from tidegate.kernel.model import at_most
@@ -99,17 +99,21 @@ def step_delivery(
         return Delivery(
             fact.scope,
             fact.operation,
-            State.PENDING,
+            IntentState.PENDING,
             updated_at=fact.created_at,
             next_attempt_at=fact.created_at,
         )
     delivery = replace(delivery, updated_at=now)
     match delivery.state, fact:
-        case ((State.PENDING | State.DEAD), AttemptSucceeded(attempt=attempt)):
+        case ((IntentState.PENDING | IntentState.DEAD), AttemptSucceeded(attempt=attempt)):
             return replace(
-                delivery, state=State.DONE, attempts=attempt, next_attempt_at=None, last_error=None
+                delivery,
+                state=IntentState.DONE,
+                attempts=attempt,
+                next_attempt_at=None,
+                last_error=None,
             )
-        case State.PENDING, AttemptFailed():
+        case IntentState.PENDING, AttemptFailed():
             return replace(
                 delivery,
                 attempts=fact.attempt,
@@ -117,20 +121,23 @@ def step_delivery(
                 last_error=fact.error,
             )
         # It happened while nobody wanted it any more: true, but it changes no state.
-        case ((State.SUPERSEDED | State.CANCELLED), (AttemptSucceeded() | AttemptFailed())):
+        case (
+            (IntentState.SUPERSEDED | IntentState.CANCELLED),
+            (AttemptSucceeded() | AttemptFailed()),
+        ):
             return replace(delivery, attempts=fact.attempt)
-        case State.PENDING, IntentDied():
-            return replace(delivery, state=State.DEAD, next_attempt_at=None)
-        case ((State.PENDING | State.DEAD), IntentCancelled()):
-            return replace(delivery, state=State.CANCELLED, next_attempt_at=None)
-        case State.PENDING, IntentSuperseded(by_intent_id=newer):
+        case IntentState.PENDING, IntentDied():
+            return replace(delivery, state=IntentState.DEAD, next_attempt_at=None)
+        case ((IntentState.PENDING | IntentState.DEAD), IntentCancelled()):
+            return replace(delivery, state=IntentState.CANCELLED, next_attempt_at=None)
+        case IntentState.PENDING, IntentSuperseded(by_intent_id=newer):
             return replace(
-                delivery, state=State.SUPERSEDED, next_attempt_at=None, superseded_by=newer
+                delivery, state=IntentState.SUPERSEDED, next_attempt_at=None, superseded_by=newer
             )
-        case ((State.DEAD | State.DONE), IntentRedriven()):
+        case ((IntentState.DEAD | IntentState.DONE), IntentRedriven()):
             return replace(
                 delivery,
-                state=State.PENDING,
+                state=IntentState.PENDING,
                 forgiven=delivery.attempts,
                 next_attempt_at=fact.next_attempt_at,
             )
@@ -156,13 +163,13 @@ def step_queue(
             )
             newest = queue.newest | {fact.operation: fact.intent_id}
             at_most("operations of a scope", len(newest), OPERATIONS_MAX)
-            entry = Waiting(fact.intent_id, fact.operation, fact.created_at)
+            entry = QueuedIntent(fact.intent_id, fact.operation, fact.created_at)
             return _ordered(replace(queue, newest=newest), (*queue.waiting, entry)), replaced
         case IntentRedriven():
             operations = [name for name, id in queue.newest.items() if id == fact.intent_id]
             if not operations:
                 raise IllegalTransition("queue", "moved on", type(fact).__name__)
-            entry = Waiting(fact.intent_id, operations[0], fact.next_attempt_at)
+            entry = QueuedIntent(fact.intent_id, operations[0], fact.next_attempt_at)
             return _ordered(queue, (*queue.waiting, entry)), ()
         case AttemptFailed(next_attempt_at=datetime() as due):
             waiting = tuple(
@@ -177,7 +184,7 @@ def step_queue(
             return _ordered(queue, left), ()
 
 
-def _ordered(queue: Queue, waiting: tuple[Waiting, ...]) -> Queue:
+def _ordered(queue: Queue, waiting: tuple[QueuedIntent, ...]) -> Queue:
     due = waiting[0].next_attempt_at if waiting else None
     return replace(queue, waiting=waiting, next_attempt_at=due)
 

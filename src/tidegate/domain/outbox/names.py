@@ -57,7 +57,7 @@ def idempotency_key(scope: str, release_id: str, operation: str, version: int) -
     return IdempotencyKey(scope, release_id, operation, version)
 
 
-def read_key(text: str) -> IdempotencyKey | None:
+def parse_key(text: str) -> IdempotencyKey | None:
     """The key that this text is; None if we never wrote it."""
     scope, _, rest = text.partition(":")
     release_id, _, rest = rest.partition(":")
@@ -69,10 +69,10 @@ def read_key(text: str) -> IdempotencyKey | None:
     return key if str(key) == text else None
 
 
-def beside(scope: str, sort_key: str = "") -> str:
+def row_id(scope: str, sort_key: str = "") -> str:
     """The id of a scope's row with this sort key, or the beginning of several."""
     return f"RELEASE#{scope}/{sort_key}"
 
 
 def intent_id(scope: str, operation: str, release_id: str, command_id: str) -> str:
-    return beside(scope, f"OUTBOX#{operation}#{release_id}#{command_id}")
+    return row_id(scope, f"OUTBOX#{operation}#{release_id}#{command_id}")

@@ -21,7 +21,7 @@ from tidegate.domain.outbox.facts import (
     IntentRedriven,
     ReconciliationRefused,
 )
-from tidegate.domain.outbox.names import check_name, read_key
+from tidegate.domain.outbox.names import check_name, parse_key
 from tidegate.domain.outbox.redaction import MEMBERS, REDACTED, VALUE_BYTES_MAX, is_secret
 from tidegate.domain.outbox.rows import (
     ACTUAL,
@@ -34,7 +34,7 @@ from tidegate.domain.outbox.rows import (
     queue_key,
 )
 from tidegate.domain.outbox.slices import demand_delivery, is_newest
-from tidegate.domain.outbox.states import DriftState, Finding, State
+from tidegate.domain.outbox.states import DriftState, IntentState, ReconciliationFinding
 from tidegate.kernel import codec
 from tidegate.kernel.model import Key
 from tidegate.kernel.slices import Slice
@@ -54,7 +54,7 @@ class Observation(Struct, frozen=True):
         return sha256(codec.encode(self)).hexdigest()[:32]
 
 
-def shown(observation: Observation) -> dict[str, Any]:
+def redact_observation(observation: Observation) -> dict[str, Any]:
     """What of an observation may be kept: the members of a requested state, and no secret."""
     state = {name: observation.state[name] for name in sorted(MEMBERS & observation.state.keys())}
     return {
@@ -69,20 +69,20 @@ def _plain(text: str) -> str:
     return text if printable and not is_secret(text) else REDACTED
 
 
-def judge(intent: Intent, observation: Observation) -> Finding:
+def judge(intent: Intent, observation: Observation) -> ReconciliationFinding:
     """How what was seen relates to the newest intent of its operation."""
     wanted = msgspec.to_builtins(intent.requested_state)
     differs = any(wanted.get(name, value) != value for name, value in observation.state.items())
     seen = observation.idempotency_key
     if seen == intent.idempotency_key or (not seen and observation.state):
-        return Finding.CONFLICTING if differs else Finding.CONFIRMED
+        return ReconciliationFinding.CONFLICTING if differs else ReconciliationFinding.CONFIRMED
     if not seen:
-        return Finding.MISSING
-    key = read_key(seen)
+        return ReconciliationFinding.MISSING
+    key = parse_key(seen)
     ours = key is not None and (key.scope, key.operation) == (intent.scope, intent.operation)
     if key is None or not ours or key.version >= intent.version:
-        return Finding.CONFLICTING
-    return Finding.BEHIND
+        return ReconciliationFinding.CONFLICTING
+    return ReconciliationFinding.BEHIND
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────
@@ -94,7 +94,7 @@ class ReconcileEffect(Struct, frozen=True, kw_only=True):
     scope: str
     operation: str
     intent_id: str
-    finding: Finding
+    finding: ReconciliationFinding
     signature: str
     repairable: bool  # the registry stands as its history says, and wants what the intent wants
 
@@ -118,14 +118,14 @@ def decide_effect(rows: EffectRows, command: ReconcileEffect, now: datetime) -> 
     delivery = demand_delivery(delivery, command.scope, command.intent_id)
     if not is_newest(queue, command.operation, command.intent_id):
         return ()  # something newer was asked for since the look: the next look is at that
-    if delivery.state is State.CANCELLED:
+    if delivery.state is IntentState.CANCELLED:
         return ()  # nothing is wanted, so nothing that is there differs from it
     match command.finding, delivery.state:
-        case Finding.CONFIRMED, _:
+        case ReconciliationFinding.CONFIRMED, _:
             return (*_completed(delivery, command), *_repaired(drift, command))
-        case ((Finding.CONFLICTING | Finding.ROW_DIFFERS), _):
+        case ((ReconciliationFinding.CONFLICTING | ReconciliationFinding.ROW_DIFFERS), _):
             return _said(drift, command, ReconciliationRefused)
-        case _, State.DONE:
+        case _, IntentState.DONE:
             detected = _said(drift, command, DriftDetected)
             if detected and command.repairable:
                 return (*detected, _redriven(command, now))
@@ -135,7 +135,7 @@ def decide_effect(rows: EffectRows, command: ReconcileEffect, now: datetime) -> 
 
 
 def _completed(delivery: Delivery, command: ReconcileEffect) -> tuple[Struct, ...]:
-    if delivery.state not in (State.PENDING, State.DEAD):
+    if delivery.state not in (IntentState.PENDING, IntentState.DEAD):
         return ()
     succeeded = AttemptSucceeded(
         scope=command.scope,
@@ -170,7 +170,7 @@ def decide_actual(
         ReconciliationRefused(
             scope=command.scope,
             subject=ACTUAL,
-            finding=Finding.ROW_DIFFERS,
+            finding=ReconciliationFinding.ROW_DIFFERS,
             signature=command.signature,
         ),
     )
@@ -198,7 +198,7 @@ def _closed(
     if drift is None or drift.state is DriftState.REPAIRED:
         return ()
     repaired = DriftRepaired(
-        scope=scope, subject=subject, finding=Finding.CONFIRMED, signature=signature
+        scope=scope, subject=subject, finding=ReconciliationFinding.CONFIRMED, signature=signature
     )
     return (repaired,)
 

@@ -110,7 +110,7 @@ def _dotted(text: str) -> Iterator[str]:
 decoders.build(RequestedState)
 
 
-def requested_state(content: RequestedState | dict[str, Any]) -> RequestedState:
+def check_requested_state(content: RequestedState | dict[str, Any]) -> RequestedState:
     """The state, if all of it may be written.
 
     Raises:
@@ -156,7 +156,7 @@ def _check_value(field: str, member: str, value: str) -> None:
 # ── out of an error ───────────────────────────────────────────────────────────────────────────────
 
 
-def redacted(error: str) -> str:
+def redact(error: str) -> str:
     """What of an error may be stored and shown: words and small numbers.
 
     Anything else, and whatever follows a word that announces a secret, is blanked: names of hosts

@@ -16,8 +16,13 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
-from tidegate.domain.outbox.names import beside
-from tidegate.domain.outbox.states import DriftState, Finding, RequestedState, State
+from tidegate.domain.outbox.names import row_id
+from tidegate.domain.outbox.states import (
+    DriftState,
+    IntentState,
+    ReconciliationFinding,
+    RequestedState,
+)
 from tidegate.kernel.collections import Collection, Index, Nature, Writers
 from tidegate.kernel.model import Key
 from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
@@ -42,7 +47,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
     scope: str
     operation: str
-    state: State
+    state: IntentState
     updated_at: datetime
     attempts: int = 0
     forgiven: int = 0  # attempts before the last redrive, which do not count towards the limit
@@ -51,7 +56,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True, rename="camel"):
     superseded_by: str | None = None
 
 
-class Waiting(Struct, frozen=True, rename="camel"):
+class QueuedIntent(Struct, frozen=True, rename="camel"):
     """A pending intent in its queue."""
 
     intent_id: str
@@ -63,7 +68,7 @@ class Queue(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The pending intents of a scope in the order in which they were asked for."""
 
     scope: str
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[QueuedIntent, ...] = ()
     newest: dict[str, str] = field(default_factory=dict)  # operation → its last intent
     next_attempt_at: datetime | None = None  # of the first; None: nothing is pending
 
@@ -74,7 +79,7 @@ class Drift(Struct, frozen=True, rename="camel"):
     scope: str
     subject: str
     state: DriftState
-    finding: Finding
+    finding: ReconciliationFinding
     signature: str
     updated_at: datetime
 
@@ -97,7 +102,7 @@ DELIVERIES = Collection(
     writers=Writers.FOLDED,
     nature=Nature.DERIVED,
     columns=("scope", "operation", "state", "nextAttemptAt", "updatedAt"),
-    allowed={"state": frozenset(State)},
+    allowed={"state": frozenset(IntentState)},
     indexes=(Index("by_state", ("state", "updatedAt")),),
 )
 QUEUES = Collection(
@@ -114,7 +119,7 @@ DRIFTS = Collection(
     writers=Writers.FOLDED,
     nature=Nature.DERIVED,
     columns=("scope", "subject", "state", "finding"),
-    allowed={"state": frozenset(DriftState), "finding": frozenset(Finding)},
+    allowed={"state": frozenset(DriftState), "finding": frozenset(ReconciliationFinding)},
 )
 
 
@@ -131,7 +136,7 @@ def queue_key(scope: str) -> Key:
 
 
 def drift_key(scope: str, subject: str) -> Key:
-    return Key(DRIFTS.name, beside(scope, f"DRIFT#{subject}"))
+    return Key(DRIFTS.name, row_id(scope, f"DRIFT#{subject}"))
 
 
 COLLECTIONS = (OUTBOX, DELIVERIES, QUEUES, DRIFTS)

@@ -20,13 +20,13 @@ from tidegate.domain.outbox.facts import (
     IntentDied,
     IntentRedriven,
     IntentRequested,
-    owe,
+    request_intent,
 )
 from tidegate.domain.outbox.names import NAME_BYTES_MAX, intent_id
-from tidegate.domain.outbox.redaction import redacted
+from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.outbox.refusals import IntentExists, NewerIntent
 from tidegate.domain.outbox.rows import Delivery, Intent, Queue, delivery_key, intent_key, queue_key
-from tidegate.domain.outbox.states import State
+from tidegate.domain.outbox.states import IntentState
 from tidegate.errors import IllegalTransition, InvalidInput, NotFound
 from tidegate.kernel.model import Key, check_text
 from tidegate.kernel.slices import Slice
@@ -37,7 +37,7 @@ BACK_OFF_SECONDS_MAX = 300
 DOUBLINGS_MAX = 16  # more would pass the longest wait anyway
 JITTER_MAX: Final = 1_000_000  # a share of the wait, in millionths: facts hold no floats
 REASON_BYTES_MAX = 1_024
-UNWANTED: Final = frozenset({State.SUPERSEDED, State.CANCELLED})
+UNWANTED: Final = frozenset({IntentState.SUPERSEDED, IntentState.CANCELLED})
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +111,7 @@ def decide_request(
 ) -> Sequence[Struct]:
     """Raises: IntentExists, SecretRefused, InvalidInput, LimitExceeded."""
     check_text("by", command.by, NAME_BYTES_MAX)
-    fact = owe(
+    fact = request_intent(
         scope=command.scope,
         operation=command.operation,
         release_id=command.release_id,
@@ -139,17 +139,17 @@ def decide_record(
     """
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
     known = command.attempt <= delivery.attempts
-    if delivery.state is State.DONE or (known and delivery.state in UNWANTED):
+    if delivery.state is IntentState.DONE or (known and delivery.state in UNWANTED):
         return ()
     attempt = max(command.attempt, delivery.attempts) if known else delivery.attempts + 1
-    said = redacted(command.detail)
+    said = redact(command.detail)
     if command.succeeded:
         return (
             AttemptSucceeded(
                 scope=command.scope, intent_id=command.intent_id, attempt=attempt, detail=said
             ),
         )
-    if known or delivery.state is State.DEAD:
+    if known or delivery.state is IntentState.DEAD:
         return ()
     return _failed(delivery, command, attempt, said, now)
 
@@ -159,7 +159,7 @@ def _failed(
 ) -> Sequence[Struct]:
     counted = attempt - delivery.forgiven
     wait = back_off(counted, command.jitter)
-    again = command.retryable and counted < ATTEMPTS_MAX and delivery.state is State.PENDING
+    again = command.retryable and counted < ATTEMPTS_MAX and delivery.state is IntentState.PENDING
     failed = AttemptFailed(
         scope=command.scope,
         intent_id=command.intent_id,
@@ -183,14 +183,14 @@ def decide_redrive(
     check_text("by", command.by, NAME_BYTES_MAX)
     check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
-    if delivery.state is State.PENDING:
+    if delivery.state is IntentState.PENDING:
         return ()
     if not is_newest(rows[1], delivery.operation, command.intent_id):
         raise NewerIntent(
             f"{command.intent_id} is not the newest {delivery.operation} of {command.scope}",
             intent_id=command.intent_id,
         )
-    if delivery.state is not State.DEAD:
+    if delivery.state is not IntentState.DEAD:
         raise IllegalTransition("intent", delivery.state, "a redrive")
     return (
         IntentRedriven(
@@ -210,9 +210,9 @@ def decide_cancel(
     check_text("by", command.by, NAME_BYTES_MAX)
     check_text("a reason", command.reason.strip(), REASON_BYTES_MAX)
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
-    if delivery.state is State.CANCELLED:
+    if delivery.state is IntentState.CANCELLED:
         return ()
-    if delivery.state not in (State.PENDING, State.DEAD):
+    if delivery.state not in (IntentState.PENDING, IntentState.DEAD):
         raise IllegalTransition("intent", delivery.state, "a cancellation")
     return (
         IntentCancelled(

@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class State(StrEnum):
+class IntentState(StrEnum):
     """Where an intent stands."""
 
     PENDING = "pending"
@@ -25,7 +25,7 @@ class DriftState(StrEnum):
     REPAIRED = "repaired"
 
 
-class Finding(StrEnum):
+class ReconciliationFinding(StrEnum):
     """What the reconciler saw outside, against what was asked for."""
 
     CONFIRMED = "confirmed"  # it is as the newest intent asks

@@ -20,17 +20,17 @@ from tidegate.domain.packages.facts import (
     RevisionProposed,
     RevisionPublished,
 )
-from tidegate.domain.packages.lifecycle import Verb, edge_by_verb
+from tidegate.domain.packages.lifecycle import LifecycleVerb, edge_by_verb
 from tidegate.domain.packages.metadata import check_reason
 from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.refusals import DigestMismatch, SelfApproval
 from tidegate.domain.packages.revision_commands import (
     StepCommand,
-    beside,
     demand_alive,
+    demand_companion,
     demand_ready,
+    demand_versioned,
     expects,
-    standing,
     step_decision,
     step_rows,
 )
@@ -64,7 +64,7 @@ class ApproveRevision(StepCommand, frozen=True, kw_only=True):
     digest: str
 
 
-def rows_read(command: ApproveRevision) -> tuple[Key, ...]:
+def rows_of_approval(command: ApproveRevision) -> tuple[Key, ...]:
     """Numbers are given out per package: of two approvals at once the second decides again."""
     check_user(command.by)
     check_digest(command.digest)
@@ -77,20 +77,20 @@ def rows_read(command: ApproveRevision) -> tuple[Key, ...]:
     )
 
 
-def decide(
+def decide_approval(
     rows: tuple[Revision | None, Repository | None, PackageRow | None],
     command: ApproveRevision,
     now: datetime,
 ) -> Sequence[Struct]:
     """Raises: TransitionRefused, DigestMismatch, NotReady, SelfApproval."""
-    revision, state = standing(rows[0], command)
+    revision, state = demand_versioned(rows[0], command)
     demand_alive(revision)
-    edge_by_verb(state, Verb.APPROVE)
+    edge_by_verb(state, LifecycleVerb.APPROVE)
     if command.digest != revision.content.digest:
         raise DigestMismatch(command.digest, revision.content.digest)
     demand_ready(revision)
-    repository = beside(rows[1], revision.name)
-    package = beside(rows[2], revision.name)
+    repository = demand_companion(rows[1], revision.name)
+    package = demand_companion(rows[2], revision.name)
     alone = repository.quorum == 0
     if not alone and command.by in (revision.proposed_by, *revision.editors):
         raise SelfApproval(
@@ -111,7 +111,7 @@ def decide(
     return (approved, published)
 
 
-def _step(name: str, command: type[StepCommand], fact: type[Struct], verb: Verb) -> Slice:
+def _step(name: str, command: type[StepCommand], fact: type[Struct], verb: LifecycleVerb) -> Slice:
     return Slice(
         name=name,
         command=command,
@@ -122,16 +122,20 @@ def _step(name: str, command: type[StepCommand], fact: type[Struct], verb: Verb)
     )
 
 
-propose_revision = _step("propose-revision", ProposeRevision, RevisionProposed, Verb.PROPOSE)
-withdraw_proposal = _step("withdraw-proposal", WithdrawProposal, ProposalWithdrawn, Verb.WITHDRAW)
-reject_proposal = _step("reject-proposal", RejectProposal, ProposalRejected, Verb.REJECT)
+propose_revision = _step(
+    "propose-revision", ProposeRevision, RevisionProposed, LifecycleVerb.PROPOSE
+)
+withdraw_proposal = _step(
+    "withdraw-proposal", WithdrawProposal, ProposalWithdrawn, LifecycleVerb.WITHDRAW
+)
+reject_proposal = _step("reject-proposal", RejectProposal, ProposalRejected, LifecycleVerb.REJECT)
 approve_revision = Slice(
     name="approve-revision",
     command=ApproveRevision,
     writes=(RevisionApproved, RevisionPublished),
-    rows=rows_read,
+    rows=rows_of_approval,
     expects=expects,
-    decide=decide,
+    decide=decide_approval,
 )
 
 SLICES = (propose_revision, withdraw_proposal, reject_proposal, approve_revision)

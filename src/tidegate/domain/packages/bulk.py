@@ -16,7 +16,7 @@ from typing import cast
 from msgspec import Struct
 
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
+from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.deletions import demand_deletable, demand_unreferenced
 from tidegate.domain.packages.facts import (
     IMPORT,
@@ -31,17 +31,17 @@ from tidegate.domain.packages.facts import (
     RevisionProposed,
     RevisionPublished,
 )
-from tidegate.domain.packages.lifecycle import original
+from tidegate.domain.packages.lifecycle import parse_stored
 from tidegate.domain.packages.metadata import check_metadata, check_uid
 from tidegate.domain.packages.names import Identity, check_path, check_user, identity, parse
 from tidegate.domain.packages.origins import Rows
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
+    DeletionPlanOutdated,
     InvalidMember,
     NumberUsed,
     PackageNotDeletable,
     PackageNotEmpty,
-    PlanOutdated,
     RepositoryNotFound,
 )
 from tidegate.domain.packages.rows import (
@@ -70,7 +70,7 @@ SOURCE_BYTES_MAX = 1_024
 # ── deleting ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class Planned(Struct, frozen=True):
+class PlannedDeletion(Struct, frozen=True):
     """A revision of a plan, at the version at which it was looked at."""
 
     name: str
@@ -82,7 +82,7 @@ class DeletePackage(Struct, frozen=True, kw_only=True):
 
     package: str  # with its repository: blueprints/networking/vpc
     by: str
-    revisions: tuple[Planned, ...]
+    revisions: tuple[PlannedDeletion, ...]
 
 
 def rows_of_deletion(command: DeletePackage) -> tuple[Key, ...]:
@@ -119,7 +119,7 @@ def decide_deletion(
         if revision is not None and link is not None
     ]
     if len(found) != count or package.live != count:
-        raise PlanOutdated(
+        raise DeletionPlanOutdated(
             f"the plan names {count} revisions of {command.package}, which has {package.live}",
             planned=count,
             found=package.live,
@@ -139,7 +139,7 @@ def _reasons(
 ) -> Sequence[str]:
     """Why this revision may not go, as its own deletion would be refused."""
     reasons = []
-    state = original(revision.lifecycle)
+    state = parse_stored(revision.lifecycle)
     try:
         demand_deletable(revision, state, repository, by)
         demand_unreferenced(links)
@@ -218,7 +218,7 @@ def rows_of_import(command: ImportPackage) -> tuple[Key, ...]:
     for revision in command.revisions:
         check_uid(revision.uid)
         check_metadata(revision.metadata)
-        Manifest(revision.files)
+        FileManifest(revision.files)
     _check_numbers([revision.number for revision in command.revisions])
     return _import_keys(command)
 
@@ -280,7 +280,7 @@ def _published(
     place: Identity, revision: ImportedRevision, older: Numbered | None
 ) -> Sequence[Struct]:
     """The life of a revision as far as it is known here: made, proposed, published."""
-    content = Manifest(revision.files).content
+    content = FileManifest(revision.files).content
     name, package, uid = place.name, place.package, revision.uid
     task = Init(revision.description)
     return (

@@ -18,7 +18,7 @@ from tidegate.domain.packages.facts import (
     RevisionDeletionRejected,
     RevisionDeletionStarted,
 )
-from tidegate.domain.packages.lifecycle import MUTABILITY, Operation, Verb
+from tidegate.domain.packages.lifecycle import MUTABILITY, LifecycleVerb, Operation
 from tidegate.domain.packages.names import check_user, parse
 from tidegate.domain.packages.refusals import (
     DeletionNotProposed,
@@ -29,9 +29,9 @@ from tidegate.domain.packages.refusals import (
 from tidegate.domain.packages.revision_commands import (
     RevisionCommand,
     StepCommand,
-    beside,
+    demand_companion,
+    demand_revision,
     expects,
-    found,
     step_decision,
     step_rows,
 )
@@ -62,7 +62,7 @@ class DeleteRevision(RevisionCommand, frozen=True, kw_only=True):
     """For good. The version is checked if it is given."""
 
 
-def rows_read(command: DeleteRevision) -> tuple[Key, ...]:
+def rows_of_deletion(command: DeleteRevision) -> tuple[Key, ...]:
     """Its links tell who descends from it, so a clone beside this is seen or conflicts."""
     check_user(command.by)
     place = parse(command.name)
@@ -74,18 +74,18 @@ def rows_read(command: DeleteRevision) -> tuple[Key, ...]:
     )
 
 
-def decide(
+def decide_deletion(
     rows: tuple[Revision | None, Repository | None, PackageRow | None, RevisionLinks | None],
     command: DeleteRevision,
     now: datetime,
 ) -> Sequence[Struct]:
     """Raises: DeletionNotProposed, ProposalProtected, SelfDeletion, StillReferenced."""
-    revision, state = found(rows[0], command)
+    revision, state = demand_revision(rows[0], command)
     if revision.deletion_timestamp is not None:
         return ()  # under way: the timestamp stays what it is
-    repository = beside(rows[1], revision.name)
-    package = beside(rows[2], revision.name)
-    links = beside(rows[3], revision.name)
+    repository = demand_companion(rows[1], revision.name)
+    package = demand_companion(rows[2], revision.name)
+    links = demand_companion(rows[3], revision.name)
     demand_deletable(revision, state, repository, command.by)
     demand_unreferenced(links)
     if revision.metadata.finalizers:
@@ -94,10 +94,10 @@ def decide(
                 revision.name, revision.package, revision.uid, command.by, state
             ),
         )
-    return removed(revision, package, links, command.by)
+    return deletion_facts(revision, package, links, command.by)
 
 
-def removed(
+def deletion_facts(
     revision: Revision, package: PackageRow, links: RevisionLinks, by: str
 ) -> Sequence[Struct]:
     """The facts of a deletion that nothing holds up. Raises: StillReferenced."""
@@ -149,25 +149,25 @@ propose_deletion = Slice(
     name="propose-deletion",
     command=ProposeDeletion,
     writes=(RevisionDeletionProposed,),
-    rows=step_rows(Verb.PROPOSE_DELETION),
+    rows=step_rows(LifecycleVerb.PROPOSE_DELETION),
     expects=expects,
-    decide=step_decision(Verb.PROPOSE_DELETION),
+    decide=step_decision(LifecycleVerb.PROPOSE_DELETION),
 )
 reject_deletion = Slice(
     name="reject-deletion",
     command=RejectDeletion,
     writes=(RevisionDeletionRejected,),
-    rows=step_rows(Verb.REJECT_DELETION),
+    rows=step_rows(LifecycleVerb.REJECT_DELETION),
     expects=expects,
-    decide=step_decision(Verb.REJECT_DELETION),
+    decide=step_decision(LifecycleVerb.REJECT_DELETION),
 )
 delete_revision = Slice(
     name="delete-revision",
     command=DeleteRevision,
     writes=(RevisionDeletionStarted, RevisionDeleted, PackageEmptied),
-    rows=rows_read,
+    rows=rows_of_deletion,
     expects=expects,
-    decide=decide,
+    decide=decide_deletion,
 )
 
 SLICES = (propose_deletion, reject_deletion, delete_revision)

@@ -56,7 +56,7 @@ class RevisionDocument(Struct, frozen=True):
     status: StatusPart
 
 
-def document(row: Revision, version: Position, package: PackageRow | None) -> RevisionDocument:
+def to_document(row: Revision, version: Position, package: PackageRow | None) -> RevisionDocument:
     """The revision at this version of its row; its package's row says which one is the latest."""
     latest = None if package is None else package.latest
     return RevisionDocument(

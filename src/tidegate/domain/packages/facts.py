@@ -98,7 +98,7 @@ class Metadata(Struct, frozen=True, omit_defaults=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class Status(StrEnum):
+class ConditionStatus(StrEnum):
     """What is known about a condition."""
 
     TRUE = "True"
@@ -110,7 +110,7 @@ class Condition(Struct, frozen=True, omit_defaults=True):
     """What somebody found out about a revision, under a name that a readiness gate may ask for."""
 
     type: str
-    status: Status
+    status: ConditionStatus
     reason: str = ""
     message: str = ""
 

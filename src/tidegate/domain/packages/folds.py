@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tidegate.domain.packages.facts import (
     IMPORT,
     Condition,
+    ConditionStatus,
     Lineage,
     Numbered,
     OwnerReference,
@@ -35,7 +36,6 @@ from tidegate.domain.packages.facts import (
     RevisionProposed,
     RevisionPublished,
     RevisionTaskAdded,
-    Status,
 )
 from tidegate.domain.packages.names import ancestors, parse
 from tidegate.domain.packages.rows import (
@@ -257,7 +257,7 @@ def _edited(row: Revision, by: str) -> Revision:
 
 def _forgotten(condition: Condition) -> Condition:
     """What was found out about other content is not known of this one."""
-    return Condition(condition.type, Status.UNKNOWN, CONTENT_CHANGED)
+    return Condition(condition.type, ConditionStatus.UNKNOWN, CONTENT_CHANGED)
 
 
 revisions = Fold(

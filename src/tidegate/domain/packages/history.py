@@ -83,7 +83,7 @@ _LIFECYCLES: dict[type[Struct], Lifecycle] = {
 }
 
 
-class Step(Struct, frozen=True, rename="camel"):
+class TimelineStep(Struct, frozen=True, rename="camel"):
     """One line of a timeline."""
 
     position: Position
@@ -117,7 +117,7 @@ def history_of_repository(name: str) -> Query:
 
 def timeline(
     vocabulary: Vocabulary, events: Iterable[Event], uid: str | None = None
-) -> tuple[Step, ...]:
+) -> tuple[TimelineStep, ...]:
     """The events as steps, in order; those of one incarnation if its uid is given.
 
     Each step stands for itself, so a long history may be read page by page.
@@ -126,7 +126,7 @@ def timeline(
     return tuple(step for step in steps if uid is None or step.uid == uid)
 
 
-def approvers(steps: Iterable[Step]) -> tuple[str, ...]:
+def approvers(steps: Iterable[TimelineStep]) -> tuple[str, ...]:
     """Who approved what was published: the approvals behind the last proposal."""
     found: list[str] = []
     for step in steps:
@@ -142,10 +142,10 @@ def _about(key: str, value: str) -> Query:
     return Query((Clause(frozenset(item.name for item in types), frozenset((f"{key}:{value}",))),))
 
 
-def _step(event: Event, fact: Any) -> Step:
+def _step(event: Event, fact: Any) -> TimelineStep:
     subjects = (getattr(fact, member, None) for member in ("name", "package", "repository"))
     content = getattr(fact, "content", None)
-    return Step(
+    return TimelineStep(
         position=event.position,
         at=event.at,
         by=fact.by,

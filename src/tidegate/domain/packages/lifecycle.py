@@ -22,7 +22,7 @@ from tidegate.domain.packages.refusals import (
 from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 
 
-class Verb(StrEnum):
+class LifecycleVerb(StrEnum):
     """What somebody does to a revision's lifecycle."""
 
     PROPOSE = "propose"
@@ -33,12 +33,12 @@ class Verb(StrEnum):
     REJECT_DELETION = "reject_deletion"
 
 
-class Edge(NamedTuple):
+class LifecycleEdge(NamedTuple):
     """One step of the lifecycle."""
 
     old: Lifecycle
     new: Lifecycle
-    verb: Verb
+    verb: LifecycleVerb
     needs_reason: bool = False
     by_update: bool = True  # whether an update may ask for it; approval has a door of its own
 
@@ -51,14 +51,16 @@ _D, _P, _PUBLISHED, _DP = Lifecycle
 
 # An update by the one who proposed is a withdrawal, by anybody else a rejection: see ``edge_of``.
 EDGES: Final = (
-    Edge(_D, _P, Verb.PROPOSE),
-    Edge(_P, _D, Verb.WITHDRAW),
-    Edge(_P, _D, Verb.REJECT, needs_reason=True),
-    Edge(_P, _PUBLISHED, Verb.APPROVE, by_update=False),
-    Edge(_PUBLISHED, _DP, Verb.PROPOSE_DELETION),
-    Edge(_DP, _PUBLISHED, Verb.REJECT_DELETION, needs_reason=True),
+    LifecycleEdge(_D, _P, LifecycleVerb.PROPOSE),
+    LifecycleEdge(_P, _D, LifecycleVerb.WITHDRAW),
+    LifecycleEdge(_P, _D, LifecycleVerb.REJECT, needs_reason=True),
+    LifecycleEdge(_P, _PUBLISHED, LifecycleVerb.APPROVE, by_update=False),
+    LifecycleEdge(_PUBLISHED, _DP, LifecycleVerb.PROPOSE_DELETION),
+    LifecycleEdge(_DP, _PUBLISHED, LifecycleVerb.REJECT_DELETION, needs_reason=True),
 )
-BY_VERB: Final[Mapping[Verb, Edge]] = MappingProxyType({edge.verb: edge for edge in EDGES})
+BY_VERB: Final[Mapping[LifecycleVerb, LifecycleEdge]] = MappingProxyType(
+    {edge.verb: edge for edge in EDGES}
+)
 
 
 class Operation(StrEnum):
@@ -92,7 +94,7 @@ MUTABILITY: Final[Mapping[tuple[Operation, Lifecycle], bool]] = MappingProxyType
 )
 
 
-def created_as(value: str) -> Lifecycle:
+def parse_initial(value: str) -> Lifecycle:
     """The state that a new revision asks for; nothing said means Draft.
 
     Raises:
@@ -107,7 +109,7 @@ def created_as(value: str) -> Lifecycle:
     raise LifecycleUnsupported(value)
 
 
-def desired(value: str) -> Lifecycle:
+def parse_desired(value: str) -> Lifecycle:
     """The state that an update asks for. Raises: LifecycleInvalidDesired."""
     try:
         return Lifecycle(value)
@@ -115,7 +117,7 @@ def desired(value: str) -> Lifecycle:
         raise LifecycleInvalidDesired(value) from None
 
 
-def original(value: str) -> Lifecycle:
+def parse_stored(value: str) -> Lifecycle:
     """The state that is stored. Raises: LifecycleInvalidOriginal."""
     try:
         return Lifecycle(value)
@@ -123,29 +125,29 @@ def original(value: str) -> Lifecycle:
         raise LifecycleInvalidOriginal(value) from None
 
 
-def allowed(old: Lifecycle) -> tuple[Lifecycle, ...]:
+def next_states(old: Lifecycle) -> tuple[Lifecycle, ...]:
     """The states that can follow."""
     return tuple(dict.fromkeys(edge.new for edge in EDGES if edge.old is old))
 
 
-def edge_by_verb(old: Lifecycle, verb: Verb) -> Edge:
+def edge_by_verb(old: Lifecycle, verb: LifecycleVerb) -> LifecycleEdge:
     """The step that a verb takes from here. Raises: TransitionRefused."""
     edge = BY_VERB[verb]
     if edge.old is not old:
-        raise TransitionRefused(old, edge.new, allowed(old))
+        raise TransitionRefused(old, edge.new, next_states(old))
     return edge
 
 
-def edge_of(old: Lifecycle, new: Lifecycle, *, own: bool) -> Edge:
+def edge_of(old: Lifecycle, new: Lifecycle, *, own: bool) -> LifecycleEdge:
     """The step that an update asks for by naming the next state.
 
     ``own``: it comes from the one whose proposal it would undo. Raises: TransitionRefused.
     """
     edges = [edge for edge in EDGES if (edge.old, edge.new) == (old, new)]
     if not edges:
-        raise TransitionRefused(old, new, allowed(old))
+        raise TransitionRefused(old, new, next_states(old))
     if not edges[0].by_update:
         raise TransitionRefused(
-            old, new, (state for state in allowed(old) if state is not new), ", or be approved"
+            old, new, (state for state in next_states(old) if state is not new), ", or be approved"
         )
     return edges[0] if own else edges[-1]

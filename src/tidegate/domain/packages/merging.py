@@ -6,8 +6,8 @@ from typing import Final
 
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Manifest
-from tidegate.domain.content.paths import clashing
+from tidegate.domain.content.manifests import FileManifest
+from tidegate.domain.content.paths import find_clashes
 from tidegate.domain.packages.facts import Strategy
 from tidegate.domain.packages.refusals import UpgradeConflict
 
@@ -15,8 +15,11 @@ WHOLE: Final = frozenset({Strategy.FORCE_DELETE_REPLACE, Strategy.FAST_FORWARD})
 
 
 def merge(
-    base: Manifest, local: Manifest, upstream: Manifest, strategy: Strategy = Strategy.THREE_WAY
-) -> Manifest:
+    base: FileManifest,
+    local: FileManifest,
+    upstream: FileManifest,
+    strategy: Strategy = Strategy.THREE_WAY,
+) -> FileManifest:
     """The content of an upgrade from ``base`` to ``upstream`` with what ``local`` changed.
 
     Raises:
@@ -36,7 +39,7 @@ def merge(
         chosen = our if their == old else their
         if chosen is not None:
             merged.append(chosen)
-    conflicts.update(clashing(file.path for file in merged))
+    conflicts.update(find_clashes(file.path for file in merged))
     if conflicts:
         raise UpgradeConflict(sorted(conflicts))
-    return Manifest(merged)
+    return FileManifest(merged)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.facts import Clone, Edit, Init, Lineage, Strategy, Task, Upgrade
-from tidegate.domain.packages.lifecycle import original
+from tidegate.domain.packages.lifecycle import parse_stored
 from tidegate.domain.packages.merging import WHOLE
 from tidegate.domain.packages.refusals import (
     InvalidMember,
@@ -48,12 +48,12 @@ def source_names(task: Task) -> tuple[str, ...]:
             return (old, new, local)
 
 
-def sources(task: Task) -> tuple[Key, ...]:
+def source_keys(task: Task) -> tuple[Key, ...]:
     """The rows of the revisions that a task names. Raises: InvalidName."""
     return tuple(dict.fromkeys(map(revision_key, source_names(task))))
 
 
-def origin(task: Task, package: str, rows: Rows, draft: Revision | None = None) -> Origin:
+def find_origin(task: Task, package: str, rows: Rows, draft: Revision | None = None) -> Origin:
     """What the task gives to a revision of this package; ``draft`` is that revision if it stands.
 
     Raises:
@@ -99,7 +99,7 @@ def _upgrade(task: Upgrade, package: str, rows: Rows, draft: Revision | None) ->
 
 def warnings(upstream: Revision) -> tuple[str, ...]:
     """What who descends from this from now on should know: they will keep it from being deleted."""
-    if original(upstream.lifecycle) is not Lifecycle.DELETION_PROPOSED:
+    if parse_stored(upstream.lifecycle) is not Lifecycle.DELETION_PROPOSED:
         return ()
     return (f"the deletion of {upstream.name} was proposed",)
 
@@ -109,7 +109,7 @@ def lineage(revision: Revision) -> Lineage:
     return Lineage(revision.name, revision.uid, revision.number, revision.content.digest)
 
 
-def given(origin: Origin, task: Task, content: Content | None) -> Content:
+def choose_content(origin: Origin, task: Task, content: Content | None) -> Content:
     """The content of a new revision: what the command brings, else what the origin gives.
 
     Raises:
@@ -132,7 +132,7 @@ def _published(name: str, rows: Rows) -> Revision:
     if row is None:
         raise RevisionNotFound(name)
     assert isinstance(row, Revision)
-    if original(row.lifecycle) not in PUBLISHED_STATES:
+    if parse_stored(row.lifecycle) not in PUBLISHED_STATES:
         raise SourceNotPublished(
             f"{name} is {row.lifecycle}; what a revision is made from must be published",
             revision=name,

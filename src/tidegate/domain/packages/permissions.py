@@ -1,6 +1,6 @@
 """Which permission each step on packages asks for, and which verb of a role gives it.
 
-    command, and the row that it is about ──▶ ``asked_of`` ──▶ permission on a repository
+    command, and its row ──▶ ``required_permissions`` ──▶ permission on a repository
     permission ──▶ ``RIGHTS`` ──▶ the verb that a grant on that repository must have
 
 The step decides, not the route: an update that proposes asks for what the proposal asks for. Every
@@ -28,7 +28,13 @@ from tidegate.domain.packages.approvals import (
 from tidegate.domain.packages.bulk import DeletePackage, ImportPackage
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import Task
-from tidegate.domain.packages.lifecycle import BY_VERB, EDGES, Operation, Verb, original
+from tidegate.domain.packages.lifecycle import (
+    BY_VERB,
+    EDGES,
+    LifecycleVerb,
+    Operation,
+    parse_stored,
+)
 from tidegate.domain.packages.names import parse
 from tidegate.domain.packages.origins import source_names
 from tidegate.domain.packages.revision_commands import RevisionCommand
@@ -52,7 +58,7 @@ CARRY_OUT_DELETION: Final = "revision.carry_out_deletion"  # of what was publish
 ADMINISTER: Final = "repository.administer"
 
 # What a command asks for whatever it is about. An update and a deletion may ask for other steps'
-# permissions: see ``asked_of``.
+# permissions: see ``required_permissions``.
 PERMISSIONS: Final[Mapping[type[Struct], str]] = MappingProxyType(
     {
         CreateRepository: ADMINISTER,
@@ -63,12 +69,12 @@ PERMISSIONS: Final[Mapping[type[Struct], str]] = MappingProxyType(
         UpdateRevision: EDIT,
         ReplaceResources: EDIT,
         SetConditions: SET_CONDITION,
-        ProposeRevision: BY_VERB[Verb.PROPOSE].permission,
-        WithdrawProposal: BY_VERB[Verb.WITHDRAW].permission,
-        ApproveRevision: BY_VERB[Verb.APPROVE].permission,
-        RejectProposal: BY_VERB[Verb.REJECT].permission,
-        ProposeDeletion: BY_VERB[Verb.PROPOSE_DELETION].permission,
-        RejectDeletion: BY_VERB[Verb.REJECT_DELETION].permission,
+        ProposeRevision: BY_VERB[LifecycleVerb.PROPOSE].permission,
+        WithdrawProposal: BY_VERB[LifecycleVerb.WITHDRAW].permission,
+        ApproveRevision: BY_VERB[LifecycleVerb.APPROVE].permission,
+        RejectProposal: BY_VERB[LifecycleVerb.REJECT].permission,
+        ProposeDeletion: BY_VERB[LifecycleVerb.PROPOSE_DELETION].permission,
+        RejectDeletion: BY_VERB[LifecycleVerb.REJECT_DELETION].permission,
         DeleteRevision: DELETE,
     }
 )
@@ -79,12 +85,12 @@ RIGHTS: Final[Mapping[str, Right]] = MappingProxyType(
         CREATE: Right.AUTHOR,
         EDIT: Right.AUTHOR,
         SET_CONDITION: Right.AUTHOR,
-        BY_VERB[Verb.PROPOSE].permission: Right.AUTHOR,
-        BY_VERB[Verb.WITHDRAW].permission: Right.AUTHOR,
-        BY_VERB[Verb.APPROVE].permission: Right.APPROVE,
-        BY_VERB[Verb.REJECT].permission: Right.APPROVE,
-        BY_VERB[Verb.PROPOSE_DELETION].permission: Right.AUTHOR,
-        BY_VERB[Verb.REJECT_DELETION].permission: Right.APPROVE,
+        BY_VERB[LifecycleVerb.PROPOSE].permission: Right.AUTHOR,
+        BY_VERB[LifecycleVerb.WITHDRAW].permission: Right.AUTHOR,
+        BY_VERB[LifecycleVerb.APPROVE].permission: Right.APPROVE,
+        BY_VERB[LifecycleVerb.REJECT].permission: Right.APPROVE,
+        BY_VERB[LifecycleVerb.PROPOSE_DELETION].permission: Right.AUTHOR,
+        BY_VERB[LifecycleVerb.REJECT_DELETION].permission: Right.APPROVE,
         DELETE: Right.AUTHOR,
         CARRY_OUT_DELETION: Right.APPROVE,
         ADMINISTER: Right.ADMINISTER,
@@ -92,7 +98,7 @@ RIGHTS: Final[Mapping[str, Right]] = MappingProxyType(
 )
 
 
-class Asked(NamedTuple):
+class RequiredPermission(NamedTuple):
     """A permission that a command needs, and the repository on which."""
 
     permission: str
@@ -108,7 +114,9 @@ def right_of(command: type[Struct]) -> Right:
     return RIGHTS[PERMISSIONS[command]]
 
 
-def asked_of(command: Struct, rows: Sequence[Struct | None] = ()) -> Iterator[Asked]:
+def required_permissions(
+    command: Struct, rows: Sequence[Struct | None] = ()
+) -> Iterator[RequiredPermission]:
     """What the command asks of its sender, given the rows that it is decided on.
 
     Of a row that is missing nothing is asked: the decision says that there is none.
@@ -118,7 +126,7 @@ def asked_of(command: Struct, rows: Sequence[Struct | None] = ()) -> Iterator[As
     """
     match command:
         case CreateRevision(repository=repository, tasks=tasks):
-            yield Asked(CREATE, repository)
+            yield RequiredPermission(CREATE, repository)
             yield from _sources(tasks)
         case UpdateRevision(name=name):
             for revision in _revisions(rows, name):
@@ -127,18 +135,18 @@ def asked_of(command: Struct, rows: Sequence[Struct | None] = ()) -> Iterator[As
             for revision in _revisions(rows, name):
                 permission = _of_deletion(revision, command.by)
                 if permission is not None:
-                    yield Asked(permission, revision.repository)
+                    yield RequiredPermission(permission, revision.repository)
         case DeletePackage(package=package):
             repository = package.partition("/")[0]
-            yield Asked(ADMINISTER, repository)
+            yield RequiredPermission(ADMINISTER, repository)
             # Who administers may clear away what is open, as the reaper does.
             if any(_is_carried_out(row) for row in rows):
-                yield Asked(CARRY_OUT_DELETION, repository)
+                yield RequiredPermission(CARRY_OUT_DELETION, repository)
         case RevisionCommand(name=name):
-            yield Asked(PERMISSIONS[type(command)], parse(name).repository)
+            yield RequiredPermission(PERMISSIONS[type(command)], parse(name).repository)
 
 
-def permitted(item: Slice, demand: Callable[[Asked], None]) -> Slice:
+def with_permission_check(item: Slice, demand: Callable[[RequiredPermission], None]) -> Slice:
     """The slice, with ``demand`` called for all that its command asks of the sender.
 
     It is called on the very rows that are decided on: what the step is cannot change between the
@@ -146,34 +154,36 @@ def permitted(item: Slice, demand: Callable[[Asked], None]) -> Slice:
     """
 
     def decide(rows: Sequence[Struct | None], command: Struct, now: datetime) -> Sequence[Struct]:
-        for asked in asked_of(command, rows):
+        for asked in required_permissions(command, rows):
             demand(asked)
         return item.decide(rows, command, now)
 
     return replace(item, decide=decide)
 
 
-def _of_update(revision: Revision, command: UpdateRevision) -> Iterator[Asked]:
+def _of_update(revision: Revision, command: UpdateRevision) -> Iterator[RequiredPermission]:
     """Only what would change counts: a client may send the whole document back."""
     repository = revision.repository
-    state = original(revision.lifecycle)
+    state = parse_stored(revision.lifecycle)
     change = change_of(revision, state, command)
     if change.operations - {Operation.LIFECYCLE}:
-        yield Asked(EDIT, repository)
+        yield RequiredPermission(EDIT, repository)
     yield from _sources((change.tasks or ())[len(revision.tasks) :])
     own = command.by == revision.proposed_by
     edges = [edge for edge in EDGES if (edge.old, edge.new) == (state, change.lifecycle)]
     if edges:  # else the decision refuses it for everyone
-        yield Asked((edges[0] if own else edges[-1]).permission, repository)
+        yield RequiredPermission((edges[0] if own else edges[-1]).permission, repository)
 
 
 def _of_deletion(revision: Revision, by: str) -> str | None:
     """To delete what another one proposes is to reject it. None: the decision refuses it anyway."""
-    match original(revision.lifecycle):
+    match parse_stored(revision.lifecycle):
         case Lifecycle.DRAFT:
             return DELETE
         case Lifecycle.PROPOSED:
-            return DELETE if by == revision.proposed_by else BY_VERB[Verb.REJECT].permission
+            return (
+                DELETE if by == revision.proposed_by else BY_VERB[LifecycleVerb.REJECT].permission
+            )
         case Lifecycle.PUBLISHED:
             return None
         case Lifecycle.DELETION_PROPOSED:
@@ -184,11 +194,11 @@ def _is_carried_out(row: Struct | None) -> bool:
     return isinstance(row, Revision) and row.lifecycle == Lifecycle.DELETION_PROPOSED
 
 
-def _sources(tasks: Iterable[Task]) -> Iterator[Asked]:
+def _sources(tasks: Iterable[Task]) -> Iterator[RequiredPermission]:
     """Content is copied from what a task names, so its repository must be readable."""
     for task in tasks:
         for name in source_names(task):
-            yield Asked(READ, parse(name).repository)
+            yield RequiredPermission(READ, parse(name).repository)
 
 
 def _revisions(rows: Sequence[Struct | None], name: str) -> Iterator[Revision]:

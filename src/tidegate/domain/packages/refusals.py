@@ -153,7 +153,7 @@ class OwnerBusy(Conflict):
         )
 
 
-class PlanOutdated(Conflict):
+class DeletionPlanOutdated(Conflict):
     """The package is not what the plan says; look at it again and make another plan."""
 
     code = "plan_outdated"

@@ -14,14 +14,20 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from tidegate.domain.packages.facts import (
+    ConditionStatus,
     ProposalRejected,
     ProposalWithdrawn,
     RevisionDeletionProposed,
     RevisionDeletionRejected,
     RevisionProposed,
-    Status,
 )
-from tidegate.domain.packages.lifecycle import BY_VERB, Edge, Verb, edge_by_verb, original
+from tidegate.domain.packages.lifecycle import (
+    BY_VERB,
+    LifecycleEdge,
+    LifecycleVerb,
+    edge_by_verb,
+    parse_stored,
+)
 from tidegate.domain.packages.metadata import check_reason
 from tidegate.domain.packages.names import check_user
 from tidegate.domain.packages.refusals import NotProposer, NotReady, RevisionNotFound, Terminating
@@ -51,22 +57,22 @@ def own_row(command: RevisionCommand) -> tuple[Key, ...]:
 
 
 def expects(command: RevisionCommand) -> dict[Key, Position]:
-    """The version that the client saw. Without one ``standing`` asks for it."""
+    """The version that the client saw. Without one ``demand_versioned`` asks for it."""
     if command.expected_version is None:
         return {}
     return {revision_key(command.name): command.expected_version}
 
 
-def found(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
+def demand_revision(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
     """The revision and its state. Raises: RevisionNotFound, LifecycleInvalidOriginal."""
     if row is None:
         raise RevisionNotFound(command.name)
-    return row, original(row.lifecycle)
+    return row, parse_stored(row.lifecycle)
 
 
-def standing(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
-    """As ``found``, for a command that must name a version. Raises: VersionRequired too."""
-    revision, state = found(row, command)
+def demand_versioned(row: Revision | None, command: RevisionCommand) -> tuple[Revision, Lifecycle]:
+    """As ``demand_revision``, for a command that must name a version. Raises: VersionRequired."""
+    revision, state = demand_revision(row, command)
     if command.expected_version is None:
         raise VersionRequired(f"say which version of {command.name} you saw", revision=command.name)
     return revision, state
@@ -80,13 +86,13 @@ def demand_alive(revision: Revision) -> None:
 
 def demand_ready(revision: Revision) -> None:
     """That every readiness gate has a condition of status True. Raises: NotReady."""
-    met = {item.type for item in revision.conditions if item.status is Status.TRUE}
+    met = {item.type for item in revision.conditions if item.status is ConditionStatus.TRUE}
     unmet = [gate for gate in revision.gates if gate not in met]
     if unmet:
         raise NotReady(unmet)
 
 
-def beside(row: Row | None, name: str) -> Row:
+def demand_companion(row: Row | None, name: str) -> Row:
     """A row that stands as long as the revision does. Rows are not all read at one moment: where
     it is missing, the revision was deleted meanwhile.
 
@@ -98,7 +104,7 @@ def beside(row: Row | None, name: str) -> Row:
     return row
 
 
-def moved(revision: Revision, edge: Edge, by: str, reason: str) -> Sequence[Struct]:
+def step_fact(revision: Revision, edge: LifecycleEdge, by: str, reason: str) -> Sequence[Struct]:
     """The fact of one step of the lifecycle; approval has a module of its own.
 
     Raises:
@@ -107,10 +113,10 @@ def moved(revision: Revision, edge: Edge, by: str, reason: str) -> Sequence[Stru
     name, package, uid = revision.name, revision.package, revision.uid
     check_reason(reason, needed=edge.needs_reason)
     match edge.verb:
-        case Verb.PROPOSE:
+        case LifecycleVerb.PROPOSE:
             demand_ready(revision)
             return (RevisionProposed(name, package, uid, by, revision.content.digest, reason),)
-        case Verb.WITHDRAW:
+        case LifecycleVerb.WITHDRAW:
             if by != revision.proposed_by:
                 raise NotProposer(
                     f"{name} was proposed by {revision.proposed_by}; reject it instead, "
@@ -118,14 +124,14 @@ def moved(revision: Revision, edge: Edge, by: str, reason: str) -> Sequence[Stru
                     proposed_by=revision.proposed_by,
                 )
             return (ProposalWithdrawn(name, package, uid, by, reason),)
-        case Verb.REJECT:
+        case LifecycleVerb.REJECT:
             digest = revision.content.digest
             return (ProposalRejected(name, package, uid, by, digest, reason),)
-        case Verb.PROPOSE_DELETION:
+        case LifecycleVerb.PROPOSE_DELETION:
             return (RevisionDeletionProposed(name, package, uid, by, reason),)
-        case Verb.REJECT_DELETION:
+        case LifecycleVerb.REJECT_DELETION:
             return (RevisionDeletionRejected(name, package, uid, by, reason),)
-        case Verb.APPROVE:
+        case LifecycleVerb.APPROVE:
             raise AssertionError("an approval publishes; see approvals")
 
 
@@ -135,7 +141,7 @@ class StepCommand(RevisionCommand, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def step_rows(verb: Verb) -> Callable[[Any], tuple[Key, ...]]:
+def step_rows(verb: LifecycleVerb) -> Callable[[Any], tuple[Key, ...]]:
     """The rows of the command of a verb, asked for after its form was checked."""
 
     def rows(command: StepCommand) -> tuple[Key, ...]:
@@ -145,15 +151,15 @@ def step_rows(verb: Verb) -> Callable[[Any], tuple[Key, ...]]:
     return rows
 
 
-def step_decision(verb: Verb) -> Callable[[Any, Any, datetime], Sequence[Struct]]:
+def step_decision(verb: LifecycleVerb) -> Callable[[Any, Any, datetime], Sequence[Struct]]:
     """How the command of a verb is decided that changes nothing but the lifecycle."""
 
     def decide(
         rows: tuple[Revision | None], command: StepCommand, now: datetime
     ) -> Sequence[Struct]:
-        revision, state = standing(rows[0], command)
+        revision, state = demand_versioned(rows[0], command)
         demand_alive(revision)
         edge = edge_by_verb(state, verb)
-        return moved(revision, edge, command.by, command.reason)
+        return step_fact(revision, edge, command.by, command.reason)
 
     return decide

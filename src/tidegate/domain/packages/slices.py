@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Content, Manifest
+from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.facts import (
     Clone,
     Init,
@@ -19,10 +19,10 @@ from tidegate.domain.packages.facts import (
     RevisionCreated,
     Task,
 )
-from tidegate.domain.packages.lifecycle import created_as
+from tidegate.domain.packages.lifecycle import parse_initial
 from tidegate.domain.packages.metadata import check_gates, check_metadata, check_uid
 from tidegate.domain.packages.names import Identity, ancestors, check_user, identity
-from tidegate.domain.packages.origins import Rows, given, origin, sources
+from tidegate.domain.packages.origins import Rows, choose_content, find_origin, source_keys
 from tidegate.domain.packages.refusals import (
     AlreadyExists,
     InvalidMember,
@@ -77,9 +77,9 @@ class CreateRevision(Struct, frozen=True, kw_only=True):
         return self.tasks[0] if self.tasks else Init()
 
 
-def rows_read(command: CreateRevision) -> tuple[Key, ...]:
+def rows_of_revision(command: CreateRevision) -> tuple[Key, ...]:
     """Raises: Invalid, TooLarge."""
-    created_as(command.lifecycle)
+    parse_initial(command.lifecycle)
     _check_form(command)
     return _keys(command)
 
@@ -89,7 +89,7 @@ def _keys(command: CreateRevision) -> tuple[Key, ...]:
     place = command.place
     own = (repository_key(place.repository), revision_key(place.name), package_key(place.package))
     paths = path_keys(place.package) if _starts_package(command.task) else ()
-    return tuple(dict.fromkeys((*own, *paths, *sources(command.task))))
+    return tuple(dict.fromkeys((*own, *paths, *source_keys(command.task))))
 
 
 def path_keys(package: str) -> tuple[Key, ...]:
@@ -97,7 +97,7 @@ def path_keys(package: str) -> tuple[Key, ...]:
     return (package_key(package), *map(package_key, ancestors(package)))
 
 
-def decide(
+def decide_revision(
     rows: tuple[Struct | None, ...], command: CreateRevision, now: datetime
 ) -> Sequence[Struct]:
     """Raises: NotFound, Conflict and Refused leaves of ``refusals``."""
@@ -112,14 +112,14 @@ def decide(
     _demand_unowned(package, command.metadata)
     if _starts_package(task):
         demand_free(package, seen)
-    came = origin(task, place.package, seen)
+    came = find_origin(task, place.package, seen)
     created = RevisionCreated(
         place.name,
         place.package,
         command.uid,
         command.by,
         task,
-        given(came, task, content),
+        choose_content(came, task, content),
         came.upstream,
         command.metadata,
         command.readiness_gates,
@@ -137,14 +137,14 @@ def _check_form(command: CreateRevision) -> None:
     check_metadata(command.metadata)
     check_gates(command.readiness_gates)
     if command.files is not None:
-        Manifest(command.files)
+        FileManifest(command.files)
 
 
 def _content(command: CreateRevision) -> Content | None:
     """The content that the command brings."""
     if command.files is not None:
-        return Manifest(command.files).content
-    return Manifest(()).content if isinstance(command.task, Init) else None
+        return FileManifest(command.files).content
+    return FileManifest(()).content if isinstance(command.task, Init) else None
 
 
 def _starts_package(task: Task) -> bool:
@@ -192,8 +192,8 @@ create_revision = Slice(
     name="create-revision",
     command=CreateRevision,
     writes=(PackageStarted, RevisionCreated),
-    rows=rows_read,
-    decide=decide,
+    rows=rows_of_revision,
+    decide=decide_revision,
 )
 
 
@@ -221,7 +221,7 @@ class ChangeRepository(Struct, frozen=True, kw_only=True):
     protect_proposed: bool | None = None
 
 
-def decide_creation(
+def decide_repository(
     rows: tuple[Repository | None], command: CreateRepository, now: datetime
 ) -> Sequence[Struct]:
     check_user(command.by)
@@ -240,7 +240,7 @@ def decide_creation(
     )
 
 
-def decide_change(
+def decide_repository_change(
     rows: tuple[Repository | None], command: ChangeRepository, now: datetime
 ) -> Sequence[Struct]:
     check_user(command.by)
@@ -270,7 +270,7 @@ def _check_quorum(quorum: int) -> None:
         raise InvalidMember(f"a quorum is 0 to {QUORUM_MAX}, found {quorum}", quorum=quorum)
 
 
-def _expects(command: ChangeRepository) -> dict[Key, Position]:
+def _expects_repository(command: ChangeRepository) -> dict[Key, Position]:
     if command.expected_version is None:
         return {}
     return {repository_key(command.name): command.expected_version}
@@ -281,7 +281,7 @@ create_repository = Slice(
     command=CreateRepository,
     writes=(RepositoryCreated,),
     rows=lambda command: (repository_key(command.name),),
-    decide=decide_creation,
+    decide=decide_repository,
 )
 
 
@@ -290,8 +290,8 @@ change_repository = Slice(
     command=ChangeRepository,
     writes=(RepositoryChanged,),
     rows=lambda command: (repository_key(command.name),),
-    expects=_expects,
-    decide=decide_change,
+    expects=_expects_repository,
+    decide=decide_repository_change,
 )
 
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from tidegate.domain.content.digests import check_digest
 from tidegate.domain.content.entries import File
-from tidegate.domain.content.manifests import Content, Manifest
-from tidegate.domain.packages.deletions import removed
+from tidegate.domain.content.manifests import Content, FileManifest
+from tidegate.domain.packages.deletions import deletion_facts
 from tidegate.domain.packages.facts import (
     Clone,
     Condition,
@@ -37,7 +37,7 @@ from tidegate.domain.packages.facts import (
     Task,
 )
 from tidegate.domain.packages.folds import RevisionFact, step_revision
-from tidegate.domain.packages.lifecycle import MUTABILITY, Operation, desired, edge_of
+from tidegate.domain.packages.lifecycle import MUTABILITY, Operation, edge_of, parse_desired
 from tidegate.domain.packages.metadata import (
     CONDITIONS_MAX,
     check_conditions,
@@ -46,7 +46,7 @@ from tidegate.domain.packages.metadata import (
     check_reason,
 )
 from tidegate.domain.packages.names import check_user, parse
-from tidegate.domain.packages.origins import Rows, given, origin, sources
+from tidegate.domain.packages.origins import Rows, choose_content, find_origin, source_keys
 from tidegate.domain.packages.refusals import (
     DigestMismatch,
     Immutable,
@@ -57,12 +57,12 @@ from tidegate.domain.packages.refusals import (
 )
 from tidegate.domain.packages.revision_commands import (
     RevisionCommand,
-    beside,
     demand_alive,
+    demand_companion,
+    demand_versioned,
     expects,
-    moved,
     own_row,
-    standing,
+    step_fact,
 )
 from tidegate.domain.packages.rows import (
     PackageRow,
@@ -109,7 +109,7 @@ class SetConditions(RevisionCommand, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...]
 
 
-class Change(Struct, frozen=True):
+class RevisionDiff(Struct, frozen=True):
     """What an update would make different, and only that."""
 
     content: Content | None = None
@@ -133,7 +133,7 @@ class Change(Struct, frozen=True):
 # ── update ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_read(command: UpdateRevision) -> tuple[Key, ...]:
+def rows_of_update(command: UpdateRevision) -> tuple[Key, ...]:
     """Raises: Invalid, TooLarge."""
     _check_form(command)
     return _keys(command)
@@ -145,7 +145,7 @@ def _keys(command: UpdateRevision) -> tuple[Key, ...]:
     if command.finalizers == ():
         keys += [package_key(parse(command.name).package), links_key(command.name)]
     if command.tasks:
-        keys += sources(command.tasks[-1])
+        keys += source_keys(command.tasks[-1])
     return tuple(dict.fromkeys(keys))
 
 
@@ -163,9 +163,9 @@ def _check_form(command: UpdateRevision) -> None:
     )
     check_gates(command.readiness_gates or ())
     if command.files is not None:
-        Manifest(command.files)
+        FileManifest(command.files)
     if command.lifecycle is not None:
-        desired(command.lifecycle)
+        parse_desired(command.lifecycle)
 
 
 def decide_update(
@@ -173,7 +173,7 @@ def decide_update(
 ) -> Sequence[Struct]:
     """Raises: Invalid, NotFound, Conflict, Refused and Forbidden leaves of ``refusals``."""
     seen: Rows = dict(zip(_keys(command), rows, strict=True))
-    revision, state = standing(cast(Revision | None, rows[0]), command)
+    revision, state = demand_versioned(cast(Revision | None, rows[0]), command)
     change = change_of(revision, state, command)
     if revision.deletion_timestamp is not None:
         return _while_terminating(revision, change, command, seen)
@@ -186,10 +186,10 @@ def decide_update(
     if change.lifecycle is None:
         return edits
     edge = edge_of(state, change.lifecycle, own=command.by == revision.proposed_by)
-    return (*edits, *moved(_after(revision, edits, now), edge, command.by, command.reason))
+    return (*edits, *step_fact(_after(revision, edits, now), edge, command.by, command.reason))
 
 
-def change_of(revision: Revision, state: Lifecycle, command: UpdateRevision) -> Change:
+def change_of(revision: Revision, state: Lifecycle, command: UpdateRevision) -> RevisionDiff:
     """What differs from what stands."""
     metadata = Metadata(
         _or(command.labels, revision.metadata.labels),
@@ -197,9 +197,9 @@ def change_of(revision: Revision, state: Lifecycle, command: UpdateRevision) -> 
         _or(command.finalizers, revision.metadata.finalizers),
         _or(command.owner_references, revision.metadata.owner_references),
     )
-    content = None if command.files is None else Manifest(command.files).content
-    lifecycle = None if command.lifecycle is None else desired(command.lifecycle)
-    return Change(
+    content = None if command.files is None else FileManifest(command.files).content
+    lifecycle = None if command.lifecycle is None else parse_desired(command.lifecycle)
+    return RevisionDiff(
         content=_unless(content, revision.content),
         tasks=_unless(command.tasks, revision.tasks),
         gates=_unless(command.readiness_gates, revision.gates),
@@ -209,7 +209,7 @@ def change_of(revision: Revision, state: Lifecycle, command: UpdateRevision) -> 
 
 
 def _edits(
-    revision: Revision, change: Change, command: UpdateRevision, seen: Rows
+    revision: Revision, change: RevisionDiff, command: UpdateRevision, seen: Rows
 ) -> Sequence[RevisionFact]:
     """The facts of all but the lifecycle."""
     name, uid, by = revision.name, revision.uid, command.by
@@ -219,9 +219,9 @@ def _edits(
         at_most("editors of a revision", len({*revision.editors, by}), EDITORS_MAX)
     if change.tasks is not None:
         task = _added(revision, change.tasks)
-        came = origin(task, revision.package, seen, revision)
+        came = find_origin(task, revision.package, seen, revision)
         brought = None if command.files is None else content or revision.content
-        content = _unless(given(came, task, brought), revision.content)
+        content = _unless(choose_content(came, task, brought), revision.content)
         facts.append(
             RevisionTaskAdded(name, uid, by, task, revision.upstream, came.upstream, came.warnings)
         )
@@ -251,7 +251,7 @@ def _added(revision: Revision, tasks: tuple[Task, ...]) -> Task:
 
 
 def _while_terminating(
-    revision: Revision, change: Change, command: UpdateRevision, seen: Rows
+    revision: Revision, change: RevisionDiff, command: UpdateRevision, seen: Rows
 ) -> Sequence[Struct]:
     """Labels and annotations change, finalizers go; with the last one the revision does.
 
@@ -280,8 +280,11 @@ def _while_terminating(
     if not new.finalizers:
         package = cast(PackageRow | None, seen[package_key(revision.package)])
         links = cast(RevisionLinks | None, seen[links_key(revision.name)])
-        facts += removed(
-            revision, beside(package, revision.name), beside(links, revision.name), command.by
+        facts += deletion_facts(
+            revision,
+            demand_companion(package, revision.name),
+            demand_companion(links, revision.name),
+            command.by,
         )
     return facts
 
@@ -300,7 +303,7 @@ def _after(revision: Revision, facts: Sequence[RevisionFact], now: datetime) -> 
 
 def rows_of_resources(command: ReplaceResources) -> tuple[Key, ...]:
     """Raises: Invalid, TooLarge."""
-    Manifest(command.files)
+    FileManifest(command.files)
     return own_row(command)
 
 
@@ -314,8 +317,8 @@ def rows_of_conditions(command: SetConditions) -> tuple[Key, ...]:
 def decide_resources(
     rows: tuple[Revision | None], command: ReplaceResources, now: datetime
 ) -> Sequence[Struct]:
-    revision, state = standing(rows[0], command)
-    content = Manifest(command.files).content
+    revision, state = demand_versioned(rows[0], command)
+    content = FileManifest(command.files).content
     demand_alive(revision)
     if not MUTABILITY[Operation.RESOURCES, state]:
         raise NotDraft(state, (Operation.RESOURCES,))
@@ -329,7 +332,7 @@ def decide_resources(
 def decide_conditions(
     rows: tuple[Revision | None], command: SetConditions, now: datetime
 ) -> Sequence[Struct]:
-    revision, state = standing(rows[0], command)
+    revision, state = demand_versioned(rows[0], command)
     demand_alive(revision)
     if not MUTABILITY[Operation.CONDITIONS, state]:
         raise Immutable(state, (Operation.CONDITIONS,))
@@ -372,7 +375,7 @@ update_revision = Slice(
         RevisionDeleted,
         PackageEmptied,
     ),
-    rows=rows_read,
+    rows=rows_of_update,
     expects=expects,
     decide=decide_update,
 )

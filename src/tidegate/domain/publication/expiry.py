@@ -20,7 +20,7 @@ from tidegate.domain.publication.rows import (
     VER,
     Generation,
     Pointer,
-    Request,
+    PublicationRequest,
     is_past,
     meta_key,
     request_key,
@@ -74,7 +74,7 @@ def decide_collection(
             generations.append(id)
     requests: list[str] = []
     for request in command.requests:
-        row: Request | None = seen[request_key(pk, request)]
+        row: PublicationRequest | None = seen[request_key(pk, request)]
         if row is not None and is_past(row.ttl, now):
             requests.append(request)
     if not (whole or generations or requests):

@@ -23,7 +23,7 @@ from tidegate.domain.publication.rows import (
     VER,
     Generation,
     Pointer,
-    Request,
+    PublicationRequest,
     RequestStatus,
     meta_key,
     request_key,
@@ -83,15 +83,15 @@ def step_generation(
 
 
 def step_request(
-    request: Request | None,
+    request: PublicationRequest | None,
     fact: RequestStarted | RequestFailed | GenerationPublished | RowsCollected,
     now: datetime,
-) -> Request | None:
+) -> PublicationRequest | None:
     match fact:
         case RowsCollected():
             return None
         case RequestStarted():
-            return Request(fact.request_hash, RequestStatus.STARTED, ttl=fact.ttl)
+            return PublicationRequest(fact.request_hash, RequestStatus.STARTED, ttl=fact.ttl)
         case RequestFailed():
             assert request is not None, "what fails was started"
             return replace(request, status=RequestStatus.FAILED)

@@ -88,7 +88,7 @@ class RequestStatus(StrEnum):
     FAILED = "FAILED"
 
 
-class Request(Struct, frozen=True, omit_defaults=True):
+class PublicationRequest(Struct, frozen=True, omit_defaults=True):
     """REQ#<key>: what became of one request to regenerate."""
 
     request_hash: str
@@ -110,7 +110,7 @@ GENERATIONS: Final = Collection(
 )
 REQUESTS: Final = Collection(
     "publication_requests",
-    Request,
+    PublicationRequest,
     writers=Writers.FOLDED,
     nature=Nature.DERIVED,
     columns=("ttl",),
@@ -136,7 +136,7 @@ def etag_of(body: bytes) -> str:
     return f'"{sha256(body).hexdigest()}"'
 
 
-def not_modified(if_none_match: str | None, etag: str) -> bool:
+def is_not_modified(if_none_match: str | None, etag: str) -> bool:
     """Whether a GET with this If-None-Match is answered 304 (RFC 9110, 13.1.2: weak comparison)."""
     if if_none_match is None or not etag:
         return False

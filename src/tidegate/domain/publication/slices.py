@@ -31,7 +31,7 @@ from tidegate.domain.publication.rows import (
     VER,
     Generation,
     Pointer,
-    Request,
+    PublicationRequest,
     RequestStatus,
     lock_key,
     meta_key,
@@ -61,7 +61,7 @@ REVALIDATE_SECONDS_MAX = 366 * 24 * 3_600
 REQUEST_KEPT: Final = timedelta(days=30)
 
 
-class Guard(StrEnum):
+class PublishGuard(StrEnum):
     """What a publish demands of the world, besides that it holds still."""
 
     TOKEN = "token"  # the lease is the one that was acquired
@@ -70,9 +70,9 @@ class Guard(StrEnum):
     MONOTONE = "monotone"  # the pointer is older than what is published, or there is none
 
 
-LEASE_GUARDS: Final = frozenset({Guard.TOKEN, Guard.EXPIRY})
-GUARDS: Final = LEASE_GUARDS | {Guard.MONOTONE}
-ALL_GUARDS: Final = frozenset(Guard)
+LEASE_GUARDS: Final = frozenset({PublishGuard.TOKEN, PublishGuard.EXPIRY})
+GUARDS: Final = LEASE_GUARDS | {PublishGuard.MONOTONE}
+ALL_GUARDS: Final = frozenset(PublishGuard)
 
 
 # ── the lease of a command ────────────────────────────────────────────────────────────────────────
@@ -94,12 +94,12 @@ class LeasedCommand(Struct, frozen=True, kw_only=True):
         return pk_of(self.cache_key)
 
     @property
-    def guards_of_lease(self) -> frozenset[Guard]:
+    def guards_of_lease(self) -> frozenset[PublishGuard]:
         return LEASE_GUARDS
 
     def __post_init__(self) -> None:
         pk_of(self.cache_key)
-        if Guard.TOKEN in self.guards_of_lease:
+        if PublishGuard.TOKEN in self.guards_of_lease:
             check_text("the token of a lease", self.lease_token, TOKEN_BYTES_MAX)
 
 
@@ -118,9 +118,9 @@ def _demand_lease(lease: Lease | None, command: LeasedCommand, now: datetime) ->
     """Raises: LeaseLost. A row without an expiry counts as expired."""
     guards = command.guards_of_lease
     lost = lease is None
-    if lease is not None and Guard.TOKEN in guards:
+    if lease is not None and PublishGuard.TOKEN in guards:
         lost = lease.lease_token != command.lease_token
-    if lease is not None and Guard.EXPIRY in guards:
+    if lease is not None and PublishGuard.EXPIRY in guards:
         lost = lost or lease.lease_expires_at is None or lease.lease_expires_at <= now
     if lost:
         key = lock_key(command.pk)
@@ -139,19 +139,19 @@ class PublishGeneration(LeasedCommand, frozen=True, kw_only=True):
     etag: str = ""
     ttl: datetime | None = None
     version_id: str = ""
-    guards: frozenset[Guard] = GUARDS
+    guards: frozenset[PublishGuard] = GUARDS
     expected_version: Position | None = None  # of the row META; ABSENT: there is none
     request: str = ""
 
     @property
-    def guards_of_lease(self) -> frozenset[Guard]:
+    def guards_of_lease(self) -> frozenset[PublishGuard]:
         return self.guards & LEASE_GUARDS
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.guards:
             raise InvalidInput("a publish without any guard would let every late writer through")
-        if Guard.VERSION in self.guards and self.expected_version is None:
+        if PublishGuard.VERSION in self.guards and self.expected_version is None:
             raise VersionRequired("say which version of the pointer you saw")
         check_text("a pointer", self.s3_key, POINTER_BYTES_MAX)
         check_time("the time of a generation", self.generated_at)
@@ -175,7 +175,7 @@ def _publish_rows(command: PublishGeneration) -> tuple[Key, ...]:
 
 def _publish_expects(command: PublishGeneration) -> dict[Key, Position]:
     expected = _numbered(command)
-    if Guard.VERSION in command.guards and command.expected_version is not None:
+    if PublishGuard.VERSION in command.guards and command.expected_version is not None:
         expected[meta_key(command.pk)] = command.expected_version
     return expected
 
@@ -217,12 +217,12 @@ def _next_version(pointer: Pointer | None) -> int:
 
 def _demand_pointer(pointer: Pointer | None, command: PublishGeneration) -> None:
     if pointer is None:
-        if Guard.VERSION in command.guards and command.expected_version:
+        if PublishGuard.VERSION in command.guards and command.expected_version:
             raise StaleVersion(command.expected_version, ABSENT)
         return
     if bool(pointer.current_sk) != bool(command.version_id):
         raise RecipeMixed(f"{command.cache_key} is published by the other recipe")
-    if Guard.MONOTONE in command.guards and pointer.generated_at >= command.generated_at:
+    if PublishGuard.MONOTONE in command.guards and pointer.generated_at >= command.generated_at:
         raise StaleGeneration(
             "the published generation is as new or newer",
             stored=codec.time_text(pointer.generated_at),
@@ -244,7 +244,7 @@ publish_generation: Final = Slice(
 # ── roll back, invalidate ─────────────────────────────────────────────────────────────────────────
 
 
-class RollBack(LeasedCommand, frozen=True, kw_only=True):
+class RollBackPublication(LeasedCommand, frozen=True, kw_only=True):
     """Set the pointer back to a generation that stands there."""
 
     version_id: str
@@ -261,7 +261,9 @@ class Invalidate(LeasedCommand, frozen=True, kw_only=True):
 
 
 def decide_roll_back(
-    rows: tuple[Pointer | None, Lease | None, Generation | None], command: RollBack, now: datetime
+    rows: tuple[Pointer | None, Lease | None, Generation | None],
+    command: RollBackPublication,
+    now: datetime,
 ) -> Sequence[Struct]:
     pointer, lease, generation = rows
     _demand_lease(lease, command, now)
@@ -297,7 +299,7 @@ def decide_invalidate(
 
 roll_back: Final = Slice(
     name="roll-back",
-    command=RollBack,
+    command=RollBackPublication,
     writes=(PointerSwapped,),
     rows=lambda command: (
         meta_key(command.pk),
@@ -345,7 +347,7 @@ def _request_rows(command: StartRequest | FailRequest) -> tuple[Key, Key]:
 
 
 def decide_start(
-    rows: tuple[Request | None, Lease | None], command: StartRequest, now: datetime
+    rows: tuple[PublicationRequest | None, Lease | None], command: StartRequest, now: datetime
 ) -> Sequence[Struct]:
     """A request that somebody started and did not finish belongs to the next holder."""
     request, lease = rows
@@ -359,7 +361,7 @@ def decide_start(
 
 
 def decide_fail(
-    rows: tuple[Request | None, Lease | None], command: FailRequest, now: datetime
+    rows: tuple[PublicationRequest | None, Lease | None], command: FailRequest, now: datetime
 ) -> Sequence[Struct]:
     request, lease = rows
     _demand_lease(lease, command, now)
@@ -367,13 +369,13 @@ def decide_fail(
     return (RequestFailed(command.pk, command.request),)
 
 
-def demand_same(request: Request, key: str, request_hash: str) -> None:
+def demand_same(request: PublicationRequest, key: str, request_hash: str) -> None:
     """Raises: IdempotencyMismatch: the key stands for another request."""
     if request.request_hash != request_hash:
         raise IdempotencyMismatch(key)
 
 
-def _demand_started(request: Request | None, verb: str) -> None:
+def _demand_started(request: PublicationRequest | None, verb: str) -> None:
     status = "absent" if request is None else request.status
     if status != RequestStatus.STARTED:
         raise IllegalTransition("request", status, verb)

@@ -53,7 +53,7 @@ def demand_pinnable(release: KnownRelease | None, release_id: str, digest: str) 
         )
 
 
-def among(item: Slice, is_visible: Callable[[str], bool]) -> Slice:
+def limit_to_visible(item: Slice, is_visible: Callable[[str], bool]) -> Slice:
     """The slice, deciding as if there were no releases but those that are visible.
 
     Whether one is visible may be asked of rows beside: which revision a release is never changes.

@@ -22,12 +22,12 @@ from tidegate.domain.provenance import (
     claim,
     moment,
 )
-from tidegate.domain.releases.facts import EvidenceKept, Status
+from tidegate.domain.releases.facts import EvidenceKept, PinStatus
 from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.domain.releases.rows import (
     Actual,
     DigestMatches,
-    Executed,
+    ExecutedCommand,
     KeptEvidence,
     actual_key,
     command_key,
@@ -43,7 +43,7 @@ from tidegate.domain.releases.slices import (
     demand_version,
     is_repeat,
     request_of,
-    transitioned,
+    transition_facts,
 )
 from tidegate.errors import Invalid, InvalidInput, TooLarge
 from tidegate.kernel import codec
@@ -81,7 +81,7 @@ class ImportManifest(Struct, frozen=True, kw_only=True):
     by: str
     expected_version: int | None = None
     import_run_id: str | None = None
-    status: Status = Status.ACTIVE
+    status: PinStatus = PinStatus.ACTIVE
     operations: tuple[str, ...] = ()
 
 
@@ -99,7 +99,7 @@ def rows_of_keeping(command: KeepEvidence) -> tuple[Key, ...]:
 
 
 def decide_keeping(
-    rows: tuple[Executed | None, KeptEvidence | None],
+    rows: tuple[ExecutedCommand | None, KeptEvidence | None],
     command: KeepEvidence,
     now: datetime,
     *,
@@ -237,7 +237,7 @@ def _promoted(
     )
     actual = demand_version(actual, command.scope, command.expected_version)
     authority = demand_authority(transition, now, rules)
-    return transitioned(actual, transition, request_of(command), authority, now)
+    return transition_facts(actual, transition, request_of(command), authority, now)
 
 
 def manifest_authority(command: ImportManifest, digest: str, now: datetime) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class ReleaseRegistered(RegistryFact, frozen=True, kw_only=True):
 
     release_id: Annotated[str, Untagged()]
     digest: str
-    status: Status
+    status: PinStatus
     provenance: Provenance
     confidence: Confidence
     reason: str = ""  # why somebody promoted it, where somebody did
@@ -39,7 +39,7 @@ class ReleaseTransitioned(RegistryFact, frozen=True, kw_only=True):
 
     release_id: Annotated[str, Untagged()]
     digest: str
-    status: Status
+    status: PinStatus
     version: int  # of the scope's row, after this
     provenance: Provenance
     confidence: Confidence
@@ -65,10 +65,10 @@ class EvidenceKept(RegistryFact, frozen=True, kw_only=True):
     matches: tuple[str, ...] = ()
 
 
-Change = ReleaseRegistered | ReleaseTransitioned | ReleaseRetired
+RegistryChange = ReleaseRegistered | ReleaseTransitioned | ReleaseRetired
 
 
-class Status(StrEnum):
+class PinStatus(StrEnum):
     """What is wanted of the pinned release."""
 
     ACTIVE = "active"

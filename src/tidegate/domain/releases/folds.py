@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from tidegate.domain.releases.catalog import ENDS, PINNABLE
 from tidegate.domain.releases.facts import (
-    Change,
     EvidenceKept,
+    PinStatus,
+    RegistryChange,
     ReleaseOffered,
     ReleaseRegistered,
     ReleaseRetired,
     ReleaseTransitioned,
-    Status,
 )
 from tidegate.domain.releases.refusals import (
     DuplicateEvent,
@@ -32,7 +32,7 @@ from tidegate.domain.releases.rows import (
     Actual,
     DigestMatches,
     EventType,
-    Executed,
+    ExecutedCommand,
     KeptEvidence,
     KnownRelease,
     ReleaseEvent,
@@ -55,7 +55,7 @@ SCOPES_NAMED_MAX = 16  # of those that are pinned to one release
 MATCHES_MAX = 64  # releases of one content that are told apart; beyond it none is the one
 
 
-def step_actual(actual: Actual | None, fact: Change, now: datetime) -> Actual:
+def step_actual(actual: Actual | None, fact: RegistryChange, now: datetime) -> Actual:
     """The scope's row after a change.
 
     Raises:
@@ -87,7 +87,7 @@ def step_actual(actual: Actual | None, fact: Change, now: datetime) -> Actual:
             )
         case Actual(), ReleaseRetired() if _follows(actual, fact):
             return replace(
-                actual, status=Status.RETIRED, updated_at=fact.recorded_at, version=fact.version
+                actual, status=PinStatus.RETIRED, updated_at=fact.recorded_at, version=fact.version
             )
         case _:
             state = "absent" if actual is None else f"{actual.status} {actual.version}"
@@ -95,17 +95,17 @@ def step_actual(actual: Actual | None, fact: Change, now: datetime) -> Actual:
 
 
 def _follows(actual: Actual, fact: ReleaseTransitioned | ReleaseRetired) -> bool:
-    return actual.status is not Status.RETIRED and fact.version == actual.version + 1
+    return actual.status is not PinStatus.RETIRED and fact.version == actual.version + 1
 
 
 # ── what happened ─────────────────────────────────────────────────────────────────────────────────
 
 
-def event_of(fact: Change) -> str:
+def event_of(fact: RegistryChange) -> str:
     return event_id(fact.scope, fact.recorded_at, fact.release_id, fact.command_id)
 
 
-def step_event(event: ReleaseEvent | None, fact: Change, now: datetime) -> ReleaseEvent:
+def step_event(event: ReleaseEvent | None, fact: RegistryChange, now: datetime) -> ReleaseEvent:
     """Raises: DuplicateEvent."""
     if event is not None:
         raise DuplicateEvent(event_of(fact))
@@ -113,7 +113,7 @@ def step_event(event: ReleaseEvent | None, fact: Change, now: datetime) -> Relea
         scope=fact.scope,
         event_type=EventType.REGISTERED,
         release_id=fact.release_id,
-        status=Status.RETIRED,
+        status=PinStatus.RETIRED,
         registry_version=0,
         recorded_at=fact.recorded_at,
         command_id=fact.command_id,
@@ -165,18 +165,22 @@ def step_evidence(row: KeptEvidence | None, fact: EvidenceKept, now: datetime) -
     )
 
 
-def step_command(row: Executed | None, fact: Change | EvidenceKept, now: datetime) -> Executed:
+def step_command(
+    row: ExecutedCommand | None, fact: RegistryChange | EvidenceKept, now: datetime
+) -> ExecutedCommand:
     """Raises: DuplicateEvent."""
     if row is not None:
         raise DuplicateEvent(row.row)
     match fact:
         case EvidenceKept():
             kept = evidence_key(fact.scope, fact.source, fact.batch).id
-            return Executed(request=fact.request, row=kept)
+            return ExecutedCommand(request=fact.request, row=kept)
         case ReleaseRegistered():
-            return Executed(request=fact.request, row=event_of(fact), registry_version=0)
+            return ExecutedCommand(request=fact.request, row=event_of(fact), registry_version=0)
         case ReleaseTransitioned() | ReleaseRetired():
-            return Executed(request=fact.request, row=event_of(fact), registry_version=fact.version)
+            return ExecutedCommand(
+                request=fact.request, row=event_of(fact), registry_version=fact.version
+            )
 
 
 release_actual = Fold(

@@ -31,7 +31,7 @@ from tidegate.kernel.collections import Collection, Nature, Writers
 from tidegate.kernel.folds import Machine
 
 
-class Offer(Struct, frozen=True, omit_defaults=True):
+class ReleaseOffer(Struct, frozen=True, omit_defaults=True):
     """The release that a revision became; no id: none yet."""
 
     name: str
@@ -40,7 +40,7 @@ class Offer(Struct, frozen=True, omit_defaults=True):
     lifecycle: str = ""
 
 
-OFFERS = Collection("release_offers", Offer, writers=Writers.FOLDED, nature=Nature.DERIVED)
+OFFERS = Collection("release_offers", ReleaseOffer, writers=Writers.FOLDED, nature=Nature.DERIVED)
 
 OfferFact = (
     RevisionPublished
@@ -58,8 +58,8 @@ def release_id_of(package: str, number: int) -> str:
 
 
 def step_offer(
-    offer: Offer, fact: OfferFact, now: datetime
-) -> tuple[Offer | None, Sequence[Struct]]:
+    offer: ReleaseOffer, fact: OfferFact, now: datetime
+) -> tuple[ReleaseOffer | None, Sequence[Struct]]:
     match fact:
         case RevisionPublished(package=package, number=number, digest=digest):
             release_id = release_id_of(package, number)
@@ -75,7 +75,7 @@ def step_offer(
             return None, _moved(offer, DELETED)[1] if offer.release_id else ()
 
 
-def _moved(offer: Offer, lifecycle: str) -> tuple[Offer, Sequence[Struct]]:
+def _moved(offer: ReleaseOffer, lifecycle: str) -> tuple[ReleaseOffer, Sequence[Struct]]:
     offered = ReleaseOffered(offer.release_id, offer.digest, str(lifecycle), offer.name)
     return replace(offer, lifecycle=str(lifecycle)), (offered,)
 
@@ -91,7 +91,7 @@ release_offers = Machine(
         RevisionDeleted,
     ),
     ids=lambda fact: (fact.name,),
-    start=lambda id, fact: Offer(id),
+    start=lambda id, fact: ReleaseOffer(id),
     step=step_offer,
 )
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from tidegate.domain.provenance import Confidence, Provenance
 from tidegate.domain.releases.facts import (
-    Status,
+    PinStatus,
 )
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, Nature, Writers
@@ -47,7 +47,7 @@ class Actual(
     """What is current in a scope, and by which authority. ``version`` counts 0, 1, 2 …"""
 
     scope: str
-    status: Status
+    status: PinStatus
     pinned_release_id: str
     digest: str
     provenance: Provenance
@@ -63,7 +63,7 @@ class ReleaseEvent(Struct, frozen=True, omit_defaults=True, rename="camel", kw_o
     scope: str
     event_type: EventType
     release_id: str
-    status: Status
+    status: PinStatus
     registry_version: int
     recorded_at: datetime
     command_id: str
@@ -90,7 +90,7 @@ class KeptEvidence(Struct, frozen=True, omit_defaults=True, rename="camel", kw_o
     matches: tuple[str, ...] = ()
 
 
-class Executed(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+class ExecutedCommand(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
     """What a command led to, so that its repeat finds itself. Written once."""
 
     request: str  # SHA-256 of the command
@@ -107,7 +107,7 @@ ACTUAL = Collection(
     nature=Nature.DERIVED,
     policy=WritePolicy(protected_attributes=("pinnedReleaseId",)),
     columns=("scope", "status", "pinnedReleaseId", "previousReleaseId"),
-    allowed={"status": frozenset(Status)},
+    allowed={"status": frozenset(PinStatus)},
 )
 EVENTS = Collection(
     "release_events",
@@ -127,32 +127,32 @@ EVIDENCE = Collection(
     columns=("scope", "source", "batch"),
 )
 COMMANDS = Collection(
-    "release_commands", Executed, writers=Writers.FOLDED, nature=Nature.DERIVED, policy=_ONCE
+    "release_commands", ExecutedCommand, writers=Writers.FOLDED, nature=Nature.DERIVED, policy=_ONCE
 )
 
 
 # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def beside(scope: str, sort_key: str = "") -> str:
+def row_id(scope: str, sort_key: str = "") -> str:
     """The id of a scope's row with this sort key, or the beginning of several."""
     return f"RELEASE#{scope}/{sort_key}"
 
 
 def actual_key(scope: str) -> Key:
-    return Key(ACTUAL.name, beside(scope, "ACTUAL"))
+    return Key(ACTUAL.name, row_id(scope, "ACTUAL"))
 
 
 def event_id(scope: str, at: datetime, release_id: str, command_id: str) -> str:
-    return beside(scope, f"EVENT#{codec.time_text(at)}#{release_id}#{command_id}")
+    return row_id(scope, f"EVENT#{codec.time_text(at)}#{release_id}#{command_id}")
 
 
 def evidence_key(scope: str, source: str, batch: str) -> Key:
-    return Key(EVIDENCE.name, beside(scope, f"EVIDENCE#{source}#{batch}"))
+    return Key(EVIDENCE.name, row_id(scope, f"EVIDENCE#{source}#{batch}"))
 
 
 def command_key(scope: str, command_id: str) -> Key:
-    return Key(COMMANDS.name, beside(scope, f"COMMAND#{command_id}"))
+    return Key(COMMANDS.name, row_id(scope, f"COMMAND#{command_id}"))
 
 
 class KnownRelease(Struct, frozen=True, omit_defaults=True):

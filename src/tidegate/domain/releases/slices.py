@@ -18,21 +18,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.domain.outbox.facts import IntentRequested, owe
+from tidegate.domain.outbox.facts import IntentRequested, request_intent
 from tidegate.domain.outbox.names import check_name
 from tidegate.domain.outbox.states import RequestedState
 from tidegate.domain.provenance import Authority, Rules, Subject, authority_for
 from tidegate.domain.releases.catalog import demand_pinnable
 from tidegate.domain.releases.facts import (
+    PinStatus,
     ReleaseRegistered,
     ReleaseRetired,
     ReleaseTransitioned,
-    Status,
 )
 from tidegate.domain.releases.refusals import DuplicateEvent
 from tidegate.domain.releases.rows import (
     Actual,
-    Executed,
+    ExecutedCommand,
     KnownRelease,
     actual_key,
     command_key,
@@ -72,7 +72,7 @@ class RegisterRelease(Struct, frozen=True, kw_only=True):
     authority: Document
     command_id: str
     by: str
-    status: Status = Status.ACTIVE
+    status: PinStatus = PinStatus.ACTIVE
     operations: tuple[str, ...] = ()  # effects that are owed to the world
 
 
@@ -86,7 +86,7 @@ class TransitionRelease(Struct, frozen=True, kw_only=True):
     command_id: str
     by: str
     expected_version: int | None = None
-    status: Status = Status.ACTIVE
+    status: PinStatus = PinStatus.ACTIVE
     operations: tuple[str, ...] = ()
 
 
@@ -122,7 +122,7 @@ def request_of(command: Struct) -> str:
     return sha256(codec.encode(command)).hexdigest()
 
 
-def is_repeat(executed: Executed | None, command: Struct) -> bool:
+def is_repeat(executed: ExecutedCommand | None, command: Struct) -> bool:
     """Whether this very command was executed before.
 
     Raises:
@@ -147,7 +147,7 @@ def demand_version(actual: Actual | None, scope: str, expected: int | None) -> A
         raise NotFound(f"{scope} is not registered", scope=scope)
     if actual.version != expected:
         raise StaleVersion(expected, actual.version)
-    if actual.status is Status.RETIRED:
+    if actual.status is PinStatus.RETIRED:
         raise IllegalTransition("release", actual.status, "a change")
     return actual
 
@@ -175,7 +175,7 @@ def check_operations(operations: tuple[str, ...]) -> None:
 
 def check_status(status: str) -> None:
     """Raises: InvalidInput: no release is pinned so."""
-    if status not in (Status.ACTIVE, Status.WARMING):
+    if status not in (PinStatus.ACTIVE, PinStatus.WARMING):
         raise InvalidInput(f"a release is not pinned as {status!r}", field="status")
 
 
@@ -187,7 +187,7 @@ def _check_pinning(command: Pinning) -> None:
 
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
 
-PinningRows = tuple[Actual | None, Executed | None, KnownRelease | None]
+PinningRows = tuple[Actual | None, ExecutedCommand | None, KnownRelease | None]
 
 
 def rows_of_pinning(command: Pinning) -> tuple[Key, ...]:
@@ -222,7 +222,7 @@ def decide_register(
         provenance=authority.provenance,
         confidence=authority.confidence,
     )
-    return (registered, *owed_by(registered, 0, command.operations))
+    return (registered, *intents_of(registered, 0, command.operations))
 
 
 def decide_transition(
@@ -234,10 +234,10 @@ def decide_transition(
     actual = demand_version(actual, command.scope, command.expected_version)
     demand_pinnable(release, command.release_id, command.digest)
     authority = demand_authority(command, now, rules)
-    return transitioned(actual, command, request_of(command), authority, now)
+    return transition_facts(actual, command, request_of(command), authority, now)
 
 
-def transitioned(
+def transition_facts(
     actual: Actual, command: TransitionRelease, request: str, authority: Authority, now: datetime
 ) -> tuple[Struct, ...]:
     """The facts of a transition all of whose guards hold; ``request`` is of what was sent."""
@@ -256,16 +256,16 @@ def transitioned(
         confidence=authority.confidence,
         moved_from=actual.pinned_release_id if moves else None,
     )
-    return (fact, *owed_by(fact, fact.version, command.operations))
+    return (fact, *intents_of(fact, fact.version, command.operations))
 
 
-def owed_by(
+def intents_of(
     fact: ReleaseRegistered | ReleaseTransitioned, version: int, operations: tuple[str, ...]
 ) -> tuple[IntentRequested, ...]:
     """The intents that go into the commit of a change: what is wanted outside, never done here."""
     state = RequestedState(release_id=fact.release_id, status=fact.status, digest=fact.digest)
     return tuple(
-        owe(
+        request_intent(
             scope=fact.scope,
             operation=operation,
             release_id=fact.release_id,
@@ -286,7 +286,7 @@ def rows_of_retirement(command: RetireRelease) -> tuple[Key, ...]:
 
 
 def decide_retirement(
-    rows: tuple[Actual | None, Executed | None], command: RetireRelease, now: datetime
+    rows: tuple[Actual | None, ExecutedCommand | None], command: RetireRelease, now: datetime
 ) -> Sequence[Struct]:
     actual, executed = rows
     if is_repeat(executed, command):

@@ -64,7 +64,7 @@ RolloutEffect = (
 )
 
 
-def interpreted(
+def apply_effects(
     tally: RolloutTally, effects: Sequence[Struct], event: Struct, now: datetime
 ) -> tuple[RolloutTally, tuple[Struct, ...]]:
     """The tally and the follow-up facts that the effects of ``event`` come to."""

@@ -16,7 +16,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.domain.rollouts.effects import interpreted
+from tidegate.domain.rollouts.effects import apply_effects
 from tidegate.domain.rollouts.facts import (
     GateChanged,
     RolloutConcluded,
@@ -32,7 +32,7 @@ from tidegate.domain.rollouts.rows import (
     ROLLOUTS,
     STANDINGS,
     TALLIES,
-    Gate,
+    GateStatus,
     ReleaseStanding,
     Rollout,
     RolloutGates,
@@ -60,7 +60,7 @@ def step_tally(
 ) -> tuple[RolloutTally, tuple[Struct, ...]]:
     """The machine's step, with its effects as what they come to. Raises: as ``step``."""
     stepped, effects = step(tally, event, now)
-    return interpreted(stepped, effects, event, now)
+    return apply_effects(stepped, effects, event, now)
 
 
 def _tally_ids(event: RolloutEvent) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def step_gates(
     if isinstance(fact, RolloutTransitioned):
         return None
     others = tuple(gate for gate in row.blocked if gate.gate != fact.gate)
-    blocked = (*others, Gate(fact.gate, fact.reason, fact.at)) if fact.blocked else others
+    blocked = (*others, GateStatus(fact.gate, fact.reason, fact.at)) if fact.blocked else others
     ordered = tuple(sorted(blocked, key=lambda gate: gate.gate))
     return replace(row, blocked=ordered) if ordered else None
 

@@ -22,7 +22,7 @@ from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 
 
-class Line(Struct, frozen=True):
+class ExportedEvent(Struct, frozen=True):
     """What an exported event must tell."""
 
     position: int
@@ -30,7 +30,7 @@ class Line(Struct, frozen=True):
     body: msgspec.Raw
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class StateChange(Struct, frozen=True, kw_only=True):
     """A state that a rollout entered, and the event that says so."""
 
     position: int
@@ -47,18 +47,18 @@ class History(Struct, frozen=True, kw_only=True):
     rollout_id: str
     channel: str
     target_ref: str
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
 
     @property
-    def opened(self) -> Change:
+    def opened(self) -> StateChange:
         return self.changes[0]
 
     @property
-    def last(self) -> Change:
+    def last(self) -> StateChange:
         return self.changes[-1]
 
 
-_line = decoders.build(Line)
+_line = decoders.build(ExportedEvent)
 decoders.build(RolloutOpened)
 decoders.build(RolloutTransitioned)
 
@@ -86,7 +86,7 @@ def histories(export: Iterable[bytes]) -> dict[str, History]:
 
 
 def _begun(position: int, opened: RolloutOpened) -> History:
-    first = Change(
+    first = StateChange(
         position=position,
         at=opened.at,
         state=RolloutState.OPENING,
@@ -109,7 +109,7 @@ def _gone_on(history: History | None, position: int, moved: RolloutTransitioned)
             "the export is not whole",
             position=position,
         )
-    change = Change(
+    change = StateChange(
         position=position,
         at=moved.at,
         state=moved.to,
@@ -120,7 +120,7 @@ def _gone_on(history: History | None, position: int, moved: RolloutTransitioned)
     return msgspec.structs.replace(history, changes=(*history.changes, change))
 
 
-def printed(found: dict[str, History]) -> Iterator[str]:
+def render(found: dict[str, History]) -> Iterator[str]:
     """The histories for people, a line per change."""
     for history in found.values():
         for change in history.changes:

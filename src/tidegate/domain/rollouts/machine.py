@@ -5,8 +5,8 @@
                     ▼            ▼                    │
                 Reverted ──▶ Failed ──────────────────┘
 
-Active, Converging, Reverted and Failed follow from the counts (``called_for``), so equal tallies
-stand alike however they arose; Failed alone is left by clearance only. Terminal is entered by
+Active, Converging, Reverted and Failed follow from the counts (``state_of_counts``), so equal
+tallies are in one state however they arose; only a clearance leaves Failed. Terminal is entered by
 ``RolloutTerminal``, which this machine itself calls for, once. What enters Terminal or Superseded
 gets its outcome there, and ``RolloutConcluded`` follows. The pairs are in ``TABLE``.
 """
@@ -42,7 +42,7 @@ from tidegate.domain.rollouts.facts import (
     SuccessorOpened,
     WaveAdvanced,
 )
-from tidegate.domain.rollouts.outcomes import concluded, outcome_of
+from tidegate.domain.rollouts.outcomes import conclude, outcome_of
 from tidegate.domain.rollouts.refusals import RollbackRunning
 from tidegate.domain.rollouts.rows import RolloutTally, WaveTally
 from tidegate.domain.rollouts.states import DISPATCHABLE, Clearance, RolloutState
@@ -52,10 +52,10 @@ from tidegate.errors import IllegalTransition, InvalidInput
 
 TOLERATED: Final = "tolerated failure"  # why this machine lets a host leave
 
-Step = tuple[RolloutTally, tuple[Struct, ...]]  # effects, and facts that follow
+Stepped = tuple[RolloutTally, tuple[Struct, ...]]  # effects, and facts that follow
 
 
-def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Step:
+def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Stepped:
     """The rollout after ``event``, and what must be done about it.
 
     Raises:
@@ -109,7 +109,7 @@ def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Step
 # ── opening ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _opened(event: RolloutOpened) -> Step:
+def _opened(event: RolloutOpened) -> Stepped:
     tally = RolloutTally(
         rollout_id=event.rollout_id,
         channel=event.channel,
@@ -141,7 +141,7 @@ def _opened(event: RolloutOpened) -> Step:
     return tally, (terminal,)
 
 
-def _opened_again(tally: RolloutTally, event: RolloutOpened) -> Step:
+def _opened_again(tally: RolloutTally, event: RolloutOpened) -> Stepped:
     """The same opening once more is none; an id never opens a second time for something else."""
     first, _ = _opened(event)
     for name in ("target_ref", "target_closure", "plan_digest", "opened_at"):
@@ -153,7 +153,7 @@ def _opened_again(tally: RolloutTally, event: RolloutOpened) -> Step:
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _joined(tally: RolloutTally, event: HostJoined, now: datetime) -> Step:
+def _joined(tally: RolloutTally, event: HostJoined, now: datetime) -> Stepped:
     if event.late:
         if tally.terminal_at is None:
             raise broken(tally, f"{event.host_id} is late for a rollout that is not through")
@@ -181,7 +181,7 @@ def _demand_going(tally: RolloutTally, event: Struct) -> None:
         raise IllegalTransition("rollout", f"{tally.state}, paused", type(event).__name__)
 
 
-def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step:
+def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Stepped:
     if event.freed:
         tally = tallies.freed(tally)
     if event.late:
@@ -204,7 +204,7 @@ def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Ste
     return _settled(tally, now, *_quarantine(tally, event), *halted)
 
 
-def _changed_late(tally: RolloutTally, event: HostStateChanged) -> Step:
+def _changed_late(tally: RolloutTally, event: HostStateChanged) -> Stepped:
     tally = tallies.moved_late(tally, event.from_, event.to)
     if event.to in (HostState.FAILED, HostState.REVERTED):
         tally = replace(tally, degraded=True)
@@ -238,7 +238,7 @@ def _quarantine(tally: RolloutTally, event: HostStateChanged) -> tuple[Struct, .
     return ()
 
 
-def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Step:
+def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Stepped:
     """A failure is allowed for, or ends the rollout, or halts it until the host went back."""
     wave = tallies.wave_of(tally, event.wave)
     if tally.halted_at is None and wave.tolerated < wave.failures_max:
@@ -257,7 +257,7 @@ def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) ->
     return _settled(tally, now, *halted)
 
 
-def _halt(tally: RolloutTally, host_id: str, at: datetime) -> Step:
+def _halt(tally: RolloutTally, host_id: str, at: datetime) -> Stepped:
     """The rollout halted by this host, and the fact that says so: nothing halts without it."""
     if tally.halted_at is not None:
         return tally, ()
@@ -273,7 +273,7 @@ def _halted(tally: RolloutTally, host_id: str, at: datetime) -> RolloutTally:
     return replace(tally, halted_at=at, halted_by=host_id)
 
 
-def _skipped(tally: RolloutTally, event: HostSkipped, now: datetime) -> Step:
+def _skipped(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
     if event.reason == WAIVED:
         return tally, ()  # counted with the clearance that waived it
     tolerated = event.reason == TOLERATED
@@ -293,7 +293,7 @@ def _skipped(tally: RolloutTally, event: HostSkipped, now: datetime) -> Step:
 # ── what the counts call for ──────────────────────────────────────────────────────────────────────
 
 
-def called_for(tally: RolloutTally) -> RolloutState:
+def state_of_counts(tally: RolloutTally) -> RolloutState:
     """The state of a rollout that is under way, as a function of its tally."""
     if tally.halted_at is not None:
         if tallies.stuck(tally):
@@ -312,13 +312,13 @@ def _went_back(tally: RolloutTally) -> bool:
     return tallies.total(tally, HostState.REVERTED) > 0 and not tallies.on_target(tally)
 
 
-def _settled(tally: RolloutTally, at: datetime, *caused: Struct) -> Step:
+def _settled(tally: RolloutTally, at: datetime, *caused: Struct) -> Stepped:
     """The rollout in the state that its counts call for; behind ``caused``, what that leads to."""
-    tally, effects = _entered(tally, called_for(tally), at)
+    tally, effects = _entered(tally, state_of_counts(tally), at)
     return tally, (*effects, *caused, *_onward(tally, at))
 
 
-def _entered(tally: RolloutTally, state: RolloutState, at: datetime) -> Step:
+def _entered(tally: RolloutTally, state: RolloutState, at: datetime) -> Stepped:
     if state is tally.state:
         return tally, ()
     record = RecordRolloutTransition(tally.rollout_id, tally.state, state, at)
@@ -337,7 +337,7 @@ def _onward(tally: RolloutTally, at: datetime) -> tuple[Struct, ...]:
     return (WaveAdvanced(rollout_id=tally.rollout_id, at=at, from_wave=wave, to_wave=wave + 1),)
 
 
-def _advanced(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Step:
+def _advanced(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Stepped:
     if tally.state not in DISPATCHABLE or event.to_wave <= tally.current_wave:
         return tally, ()  # it moved on already
     _demand_going(tally, event)
@@ -350,7 +350,7 @@ def _advanced(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Step:
     return _settled(tally, now, UpdateCurrentWave(tally.rollout_id, event.to_wave))
 
 
-def _ended(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Step:
+def _ended(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Stepped:
     if before.state not in DISPATCHABLE:
         return before, ()
     if not tallies.all_converged(before):
@@ -361,7 +361,7 @@ def _ended(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Step:
     return tally, (*effects, _pruning(tally), *said)
 
 
-def _resumed(tally: RolloutTally, at: datetime) -> Step:
+def _resumed(tally: RolloutTally, at: datetime) -> Stepped:
     tally = replace(tally, paused_at=None, paused_by=None)
     if tally.state in DISPATCHABLE:
         return _settled(tally, at)
@@ -371,7 +371,7 @@ def _resumed(tally: RolloutTally, at: datetime) -> Step:
 # ── the end of it ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _superseded(before: RolloutTally, event: RolloutEvent, at: datetime) -> Step:
+def _superseded(before: RolloutTally, event: RolloutEvent, at: datetime) -> Stepped:
     if before.state is RolloutState.SUPERSEDED:
         return before, ()
     tally, effects = _entered(before, RolloutState.SUPERSEDED, at)
@@ -382,12 +382,12 @@ def _superseded(before: RolloutTally, event: RolloutEvent, at: datetime) -> Step
 
 def _concluded(
     before: RolloutTally, event: RolloutEvent, tally: RolloutTally, at: datetime
-) -> Step:
+) -> Stepped:
     """The rollout with its outcome, and the fact that says it: where it had none before."""
     outcome = outcome_of(before, event, tally)
     if before.outcome is not None or outcome is None:
         return tally, ()
-    said = concluded(tally, outcome, event, at)
+    said = conclude(tally, outcome, event, at)
     tally = replace(tally, outcome=outcome, outcome_at=at, cause=said.cause, cause_id=said.cause_id)
     return tally, (said,)
 
@@ -396,7 +396,7 @@ def _pruning(tally: RolloutTally) -> SchedulePruning:
     return SchedulePruning(tally.rollout_id, timedelta(seconds=tally.retention_seconds))
 
 
-def _expired(tally: RolloutTally, now: datetime) -> Step:
+def _expired(tally: RolloutTally, now: datetime) -> Stepped:
     if tally.due_at is None or now < tally.due_at:
         raise broken(tally, "its retention is not over")
     if hosts := tallies.under_way(tally):
@@ -409,7 +409,7 @@ def _demand_said(event: OperatorClearance | RolloutAborted) -> None:
         raise InvalidInput("whoever clears or aborts a rollout is named and says why")
 
 
-def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step:
+def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:
     _demand_said(event)
     match event.mode:
         case Clearance.RESUME:
@@ -423,7 +423,7 @@ def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> St
             return _superseded(tally, event, now)
 
 
-def _waived(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Step:
+def _waived(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:
     """The hosts leave. While others that failed still count, the rollout stays halted."""
     if not event.hosts:
         raise InvalidInput("a waiver names the hosts that leave", field="hosts")

@@ -54,7 +54,7 @@ def _cause(tally: RolloutTally, outcome: Outcome, event: RolloutEvent) -> tuple[
             return Cause.PLAN, tally.plan_digest
 
 
-def concluded(
+def conclude(
     tally: RolloutTally, outcome: Outcome, event: RolloutEvent, at: datetime
 ) -> RolloutConcluded:
     """The fact that says how the rollout ended, and by what."""

@@ -48,7 +48,7 @@ from tidegate.domain.releases.slices import (
     TransitionRelease,
     decide_register,
     decide_transition,
-    owed_by,
+    intents_of,
     rows_of_pinning,
 )
 from tidegate.domain.rollouts.facts import OpenedWave, RolloutOpened, SuccessorOpened
@@ -83,14 +83,14 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     reason: str = ""  # for the history; nothing follows from it
 
 
-class Promoted(Struct, frozen=True, omit_defaults=True):
+class PromotionResult(Struct, frozen=True, omit_defaults=True):
     """What a promotion led to. A repeat leads to nothing: what its first copy did stands."""
 
     rollout_id: str | None = None
     superseded_rollout_id: str | None = None
 
 
-decoders.build(Promoted)
+decoders.build(PromotionResult)
 
 
 def rows_of_promotion(command: PromoteRelease) -> tuple[Key, ...]:
@@ -172,7 +172,7 @@ def decide_promotion(
         opened = replace(opened, edges=())  # it succeeded here before: going back waits for nobody
     return (
         replace(change, reason=command.reason),
-        *owed_by(change, version, channel.policy.operations),
+        *intents_of(change, version, channel.policy.operations),
         *_ended(command, opened.rollout_id, now),
         opened,
     )
@@ -264,7 +264,7 @@ def _seen(command: PromoteRelease) -> dict[Key, Position]:
 
 
 def _answer(facts: Sequence[Any]) -> bytes:
-    promoted = Promoted()
+    promoted = PromotionResult()
     for fact in facts:
         match fact:
             case RolloutOpened(rollout_id=opened):
@@ -274,7 +274,7 @@ def _answer(facts: Sequence[Any]) -> bytes:
     return codec.encode(promoted)
 
 
-def promotion_under(rules: Rules) -> Slice:
+def promotion_slice(rules: Rules) -> Slice:
     """The verb for an installation that adds evidence triples of its own."""
     return Slice(
         name="promote-release",
@@ -293,5 +293,5 @@ def promotion_under(rules: Rules) -> Slice:
     )
 
 
-promote_release = promotion_under(BUILT_IN_RULES)
+promote_release = promotion_slice(BUILT_IN_RULES)
 SLICES = (promote_release,)

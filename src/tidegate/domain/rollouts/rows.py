@@ -107,7 +107,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     cause_id: str | None = None
 
 
-class Gate(Struct, frozen=True, omit_defaults=True):
+class GateStatus(Struct, frozen=True, omit_defaults=True):
     """What one gate says since when."""
 
     gate: str
@@ -119,7 +119,7 @@ class RolloutGates(Struct, frozen=True, omit_defaults=True):
     """The gates that hold a rollout back now."""
 
     rollout_id: str
-    blocked: tuple[Gate, ...] = ()
+    blocked: tuple[GateStatus, ...] = ()
 
 
 class ReleaseStanding(Struct, frozen=True, omit_defaults=True, kw_only=True):
