@@ -17,12 +17,12 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.clock import system_clock
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.dispatch import Dispatcher
+from tidegate.control.fleet.dispatch import Dispatcher
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import PACK_MAX, Lanes
-from tidegate.control.promotion import Promote, Promotions
+from tidegate.control.operations.promotion import Promote, Promotions
 from tidegate.control.runtime import Control
-from tidegate.control.sights import Sights
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.composition import FOLDS, SCHEMA
@@ -81,7 +81,7 @@ class FleetAtWork:
         self.control = Control(store, FOLDS, writer.submit)
         self.lanes = Lanes(store, FOLDS, writer.submit, threads=threads)
         blobs = FileBlobs(home / BLOBS, LOG_ID)
-        self.sights = Sights(store, blobs)
+        self.sights = FleetReader(store, blobs)
         self.promotions = Promotions(self.control, self.sights, blobs)
         self.dispatcher = Dispatcher(self.lanes, self.sights, system_clock)
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bench.fleet.fleets import FleetAtWork, Wire, line
 from tidegate.clock import system_clock
-from tidegate.control.ingest import Report, reported
+from tidegate.control.fleet.agent_reports import Report, to_reported
 from tidegate.domain.composition import COLLECTIONS, FACTS, FOLDS, SLICES
 from tidegate.domain.rollouts.report_slices import report_event
 from tidegate.errors import TidegateError
@@ -109,7 +109,7 @@ def measured(fleet: FleetAtWork, batches: Sequence[Sequence[Wire]]) -> dict[str,
             known.update(pack.settled(receipt.first))
             for report in batch:
                 answered = Report(report["rollout_id"], report["seq"], Future())
-                reported(answered, None)
+                to_reported(answered, None)
     return meter.seconds
 
 

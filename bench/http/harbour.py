@@ -10,10 +10,10 @@ from bench.fleet.fleets import BATCH, OPERATOR, PASSES_MAX, RELEASE, TARGET
 from tidegate.clock import system_clock
 from tidegate.commands.opening import FOLDS, open_installation
 from tidegate.config import Settings
-from tidegate.control.accounts import Accounts
-from tidegate.control.dispatch import Dispatcher
+from tidegate.control.fleet.dispatch import Dispatcher
 from tidegate.control.installation import Installation
-from tidegate.control.promotion import Promote
+from tidegate.control.operations.accounts import Accounts
+from tidegate.control.operations.promotion import Promote
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.fleet.rows import Fleet, fleet_key

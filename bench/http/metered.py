@@ -28,7 +28,7 @@ from tidegate import main as tidegate
 from tidegate.api import briefly
 from tidegate.api.agent_auth import AgentDoor
 from tidegate.api.express import Exchange, Express
-from tidegate.control import ingest
+from tidegate.control.fleet import agent_reports
 from tidegate.control.lanes import Lanes
 from tidegate.domain.rollouts.report_slices import report_event
 from tidegate.engines.sqlite import SqliteStore
@@ -73,7 +73,7 @@ def install(meter: Meter) -> None:
     meter.wrap(AgentDoor, "proved", "auth", inside="parse")
     meter.wrap(briefly, "take_report", "decode", inside="parse")
     decide = meter.sync("decide", report_event.decide, inside="fold")
-    vars(ingest)["report_event"] = replace(report_event, decide=decide)
+    vars(agent_reports)["report_event"] = replace(report_event, decide=decide)
     meter.wrap(Lanes, "_decide", "fold")
     meter.wrap(CommitBuilder, "commit", "commit")
     meter.wrap(SqliteStore, "commit", "commit")

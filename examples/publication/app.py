@@ -15,9 +15,10 @@ from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 
 from tidegate.clock import ManualClock
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.publisher import Policy, Publisher
+from tidegate.control.publication.entries import PublicationPolicy
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.publication import declarations as publication
 from tidegate.engines import connect
 from tidegate.engines.group_commit import GroupCommit
@@ -34,8 +35,8 @@ SCHEMA = Schema(
 FOLDS = Folds(SCHEMA, publication.FOLDS)
 
 NOON = datetime(2026, 4, 24, 12, tzinfo=UTC)
-IN_PLACE = Policy(revalidate_seconds=60)
-VERSIONED = Policy(revalidate_seconds=60, versioned=True)
+IN_PLACE = PublicationPolicy(revalidate_seconds=60)
+VERSIONED = PublicationPolicy(revalidate_seconds=60, versioned=True)
 LEASE_SECONDS = 30.0
 
 
@@ -53,7 +54,12 @@ class Newsroom:
         return lease
 
     def publish(
-        self, page: str, lease: HeldLease, text: str, policy: Policy, generated_at: datetime
+        self,
+        page: str,
+        lease: HeldLease,
+        text: str,
+        policy: PublicationPolicy,
+        generated_at: datetime,
     ) -> None:
         """Publish, or say why not, and what readers get in either case."""
         try:

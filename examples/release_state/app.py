@@ -14,12 +14,12 @@ from examples.release_state.claims import by_operator
 from examples.release_state.directions import ALIAS, actual, deployment, promotion
 from examples.release_state.refusals import refusals
 from tidegate.clock import Clock, system_clock
-from tidegate.control.outbox import Worker
+from tidegate.control.outbox.reconcile import Reconciler
+from tidegate.control.outbox.sender import OutboxSender
+from tidegate.control.outbox.targets import Target
+from tidegate.control.outbox.targets.file import FileTarget
 from tidegate.control.queries import history
-from tidegate.control.reconcile import Reconciler
 from tidegate.control.runtime import Control
-from tidegate.control.targets import Target
-from tidegate.control.targets.file import FileTarget
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.releases import declarations as releases
 from tidegate.domain.releases.catalog import PUBLISHED
@@ -114,7 +114,7 @@ def intent_first(control: Control, target: Target) -> None:
         BUILT_IN.transition, promotion(control, SCOPE, "web.2", DIGESTS["web.2"], "promote-2")
     )
     print(f"wanted: {current(control)}; outside: {outside(target)}")
-    worker = Worker(control, {ALIAS: target})
+    worker = OutboxSender(control, {ALIAS: target})
     (attempted,) = worker.work()
     print(f"performed {attempted.key}; outside: {outside(target)}")
     print(f"a second look appends {Reconciler(worker).run_once().appended} facts")
@@ -137,7 +137,7 @@ def drift(control: Control, target: Target, file: Path) -> None:
     control.execute(
         BUILT_IN.transition, promotion(control, SCOPE, "web.2", DIGESTS["web.2"], "promote-again")
     )
-    worker = Worker(control, {ALIAS: target})
+    worker = OutboxSender(control, {ALIAS: target})
     reconciler = Reconciler(worker)
     worker.work()
     file.unlink()

@@ -38,9 +38,9 @@ from tidegate.api.routing import Route
 from tidegate.commands.listening import bound
 from tidegate.commands.opening import alone, open_installation, refuse_old_clock
 from tidegate.config import Settings
-from tidegate.control.archive.files import FilePlace
 from tidegate.control.installation import Installation
-from tidegate.control.targets.configured import configured
+from tidegate.control.outbox.targets.configured import configure_targets
+from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.worker import Worker
 from tidegate.errors import TidegateError
 
@@ -188,8 +188,8 @@ def worker_of(
     settings = installation.settings
     return Worker(
         installation,
-        targets=configured(settings, installation.clock),
-        archive=FilePlace(settings.archive) if settings.archive else None,
+        targets=configure_targets(settings, installation.clock),
+        archive=FileSegmentStore(settings.archive) if settings.archive else None,
         registry=registry,
         failed=failed,
     )

@@ -20,10 +20,10 @@ from prometheus_client import CollectorRegistry
 from tests.api.serving import ADMIN, Served, serving
 from tests.api.test_packages import People
 from tests.servers.process import free_port
-from tidegate.control.dispatch import Dispatcher
-from tidegate.control.due import Due
-from tidegate.control.enrollment import Enrollment
-from tidegate.control.worker import Counters, Publishing
+from tidegate.control.fleet.dispatch import Dispatcher
+from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.fleet.timers import Timers
+from tidegate.control.worker import Counters, ManifestsLoop
 from tidegate.domain.access.roles import Role
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
@@ -77,8 +77,8 @@ class Harbour:
         """Orders, timers and manifests, as the worker does them."""
         here = self.installation
         dispatcher = Dispatcher(here.lanes, here.sights, here.clock)
-        due = Due(here.store, here.control, here.lanes, here.clock)
-        manifests = Publishing(here, Counters(CollectorRegistry()))
+        due = Timers(here.store, here.control, here.lanes, here.clock)
+        manifests = ManifestsLoop(here, Counters(CollectorRegistry()))
         done = Event()
 
         def work() -> None:

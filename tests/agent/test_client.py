@@ -16,7 +16,7 @@ from tidegate.agent import identity
 from tidegate.agent.client import Client
 from tidegate.agent.faults import Answered, InvalidAgentSetting, ServerAway, StateHeld
 from tidegate.clock import ManualClock
-from tidegate.control.enrollment import Enrollment
+from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.kernel.model import Meta
 
 HOST = "web-1"

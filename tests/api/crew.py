@@ -22,9 +22,9 @@ from tests.api.test_releases import Town
 from tidegate.api.routes import ROUTES
 from tidegate.api.routing import Route
 from tidegate.clock import ManualClock
-from tidegate.control.dispatch import Dispatcher, Pass
-from tidegate.control.due import Due, Tick
-from tidegate.control.enrollment import Enrollment
+from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
+from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.domain.access.roles import Role
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
@@ -90,7 +90,7 @@ class Crew(People):
         self.dispatcher = Dispatcher(
             self.installation.lanes, self.installation.sights, self.installation.clock
         )
-        self.due = Due(
+        self.due = Timers(
             self.installation.store,
             self.installation.control,
             self.installation.lanes,
@@ -123,12 +123,12 @@ class Crew(People):
         assert promoted.status_code == 200, promoted.text
         self.dispatch()
 
-    def dispatch(self, *, thorough: bool = False) -> Pass:
+    def dispatch(self, *, thorough: bool = False) -> DispatchResult:
         done = self.dispatcher.run_pass(thorough=thorough)
         self.installation.nudge()
         return done
 
-    def tick(self) -> Tick:
+    def tick(self) -> TimersResult:
         return self.due.tick()
 
     def token(self, host_id: str, **labels: str) -> str:

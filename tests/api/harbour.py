@@ -15,7 +15,7 @@ import httpx2
 from tests.api.crew import Agent, Crew
 from tests.api.serving import ADMIN, Served
 from tests.domain.documents import good
-from tidegate.control.accounts import Called
+from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.outbox.reconciliation import (
     ReconcileActual,
@@ -74,7 +74,7 @@ class Harbour(Crew):
 
     def user(self, login: str, *grants: Grant) -> str:
         user_id = f"user_{login.replace('-', ''):0<10}"
-        called = Called(login, f"The {login} & co. <{login}@example.net>")
+        called = PersonNames(login, f"The {login} & co. <{login}@example.net>")
         accounts = self.served.application.server.accounts
         accounts.add(user_id, called, PASSWORD, tuple(sorted(grants)), BY_ADMIN, None)
         return user_id

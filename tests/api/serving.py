@@ -26,8 +26,8 @@ from tidegate.api.routes import ROUTES
 from tidegate.api.routing import Route
 from tidegate.clock import Clock, system_clock
 from tidegate.config import Settings
-from tidegate.control import accounts
 from tidegate.control.installation import Installation
+from tidegate.control.operations import accounts
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.slices import AddUser, add_user
 from tidegate.domain.setup import SetUp, set_up

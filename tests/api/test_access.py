@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.serving import ADMIN, Served, secret_of, serving
 from tidegate.clock import ManualClock
-from tidegate.control import accounts
+from tidegate.control.operations import accounts
 from tidegate.domain.access.roles import Grant, Role
 
 T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
@@ -379,9 +379,9 @@ def test_stores_no_secret_that_it_gave_out(served: Served) -> None:
 def test_knows_a_password_by_the_costs_that_it_was_kept_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept = accounts.stretched(PASSWORD)
+    kept = accounts.stretch_password(PASSWORD)
     monkeypatch.setattr(accounts, "SCRYPT_N", accounts.SCRYPT_N // 2)
 
     assert accounts.is_password(PASSWORD, kept)
     assert not accounts.is_password("correct horse", kept)
-    assert accounts.is_password("other", accounts.stretched("other"))
+    assert accounts.is_password("other", accounts.stretch_password("other"))

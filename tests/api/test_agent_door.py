@@ -11,7 +11,7 @@ import pytest
 
 import tidegate
 from tests.api.crew import Crew, sailing
-from tidegate.control.enrollment import Enrollment
+from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.errors import StoreUnavailable
 
 SOURCE = Path(tidegate.__file__).parent
@@ -121,4 +121,4 @@ def test_ends_of_keys_are_in_one_place() -> None:
 
     ending = {path for path, names in named.items() if names & ENDS and not path.startswith(ROOMS)}
 
-    assert ending == {"control/enrollment.py"}
+    assert ending == {"control/fleet/enrollment.py"}

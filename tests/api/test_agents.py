@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tests.api.crew import CHANNEL, ROLLOUT, SPOKEN, Agent, Crew, sailing
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
-from tidegate.control.enrollment import Enrollment
-from tidegate.control.manifests import verified
+from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.publication.manifests import verify_manifest
 from tidegate.domain.fleet.credentials import CERT_REVOCATIONS, ENROLLMENT_TOKENS, TOKEN_REPLAY
 from tidegate.domain.fleet.rows import LIVENESS
 from tidegate.domain.hosts.protocol import SESSION_SECONDS
@@ -575,6 +575,6 @@ def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(crew
         name: Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
         for name, key in told["manifest_keys"].items()
     }
-    assert verified(first.content, trusted).wanted.release_id == "web.1"
+    assert verify_manifest(first.content, trusted).wanted.release_id == "web.1"
     assert (same.status_code, same.content) == (304, b"")
-    assert verified(moved.content, trusted).wanted.release_id == "web.2"
+    assert verify_manifest(moved.content, trusted).wanted.release_id == "web.2"

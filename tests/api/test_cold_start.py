@@ -83,7 +83,7 @@ WALKED = (
 from tidegate import agent, config, decoders
 from tidegate.agent import client, command, journal, probes
 from tidegate.agent.config import Settings as AgentSettings
-from tidegate.control.manifests import Manifest, SignedManifest
+from tidegate.control.publication.manifests import Manifest, SignedManifest
 from tidegate.domain.hosts.report_json import KINDS
 from tidegate.domain.hosts import protocol
 from tidegate.domain.planner import Plan

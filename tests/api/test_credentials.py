@@ -17,7 +17,7 @@ from tests.api.test_access import LOGIN, PASSWORD, person, signed_in
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
-from tidegate.control.accounts import TOKEN_PREFIX
+from tidegate.control.operations.accounts import TOKEN_PREFIX
 from tidegate.domain.access.erasable_rows import CREDENTIALS
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.slices import TOKEN_ANCESTORS_MAX

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.api.crew import SPOKEN
 from tests.api.serving import Served, serving
 from tests.api.test_packages import NAME, People
-from tidegate.control.enrollment import Enrollment
+from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.domain.access.roles import Role
 from tidegate.domain.fleet.credentials import TOKEN_REPLAY
 from tidegate.domain.fleet.rows import Fleet, fleet_key

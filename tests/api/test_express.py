@@ -498,7 +498,7 @@ def test_hands_out_one_order_to_one_of_two_polls_at_once(crew: Crew) -> None:
 def test_reserves_orders_in_commits_between_which_others_have_their_turn(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.control.dispatch.AT_ONCE", 1)
+    monkeypatch.setattr("tidegate.control.fleet.dispatch.AT_ONCE", 1)
     crew.create(waves=[{"name": "all", "soak_seconds": 30}])
     assert crew.promote().status_code == 200
     lanes: Any = crew.installation.lanes

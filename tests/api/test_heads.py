@@ -18,7 +18,7 @@ from tidegate.api.agents import ROUTES
 from tidegate.api.express import Express
 from tidegate.api.heads import Heads
 from tidegate.api.routing import Route
-from tidegate.control.macs import KEY_BYTES_MAX, Macs
+from tidegate.control.fleet.request_macs import KEY_BYTES_MAX, RequestMacs
 
 ROUTE = {route.path: route for route in ROUTES}
 PROOF = "Tidegate web-01:99:ab 1700000000 " + "0a" * 32
@@ -210,7 +210,7 @@ def test_knows_so_many_heads_and_no_more() -> None:
 @pytest.mark.parametrize("size", [0, 1, 32, KEY_BYTES_MAX])
 def test_makes_the_macs_that_the_library_makes(size: int) -> None:
     key = bytes(range(size))
-    macs = Macs(key)
+    macs = RequestMacs(key)
 
     for message in (b"", b"poll", b"x" * 5_000):
         assert macs.mac(message) == hmac.digest(key, message, "sha256")

@@ -10,9 +10,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.api.crew import CHANNEL, Crew, sailing
-from tidegate.control.enrollment import manifest_key
-from tidegate.control.manifests import EPOCH_BITS, Manifest, NamedRelease, key_id, verified
-from tidegate.control.worker import Counters, Publishing
+from tidegate.control.fleet.enrollment import manifest_key
+from tidegate.control.publication.manifests import (
+    EPOCH_BITS,
+    ChannelManifest,
+    NamedRelease,
+    key_id,
+    verify_manifest,
+)
+from tidegate.control.worker import Counters, ManifestsLoop
 from tidegate.domain.epochs import StartEpoch, start_epoch
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.kernel.model import Meta
@@ -26,11 +32,11 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
         yield crew
 
 
-def published(crew: Crew) -> Manifest:
+def published(crew: Crew) -> ChannelManifest:
     entry = crew.installation.publisher.read(CHANNEL)
     assert entry is not None, "nothing is published"
     key = manifest_key(crew.installation).public_key()
-    return verified(entry.body, {key_id(key): key})
+    return verify_manifest(entry.body, {key_id(key): key})
 
 
 def release(crew: Crew, release_id: str) -> NamedRelease:
@@ -39,8 +45,8 @@ def release(crew: Crew, release_id: str) -> NamedRelease:
     return NamedRelease(release_id, known.row.digest)
 
 
-def worker(crew: Crew) -> Publishing:
-    return Publishing(crew.installation, Counters(CollectorRegistry()))
+def worker(crew: Crew) -> ManifestsLoop:
+    return ManifestsLoop(crew.installation, Counters(CollectorRegistry()))
 
 
 def test_a_promotion_publishes_the_manifest_before_it_answers(crew: Crew) -> None:
@@ -158,7 +164,7 @@ def test_counts_how_old_the_oldest_manifest_is(crew: Crew) -> None:
     crew.create()
     crew.promote()
     registry = CollectorRegistry()
-    loop = Publishing(crew.installation, Counters(registry))
+    loop = ManifestsLoop(crew.installation, Counters(registry))
     crew.clock.advance(timedelta(minutes=5))
 
     loop.round()

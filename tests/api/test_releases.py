@@ -15,7 +15,8 @@ from tests.api.serving import ADMIN, Served, serving
 from tests.api.test_packages import NAME, People
 from tests.domain.documents import good
 from tidegate.clock import ManualClock
-from tidegate.control.publisher import Policy, Publisher
+from tidegate.control.publication.entries import PublicationPolicy
+from tidegate.control.publication.publisher import Publisher
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.outbox.slices import RecordAttempt, record_attempt
 from tidegate.kernel.model import Meta
@@ -250,7 +251,7 @@ def test_reads_the_outbox_page_by_page(town: Town) -> None:
 def test_serves_a_publication_and_rolls_it_back(town: Town) -> None:
     installation = town.served.installation
     publisher = Publisher(installation.control, installation.blobs)
-    policy = Policy(versioned=True)
+    policy = PublicationPolicy(versioned=True)
     publisher.serve("a page", lambda: b"one", policy)
     clock = installation.clock
     assert isinstance(clock, ManualClock)
@@ -276,7 +277,7 @@ def test_serves_a_publication_and_rolls_it_back(town: Town) -> None:
 def test_collects_what_is_past_its_ttl_when_an_operator_asks(town: Town) -> None:
     """PB-7: "ttl only lets rows be collected later"."""
     installation = town.served.installation
-    policy = Policy(versioned=True, retention=timedelta(hours=1))
+    policy = PublicationPolicy(versioned=True, retention=timedelta(hours=1))
     installation.publisher.serve("a page", lambda: b"one", policy)
     assert isinstance(installation.clock, ManualClock)
     url = "/v1/publication-collections"

@@ -23,7 +23,7 @@ from tidegate.api.dashboard import gatepanel, revisions, rollouts
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
-from tidegate.control import accounts
+from tidegate.control.operations import accounts
 
 ALL_ROUTES = (*ROUTES, *PAGES)
 EVERYWHERE = ("viewer", "operator", "administrator")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.browser.quay import PEOPLE, Quay
 from tidegate.control.lanes import PACK_MAX
-from tidegate.control.promotion import operator_authority
+from tidegate.control.operations.promotion import operator_authority
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key

@@ -15,10 +15,10 @@ from typing import Any
 from tests.api.serving import ADMIN, Served, serving
 from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
-from tidegate.control.accounts import Called
-from tidegate.control.dispatch import Dispatcher, Pass
-from tidegate.control.packing import stored
-from tidegate.control.promotion import Promote
+from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
+from tidegate.control.operations.accounts import PersonNames
+from tidegate.control.operations.promotion import Promote
+from tidegate.control.storage.content_store import store_files
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
@@ -86,7 +86,7 @@ class Quay:
             return  # its first user comes through the browser
         for login, (user_id, name, roles) in PEOPLE.items():
             grants = tuple(sorted(Grant(role) for role in roles))
-            called = Called(login, name)
+            called = PersonNames(login, name)
             accounts.add(user_id, called, PASSWORD, grants, Meta(actor=ADMIN), None)
 
     def _id(self) -> str:
@@ -109,7 +109,7 @@ class Quay:
     def draft(self, workspace: str, files: Mapping[str, str], *, package: str = "web") -> str:
         """A draft of the author's, with these files; its name."""
         contents = {path: text.encode() for path, text in files.items()}
-        manifest = stored(self.installation.blobs, contents)
+        manifest = store_files(self.installation.blobs, contents)
         author = PEOPLE["author"][0]
         found = self.installation.find(package_key(f"default/{package}"), PackageRow)
         latest = None if found is None else found.row.latest
@@ -192,7 +192,7 @@ class Quay:
 
     # ── the worker and the agents ──
 
-    def dispatch(self) -> Pass:
+    def dispatch(self) -> DispatchResult:
         """One pass of the dispatcher."""
         done = self._dispatcher.run_pass(thorough=True)
         self.installation.nudge()

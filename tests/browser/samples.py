@@ -65,7 +65,7 @@ from tidegate.api.dashboard.views import (
     Waiting,
     WaveView,
 )
-from tidegate.control.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
+from tidegate.control.queries.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.states import IntentState
 from tidegate.domain.rollouts.states import RolloutState

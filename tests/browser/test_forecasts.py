@@ -12,7 +12,7 @@ from tests.browser.conftest import Picture, sign_in
 from tests.browser.quay import Quay
 from tests.browser.test_screens import cookies
 from tidegate.api.dashboard.forecasts import LUCK, RUNS, ForecastQuery, Plays, part_of
-from tidegate.control.forecasts import Forecast
+from tidegate.control.queries.forecasts import Forecast
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.channels.rows import Channel, channel_key
 

@@ -12,7 +12,7 @@ from tests.api.serving import ADMIN, serving
 from tests.api.test_releases import SCOPE, T0, Town
 from tests.cli.shell import Shell
 from tidegate.clock import ManualClock
-from tidegate.control.publisher import Policy
+from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.outbox.slices import RecordAttempt, record_attempt
 from tidegate.kernel.model import Meta
@@ -74,7 +74,7 @@ def test_steers_publications(town: Town, tmp_path: Path) -> None:
     shell = Shell(tmp_path / "home", served.url, served.token(served.user(*roles)))
     publisher, clock = served.installation.publisher, served.installation.clock
     assert isinstance(clock, ManualClock)
-    policy = Policy(versioned=True, retention=timedelta(hours=2))
+    policy = PublicationPolicy(versioned=True, retention=timedelta(hours=2))
     publisher.serve("docs/index", lambda: b"one", policy)
     clock.advance(timedelta(hours=1))
     publisher.serve("docs/index", lambda: b"two", policy)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.api.serving import ADMIN, Served
 from tests.cli.conftest import Seat
 from tests.cli.shell import Shell
-from tidegate.control.accounts import Called
+from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.kernel.model import Meta
 
@@ -17,7 +17,7 @@ AUTHOR = "user_people0001"
 def author(shared: Served, home: Path) -> Shell:
     """Somebody with a name, who drafted a revision."""
     accounts = shared.application.server.accounts
-    called = Called("grace", "Grace Hopper\x1b[31m")
+    called = PersonNames("grace", "Grace Hopper\x1b[31m")
     grants = (Grant(Role.AUTHOR),)
     if accounts.called(AUTHOR) is None:
         password = "a long enough passphrase"

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.api.serving import Served
 from tests.cli.conftest import Seat
 from tests.cli.shell import INTERRUPT, Shell
-from tidegate.control.accounts import Called
+from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Role
 from tidegate.kernel.model import Meta
 
@@ -17,7 +17,7 @@ PASSWORD = "correct horse battery"
 def test_asks_for_what_is_missing_and_shows_no_password(tmp_path: Path, served: Served) -> None:
     served.application.server.accounts.add(
         "user_grace00000",
-        Called("grace", "Grace"),
+        PersonNames("grace", "Grace"),
         PASSWORD,
         (),
         Meta(actor="user_admin0000"),

@@ -18,10 +18,10 @@ from msgspec import Struct
 from tests.contract.address import Address
 from tests.domain.registry import OfferRelease, digest_of, offer_release
 from tidegate.clock import ManualClock
-from tidegate.control.blobs import Blobs
-from tidegate.control.dispatch import Pass
-from tidegate.control.promotion import Promote
-from tidegate.control.runtime import Outcome
+from tidegate.control.fleet.dispatch import DispatchResult
+from tidegate.control.operations.promotion import Promote
+from tidegate.control.runtime import CommandOutcome
+from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, EdgeRequires, WaveSpec
 from tidegate.domain.channels.rows import Channel, Quarantined, channel_key, quarantine_key
 from tidegate.domain.channels.slices import (
@@ -155,7 +155,7 @@ class Squadron:
 
     # ── operators ──
 
-    def execute(self, item: Slice, command: Struct) -> Outcome:
+    def execute(self, item: Slice, command: Struct) -> CommandOutcome:
         return self.plant.control.execute(item, command)
 
     def enroll(self, *host_ids: str, **labels: str) -> None:
@@ -222,7 +222,7 @@ class Squadron:
         )
         self.execute(lift_quarantine, command)
 
-    def dispatch(self, *, thorough: bool = False) -> Pass:
+    def dispatch(self, *, thorough: bool = False) -> DispatchResult:
         return self.plant.dispatcher.run_pass(thorough=thorough)
 
     # ── agents ──
@@ -234,11 +234,11 @@ class Squadron:
             members["seq"] = expected_seq(self.host(rollout_id, host_id))
         return kind(rollout_id=rollout_id, host_id=host_id, **(members | said))
 
-    def say(self, kind: type[Struct], rollout_id: str, host_id: str, **said: Any) -> Outcome:
+    def say(self, kind: type[Struct], rollout_id: str, host_id: str, **said: Any) -> CommandOutcome:
         (answer,) = self.plant.report(self.event(kind, rollout_id, host_id, **said))
         if isinstance(answer, TidegateError):
             raise answer
-        assert isinstance(answer, Outcome)
+        assert isinstance(answer, CommandOutcome)
         return answer
 
     def ack(self, *host_ids: str) -> None:
@@ -262,7 +262,7 @@ class Squadron:
             self.say(ActivationCompleted, rollout_id, host_id, observed_current_closure=target)
             self.say(ProbeTopologyDeclared, rollout_id, host_id, probes=(HTTP,))
 
-    def probe(self, rollout_id: str, host_id: str, status: ProbeStatus) -> Outcome:
+    def probe(self, rollout_id: str, host_id: str, status: ProbeStatus) -> CommandOutcome:
         said = {"probe_name": "http", "mode": ProbeMode.ENFORCE, "status": status}
         return self.say(ProbeResult, rollout_id, host_id, **said)
 

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
-from tidegate.control.outbox import Worker
+from tidegate.control.outbox.sender import OutboxSender
+from tidegate.control.outbox.targets import Effect, Observation, Target, TargetDone, TargetFailed
 from tidegate.control.queries.documents import find_document
 from tidegate.control.runtime import Control
-from tidegate.control.targets import Done, Effect, Failed, Observation, Target
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.facts import IntentRequested, request_intent
@@ -170,9 +170,9 @@ class Desk:
         )
         self.control.execute(request_effect, command)
 
-    def worker(self, targets: Mapping[str, Target], **settings: Any) -> Worker:
+    def worker(self, targets: Mapping[str, Target], **settings: Any) -> OutboxSender:
         settings.setdefault("jitter", lambda: 1.0)
-        return Worker(self.control, targets, **settings)
+        return OutboxSender(self.control, targets, **settings)
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(timedelta(seconds=seconds))
@@ -232,14 +232,14 @@ class JournalTarget:
     name: str = "journal"
     timeout_seconds: float = 1.0
 
-    def perform(self, key: str, effect: Effect) -> Done | Failed:
+    def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
         first = key not in self.keys()
         note = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(note, f"{key}\n".encode())
         finally:
             os.close(note)
-        return Failed("not yet") if first and self.stubborn else Done()
+        return TargetFailed("not yet") if first and self.stubborn else TargetDone()
 
     def observe(self, scope: str, operation: str) -> Observation | None:
         return None
@@ -316,7 +316,7 @@ class DyingTarget:
     name: str = "dying"
     timeout_seconds: float = 1.0
 
-    def perform(self, key: str, effect: Effect) -> Done | Failed:
+    def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
         self.target.perform(key, effect)
         self.die()
         raise AssertionError("it should be dead")
@@ -331,7 +331,7 @@ def work_and_die(store: Store, point: Point, journal: str, die: Die, clock: Cloc
     target: Target = DyingTarget(receiver, die) if point is Point.AFTER_EFFECT else receiver
     dying: Any = DyingStore(store, point, die)
     control = Control(dying, FOLDS, landed(dying), clock=clock)
-    Worker(control, dict.fromkeys(OPERATIONS, target)).work()
+    OutboxSender(control, dict.fromkeys(OPERATIONS, target)).work()
 
 
 def kill_me() -> None:
@@ -360,7 +360,7 @@ def drain_on(store: Store, journal: str) -> int:
     made = 0
     target = JournalTarget(journal, stubborn=True)
     control = Control(store, FOLDS, landed(store), clock=system_clock)
-    worker = Worker(control, dict.fromkeys(OPERATIONS, target), jitter=lambda: 0.01)
+    worker = OutboxSender(control, dict.fromkeys(OPERATIONS, target), jitter=lambda: 0.01)
     for _ in range(ROUNDS_MAX):
         attempted = worker.work()
         made += len(attempted)

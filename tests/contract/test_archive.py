@@ -36,27 +36,27 @@ from tests.contract.world import (
 )
 from tests.servers import s3
 from tidegate.clock import ManualClock
-from tidegate.control.archive import (
+from tidegate.control.storage.archive import (
     ARCHIVE_POSITIONS,
     COUNTED_MAX,
     SEGMENTS_MAX,
-    Alarm,
     Archive,
+    ArchiveRound,
     Differences,
     Lag,
-    Round,
+    LagAlarm,
 )
-from tidegate.control.archive.files import FilePlace
-from tidegate.control.archive.places import (
+from tidegate.control.storage.archive.files import FileSegmentStore
+from tidegate.control.storage.archive.redaction import FactRedactor
+from tidegate.control.storage.archive.s3 import S3SegmentStore
+from tidegate.control.storage.archive.segment_store import (
     ArchiveForeign,
     ArchiveUnavailable,
-    Label,
-    Place,
     SegmentMissing,
-    label_of,
+    SegmentName,
+    SegmentStore,
+    parse_segment_name,
 )
-from tidegate.control.archive.s3 import S3Place
-from tidegate.control.archive.shield import Shield
 from tidegate.domain.outbox.redaction import REDACTED
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import Conflict, InvalidDefinition, InvalidInput
@@ -92,17 +92,17 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["files", "s3"])
-def place(request: pytest.FixtureRequest, home: Path) -> Place:
+def place(request: pytest.FixtureRequest, home: Path) -> SegmentStore:
     """A fresh place of each kind."""
     if request.param == "files":
-        return FilePlace(home)
+        return FileSegmentStore(home)
     client = s3.client(request.getfixturevalue("s3_url"))
     bucket = f"bucket-{uuid4().hex[:12]}"
     client.create_bucket(Bucket=bucket)
-    return S3Place(client, bucket, prefix="mirror/")
+    return S3SegmentStore(client, bucket, prefix="mirror/")
 
 
-def archive_of(store: Store, place: Place, **options: Any) -> Archive:
+def archive_of(store: Store, place: SegmentStore, **options: Any) -> Archive:
     return Archive(
         store, place, **{"log_id": LOG, "clock": lambda: T0, "positions": RANGE, **options}
     )
@@ -121,17 +121,17 @@ def follow(archive: Archive) -> int:
     return found
 
 
-def labels(place: Place) -> list[Label]:
-    found = sorted(filter(None, map(label_of, place.names())))
+def labels(place: SegmentStore) -> list[SegmentName]:
+    found = sorted(filter(None, map(parse_segment_name, place.names())))
     assert len(found) == len(list(place.names())), "only segments lie there"
     return found
 
 
-def snapshot(place: Place) -> dict[str, bytes]:
+def snapshot(place: SegmentStore) -> dict[str, bytes]:
     return {str(label): b"".join(place.read(label)) for label in labels(place)}
 
 
-def archived(place: Place) -> list[dict[str, Any]]:
+def archived(place: SegmentStore) -> list[dict[str, Any]]:
     """Every line, as a reader takes them: of each range the longest segment."""
     longest = {label.start: label for label in labels(place)}
     return [
@@ -141,7 +141,7 @@ def archived(place: Place) -> list[dict[str, Any]]:
     ]
 
 
-def assert_mirrors(place: Place, store: Store) -> None:
+def assert_mirrors(place: SegmentStore, store: Store) -> None:
     """Each event is there once, in order, and nothing else."""
     events = whole_feed(store)
     assert [line["position"] for line in archived(place)] == positions(events)
@@ -153,7 +153,7 @@ def assert_mirrors(place: Place, store: Store) -> None:
 
 @pytest.mark.req("RS-12")
 def test_mirrors_committed_facts_and_a_second_delivery_changes_nothing(
-    connect: Connect, place: Place
+    connect: Connect, place: SegmentStore
 ) -> None:
     """A stream archive mirrors committed facts after the commit: at-least-once, a second delivery
     changes nothing.
@@ -187,7 +187,7 @@ def test_mirrors_committed_facts_and_a_second_delivery_changes_nothing(
 @pytest.mark.req("RS-12")
 def test_keeps_one_segment_per_range_however_often_it_looks(connect: Connect, home: Path) -> None:
     store = connect()
-    often, once = FilePlace(home / "often"), FilePlace(home / "once")
+    often, once = FileSegmentStore(home / "often"), FileSegmentStore(home / "once")
     archive = archive_of(store, often)
 
     for _ in range(14):
@@ -207,26 +207,26 @@ def test_keeps_one_segment_per_range_however_often_it_looks(connect: Connect, ho
 def test_takes_a_long_log_in_bounded_rounds_and_stops_between_segments(
     connect: Connect, home: Path
 ) -> None:
-    store, place = connect(), FilePlace(home)
+    store, place = connect(), FileSegmentStore(home)
     grow(store, 1)
     archive = archive_of(store, place, positions=1)
 
-    assert archive.work(limit=3) == Round(3, 3, more=True)
-    assert archive.work() == Round(SEGMENTS_MAX, SEGMENTS_MAX, more=True)
+    assert archive.work(limit=3) == ArchiveRound(3, 3, more=True)
+    assert archive.work() == ArchiveRound(SEGMENTS_MAX, SEGMENTS_MAX, more=True)
     stop = Signal()
     stop.set()
-    assert archive.work(stop) == Round(1, 1)
+    assert archive.work(stop) == ArchiveRound(1, 1)
     assert len(labels(place)) == SEGMENTS_MAX + 4
 
     assert follow(archive) == 40 - SEGMENTS_MAX - 4
-    assert archive.work() == Round(0, 0)
+    assert archive.work() == ArchiveRound(0, 0)
     assert_mirrors(place, store)
 
 
 def test_is_at_its_end_on_an_empty_log(connect: Connect, home: Path) -> None:
-    archive = archive_of(connect(), FilePlace(home))
+    archive = archive_of(connect(), FileSegmentStore(home))
 
-    assert archive.work() == Round(0, 0)
+    assert archive.work() == ArchiveRound(0, 0)
     assert archive.lag() == Lag(T0, 0, 0, 0.0, alarming=False)
     assert archive.verify() == Differences()
     assert archive.rebuild() == 0
@@ -239,7 +239,9 @@ def test_is_at_its_end_on_an_empty_log(connect: Connect, home: Path) -> None:
 def test_says_how_far_behind_it_is_and_when_that_is_alarming(connect: Connect, home: Path) -> None:
     """Lag a metric with an alarm."""
     store, clock = connect(), ManualClock(T0)
-    archive = archive_of(store, FilePlace(home), clock=clock, alarm=Alarm(events=50, seconds=9))
+    archive = archive_of(
+        store, FileSegmentStore(home), clock=clock, alarm=LagAlarm(events=50, seconds=9)
+    )
     grow(store, 1)
     archived = whole_feed(store)[-1].position
     follow(archive)
@@ -262,17 +264,17 @@ def test_counts_no_more_than_it_must_to_be_alarmed(home: Path) -> None:
     store = MemoryStore(SCHEMA)
     grow(store, COUNTED_MAX // 100 + 1, facts=100)
 
-    assert archive_of(store, FilePlace(home)).lag().events == COUNTED_MAX
+    assert archive_of(store, FileSegmentStore(home)).lag().events == COUNTED_MAX
 
 
-class Refusing(FilePlace):
+class Refusing(FileSegmentStore):
     """A disk that is full for some writes."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.refusals = 0
 
-    def write(self, label: Label, content: IO[bytes]) -> None:
+    def write(self, label: SegmentName, content: IO[bytes]) -> None:
         if self.refusals:
             self.refusals -= 1
             raise ArchiveUnavailable("no space left")
@@ -319,7 +321,7 @@ def kill_me() -> None:
     os._exit(KILLED)
 
 
-class Dying(FilePlace):
+class Dying(FileSegmentStore):
     """A place whose archiver dies at a named point, the first time that it gets there."""
 
     def __init__(self, home: Path, point: str, kill: Callable[[], None]) -> None:
@@ -336,12 +338,12 @@ class Dying(FilePlace):
         os.fsync(handle)
         self._at("directory" if os.path.isdir(f"/proc/self/fd/{handle}") else "draft")
 
-    def write(self, label: Label, content: IO[bytes]) -> None:
+    def write(self, label: SegmentName, content: IO[bytes]) -> None:
         self._at("before")
         super().write(label, content)
         self._at("segment")
 
-    def remove(self, label: Label) -> None:
+    def remove(self, label: SegmentName) -> None:
         self._at("position")
         super().remove(label)
         self._at("removed")
@@ -383,7 +385,7 @@ def test_loses_and_doubles_nothing_when_it_is_killed(
     """``segment`` is between the segment and the position, ``position`` after both."""
     store = connect()
     grow(store, 1)
-    follow(archive_of(store, FilePlace(home), positions=WIDE))
+    follow(archive_of(store, FileSegmentStore(home), positions=WIDE))
     before = stored(store, ROW).version
     grow(store, 2)
 
@@ -391,19 +393,19 @@ def test_loses_and_doubles_nothing_when_it_is_killed(
 
     claimed = stored(store, ROW).version > before
     assert claimed is (point in ("position", "removed"))
-    place = FilePlace(home)
+    place = FileSegmentStore(home)
     archive = archive_of(connect(), place, positions=WIDE)
     follow(archive)
     assert_mirrors(place, store)
     assert archive.verify() == Differences()
-    once = FilePlace(home / "once")
+    once = FileSegmentStore(home / "once")
     follow(archive_of(store, once, name="once", positions=WIDE))
     assert snapshot(place) == snapshot(once)
 
 
 def test_sweeps_up_what_a_kill_left_unfinished(home: Path) -> None:
     store = MemoryStore(SCHEMA)
-    place = FilePlace(home)
+    place = FileSegmentStore(home)
     archive_of(store, place)
     left = home / "incoming" / "left"
     left.write_bytes(b"half")
@@ -418,7 +420,7 @@ def test_sweeps_up_what_a_kill_left_unfinished(home: Path) -> None:
 
 @pytest.mark.req("RS-12")
 def test_loses_nothing_where_two_archivers_and_a_rebuild_race(connect: Connect, home: Path) -> None:
-    store, place = connect(), FilePlace(home)
+    store, place = connect(), FileSegmentStore(home)
     done = Signal()
 
     def write() -> None:
@@ -427,7 +429,7 @@ def test_loses_nothing_where_two_archivers_and_a_rebuild_race(connect: Connect, 
             grow(handle, 1, facts=20)
 
     def mirror(verb: Callable[[Archive], object]) -> None:
-        archive = archive_of(connect(), FilePlace(home))
+        archive = archive_of(connect(), FileSegmentStore(home))
         while not done.is_set():
             with suppress(Conflict):
                 verb(archive)
@@ -455,11 +457,11 @@ def test_a_late_archiver_takes_nothing_back(home: Path) -> None:
     """It saw less of the log, and writes after the other: what it writes is no part of the log
     that was not there, and under its own name.
     """
-    store, place = MemoryStore(SCHEMA), FilePlace(home)
+    store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     grow(store, 1)
 
-    class Late(FilePlace):
-        def write(self, label: Label, content: IO[bytes]) -> None:
+    class Late(FileSegmentStore):
+        def write(self, label: SegmentName, content: IO[bytes]) -> None:
             grow(store, 1)
             follow(archive_of(store, place))
             super().write(label, content)
@@ -478,17 +480,19 @@ def test_a_late_archiver_takes_nothing_back(home: Path) -> None:
 # ── made again, and compared ──────────────────────────────────────────────────────────────────────
 
 
-def wreck(place: Place, found: Sequence[Label]) -> Differences:
+def wreck(place: SegmentStore, found: Sequence[SegmentName]) -> Differences:
     """A segment gone, one damaged, and one too many."""
     place.remove(found[0])
     place.write(found[1], BytesIO(b'{"position":1}\n'))
-    strange = Label(found[2].start, found[2].last - 1)
+    strange = SegmentName(found[2].start, found[2].last - 1)
     place.write(strange, BytesIO(b"\n"))
     return Differences((str(found[0]),), (str(strange),), (str(found[1]),))
 
 
 @pytest.mark.req("RS-12")
-def test_finds_what_differs_and_makes_the_same_bytes_again(connect: Connect, place: Place) -> None:
+def test_finds_what_differs_and_makes_the_same_bytes_again(
+    connect: Connect, place: SegmentStore
+) -> None:
     """It can be rebuilt from the log."""
     store = connect()
     grow(store, 14)
@@ -509,7 +513,7 @@ def test_finds_what_differs_and_makes_the_same_bytes_again(connect: Connect, pla
 def test_rebuilds_an_archive_that_is_gone_as_far_as_it_had_come(
     connect: Connect, home: Path
 ) -> None:
-    store, place = connect(), FilePlace(home)
+    store, place = connect(), FileSegmentStore(home)
     grow(store, 8)
     archive = archive_of(store, place)
     follow(archive)
@@ -527,7 +531,7 @@ def test_rebuilds_an_archive_that_is_gone_as_far_as_it_had_come(
 
 
 def test_names_a_strangers_file_and_leaves_it_alone(home: Path) -> None:
-    store, place = MemoryStore(SCHEMA), FilePlace(home)
+    store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     archive = archive_of(store, place)
     stranger = home / "segments" / "notes.txt"
     stranger.write_text("mine")
@@ -540,11 +544,11 @@ def test_names_a_strangers_file_and_leaves_it_alone(home: Path) -> None:
 
 
 def test_names_what_lies_ahead_of_the_position_and_leaves_it_to_the_archiver(home: Path) -> None:
-    store, place = MemoryStore(SCHEMA), FilePlace(home)
+    store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     archive = archive_of(store, place)
     grow(store, 1)
     follow(archive)
-    ahead = Label(0, 80)
+    ahead = SegmentName(0, 80)
     place.write(ahead, BytesIO(b""))
 
     assert archive.verify() == Differences(extra=(str(ahead),))
@@ -553,13 +557,13 @@ def test_names_what_lies_ahead_of_the_position_and_leaves_it_to_the_archiver(hom
 
 
 def test_leaves_out_of_a_comparison_what_moves_under_it(home: Path) -> None:
-    store, place = MemoryStore(SCHEMA), FilePlace(home)
+    store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     other = archive_of(store, place)
     grow(store, 3)
     follow(other)
 
-    class Moving(FilePlace):
-        def read(self, label: Label) -> Iterator[bytes]:
+    class Moving(FileSegmentStore):
+        def read(self, label: SegmentName) -> Iterator[bytes]:
             grow(store, 1)
             follow(other)
             return super().read(label)
@@ -574,7 +578,7 @@ def shown(body: Any, *, tags: Sequence[str] = (), **options: Any) -> dict[str, A
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     meta = options.pop("meta", NO_META)
     event = Event(7, T0, "shop", "OrderPlaced", 1, tuple(tags), meta, data)
-    line = Shield(VOCABULARY, **options).line(event)
+    line = FactRedactor(VOCABULARY, **options).line(event)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     found: dict[str, Any] = json.loads(line)
@@ -582,7 +586,7 @@ def shown(body: Any, *, tags: Sequence[str] = (), **options: Any) -> dict[str, A
 
 
 @pytest.mark.req("RS-12")
-def test_archives_no_text_that_looks_like_a_secret(connect: Connect, place: Place) -> None:
+def test_archives_no_text_that_looks_like_a_secret(connect: Connect, place: SegmentStore) -> None:
     """Redacted."""
     store = connect()
     secret = "ghp_0123456789abcdefABCDEF"
@@ -600,7 +604,7 @@ def test_archives_no_text_that_looks_like_a_secret(connect: Connect, place: Plac
 
 @pytest.mark.req("RS-12")
 def test_archives_only_the_members_that_a_list_allows(connect: Connect, home: Path) -> None:
-    store, place = connect(), FilePlace(home)
+    store, place = connect(), FileSegmentStore(home)
     append(store, OrderPlaced("o1", "c1", ("p1", "p2"), 3), ProductAdded("p1", "lamp"))
 
     follow(archive_of(store, place, allowed={"OrderPlaced": ("order_id", "units")}))
@@ -683,13 +687,13 @@ def test_an_allow_list_lifts_no_mask_from_what_looks_like_a_secret() -> None:
 @pytest.mark.parametrize("allowed", [{"OrderPlacd": {"order_id"}}, {"OrderPlaced": "order_id"}])
 def test_refuses_an_allow_list_that_would_guard_nothing(allowed: Any) -> None:
     with pytest.raises(InvalidDefinition):
-        Shield(VOCABULARY, allowed)
+        FactRedactor(VOCABULARY, allowed)
 
 
 # ── places ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refuses_a_place_of_another_log_or_of_other_ranges(place: Place) -> None:
+def test_refuses_a_place_of_another_log_or_of_other_ranges(place: SegmentStore) -> None:
     store = MemoryStore(SCHEMA)
     grow(store, 1)
     follow(archive_of(store, place))
@@ -700,21 +704,21 @@ def test_refuses_a_place_of_another_log_or_of_other_ranges(place: Place) -> None
             archive_of(store, place, **options)
 
     assert snapshot(place) == first
-    assert archive_of(store, place).work() == Round(0, 0)
+    assert archive_of(store, place).work() == ArchiveRound(0, 0)
 
 
-def test_says_that_a_segment_is_missing(place: Place) -> None:
+def test_says_that_a_segment_is_missing(place: SegmentStore) -> None:
     archive_of(MemoryStore(SCHEMA), place)
 
     with pytest.raises(SegmentMissing):
-        list(place.read(Label(0, 1)))
-    place.remove(Label(0, 1))
+        list(place.read(SegmentName(0, 1)))
+    place.remove(SegmentName(0, 1))
     assert list(place.names()) == []
 
 
 def test_says_that_the_bucket_is_not_there(s3_url: str) -> None:
     with pytest.raises(ArchiveUnavailable):
-        archive_of(MemoryStore(SCHEMA), S3Place(s3.client(s3_url), "no-such-bucket"))
+        archive_of(MemoryStore(SCHEMA), S3SegmentStore(s3.client(s3_url), "no-such-bucket"))
 
 
 def test_says_that_the_disk_took_nothing(home: Path) -> None:
@@ -727,7 +731,7 @@ def test_says_that_the_disk_took_nothing(home: Path) -> None:
             raise OSError(errno.ENOSPC, "no space left on device")
         os.fsync(handle)
 
-    archive = archive_of(store, FilePlace(home, sync=flush))
+    archive = archive_of(store, FileSegmentStore(home, sync=flush))
     full = True
     with pytest.raises(ArchiveUnavailable, match="no space"):
         archive.work()
@@ -747,7 +751,7 @@ def test_flushes_the_file_then_renames_it_then_flushes_the_directory(home: Path)
         steps.append((what, any(segments.iterdir())))
         os.fsync(handle)
 
-    archive = archive_of(store, FilePlace(home, sync=watch))
+    archive = archive_of(store, FileSegmentStore(home, sync=watch))
     grow(store, 1)
     steps.clear()
     archive.work()
@@ -768,17 +772,17 @@ def test_flushes_the_file_then_renames_it_then_flushes_the_directory(home: Path)
     ],
 )
 def test_takes_no_other_name_for_a_segment(name: str) -> None:
-    assert label_of(name) is None
-    assert label_of(str(Label(256, 2**53 - 1))) == Label(256, 2**53 - 1)
+    assert parse_segment_name(name) is None
+    assert parse_segment_name(str(SegmentName(256, 2**53 - 1))) == SegmentName(256, 2**53 - 1)
 
 
 @pytest.mark.parametrize("options", [{"positions": 0}, {"positions": 1.5}, {"name": ""}])
 def test_refuses_an_archive_that_cannot_be(home: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
-        archive_of(MemoryStore(SCHEMA), FilePlace(home), **options)
+        archive_of(MemoryStore(SCHEMA), FileSegmentStore(home), **options)
     assert not home.exists()
 
 
 def test_demands_the_collection_of_its_position(home: Path) -> None:
     with pytest.raises(InvalidInput):
-        archive_of(MemoryStore(Schema(VOCABULARY)), FilePlace(home))
+        archive_of(MemoryStore(Schema(VOCABULARY)), FileSegmentStore(home))

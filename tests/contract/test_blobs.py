@@ -19,7 +19,7 @@ import pytest
 
 from tests.servers import s3
 from tidegate.clock import ManualClock
-from tidegate.control.blobs import (
+from tidegate.control.storage.blobs import (
     BLOB_KEPT,
     CHUNK_BYTES,
     BlobBusy,
@@ -29,9 +29,9 @@ from tidegate.control.blobs import (
     BlobsForeign,
     digest_of,
 )
-from tidegate.control.blobs.collect import Collected, collect
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.blobs.s3 import BucketUnavailable, S3Blobs
+from tidegate.control.storage.blobs.collect import CollectedBlobs, collect
+from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.control.storage.blobs.s3 import BucketUnavailable, S3Blobs
 from tidegate.errors import InvalidInput
 
 T0 = datetime(2026, 4, 24, 12, tzinfo=UTC)
@@ -332,11 +332,11 @@ def test_collects_what_nobody_names_and_nobody_put_lately(blobs: Blobs, clock: M
     clock.advance(timedelta(hours=1))
     young = blobs.put(b"young")
 
-    def run(now: datetime) -> Collected:
+    def run(now: datetime) -> CollectedBlobs:
         return collect(blobs, lambda: {named}, now)
 
-    assert run(T0 + BLOB_KEPT) == Collected(looked=3, orphans=0, removed=0)
-    assert run(LATER) == Collected(looked=3, orphans=1, removed=1)
+    assert run(T0 + BLOB_KEPT) == CollectedBlobs(looked=3, orphans=0, removed=0)
+    assert run(LATER) == CollectedBlobs(looked=3, orphans=1, removed=1)
     assert not blobs.exists(orphan)
     assert blobs.exists(named)
     assert blobs.exists(young)
@@ -348,7 +348,7 @@ def test_keeps_what_came_to_be_named_between_the_two_looks(blobs: Blobs) -> None
 
     found = collect(blobs, lambda: next(looks), LATER)
 
-    assert found == Collected(looked=1, orphans=1, removed=0)
+    assert found == CollectedBlobs(looked=1, orphans=1, removed=0)
     assert blobs.exists(digest)
 
 
@@ -362,7 +362,7 @@ def test_keeps_what_was_put_again_after_the_looks(blobs: Blobs, clock: ManualClo
 
     found = collect(blobs, looked, LATER)
 
-    assert found == Collected(looked=1, orphans=1, removed=0)
+    assert found == CollectedBlobs(looked=1, orphans=1, removed=0)
     assert blobs.exists(digest)
 
 

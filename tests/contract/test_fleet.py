@@ -30,7 +30,7 @@ from tests.contract.fleet import (
     sail,
 )
 from tests.domain.registry import digest_of
-from tidegate.control.sights import Sights
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.channels.refusals import SupersessionExpected
 from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, quarantine_key
 from tidegate.domain.composition import FOLDS, SCHEMA
@@ -304,7 +304,7 @@ def test_names_rollouts_by_channel_and_ref_the_same_on_every_machine(sailed: Squ
     assert sailed.rollout(CORE).display_name == "spring"
     assert sailed.store.get(rollout_key("spring")) == (None,)
     with pytest.raises(RolloutUnknown):
-        Sights(sailed.store, sailed.blobs).tally("spring")
+        FleetReader(sailed.store, sailed.blobs).tally("spring")
 
     elsewhere = sail(Squadron(MemoryStore(SCHEMA)))
     assert [(e.type, e.tags, e.body) for e in elsewhere.log()] == [

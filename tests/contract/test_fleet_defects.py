@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.fleet import CANARY, HTTP, OLD, REST, SOAK, Berth, Squadron
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.channels.slices import (
@@ -165,7 +165,7 @@ def test_d11_a_report_is_answered_when_others_can_read_it_and_a_refused_one_is_t
         squadron.fate = Fate.LIVES
         squadron.plant.restart()
     (again,) = squadron.plant.report(topology)
-    assert isinstance(again, Outcome)
+    assert isinstance(again, CommandOutcome)
     assert (again.facts, again.receipt) == ((), None)
     assert squadron.types().count("ProbeTopologyDeclared") == 1
 

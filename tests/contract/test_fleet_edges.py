@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.fleet import Squadron
-from tidegate.control.promotion import RollBack
+from tidegate.control.operations.promotion import RollBackChannel
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import GateVerdict
@@ -54,7 +54,7 @@ def abort(squadron: Squadron, rollout_id: str) -> None:
 
 
 def roll_back(squadron: Squadron, channel: str, reason: str = "memory leak") -> None:
-    asked = RollBack(channel=channel, command_id="back", by="user_1", reason=reason)
+    asked = RollBackChannel(channel=channel, command_id="back", by="user_1", reason=reason)
     squadron.plant.promotions.rollback(asked)
 
 

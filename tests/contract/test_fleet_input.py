@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.contract.conftest import address_of
 from tests.contract.fleet import OLD, SOAK, Berth, Squadron, muster, rows
 from tests.domain.registry import digest_of
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.channels.slices import EditChannel, edit_channel
@@ -293,7 +293,7 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(squadron: Squadron
     # A number that is known is no refusal: the agent only missed the answer.
     known = squadron.event(ActivationFailed, ROLLOUT, "e1", exit_code=1, seq=2)
     (answer,) = squadron.plant.report(known)
-    assert isinstance(answer, Outcome)
+    assert isinstance(answer, CommandOutcome)
     assert (answer.facts, answer.receipt) == ((), None)
     assert (rows(squadron.store), squadron.types()) == before
 

@@ -25,9 +25,9 @@ from tests.contract.fleet import OLD, T0, Berth, Squadron
 from tests.domain.registry import digest_of
 from tests.domain.voyage import Voyage
 from tests.simulation.mutants import planted
-from tidegate.control.dispatch import Dispatcher
+from tidegate.control.fleet.dispatch import Dispatcher
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.sights import Sights
 from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.gates.inputs import FleetState
 from tidegate.domain.hosts.facts import (
@@ -247,7 +247,7 @@ def at_once(*runs: Callable[[], Any]) -> list[Any]:
         return list(threads.map(run, runs))
 
 
-class Stalled(Sights):
+class Stalled(FleetReader):
     """A dispatcher's eyes: between its look at the fleet and its orders something else happens."""
 
     def __init__(self, squadron: Squadron, meanwhile: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.fleet import OLD, Berth, Squadron
 from tests.domain.registry import digest_of
-from tidegate.control.deliveries import NOTHING
+from tidegate.control.fleet.order_queue import NOTHING
 from tidegate.control.lanes import Lanes
 from tidegate.domain.channels.folds import FREEZES_MAX
 from tidegate.domain.channels.refusals import ChannelFrozen, ChannelNotFound, ChannelOnHold

@@ -24,8 +24,8 @@ from tests.contract.fleet import (
     rows,
     sail,
 )
-from tidegate.control.archive.segments import feed
-from tidegate.control.archive.shield import Shield
+from tidegate.control.storage.archive.redaction import FactRedactor
+from tidegate.control.storage.archive.segments import feed
 from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.composition import COLLECTIONS, FACTS, FOLDS, SCHEMA, SLICES
@@ -416,7 +416,7 @@ def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
 
 @pytest.mark.req("RO-24")
 def test_tells_every_rollouts_history_from_an_export_of_the_log_alone(sailed: Squadron) -> None:
-    shield = Shield(SCHEMA.vocabulary)
+    shield = FactRedactor(SCHEMA.vocabulary)
     export = [shield.line(event) for event in feed(sailed.store, 0)]
 
     found = histories(export)

@@ -34,18 +34,18 @@ from tests.contract.outbox_world import (
     work_and_die,
 )
 from tidegate.clock import system_clock
-from tidegate.control.outbox import (
+from tidegate.control.outbox.sender import (
     EffectFailed,
     EffectRefused,
     NotObserved,
-    Worker,
+    OutboxSender,
     perform_then_record,
     recover,
 )
+from tidegate.control.outbox.targets import Effect, Observation, TargetDone, TargetFailed
+from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
 from tidegate.control.queries.documents import list_in_state, list_of_scope
 from tidegate.control.runtime import Control
-from tidegate.control.targets import Done, Effect, Failed, Observation
-from tidegate.control.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.facts import IntentCancelled
 from tidegate.domain.outbox.names import intent_id
 from tidegate.domain.outbox.refusals import NewerIntent, SecretRefused
@@ -267,7 +267,7 @@ def test_an_effect_that_was_under_way_when_it_was_superseded_is_recorded_as_it_w
     desk: Desk,
 ) -> None:
     class Overtaken(FakeTarget):
-        def perform(self, key: str, effect: Effect) -> Done | Failed:
+        def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
             if effect.release_id == "web.1":
                 desk.pin("web.2", ALIAS)
             return super().perform(key, effect)
@@ -365,7 +365,7 @@ def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
     desk: Desk, fake: FakeTarget
 ) -> None:
     desk.pin("web.1", ALIAS, DNS)
-    fake.answers.append(Failed("not yet"))
+    fake.answers.append(TargetFailed("not yet"))
     worker = desk.worker(by_operation(fake, (ALIAS, DNS)))
     worker.work()
     assert desk.shown(DNS).attempts == 0, "it waits behind the alias"
@@ -469,7 +469,7 @@ def test_performs_nothing_when_the_lease_could_run_out_under_it(desk: Desk) -> N
     clock = lambda: next(times, T0 + timedelta(seconds=10))  # noqa: E731
     control = Control(desk.store, FOLDS, landed(desk.store), clock=clock)
 
-    assert Worker(control, {ALIAS: slow}).work() == ()
+    assert OutboxSender(control, {ALIAS: slow}).work() == ()
 
     assert slow.calls == []
     with pytest.raises(InvalidInput):
@@ -520,7 +520,7 @@ def test_outlives_a_store_that_fails_and_loses_nothing(desk: Desk, fake: FakeTar
         if len(rounds) == 4:
             event.set()
 
-    Worker(control, {ALIAS: fake}).run(stop, wait=wait)
+    OutboxSender(control, {ALIAS: fake}).run(stop, wait=wait)
 
     assert errors == []
     assert len(fake.calls) == 3
@@ -670,7 +670,7 @@ def test_effect_first_records_nothing_that_was_not_seen(desk: Desk) -> None:
     def never(observation: Observation) -> str:
         raise AssertionError("nothing was seen")
 
-    failing = FakeTarget(answers=[Failed("busy"), Failed("gone", retryable=False)])
+    failing = FakeTarget(answers=[TargetFailed("busy"), TargetFailed("gone", retryable=False)])
     with pytest.raises(EffectFailed):
         perform_then_record(failing, KEY, effect(), never)
     with pytest.raises(EffectRefused):

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.address import Address
 from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot
 from tidegate.control.queries.revisions import plan_deletion
-from tidegate.control.reaper import Reaped, reap
+from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
 from tidegate.domain.packages.bulk import DeletePackage
 from tidegate.domain.packages.facts import Edit, Metadata, OwnerReference
 from tidegate.domain.packages.metadata import OWNERS_MAX
@@ -71,7 +71,7 @@ def test_tells_owners_apart_whose_keys_read_alike(depot: Depot) -> None:
 
     depot.update(name, owner_references=(right,))
     assert owned(depot, left) == [name]
-    assert reap(depot.control, left, OPERATOR) == Reaped()
+    assert clean_up_owner(depot.control, left, OPERATOR) == Reaped()
     depot.update(name, owner_references=())
 
     assert owned(depot, left) == []
@@ -100,13 +100,13 @@ def test_reaps_drafts_and_proposals_of_an_owner_and_nothing_else(depot: Depot) -
     depot.propose(proposed)
     core = depot.create(package="core", metadata=Metadata(owner_references=(CORE,)))
 
-    reaped = reap(depot.control, EDGE, OPERATOR)
+    reaped = clean_up_owner(depot.control, EDGE, OPERATOR)
 
     assert (sorted(reaped.deleted), reaped.kept) == (sorted((draft, proposed)), ())
     assert depot.find(draft) is depot.find(proposed) is None
     assert depot.find(core) is not None
     assert owned(depot, EDGE) == [published]
-    assert reap(depot.control, EDGE, OPERATOR) == Reaped()
+    assert clean_up_owner(depot.control, EDGE, OPERATOR) == Reaped()
 
 
 def test_forgets_the_owners_of_a_package_that_is_deleted_whole(depot: Depot) -> None:

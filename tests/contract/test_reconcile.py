@@ -9,9 +9,14 @@ from msgspec.structs import replace
 
 from tests.contract.address import Address
 from tests.contract.outbox_world import OPERATIONS, T0, Desk, desk_on, intent, opened
-from tidegate.control.reconcile import OVERDUE_SECONDS, HistoryTooLong, Pass, Reconciler
-from tidegate.control.targets import Done, Effect, Failed, Observation
-from tidegate.control.targets.fake import FakeTarget, by_operation
+from tidegate.control.outbox.reconcile import (
+    OVERDUE_SECONDS,
+    Reconciler,
+    ReconcileResult,
+    ScopeHistoryTooLong,
+)
+from tidegate.control.outbox.targets import Effect, Observation, TargetDone, TargetFailed
+from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.rows import ACTUAL, Drift, drift_key
 from tidegate.domain.outbox.slices import CancelIntent, cancel_intent
 from tidegate.domain.outbox.states import DriftState, IntentState, ReconciliationFinding
@@ -81,8 +86,8 @@ def test_says_nothing_where_everything_is_as_it_should_be(
     done(desk, fake, "web.1")
     head = desk.head()
 
-    assert reconciler.run_once() == Pass(scopes=1)
-    assert reconciler.run_once() == Pass(scopes=1)
+    assert reconciler.run_once() == ReconcileResult(scopes=1)
+    assert reconciler.run_once() == ReconcileResult(scopes=1)
 
     assert desk.head() == head
 
@@ -96,9 +101,9 @@ def test_completes_an_effect_whose_success_was_never_heard_of(
     class Mute(FakeTarget):
         """Does it, and the answer is lost."""
 
-        def perform(self, key: str, effect: Effect) -> Done | Failed:
+        def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
             super().perform(key, effect)
-            return Failed("no answer")
+            return TargetFailed("no answer")
 
     mute = Mute()
     desk.pin("web.1", ALIAS)
@@ -122,9 +127,9 @@ def test_attempts_what_is_overdue_with_its_own_key(
     """RS-11: "retries when safe": no worker runs here."""
     desk.pin("web.1", ALIAS)
 
-    assert reconciler.run_once() == Pass(scopes=1)
+    assert reconciler.run_once() == ReconcileResult(scopes=1)
     desk.advance(OVERDUE_SECONDS)
-    assert reconciler.run_once() == Pass(scopes=1, attempted=1)
+    assert reconciler.run_once() == ReconcileResult(scopes=1, attempted=1)
 
     assert fake.keys == ("web:web.1:lambda_alias_update:0",)
     assert desk.shown(ALIAS).state is IntentState.DONE
@@ -163,9 +168,9 @@ def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(desk: D
     class Deaf(FakeTarget):
         """Says yes and does nothing."""
 
-        def perform(self, key: str, effect: Effect) -> Done | Failed:
+        def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
             self.calls.append((key, effect))
-            return Done()
+            return TargetDone()
 
     deaf = Deaf()
     desk.pin("web.1", ALIAS)
@@ -251,7 +256,7 @@ def test_does_not_hasten_what_the_evidence_conflicts_with(
     fake.world["web", ALIAS] = Observation("by hand", {"releaseId": "web.0"})
     desk.advance(OVERDUE_SECONDS)
 
-    assert reconciler.run_once() == Pass(scopes=1, appended=2)
+    assert reconciler.run_once() == ReconcileResult(scopes=1, appended=2)
 
     assert fake.calls == []
     assert appends_nothing(desk, reconciler)
@@ -310,7 +315,7 @@ def test_goes_on_where_some_of_the_world_cannot_be_seen(desk: Desk, fake: FakeTa
     worker.work()
     fake.world["web", DNS] = Observation("by hand", {"releaseId": "web.0"})
 
-    assert Reconciler(worker).run_once() == Pass(scopes=1, appended=2, unobservable=1)
+    assert Reconciler(worker).run_once() == ReconcileResult(scopes=1, appended=2, unobservable=1)
 
     assert drift(desk, DNS).state is DriftState.REFUSED
     assert desk.store.get(drift_key("web", ALIAS)) == (None,)
@@ -328,13 +333,13 @@ def test_says_that_a_history_is_too_long_to_be_compared_and_goes_over_the_others
     head = desk.head()
     worker = desk.worker(by_operation(fake, OPERATIONS))
 
-    with pytest.raises(HistoryTooLong) as refusal:
+    with pytest.raises(ScopeHistoryTooLong) as refusal:
         Reconciler(worker, history_max=2).run_once()
 
     assert refusal.value.facts == {"scope": "web", "allowed": 2}
     assert desk.head() == head, "nothing is said about a row that was not compared"
     assert Reconciler(worker, history_max=2).reconcile("zoo").appended == 0
-    assert Reconciler(worker, history_max=3).run_once() == Pass(2)
+    assert Reconciler(worker, history_max=3).run_once() == ReconcileResult(2)
 
 
 @pytest.mark.req("RS-11")

@@ -22,22 +22,29 @@ from tests.contract.outbox_world import OPERATIONS, T0, desk_on, opened
 from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
-from tidegate.control.targets import Done, Effect, Failed, Observation, Target, Unobservable
-from tidegate.control.targets.addresses import (
-    DestinationRefused,
-    destination,
-    is_public,
-    resolved,
+from tidegate.control.outbox.targets import (
+    Effect,
+    Observation,
+    Target,
+    TargetDone,
+    TargetFailed,
+    Unobservable,
 )
-from tidegate.control.targets.command import CommandTarget
-from tidegate.control.targets.file import FileTarget
-from tidegate.control.targets.webhook import (
+from tidegate.control.outbox.targets.addresses import (
+    DestinationRefused,
+    is_public,
+    parse_destination,
+    resolve_destination,
+)
+from tidegate.control.outbox.targets.command import CommandTarget
+from tidegate.control.outbox.targets.file import FileTarget
+from tidegate.control.outbox.targets.webhook import (
     ANSWER_BYTES_MAX,
     SKEW_SECONDS_MAX,
     WebhookTarget,
     cloud_event,
     is_authentic,
-    signed,
+    sign_request,
 )
 from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.errors import InvalidInput
@@ -141,7 +148,7 @@ def test_sends_over_tls_to_the_host_that_the_certificate_names(tmp_path: Path) -
     with receiving(context=secured(authority.issue("hooks.test"))) as server:
         target = named_hooks(server.server_address[1], trust=authority.trust())
 
-        assert target.perform(KEY, effect()) == Done("status 204")
+        assert target.perform(KEY, effect()) == TargetDone("status 204")
 
     ((_, headers, body),) = server.requests
     assert headers["host"].startswith("hooks.test")
@@ -162,7 +169,7 @@ def test_sends_nothing_to_a_host_that_cannot_prove_its_name(
     with receiving(context=secured(authority.issue(named))) as server:
         outcome = named_hooks(server.server_address[1], trust=trust).perform(KEY, effect())
 
-    assert outcome == Failed("no answer: ConnectError")
+    assert outcome == TargetFailed("no answer: ConnectError")
     assert server.requests == []
 
 
@@ -175,7 +182,7 @@ def test_sends_a_signed_cloud_event_that_its_receiver_can_prove() -> None:
         outcome = webhook(server.place).perform(KEY, effect(7))
 
     ((path, headers, body),) = server.requests
-    assert outcome == Done("status 204")
+    assert outcome == TargetDone("status 204")
     assert path == "/hooks?x=1"
     assert headers["host"] == server.place
     assert headers["content-type"] == "application/cloudevents+json"
@@ -191,7 +198,7 @@ def test_sends_a_signed_cloud_event_that_its_receiver_can_prove() -> None:
 
 
 def test_tells_an_old_request_from_a_new_one() -> None:
-    headers = signed(SECRET, T0, b"{}")
+    headers = sign_request(SECRET, T0, b"{}")
     sent = int(T0.timestamp())
 
     assert is_authentic(SECRET, headers, b"{}", datetime.fromtimestamp(sent + 300, UTC))
@@ -234,7 +241,9 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
 )
 def test_tells_what_may_work_later_from_what_never_will(status: int, retryable: bool) -> None:
     with receiving(answer=lambda handler: reply(handler, status, b"secret=1")) as server:
-        assert webhook(server.place).perform(KEY, effect()) == Failed(f"status {status}", retryable)
+        assert webhook(server.place).perform(KEY, effect()) == TargetFailed(
+            f"status {status}", retryable
+        )
 
 
 def test_follows_no_redirect_and_keeps_no_cookie() -> None:
@@ -246,7 +255,7 @@ def test_follows_no_redirect_and_keeps_no_cookie() -> None:
 
         with receiving(answer=away) as server:
             target = webhook(server.place, allowed=(server.place, decoy.place))
-            assert target.perform(KEY, effect()) == Failed("status 307", False)
+            assert target.perform(KEY, effect()) == TargetFailed("status 307", False)
             target.perform(KEY, effect())
 
     assert decoy.requests == []
@@ -266,7 +275,7 @@ def test_ends_an_exchange_that_drips() -> None:
     with receiving(answer=drip) as server:
         outcome = webhook(server.place, timeout_seconds=0.3).perform(KEY, effect())
 
-        assert outcome == Failed("no answer: ReadTimeout"), "not that the other end closed"
+        assert outcome == TargetFailed("no answer: ReadTimeout"), "not that the other end closed"
 
 
 def test_reads_no_more_of_an_answer_than_it_may() -> None:
@@ -283,7 +292,7 @@ def test_reads_no_more_of_an_answer_than_it_may() -> None:
             pass
 
     with receiving(answer=flood) as server:
-        assert webhook(server.place).perform(KEY, effect()) == Done("status 200")
+        assert webhook(server.place).perform(KEY, effect()) == TargetDone("status 200")
 
     assert sum(sent) < 4_000 * 16_384
     assert ANSWER_BYTES_MAX == 65_536
@@ -376,19 +385,24 @@ def look_up(host: str, port: int) -> tuple[str, ...]:
 def test_refuses_whatever_leads_to_an_address_that_is_not_public(url: str) -> None:
     """C-22: "refuse loopback, link-local, private, ULA, multicast, metadata"."""
     with pytest.raises(DestinationRefused):
-        resolved(destination(url), look_up)
+        resolve_destination(parse_destination(url), look_up)
 
 
 def test_lets_through_a_public_address_and_what_is_allowed_by_name() -> None:
-    public = destination("https://hooks.example.com/x?y=%20z")
-    assert resolved(public, look_up) == NAMES["hooks.example.com"]
+    public = parse_destination("https://hooks.example.com/x?y=%20z")
+    assert resolve_destination(public, look_up) == NAMES["hooks.example.com"]
     assert public.url == "https://hooks.example.com:443/x?y=%20z"
-    assert destination("https://[2606:2800:220:1::1]/").url == "https://[2606:2800:220:1::1]:443/"
+    assert (
+        parse_destination("https://[2606:2800:220:1::1]/").url
+        == "https://[2606:2800:220:1::1]:443/"
+    )
     allowed = ("127.0.0.1:8080",)
-    assert resolved(destination("http://127.0.0.1:8080/", allowed), look_up) == ("127.0.0.1",)
+    assert resolve_destination(parse_destination("http://127.0.0.1:8080/", allowed), look_up) == (
+        "127.0.0.1",
+    )
     for other in ("http://127.0.0.1:8081/", "http://127.0.0.2:8080/", "https://127.0.0.1/"):
         with pytest.raises(DestinationRefused):
-            resolved(destination(other, allowed), look_up)
+            resolve_destination(parse_destination(other, allowed), look_up)
     assert len(BYPASSES) >= 60
     assert not is_public("not an address")
 
@@ -405,7 +419,7 @@ def test_connects_to_the_address_that_was_checked_and_to_no_other() -> None:
         port = server.server_address[1]
         place = f"rebinding.example:{port}"
         target = webhook(place, resolve=rebinding)
-        assert target.perform(KEY, effect()) == Done("status 204")
+        assert target.perform(KEY, effect()) == TargetDone("status 204")
 
     assert asked == ["rebinding.example"]
     assert server.requests[0][1]["host"] == place
@@ -418,7 +432,7 @@ def test_connects_to_nothing_when_a_name_turns_private() -> None:
         )
         outcome = target.perform(KEY, effect())
 
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, TargetFailed)
     assert not outcome.retryable
     assert decoy.requests == []
     with pytest.raises(DestinationRefused):
@@ -431,7 +445,7 @@ def test_waits_for_a_name_that_has_no_address_now() -> None:
 
     target = WebhookTarget("https://hooks.example.com/", SECRET, resolve=nowhere)
 
-    assert target.perform(KEY, effect()) == Failed("no answer: gaierror")
+    assert target.perform(KEY, effect()) == TargetFailed("no answer: gaierror")
 
 
 # ── commands ──────────────────────────────────────────────────────────────────────────────────────
@@ -453,7 +467,7 @@ def test_runs_a_program_without_a_shell_and_with_nothing_of_ours_around_it(
     words = ["$HOME", "; touch x", "`id`"]
     target = CommandTarget([*program(*lines), *words], environment={"REGION": "local"})
 
-    assert target.perform(KEY, effect(3)) == Done()
+    assert target.perform(KEY, effect(3)) == TargetDone()
 
     argv, environment, given = json.loads(note.read_text())
     assert argv == words
@@ -471,7 +485,9 @@ def test_runs_a_program_without_a_shell_and_with_nothing_of_ours_around_it(
 def test_reads_the_exit_status_of_a_program(status: int, retryable: bool) -> None:
     target = CommandTarget(program("sys.stderr.write('no luck')", f"sys.exit({status})"))
 
-    assert target.perform(KEY, effect()) == Failed(f"exit status {status}: no luck", retryable)
+    assert target.perform(KEY, effect()) == TargetFailed(
+        f"exit status {status}: no luck", retryable
+    )
 
 
 def test_ends_a_program_that_takes_too_long_with_all_that_it_started(tmp_path: Path) -> None:
@@ -484,7 +500,9 @@ def test_ends_a_program_that_takes_too_long_with_all_that_it_started(tmp_path: P
     )
     for seconds in (0.5, 2, 8, 32):  # until it has come as far as to start something
         target = CommandTarget(program(*lines), timeout_seconds=seconds)
-        assert target.perform(KEY, effect()) == Failed("the program took too long and was ended")
+        assert target.perform(KEY, effect()) == TargetFailed(
+            "the program took too long and was ended"
+        )
         if note.exists() and note.read_text().endswith("\n"):
             break
 
@@ -501,7 +519,7 @@ def is_running(pid: int) -> bool:
 
 def test_a_program_that_is_not_there_is_a_failure_and_a_text_is_no_command() -> None:
     outcome = CommandTarget(["./no-such-program"]).perform(KEY, effect())
-    assert outcome == Failed("the program did not start: No such file or directory")
+    assert outcome == TargetFailed("the program did not start: No such file or directory")
     for wrong in ("ls -l", [], ["a\0b"]):
         with pytest.raises(InvalidInput):
             CommandTarget(wrong)
@@ -526,14 +544,14 @@ def test_replaces_a_file_as_a_whole_once_per_key_and_never_by_something_older(
     target = FileTarget(tmp_path)
     assert target.observe("web", ALIAS) == Observation()
 
-    assert target.perform(KEY, effect(1)) == Done()
+    assert target.perform(KEY, effect(1)) == TargetDone()
     file = tmp_path / "web" / f"{ALIAS}.json"
     written = file.stat().st_mtime_ns, file.stat().st_ino
-    assert target.perform(KEY, effect(1)) == Done("it stands already")
+    assert target.perform(KEY, effect(1)) == TargetDone("it stands already")
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == written
     newer = "web:web.2:lambda_alias_update:2"
-    assert target.perform(newer, effect(2, "web.2")) == Done()
-    assert target.perform(KEY, effect(1)) == Failed("a newer effect stands there", False)
+    assert target.perform(newer, effect(2, "web.2")) == TargetDone()
+    assert target.perform(KEY, effect(1)) == TargetFailed("a newer effect stands there", False)
 
     seen = target.observe("web", ALIAS)
     assert seen == Observation(newer, {"releaseId": "web.2", "status": "active"})
@@ -569,9 +587,9 @@ def test_follows_no_link_and_takes_nothing_for_ours_that_is_not(tmp_path: Path) 
     strange = Effect("api", ALIAS, "web.1", RequestedState(release_id="web.1"), 0, T0)
     foreign = target.perform(KEY, strange)
 
-    assert isinstance(linked, Failed)
+    assert isinstance(linked, TargetFailed)
     assert list(away.iterdir()) == []
-    assert foreign == Failed("the file holds something that is not ours", False)
+    assert foreign == TargetFailed("the file holds something that is not ours", False)
     with pytest.raises(Unobservable):
         target.observe("api", ALIAS)
     with pytest.raises(InvalidInput):

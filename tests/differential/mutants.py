@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidegate.control.runtime import Control, Outcome
+from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.engines.dynamodb.items import void_slot
 from tidegate.engines.dynamodb.log import SlotLog
 from tidegate.engines.dynamodb.transport import Item
@@ -258,7 +258,7 @@ class GuardOutside:
 class KeyAfterDecide(Control):
     """The key is looked up by the commit alone, after the command was decided again."""
 
-    def _earlier(self, once: CommitKey) -> Outcome | None:
+    def _earlier(self, once: CommitKey) -> CommandOutcome | None:
         return None
 
 

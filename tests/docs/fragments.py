@@ -18,13 +18,14 @@ from msgspec import Struct
 from tests.docs.blocks import Block
 from tidegate.clock import system_clock
 from tidegate.commands.opening import FOLDS
-from tidegate.control.archive import Archive
-from tidegate.control.archive.files import FilePlace
-from tidegate.control.blobs.collect import collect
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.generations import referenced
-from tidegate.control.publisher import Policy, Publisher
+from tidegate.control.publication.entries import PublicationPolicy
+from tidegate.control.publication.generations import list_referenced_blobs
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
+from tidegate.control.storage.archive import Archive
+from tidegate.control.storage.archive.files import FileSegmentStore
+from tidegate.control.storage.blobs.collect import collect
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.provenance import Rules, Triple
 from tidegate.domain.releases.registry import registry_under
 from tidegate.engines.group_commit import GroupCommit
@@ -127,17 +128,17 @@ COMMON: Final[Mapping[str, Callable[[Names], Any]]] = {
 }
 PAGES: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, Callable[[Names], Any]]]]] = {
     "docs/archive.md": (
-        {**_called(Archive, FilePlace, system_clock), "log_id": LOG},
+        {**_called(Archive, FileSegmentStore, system_clock), "log_id": LOG},
         {"stop": _stopped, "watch": lambda _: lambda lag: None},
     ),
     "docs/blobs.md": (
-        _called(collect, referenced),
+        _called(collect, list_referenced_blobs),
         {"blobs": lambda names: FileBlobs(names.directory / "blobs", LOG)},
     ),
     "docs/outbox.md": ({}, {}),
     "docs/packages.md": ({}, {}),
     "docs/publication.md": (
-        {**_called(Publisher), "body": b"<h1>tide</h1>", "policy": Policy()},
+        {**_called(Publisher), "body": b"<h1>tide</h1>", "policy": PublicationPolicy()},
         {
             "blobs": lambda names: FileBlobs(names.directory / "blobs", LOG),
             "control": _control,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from tidegate.clock import ManualClock
-from tidegate.control.runtime import Control, Outcome
+from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
@@ -125,7 +125,7 @@ class Depot:
 
     # ── acting ──
 
-    def run(self, command: Struct) -> Outcome:
+    def run(self, command: Struct) -> CommandOutcome:
         """Execute a command as it is; the clock ticks."""
         self.clock.advance(timedelta(seconds=1))
         return self.control.execute(SLICE_OF[type(command)], command)
@@ -157,34 +157,38 @@ class Depot:
         self.run(command)
         return identity(repository, package, workspace).name
 
-    def act(self, command: type[RevisionCommand], name: str, by: str, **members: Any) -> Outcome:
+    def act(
+        self, command: type[RevisionCommand], name: str, by: str, **members: Any
+    ) -> CommandOutcome:
         """A command on a revision at the version where it stands now."""
         members.setdefault("expected_version", self.version(name))
         return self.run(command(name=name, by=by, **members))
 
-    def update(self, name: str, by: str = AUTHOR, **members: Any) -> Outcome:
+    def update(self, name: str, by: str = AUTHOR, **members: Any) -> CommandOutcome:
         return self.act(UpdateRevision, name, by, **members)
 
-    def push(self, name: str, new: Sequence[File], by: str = AUTHOR) -> Outcome:
+    def push(self, name: str, new: Sequence[File], by: str = AUTHOR) -> CommandOutcome:
         return self.act(ReplaceResources, name, by, files=tuple(new))
 
-    def propose(self, name: str, by: str = AUTHOR) -> Outcome:
+    def propose(self, name: str, by: str = AUTHOR) -> CommandOutcome:
         return self.act(ProposeRevision, name, by)
 
-    def approve(self, name: str, by: str = REVIEWER, **members: Any) -> Outcome:
+    def approve(self, name: str, by: str = REVIEWER, **members: Any) -> CommandOutcome:
         members.setdefault("digest", self.revision(name).content.digest)
         return self.act(ApproveRevision, name, by, **members)
 
-    def reject(self, name: str, by: str = REVIEWER, reason: str = "not yet") -> Outcome:
+    def reject(self, name: str, by: str = REVIEWER, reason: str = "not yet") -> CommandOutcome:
         return self.act(RejectProposal, name, by, reason=reason)
 
-    def propose_deletion(self, name: str, by: str = OPERATOR) -> Outcome:
+    def propose_deletion(self, name: str, by: str = OPERATOR) -> CommandOutcome:
         return self.act(ProposeDeletion, name, by)
 
-    def reject_deletion(self, name: str, by: str = REVIEWER, reason: str = "needed") -> Outcome:
+    def reject_deletion(
+        self, name: str, by: str = REVIEWER, reason: str = "needed"
+    ) -> CommandOutcome:
         return self.act(RejectDeletion, name, by, reason=reason)
 
-    def delete(self, name: str, by: str = OPERATOR, **members: Any) -> Outcome:
+    def delete(self, name: str, by: str = OPERATOR, **members: Any) -> CommandOutcome:
         return self.run(DeleteRevision(name=name, by=by, **members))
 
     def published(self, workspace: str = "v1", package: str = "web", **members: Any) -> str:

@@ -48,7 +48,7 @@ from tidegate.control.lanes import (
     PACK_MAX,
     Lanes,
 )
-from tidegate.control.runtime import Control, Outcome
+from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.engines.sqlite import SqliteStore
@@ -101,7 +101,7 @@ def lanes(orchard: Orchard) -> Iterator[Lanes]:
         yield lanes
 
 
-def report(lanes: Lanes, seq: int, fruit: int = 1, tree: str = "elm") -> Future[Outcome]:
+def report(lanes: Lanes, seq: int, fruit: int = 1, tree: str = "elm") -> Future[CommandOutcome]:
     return lanes.record("north", report_pick, ReportPick(tree, "ann", fruit, seq))
 
 
@@ -123,7 +123,7 @@ def held(lanes: Lanes, lane: str = "north") -> Iterator[None]:
     assert holding.result(WAIT)
 
 
-def landed(futures: Sequence[Future[Outcome]]) -> list[Outcome]:
+def landed(futures: Sequence[Future[CommandOutcome]]) -> list[CommandOutcome]:
     outcomes = [future.result(WAIT) for future in futures]
     assert all(outcome.receipt is not None for outcome in outcomes)
     return outcomes
@@ -203,7 +203,7 @@ def test_a_repeated_report_changes_nothing_and_has_no_receipt(
         first, again = report(lanes, 1), report(lanes, 1)
 
     landed([first])
-    assert again.result(WAIT) == Outcome((), None, b"")
+    assert again.result(WAIT) == CommandOutcome((), None, b"")
     assert report(lanes, 1).result(WAIT).receipt is None
     assert orchard.types().count("FruitPicked") == 1
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.domain.depot import Depot
-from tidegate.control.blobs import BLOB_KEPT, BlobMissing
-from tidegate.control.blobs.collect import collect
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.contents import CONTENT_KEPT, named_by_packages
+from tidegate.control.storage.blobs import BLOB_KEPT, BlobMissing
+from tidegate.control.storage.blobs.collect import collect
+from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.control.storage.referenced_blobs import CONTENT_KEPT, list_package_blobs
 from tidegate.domain.content.manifests import FileManifest
 
 BODIES = {"app.yaml": b"a: 1\n", "logo": b"\0\xff"}
@@ -40,7 +40,7 @@ def uploaded(blobs: FileBlobs) -> FileManifest:
 
 def swept(depot: Depot, blobs: FileBlobs) -> int:
     now = depot.clock()
-    return collect(blobs, lambda: named_by_packages(depot.store, blobs, now), now).removed
+    return collect(blobs, lambda: list_package_blobs(depot.store, blobs, now), now).removed
 
 
 def test_sweeps_up_what_was_put_and_never_named(depot: Depot, blobs: FileBlobs) -> None:
@@ -86,10 +86,10 @@ def test_sweeps_nothing_where_a_manifest_cannot_be_read(depot: Depot, blobs: Fil
     depot.create(files=FileManifest.of(BODIES).files)
 
     with pytest.raises(BlobMissing):
-        named_by_packages(depot.store, blobs, depot.clock())
+        list_package_blobs(depot.store, blobs, depot.clock())
 
 
 def test_names_nothing_for_an_empty_revision(depot: Depot, blobs: FileBlobs) -> None:
     depot.create()
 
-    assert named_by_packages(depot.store, blobs, depot.clock()) == frozenset()
+    assert list_package_blobs(depot.store, blobs, depot.clock()) == frozenset()

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from tests.domain.depot import FOLDS, Depot
-from tidegate.control.blobs import BLOB_KEPT
-from tidegate.control.blobs.collect import collect
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.contents import named_by_packages
-from tidegate.control.packing import archive, content_of, manifest_of, stored
+from tidegate.control.storage.blobs import BLOB_KEPT
+from tidegate.control.storage.blobs.collect import collect
+from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.control.storage.content_store import read_content, read_manifest, store_files, to_tar
+from tidegate.control.storage.referenced_blobs import list_package_blobs
 from tidegate.domain.content.differences import FileChangeKind, diff
 from tidegate.domain.content.digests import digest_of
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
@@ -203,33 +203,33 @@ def test_notes_a_move_as_a_change_of_content(depot: Depot) -> None:
 def test_keeps_the_manifest_and_looks_for_no_bytes_of_a_reference(
     depot: Depot, blobs: FileBlobs
 ) -> None:
-    manifest = stored(blobs, {"app.conf": b"a=1"}, (THERE,))
+    manifest = store_files(blobs, {"app.conf": b"a=1"}, (THERE,))
     name = depot.create(files=manifest.files)
     depot.clock.advance(BLOB_KEPT + timedelta(seconds=1))
 
-    named = named_by_packages(depot.store, blobs, depot.clock())
+    named = list_package_blobs(depot.store, blobs, depot.clock())
     swept = collect(blobs, lambda: named, depot.clock())
 
     assert named == {digest_of(b"a=1"), digest_of(manifest.blob)}
     assert swept.removed == 0
-    assert manifest_of(blobs, depot.revision(name).content).files == manifest.files
+    assert read_manifest(blobs, depot.revision(name).content).files == manifest.files
 
 
 def test_never_gives_what_somebody_else_stored_to_who_knows_its_hash(blobs: FileBlobs) -> None:
     secret = b"of another repository"
     blobs.put(secret)
     hashed = digest_of(secret).removeprefix("sha256:")
-    manifest = stored(blobs, {}, (File("a", hashed, len(secret), "https://cdn.example/a"),))
+    manifest = store_files(blobs, {}, (File("a", hashed, len(secret), "https://cdn.example/a"),))
 
     with pytest.raises(FileByReference) as refused:
-        content_of(blobs, manifest.files[0])
+        read_content(blobs, manifest.files[0])
 
     assert refused.value.facts["uri"] == "https://cdn.example/a"
-    assert secret not in archive(blobs, manifest)
+    assert secret not in to_tar(blobs, manifest)
 
 
 def test_stores_nothing_of_a_push_with_a_bad_address(blobs: FileBlobs) -> None:
     with pytest.raises(InvalidReference):
-        stored(blobs, {"app.conf": b"a=1"}, (File("a", "0" * 64, 0, "ftp://x/a"),))
+        store_files(blobs, {"app.conf": b"a=1"}, (File("a", "0" * 64, 0, "ftp://x/a"),))
 
     assert list(blobs.iterate()) == []

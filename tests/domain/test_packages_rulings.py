@@ -8,7 +8,7 @@ import pytest
 
 from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
 from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.packages.approvals import ApproveRevision
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (
@@ -153,7 +153,7 @@ def test_keeps_who_published_through_a_rejected_deletion(depot: Depot) -> None:
 def test_takes_the_position_of_the_last_event_as_the_version(depot: Depot) -> None:
     """packages.md §0 #10: "use the position of the object's last event"."""
     name = depot.create()
-    acts: tuple[Callable[[str], Outcome], ...] = (
+    acts: tuple[Callable[[str], CommandOutcome], ...] = (
         lambda name: depot.update(name, labels={"a": "b"}),
         depot.propose,
         depot.approve,

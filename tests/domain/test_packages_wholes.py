@@ -8,8 +8,8 @@ import pytest
 
 from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, direct, files
 from tidegate.control.queries.revisions import plan_deletion
-from tidegate.control.reaper import Reaped, reap
 from tidegate.control.runtime import Control
+from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
 from tidegate.domain import composition
 from tidegate.domain.packages.bulk import (
     IMPORTED_MAX,
@@ -319,7 +319,7 @@ def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(depot: Depot) -
     protected = depot.create(repository="prod", metadata=owned)
     depot.propose(protected)
 
-    reaped = reap(depot.control, gone, OPERATOR)
+    reaped = clean_up_owner(depot.control, gone, OPERATOR)
 
     assert reaped.deleted == (names[Lifecycle.DRAFT], names[Lifecycle.PROPOSED])
     assert reaped.kept == (protected,)
@@ -332,7 +332,7 @@ def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(depot: Depot) -
     }
     last = depot.log()[-1]
     assert (last.meta.actor, last.meta.on_behalf_of) == ("reaper", OPERATOR)
-    assert reap(depot.control, gone, OPERATOR) == Reaped((), (protected,))
+    assert clean_up_owner(depot.control, gone, OPERATOR) == Reaped((), (protected,))
 
 
 def test_warns_who_descends_from_what_is_about_to_go(depot: Depot) -> None:

@@ -22,9 +22,9 @@ from tests.contract.publication.desk import (
     desk_at,
 )
 from tidegate.clock import ManualClock
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.generations import GenerationStore
-from tidegate.control.publisher import Asked, Policy, State
+from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
+from tidegate.control.publication.generations import GenerationStore
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.publication.rows import (
     Pointer,
     is_fresh,
@@ -72,8 +72,8 @@ def test_keeps_the_rows_of_the_schema_under_one_pk(desk: Desk) -> None:
     STARTED/COMPLETED/FAILED, `result_s3_key` opt, `ttl`"
     publication.md §6.1 #5: "pk: `CACHE#<hash>` single tenant"
     """
-    policy = Policy(versioned=True, retention=timedelta(days=7))
-    desk.publisher.serve(PAGE, render(b"one"), policy, Asked("r1", "h1"))
+    policy = PublicationPolicy(versioned=True, retention=timedelta(days=7))
+    desk.publisher.serve(PAGE, render(b"one"), policy, RegenerationKey("r1", "h1"))
     ((id, _),) = desk.publisher.generations(PAGE)
     assert PK.startswith("CACHE#")
     assert len(PK) == len("CACHE#") + 64
@@ -195,16 +195,16 @@ def test_says_how_a_reader_came_by_its_body(desk: Desk) -> None:
     publication.md §6.3 #9: "acquire lease. Acquired -> 6. Not acquired -> contention metric"
     """
     states = [desk.publisher.serve(PAGE, render(b"one")).state for _ in range(2)]
-    assert states == [State.MISS, State.HIT]
+    assert states == [ServedState.MISS, ServedState.HIT]
     desk.clock.advance(timedelta(minutes=2))
     desk.acquire()
-    served = desk.publisher.serve(PAGE, render(b"two"), Policy(waits=False))
-    assert (served.state, served.entry.body, served.contended) == (State.STALE, b"one", True)
+    served = desk.publisher.serve(PAGE, render(b"two"), PublicationPolicy(waits=False))
+    assert (served.state, served.entry.body, served.contended) == (ServedState.STALE, b"one", True)
     desk.clock.advance(timedelta(minutes=2))
     entry = desk.publisher.serve(PAGE, render(b"three")).entry
     desk.clock.advance(timedelta(seconds=1))
     desk.blobs.discard(entry.pointer.s3_key, before=desk.clock.now + timedelta(days=9))
-    assert desk.publisher.serve(PAGE, render(b"four")).state is State.MISS
+    assert desk.publisher.serve(PAGE, render(b"four")).state is ServedState.MISS
 
 
 def test_waits_for_what_another_makes(desk: Desk) -> None:
@@ -222,19 +222,19 @@ def test_waits_for_what_another_makes(desk: Desk) -> None:
     desk.publisher._sleep = sleep
     served = desk.publisher.serve(PAGE, render(b"mine"))
 
-    assert (served.state, served.entry.body) == (State.WAIT_HIT, b"new")
+    assert (served.state, served.entry.body) == (ServedState.WAIT_HIT, b"new")
 
 
 def test_has_the_defaults_of_the_runtime() -> None:
     """publication.md §6.3 #6: "revalidate 60 s, lease 5 000 ms, wait timeout 7 000 ms, poll 25 ms
     (min 1), failurePolicy `serve-stale`, lockContentionPolicy `wait`".
     """
-    policy = Policy()
+    policy = PublicationPolicy()
     assert (policy.revalidate_seconds, policy.lease_seconds) == (60, 5.0)
     assert (policy.wait_seconds, policy.poll_seconds) == (7.0, 0.025)
     assert (policy.serves_stale, policy.waits) == (True, True)
     with pytest.raises(InvalidInput):
-        Policy(poll_seconds=0.0001)
+        PublicationPolicy(poll_seconds=0.0001)
 
 
 def test_takes_the_time_before_rendering_and_keeps_the_old_when_that_fails(desk: Desk) -> None:
@@ -254,10 +254,10 @@ def test_takes_the_time_before_rendering_and_keeps_the_old_when_that_fails(desk:
     assert entry.pointer.generated_at == T0
     desk.clock.advance(timedelta(minutes=2))
     served = desk.publisher.serve(PAGE, fail)
-    assert (served.state, served.entry.body) == (State.STALE, b"one")
+    assert (served.state, served.entry.body) == (ServedState.STALE, b"one")
     assert isinstance(served.failure, Unavailable)
     assert desk.lock() is None
     with pytest.raises(Unavailable):
-        desk.publisher.serve(PAGE, fail, Policy(serves_stale=False))
+        desk.publisher.serve(PAGE, fail, PublicationPolicy(serves_stale=False))
     assert desk.lock() is None
-    assert desk.publisher.serve(PAGE, render(b"two")).state is State.MISS
+    assert desk.publisher.serve(PAGE, render(b"two")).state is ServedState.MISS

@@ -23,9 +23,9 @@ from tests.contract.publication.desk import (
     desk_at,
 )
 from tidegate.clock import ManualClock
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.generations import referenced
-from tidegate.control.publisher import Asked, Policy, State
+from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
+from tidegate.control.publication.generations import list_referenced_blobs
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.publication.rows import (
     etag_of,
     is_fresh,
@@ -82,7 +82,7 @@ def test_publishes_in_two_or_three_actions(desk: Desk) -> None:
     release-state.md §0.3 #4: "conditional delete only"
     """
     for cache_key, policy, kinds in (
-        (PAGE, Policy(), [Put, Delete]),
+        (PAGE, PublicationPolicy(), [Put, Delete]),
         ("/other", VERSIONED, [Put, Delete, Put]),
     ):
         lease = desk.publisher.try_acquire(cache_key, 30)
@@ -179,7 +179,7 @@ def test_regenerates_under_all_guards(desk: Desk) -> None:
 
     served = desk.publisher.serve(PAGE, interrupted)
 
-    assert (served.state, served.entry.body) == (State.STALE, b"by an operator")
+    assert (served.state, served.entry.body) == (ServedState.STALE, b"by an operator")
     assert isinstance(served.failure, StaleVersion)
 
 
@@ -217,7 +217,7 @@ def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(desk:
     found = desk.publisher.read(PAGE)
     assert found is not None
     assert found.body == b"one"
-    assert orphan not in referenced(desk.store)
+    assert orphan not in list_referenced_blobs(desk.store)
     desk.clock.advance(timedelta(seconds=31))
     assert desk.publisher.try_acquire(PAGE, 30) is not None
 
@@ -265,7 +265,7 @@ def test_takes_a_lock_without_a_pointer_for_a_miss(desk: Desk) -> None:
     with pytest.raises(LeaseHeld):
         desk.publisher.serve(PAGE, render(b"one"))
     desk.clock.advance(timedelta(seconds=31))
-    assert desk.publisher.serve(PAGE, render(b"one")).state is State.MISS
+    assert desk.publisher.serve(PAGE, render(b"one")).state is ServedState.MISS
 
 
 # ── §6.8, §6.11 requests, channels ────────────────────────────────────────────────────────────────
@@ -280,22 +280,25 @@ def test_gives_a_request_one_result(desk: Desk) -> None:
     publication.md §6.8 #5: "publish META + mark REQ COMPLETED with result + delete LOCK, one
     transaction"
     """
-    asked = Asked("deploy-7", "hash-1")
-    assert desk.publisher.serve(PAGE, render(b"one"), VERSIONED, asked).state is State.MISS
+    asked = RegenerationKey("deploy-7", "hash-1")
+    assert desk.publisher.serve(PAGE, render(b"one"), VERSIONED, asked).state is ServedState.MISS
     commit = desk.watched.commits[-1]
     assert {write.key.collection for write in commit.writes} >= {
         *("publications", "generations", "publication_requests", "leases")
     }
-    assert desk.publisher.serve(PAGE, fail, VERSIONED, Asked("other", "x")).state is State.HIT
+    assert (
+        desk.publisher.serve(PAGE, fail, VERSIONED, RegenerationKey("other", "x")).state
+        is ServedState.HIT
+    )
     desk.clock.advance(timedelta(minutes=2))
     again = desk.publisher.serve(PAGE, fail, VERSIONED, asked)
-    assert (again.state, again.entry.body) == (State.HIT, b"one")
+    assert (again.state, again.entry.body) == (ServedState.HIT, b"one")
     with pytest.raises(IdempotencyMismatch):
         desk.publisher.serve(PAGE, fail, VERSIONED, replace_hash(asked))
 
 
-def replace_hash(asked: Asked) -> Asked:
-    return Asked(asked.key, "hash-2")
+def replace_hash(asked: RegenerationKey) -> RegenerationKey:
+    return RegenerationKey(asked.key, "hash-2")
 
 
 def test_lets_the_next_holder_take_a_request_over(desk: Desk) -> None:
@@ -304,12 +307,12 @@ def test_lets_the_next_holder_take_a_request_over(desk: Desk) -> None:
     publication.md §6.8 #6: "Key choices: request id, queue message id, or hash(cache key | deploy
     id | policy version)": the caller's, any text of up to 128 bytes
     """
-    asked = Asked("queue/message-1", "hash-1")
+    asked = RegenerationKey("queue/message-1", "hash-1")
     with pytest.raises(Unavailable):
         desk.publisher.serve(PAGE, fail, VERSIONED, asked)
     assert desk.members(request_key(PK, asked.key))["status"] == "FAILED"
     served = desk.publisher.serve(PAGE, render(b"one"), VERSIONED, asked)
-    assert (served.state, served.entry.body) == (State.MISS, b"one")
+    assert (served.state, served.entry.body) == (ServedState.MISS, b"one")
     assert replace(served.entry.pointer, ttl=None).current_sk.startswith("VER#")
 
 

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.contract.outbox_world import OPERATIONS, T0, Desk, desk_on, intent, opened
-from tidegate.control.outbox import perform_then_record, recover
-from tidegate.control.reconcile import Reconciler
-from tidegate.control.targets import Effect, Observation
-from tidegate.control.targets.fake import FakeTarget, by_operation
+from tidegate.control.outbox.reconcile import Reconciler
+from tidegate.control.outbox.sender import perform_then_record, recover
+from tidegate.control.outbox.targets import Effect, Observation
+from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.names import idempotency_key, intent_id
 from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, redact

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tests.domain.registry import digest_of
 from tests.domain.voyage import CHANNEL, HALT, Voyage
-from tidegate.control.dispatch import has_stopped
+from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.refusals import SupersessionExpected
 from tidegate.domain.channels.rows import QUARANTINE, quarantine_key

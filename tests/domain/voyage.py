@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tests.domain.desk import Orchard
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.slices import CreateChannel, create_channel
@@ -133,7 +133,7 @@ class Voyage:
 
     # ── operators ──
 
-    def execute(self, item: Slice, command: Struct) -> Outcome:
+    def execute(self, item: Slice, command: Struct) -> CommandOutcome:
         return self.orchard.control.execute(item, command)
 
     def fleet_version(self) -> int:

@@ -11,7 +11,7 @@ from random import Random
 from msgspec import Struct
 
 from tests.contract.address import Address
-from tidegate.control.runtime import Control, Outcome
+from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import AttemptsExhausted, Refused
@@ -39,7 +39,7 @@ def connector(address: Address | None, folds: Folds) -> Connect:
     return lambda: address.open(folds.schema)
 
 
-def insist(control: Control, item: Slice, command: Struct) -> Outcome | str:
+def insist(control: Control, item: Slice, command: Struct) -> CommandOutcome | str:
     """Send a command until it is decided: a writer that ran out of attempts sends it again."""
     pause = Random(repr(command))
     for _ in range(RESENDS_MAX):

@@ -17,12 +17,12 @@ from examples.release_state.directions import ALIAS, actual, deployment, promoti
 from tests.contract.address import Address
 from tests.examples.racing import connector
 from tidegate.clock import ManualClock
-from tidegate.control.outbox import EffectFailed, EffectRefused, Worker
+from tidegate.control.outbox.reconcile import Reconciler
+from tidegate.control.outbox.sender import EffectFailed, EffectRefused, OutboxSender
+from tidegate.control.outbox.targets.fake import FakeTarget
+from tidegate.control.outbox.targets.file import FileTarget
 from tidegate.control.queries import history
-from tidegate.control.reconcile import Reconciler
-from tidegate.control.runtime import Control, Outcome
-from tidegate.control.targets.fake import FakeTarget
-from tidegate.control.targets.file import FileTarget
+from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.slices import TransitionRelease
@@ -89,7 +89,7 @@ def test_shows_an_effect_as_done_only_when_it_is(control: Control) -> None:
         "nothing",
     )
     target.fail("busy", "busy")
-    worker = Worker(control, {ALIAS: target}, jitter=lambda: 0.0)
+    worker = OutboxSender(control, {ALIAS: target}, jitter=lambda: 0.0)
 
     made = [worker.work()[0] for _ in range(3)]
 
@@ -132,7 +132,7 @@ class Overtaken(Control):
         meta: Meta = NO_META,
         key: str | None = None,
         asked: Struct | None = None,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         if self.faster is not None:
             other, self.faster = self.faster, None
             super().execute(BUILT_IN.transition, other)
@@ -167,7 +167,7 @@ def test_leaves_pin_and_confidence_alone_where_the_world_disagrees(control: Cont
     app.register(control)
     command = promotion(control, app.SCOPE, "web.2", app.DIGESTS["web.2"], "c1")
     control.execute(BUILT_IN.transition, command)
-    worker = Worker(control, {ALIAS: target})
+    worker = OutboxSender(control, {ALIAS: target})
     worker.work()
     before = actual(control, app.SCOPE)
     target.world[app.SCOPE, ALIAS] = Observation("somebody-else", {"releaseId": "web.9"})

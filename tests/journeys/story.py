@@ -21,13 +21,14 @@ from msgspec import Struct
 from tests.contract.address import Address
 from tests.domain.registry import T0, operator
 from tidegate.clock import ManualClock
-from tidegate.control.archive import ARCHIVE_POSITIONS, Archive
-from tidegate.control.archive.files import FilePlace
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.manifests import Answer, Manifests, key_id
-from tidegate.control.publisher import Publisher, State
+from tidegate.control.publication.entries import ServedState
+from tidegate.control.publication.manifests import ManifestResponse, Manifests, key_id
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.queries import history
-from tidegate.control.runtime import Control, Outcome
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.control.storage.archive import ARCHIVE_POSITIONS, Archive
+from tidegate.control.storage.archive.files import FileSegmentStore
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.composition import SLICES, compose
 from tidegate.domain.content.differences import FileDifference, diff
 from tidegate.domain.content.manifests import FileManifest
@@ -69,10 +70,10 @@ class Story:
         self.blobs = FileBlobs(home / "blobs", LOG, clock=clock)
         self.publisher = Publisher(control, self.blobs)
         self.manifests = Manifests(control, self.publisher, KEY)
-        self.archive = Archive(store, FilePlace(home / "archive"), log_id=LOG, clock=clock)
+        self.archive = Archive(store, FileSegmentStore(home / "archive"), log_id=LOG, clock=clock)
         self._numbers = count(1)
 
-    def tell(self, command: Struct) -> Outcome:
+    def tell(self, command: Struct) -> CommandOutcome:
         self.clock.advance(timedelta(seconds=1))
         return self.control.execute(SLICE_OF[type(command)], command)
 
@@ -100,7 +101,9 @@ class Story:
             self.blobs.put(body)
         self.act(ReplaceResources, name, by, files=manifest.files)
 
-    def act(self, command: type[RevisionCommand], name: str, by: str, **members: Any) -> Outcome:
+    def act(
+        self, command: type[RevisionCommand], name: str, by: str, **members: Any
+    ) -> CommandOutcome:
         """A command on a revision at the version where it stands now."""
         (record,) = self.store.get(revision_key(name))
         version = None if record is None else record.version
@@ -136,10 +139,10 @@ class Story:
             "operations": (NOTIFY,),
         }
 
-    def register(self, name: str, by: str) -> Outcome:
+    def register(self, name: str, by: str) -> CommandOutcome:
         return self.tell(RegisterRelease(by=by, **self.pinning(name)))
 
-    def promote(self, name: str, by: str) -> Outcome:
+    def promote(self, name: str, by: str) -> CommandOutcome:
         """Pin the channel to a revision, at the version where it stands now."""
         version = self.actual().version
         return self.tell(TransitionRelease(by=by, expected_version=version, **self.pinning(name)))
@@ -151,12 +154,12 @@ class Story:
 
     # ── the manifest ──
 
-    def publish(self, by: str) -> State:
+    def publish(self, by: str) -> ServedState:
         """Have the channel's manifest made anew, under its lease."""
         self.clock.advance(timedelta(seconds=1))
         return self.manifests.publish(CHANNEL, by=by).state
 
-    def get(self, if_none_match: str | None = None) -> Answer:
+    def get(self, if_none_match: str | None = None) -> ManifestResponse:
         """GET of the manifest, as an agent sends it."""
         return self.manifests.get(CHANNEL, if_none_match)
 

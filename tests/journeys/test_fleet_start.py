@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.fleet import CORE_NEXT, Squadron, rows, sail
 from tidegate.config import Settings
-from tidegate.control.deliveries import Deliveries
+from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.domain.composition import SCHEMA
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE, HOST_RECORDS
 from tidegate.engines.sqlite import SqliteStore
@@ -31,7 +31,7 @@ def test_makes_the_records_of_hosts_again_before_it_serves(tmp_path: Path) -> No
     with closing(open_installation(Settings(data=str(tmp_path)))) as server:
         assert rows(server.store, HOST_RECORDS.name) == before
         assert differences(server.store, server.folds) == []
-        deliveries = Deliveries(server.store, server.submit, squadron.clock)
+        deliveries = OrderQueue(server.store, server.submit, squadron.clock)
         assert deliveries.refill() == 1
         order = deliveries.poll("c1")
         assert order is not None

@@ -29,14 +29,14 @@ from tests.journeys.story import (
     told,
 )
 from tests.servers.process import free_port
-from tidegate.control.manifests import Answer, BadSignature, verified
-from tidegate.control.outbox import Worker
-from tidegate.control.publisher import State
+from tidegate.control.outbox.sender import OutboxSender
+from tidegate.control.outbox.targets import TargetDone, TargetFailed
+from tidegate.control.outbox.targets.webhook import KEY_HEADER
+from tidegate.control.publication.entries import ServedState
+from tidegate.control.publication.manifests import BadSignature, ManifestResponse, verify_manifest
 from tidegate.control.queries import history
 from tidegate.control.queries.documents import list_of_scope
-from tidegate.control.runtime import Outcome
-from tidegate.control.targets import Done, Failed
-from tidegate.control.targets.webhook import KEY_HEADER
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.rows import OUTBOX
@@ -145,12 +145,14 @@ def the_release_manager_opens_the_channel(story: Story, first: str) -> str:
     assert is_one_commit(story, opened)
     with receiving(free_port()) as receiver:
         (attempted,) = deliver(story, receiver.place)
-        assert isinstance(attempted, Done)
+        assert isinstance(attempted, TargetDone)
     assert owed(story)["web.1"].state == "done"
     return receiver.place
 
 
-def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple[str, Outcome]:
+def a_second_revision_is_promoted(
+    story: Story, first: str, place: str
+) -> tuple[str, CommandOutcome]:
     """… while the receiver is down: the promotion stands, and the receiver hears of it later."""
     second = second_release(story, first)
     (change,) = story.changes(second, since=first)
@@ -162,7 +164,7 @@ def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple
     actual = story.actual()
     assert (actual.pinned_release_id, actual.previous_release_id) == ("web.2", "web.1")
     (attempted,) = deliver(story, place)
-    assert isinstance(attempted, Failed)
+    assert isinstance(attempted, TargetFailed)
     waiting = owed(story)["web.2"]
     assert (waiting.state, waiting.attempts) == ("pending", 1)
     assert waiting.last_error is not None
@@ -172,7 +174,7 @@ def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple
     story.clock.advance(timedelta(minutes=10))
     with receiving(int(place.rpartition(":")[2])) as receiver:
         (attempted,) = deliver(story, place)
-        assert isinstance(attempted, Done)
+        assert isinstance(attempted, TargetDone)
         ((_, headers, body),) = receiver.requests
     assert headers[KEY_HEADER] == f"{CHANNEL}:web.2:{NOTIFY}:1" == waiting.idempotency_key
     assert json.loads(body)["data"]["releaseId"] == "web.2"
@@ -181,26 +183,26 @@ def a_second_revision_is_promoted(story: Story, first: str, place: str) -> tuple
 
 
 def the_manifest_is_published_and_served(story: Story) -> None:
-    assert story.publish(MANAGER) is State.MISS
+    assert story.publish(MANAGER) is ServedState.MISS
 
     answer = story.get()
     assert answer.status == 200
-    manifest = verified(answer.body, TRUSTED)
+    manifest = verify_manifest(answer.body, TRUSTED)
     assert manifest.wanted.release_id == "web.2"
-    assert story.get(answer.etag) == Answer(304, answer.etag)
+    assert story.get(answer.etag) == ManifestResponse(304, answer.etag)
     with pytest.raises(BadSignature):
-        verified(answer.body.replace(b"web.2", b"web.9"), TRUSTED)
+        verify_manifest(answer.body.replace(b"web.2", b"web.9"), TRUSTED)
     with pytest.raises(BadSignature):
-        verified(answer.body, {})
+        verify_manifest(answer.body, {})
 
 
-def the_first_one_is_pinned_again(story: Story, first: str) -> Outcome:
+def the_first_one_is_pinned_again(story: Story, first: str) -> CommandOutcome:
     """It is a promotion like any other: new evidence, a new version, a new manifest."""
     before, revision = story.get(), story.store.get(revision_key(first))
 
     rolled_back = story.promote(first, MANAGER)
     assert story.get(before.etag).status == 304  # readers get the published one until …
-    assert story.publish(MANAGER) is State.MISS
+    assert story.publish(MANAGER) is ServedState.MISS
 
     actual = story.actual()
     assert (actual.pinned_release_id, actual.previous_release_id) == ("web.1", "web.2")
@@ -208,7 +210,7 @@ def the_first_one_is_pinned_again(story: Story, first: str) -> Outcome:
     assert story.store.get(revision_key(first)) == revision  # pinned again, not changed
     after = story.get(before.etag)
     assert after.status == 200
-    assert verified(after.body, TRUSTED).wanted.release_id == "web.1"
+    assert verify_manifest(after.body, TRUSTED).wanted.release_id == "web.1"
     assert len(list(story.publisher.generations(CHANNEL))) == 2
     return rolled_back
 
@@ -226,7 +228,7 @@ def what_is_pinned_cannot_be_deleted(story: Story, first: str, second: str) -> N
 
 
 def every_question_has_one_answer(
-    story: Story, first: str, promoted: Outcome, rolled_back: Outcome
+    story: Story, first: str, promoted: CommandOutcome, rolled_back: CommandOutcome
 ) -> None:
     """ "what was authoritative at 14:05, on what evidence, who approved" """
     assert approvers(story.timeline(first)) == (APPROVER,)
@@ -246,7 +248,7 @@ def every_question_has_one_answer(
     assert event.confidence.reasons == ("operator_command_authority",)
 
 
-def is_one_commit(story: Story, outcome: Outcome) -> bool:
+def is_one_commit(story: Story, outcome: CommandOutcome) -> bool:
     """Whether the channel's row, its last event and the intent came with this change alone."""
     assert outcome.receipt is not None
     positions = range(outcome.receipt.first, outcome.receipt.last + 1)
@@ -258,11 +260,11 @@ def is_one_commit(story: Story, outcome: Outcome) -> bool:
     return all(place in positions for place in (actual.version, event.born, max(born)))
 
 
-def deliver(story: Story, place: str) -> tuple[Done | Failed, ...]:
+def deliver(story: Story, place: str) -> tuple[TargetDone | TargetFailed, ...]:
     """One round of the outbox worker."""
     story.clock.advance(timedelta(seconds=1))
     targets = {NOTIFY: webhook(place, clock=story.clock)}
-    worker = Worker(story.control, targets, jitter=lambda: 0.5)
+    worker = OutboxSender(story.control, targets, jitter=lambda: 0.5)
     return tuple(made.outcome for made in worker.work())
 
 

@@ -18,8 +18,8 @@ import httpx2
 from tests.servers.process import free_port
 from tidegate.commands.opening import open_installation
 from tidegate.config import Settings
-from tidegate.control.accounts import Accounts
 from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import Accounts
 from tidegate.domain.setup import SetUp, set_up
 from tidegate.kernel.model import Meta
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.operations.processes import opened, prepared, run
-from tidegate.control.archive import Archive
-from tidegate.control.archive.files import FilePlace
+from tidegate.control.storage.archive import Archive
+from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.domain.packages.slices import CreateRepository, create_repository
 from tidegate.kernel.model import Meta
 
@@ -19,7 +19,7 @@ def data(tmp_path: Path) -> Path:
     data = tmp_path / "data"
     prepared(data)
     with opened(data) as installation:
-        place = FilePlace(tmp_path / "mirror")
+        place = FileSegmentStore(tmp_path / "mirror")
         archive = Archive(
             installation.store, place, log_id=installation.log_id, clock=installation.clock
         )

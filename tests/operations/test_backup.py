@@ -12,16 +12,10 @@ from tests.servers.process import free_port
 from tidegate.clock import system_clock
 from tidegate.commands.opening import open_installation
 from tidegate.config import Settings
-from tidegate.control.accounts import Accounts
-from tidegate.control.backup import (
-    BackupDamaged,
-    PlaceTaken,
-    back_up,
-    read_label,
-    restore,
-)
 from tidegate.control.installation import Installation
-from tidegate.control.packing import stored
+from tidegate.control.operations.accounts import Accounts
+from tidegate.control.storage.backup import BackupDamaged, PlaceTaken, back_up, read_label, restore
+from tidegate.control.storage.content_store import store_files
 from tidegate.domain.epochs import Epoch, EpochStarted, epoch_key
 from tidegate.domain.packages.rows import Repository, repository_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
@@ -35,7 +29,7 @@ def with_content(data: Path) -> None:
     """An installation with a draft whose file lies in a blob."""
     prepared(data)
     with opened(data) as installation:
-        manifest = stored(installation.blobs, {"conf/site.toml": BODY})
+        manifest = store_files(installation.blobs, {"conf/site.toml": BODY})
         command = CreateRevision(
             repository="default",
             package="web",

@@ -14,19 +14,19 @@ from prometheus_client import CollectorRegistry
 from tests.api.serving import Served, serving
 from tests.operations.test_worker import QUICK, until
 from tidegate.clock import ManualClock
-from tidegate.control.archive.files import FilePlace
-from tidegate.control.archive.places import ArchiveUnavailable
-from tidegate.control.blobs import BLOB_KEPT
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.collecting import LEASE, Collecting
 from tidegate.control.installation import Installation
-from tidegate.control.publisher import Policy
+from tidegate.control.publication.entries import PublicationPolicy
+from tidegate.control.storage.archive.files import FileSegmentStore
+from tidegate.control.storage.archive.segment_store import ArchiveUnavailable
+from tidegate.control.storage.blobs import BLOB_KEPT
+from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.control.storage.garbage_collection import LEASE, GarbageCollector
 from tidegate.control.worker import Worker
 from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import GENERATIONS, PUBLICATIONS
 from tidegate.kernel.leases import Leases
 
-KEPT = Policy(versioned=True, retention=timedelta(hours=1))
+KEPT = PublicationPolicy(versioned=True, retention=timedelta(hours=1))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def published(server: Served) -> None:
     """A page of two generations whose time is over, one that is kept, and one that is still new."""
     publisher, clock = server.installation.publisher, clock_of(server)
     publisher.serve("/old", lambda: b"one", KEPT)
-    publisher.serve("/for ever", lambda: b"always", Policy(versioned=True))
+    publisher.serve("/for ever", lambda: b"always", PublicationPolicy(versioned=True))
     clock.advance(timedelta(minutes=2))
     publisher.serve("/old", lambda: b"two", KEPT)
     clock.advance(timedelta(minutes=59, seconds=30))
@@ -91,7 +91,7 @@ def test_a_round_without_anything_to_remove_says_nothing(
     server: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
-    collecting = Collecting(server.installation, registry)
+    collecting = GarbageCollector(server.installation, registry)
     head = server.installation.head()
 
     with caplog.at_level(logging.INFO):
@@ -107,7 +107,7 @@ def test_leaves_it_to_the_worker_that_is_at_it(server: Served) -> None:
     published(server)
     leases = Leases(installation.store)
     leases.acquire(LEASE, "another", now=installation.clock(), seconds=60)
-    collecting = Collecting(installation, CollectorRegistry())
+    collecting = GarbageCollector(installation, CollectorRegistry())
 
     collecting.round()
     assert rows(installation) == (4, 5), "another one has the lease"
@@ -123,13 +123,13 @@ def test_removes_blobs_that_nobody_names_and_files_that_were_never_finished(
     installation, registry = server.installation, CollectorRegistry()
     published(server)
     orphan = installation.blobs.put(b"nobody names this")
-    place = FilePlace(tmp_path / "mirror")
+    place = FileSegmentStore(tmp_path / "mirror")
     for half in (tmp_path / "data" / "blobs" / "incoming", tmp_path / "mirror" / "incoming"):
         half.mkdir(parents=True, exist_ok=True)
         (half / "half").write_bytes(b"ha")
         os.utime(half / "half", (0, 0))
     assert isinstance(installation.blobs, FileBlobs)
-    collecting = Collecting(installation, registry, place)
+    collecting = GarbageCollector(installation, registry, place)
 
     collecting.round()
     assert installation.blobs.exists(orphan), "it was put less than a day ago"
@@ -149,7 +149,7 @@ def test_tells_how_far_the_archive_is_behind(
     installation, registry = server.installation, CollectorRegistry()
     published(server)
     home = tmp_path / "mirror"
-    worker = Worker(installation, archive=FilePlace(home), pace=QUICK, registry=registry)
+    worker = Worker(installation, archive=FileSegmentStore(home), pace=QUICK, registry=registry)
     (archive,) = (loop for loop in worker.loops if loop.name == "archive")
     segments = home / "segments"
     segments.rename(home / "away")

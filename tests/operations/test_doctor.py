@@ -15,8 +15,8 @@ from tidegate.clock import system_clock
 from tidegate.commands.opening import open_installation
 from tidegate.commands.options import WORDS, commented_default
 from tidegate.config import NAMES, Settings, load
-from tidegate.control import health
-from tidegate.control.health import Finding, Verdict
+from tidegate.control import doctor
+from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
 
 def verdicts(output: str) -> dict[str, str]:
@@ -60,11 +60,11 @@ def test_sees_a_clock_that_stands_before_the_log(tmp_path: Path) -> None:
         Settings(data=str(tmp_path / "data")), lambda: system_clock() - timedelta(hours=1)
     )
     try:
-        found = {finding.what: finding for finding in health.of_installation(late)}
+        found = {finding.what: finding for finding in doctor.check_installation(late)}
     finally:
         late.close()
 
-    assert found["clock"].verdict is Verdict.ILL
+    assert found["clock"].verdict is DoctorVerdict.ILL
     assert "set the clock" in found["clock"].advice
 
 
@@ -74,9 +74,9 @@ def test_sees_a_row_that_is_not_what_the_log_says(tmp_path: Path) -> None:
     prepared(tmp_path / "data")
     changed(tmp_path / "data", "DELETE FROM users")
     with opened(tmp_path / "data") as installation:
-        found = health.of_views(installation)
+        found = doctor.check_views(installation)
 
-    assert found.verdict is Verdict.ILL
+    assert found.verdict is DoctorVerdict.ILL
     assert "users/user_admin0000" in found.detail
 
 
@@ -113,6 +113,6 @@ def test_takes_every_setting_as_a_flag(name: str) -> None:
 
 
 def test_tells_findings_as_json_without_what_they_lack() -> None:
-    finding = Finding("disk", Verdict.WELL, "much")
+    finding = DoctorFinding("disk", DoctorVerdict.WELL, "much")
 
     assert msgspec.json.encode(finding) == b'{"what":"disk","verdict":"well","detail":"much"}'

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.api.serving import Served, serving
 from tests.browser.quay import Quay
 from tests.operations.test_worker import QUICK, until
-from tidegate.control import health
-from tidegate.control.health import Verdict
+from tidegate.control import doctor
+from tidegate.control.doctor import DoctorVerdict
 from tidegate.control.worker import Worker
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
@@ -57,8 +57,8 @@ def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
     assert 'rounds_total{loop="orders",outcome="waited"}' not in counted
     lines = [item.message for item in caplog.records if "is left out" in item.message]
     assert [line.split(" is")[0] for line in lines] == [lost], "once, however many passes"
-    found = {item.what: item for item in health.of_installation(quay.installation)}
-    assert found["rollouts"].verdict is Verdict.ILL
+    found = {item.what: item for item in doctor.check_installation(quay.installation)}
+    assert found["rollouts"].verdict is DoctorVerdict.ILL
     assert lost in found["rollouts"].detail
     why = server.everything().get(f"/v1/rollouts/{lost}/explain").json()
     assert why["answer"].startswith(f"the dispatcher leaves the rollout out, {code}: ")
@@ -71,7 +71,7 @@ def test_finds_rollouts_well_that_can_be_read(server: Served) -> None:
     quay.publish("v1", {"index.html": "<h1>hello</h1>\n"})
     quay.promote("web-stable", "web.1")
 
-    found = {item.what: item for item in health.of_installation(quay.installation)}
+    found = {item.what: item for item in doctor.check_installation(quay.installation)}
 
-    assert found["rollouts"].verdict is Verdict.WELL
+    assert found["rollouts"].verdict is DoctorVerdict.WELL
     assert found["rollouts"].detail == "1 under way, all can be read"

@@ -6,10 +6,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.operations.processes import opened, prepared, run
-from tidegate.control.blobs import BLOB_KEPT
-from tidegate.control.blobs.collect import collect
-from tidegate.control.contents import named_by_packages
-from tidegate.control.packing import manifest_of, stored
+from tidegate.control.storage.blobs import BLOB_KEPT
+from tidegate.control.storage.blobs.collect import collect
+from tidegate.control.storage.content_store import read_manifest, store_files
+from tidegate.control.storage.referenced_blobs import list_package_blobs
 from tidegate.domain.content.entries import File
 from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
@@ -23,7 +23,7 @@ def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Pa
     data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     prepared(data)
     with opened(data) as installation:
-        manifest = stored(installation.blobs, {"app.conf": b"a=1\n"}, (REFERENCE,))
+        manifest = store_files(installation.blobs, {"app.conf": b"a=1\n"}, (REFERENCE,))
         command = CreateRevision(
             repository="default",
             package="web",
@@ -48,10 +48,10 @@ def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Pa
     with opened(again) as restored:
         found = restored.find(revision_key("default.web.v1"), Revision)
         assert found is not None
-        assert manifest_of(restored.blobs, found.row.content).references == (REFERENCE,)
+        assert read_manifest(restored.blobs, found.row.content).references == (REFERENCE,)
         assert restored.differences() == []
         later = restored.clock() + BLOB_KEPT + timedelta(hours=1)
-        named = named_by_packages(restored.store, restored.blobs, later)
+        named = list_package_blobs(restored.store, restored.blobs, later)
         assert {blob.digest for blob in restored.blobs.iterate()} >= named
         collect(restored.blobs, lambda: named, later)
         assert {blob.digest for blob in restored.blobs.iterate()} == named

@@ -16,16 +16,18 @@ from tests.api.serving import Served, serving
 from tests.browser.quay import Quay
 from tidegate.clock import system_clock
 from tidegate.config import InvalidSetting, checked
-from tidegate.control.installation import hashed
-from tidegate.control.targets.configured import configured
-from tidegate.control.worker import Loop, Pace, Worker
+from tidegate.control.outbox.targets.configured import configure_targets
+from tidegate.control.secrets import hash_secret
+from tidegate.control.worker import LoopPace, Worker, WorkerLoop
 from tidegate.domain.access.erasable_rows import SESSIONS, Session
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 from tidegate.domain.hosts.states import HostState
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Key, Meta
 
-QUICK = Pace(orders=0.02, timers=0.02, outbox=0.02, manifests=0.02, reconcile=0.05, collection=0.05)
+QUICK = LoopPace(
+    orders=0.02, timers=0.02, outbox=0.02, manifests=0.02, reconcile=0.05, collection=0.05
+)
 SECONDS_MAX = 60.0
 
 
@@ -64,7 +66,7 @@ def test_does_by_itself_what_a_promotion_calls_for(quay: Quay, tmp_path: Path) -
     woken: list[str] = []
     worker = Worker(
         installation,
-        targets=configured(settings, system_clock),
+        targets=configure_targets(settings, system_clock),
         pace=QUICK,
         registry=registry,
         wake=woken.extend,
@@ -119,12 +121,12 @@ def test_forgets_sessions_that_nobody_may_use_any_more(server: Served) -> None:
     records = installation.records(Meta(actor="test"))
     for name, age in (("old", timedelta(hours=13)), ("new", timedelta())):
         session = Session("user_x", now - age, now - age, 0)
-        records.create(SESSIONS.name, hashed(name), session)
+        records.create(SESSIONS.name, hash_secret(name), session)
 
     with Worker(installation, pace=QUICK):
-        until(lambda: installation.find(Key(SESSIONS.name, hashed("old")), Session) is None)
+        until(lambda: installation.find(Key(SESSIONS.name, hash_secret("old")), Session) is None)
 
-    assert installation.find(Key(SESSIONS.name, hashed("new")), Session) is not None
+    assert installation.find(Key(SESSIONS.name, hash_secret("new")), Session) is not None
 
 
 def test_waits_for_surroundings_that_fail(server: Served) -> None:
@@ -137,7 +139,7 @@ def test_waits_for_surroundings_that_fail(server: Served) -> None:
             raise StoreUnavailable("the disk is full")
         return False
 
-    worker.loops = (Loop("rehearsal", 0.01, fails_at_first),)
+    worker.loops = (WorkerLoop("rehearsal", 0.01, fails_at_first),)
     with worker:
         until(lambda: len(rounds) > 4)
 
@@ -154,7 +156,7 @@ def test_ends_loudly_at_a_fault_of_its_own(
     def faulty() -> bool:
         raise KeyError("nobody thought of this")
 
-    worker.loops = (*worker.loops, Loop("rehearsal", 0.01, faulty))
+    worker.loops = (*worker.loops, WorkerLoop("rehearsal", 0.01, faulty))
     with caplog.at_level(logging.CRITICAL):
         worker.start()
         until(lambda: told and not any(thread.is_alive() for thread in worker.threads))
@@ -179,7 +181,7 @@ def test_names_the_target_that_cannot_be_one(
     settings = checked({"data": str(tmp_path), "targets": {"record": target}})
 
     with pytest.raises(InvalidSetting, match=says):
-        configured(settings, system_clock)
+        configure_targets(settings, system_clock)
 
 
 def test_lets_no_webhook_reach_what_only_this_machine_can(tmp_path: Path) -> None:
@@ -191,5 +193,5 @@ def test_lets_no_webhook_reach_what_only_this_machine_can(tmp_path: Path) -> Non
     allowed = checked({"data": "x", "targets": {"notify": {**webhook, "allowed": ["127.0.0.1:9"]}}})
 
     with pytest.raises(InvalidSetting, match=r"unless 127\.0\.0\.1:9 is allowed"):
-        configured(refused, system_clock)
-    assert set(configured(allowed, system_clock)) == {"notify"}
+        configure_targets(refused, system_clock)
+    assert set(configure_targets(allowed, system_clock)) == {"notify"}

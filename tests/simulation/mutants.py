@@ -17,8 +17,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from tidegate.control import dispatch, lanes, sights
-from tidegate.control.runtime import Outcome
+from tidegate.control import lanes
+from tidegate.control.fleet import dispatch, reader
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
@@ -109,7 +110,7 @@ def acknowledge_before_commit() -> Patches:
     def answered_first(self: lanes.Lanes, pack: Any) -> Receipt | None:
         for report in pack.reports:
             if report.error is None:
-                report.future.set_result(Outcome(report.facts, None, report.answer))
+                report.future.set_result(CommandOutcome(report.facts, None, report.answer))
         return land(self, pack)
 
     def said_already(self: lanes.Lanes, lane: Any, pack: Any, receipt: Receipt | None) -> None:
@@ -177,13 +178,13 @@ def soak_from_open() -> Patches:
 
 def quarantine_not_loaded() -> Patches:
     """Rows of quarantine are written and never looked at."""
-    sight = sights.Sights._sight
+    sight = reader.FleetReader._sight
 
-    def blind(self: sights.Sights, rollout_id: str, *, hosts: bool) -> Any:
+    def blind(self: reader.FleetReader, rollout_id: str, *, hosts: bool) -> Any:
         return with_members(sight(self, rollout_id, hosts=hosts), quarantined=None)
 
     return [
-        (sights.Sights, "_sight", blind),
+        (reader.FleetReader, "_sight", blind),
         (report_slices, "_demand_unquarantined", lambda row: None),
     ]
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidegate.control.forecasts import Odds
+from tidegate.control.queries.forecasts import Odds
 from tidegate.domain.channels.facts import ChannelPolicy, HostEdge, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Budget, Host

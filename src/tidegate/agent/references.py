@@ -24,8 +24,8 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused
+from tidegate.bounded_http import BoundedBackend, BoundedTransport, Deadline
 from tidegate.domain.content.entries import File
-from tidegate.exchange import BoundedBackend, BoundedTransport, Deadline
 
 CONNECT_SECONDS: Final = 5.0
 PIECE_SECONDS: Final = 15.0  # that the next piece is waited for

@@ -11,16 +11,17 @@ from tidegate.api import paging
 from tidegate.api.auth import demand, set_cookie
 from tidegate.api.problems import MissingPermission
 from tidegate.api.routing import SIGNED_IN, Answer, Request, Route, may
-from tidegate.control.accounts import (
+from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
     PASSWORD_CHARS_MIN,
-    Called,
+    PersonNames,
     SessionRequired,
     WeakPassword,
     WrongCredentials,
 )
-from tidegate.control.installation import Found, Installation
-from tidegate.control.runtime import Outcome
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.folds import history_of_user, users
 from tidegate.domain.access.refusals import (
     InvalidScope,
@@ -119,7 +120,7 @@ def add(request: Request[Nothing, Nothing, NewUser], installation: Installation)
     user_id = f"user_{request.mint('user')[:20]}"
     outcome = request.server.accounts.add(
         user_id,
-        Called(body.login, body.name),
+        PersonNames(body.login, body.name),
         body.password,
         tuple(item.grant for item in body.roles),
         request.meta,
@@ -216,7 +217,10 @@ def check_own(request: Request[Any, Any, Any], current: str) -> None:
 
 
 def _left_by(
-    request: Request[Any, Any, Any], installation: Installation, user_id: str, outcome: Outcome
+    request: Request[Any, Any, Any],
+    installation: Installation,
+    user_id: str,
+    outcome: CommandOutcome,
 ) -> Answer:
     found = installation.left_by(outcome, users, user_id, history_of_user(user_id))
     answer = _user(request, found, user_id)
@@ -231,7 +235,7 @@ def _user(request: Request[Any, Any, Any], found: Found[User] | None, user_id: s
     return Answer(shown, version=found.version)
 
 
-def _shown(found: Found[User], called: Called | None) -> UserShown:
+def _shown(found: Found[User], called: PersonNames | None) -> UserShown:
     row = found.row
     return UserShown(
         row.user_id,

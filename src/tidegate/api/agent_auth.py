@@ -16,9 +16,15 @@ from typing import Any, Final
 
 from tidegate.api.problems import Unauthenticated, UnsupportedProtocol
 from tidegate.api.routing import Arrived, Principal, Request, Route
-from tidegate.control.enrollment import ClockSkewed, Enrollment, Session, check_skew, parsed
+from tidegate.control.fleet.agent_sessions import (
+    AgentSession,
+    ClockSkewed,
+    check_skew,
+    parse_session,
+)
+from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.fleet.request_macs import RequestMacs
 from tidegate.control.installation import Installation
-from tidegate.control.macs import Macs
 from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
@@ -60,12 +66,12 @@ class SkewRefused(Unauthenticated):
     code = "time_refused"
 
 
-class _Session(Macs):
+class _Session(RequestMacs):
     """A session that was named to us, and the MACs of its requests."""
 
     __slots__ = ("named", "principal", "standing")
 
-    def __init__(self, named: Session, key: bytes) -> None:
+    def __init__(self, named: AgentSession, key: bytes) -> None:
         super().__init__(key)
         self.named = named
         self.principal = Principal(PREFIX + named.host_id, "agent")
@@ -142,7 +148,7 @@ class AgentDoor:
 
     def _session(self, name: bytes) -> _Session:
         """Raises: Unauthenticated."""
-        session = parsed(name.decode("latin-1"))
+        session = parse_session(name.decode("latin-1"))
         if session is None:
             raise Unauthenticated("the session is none that this server opened")
         return _Session(session, self._enrollment.session_key(str(session)))

@@ -21,12 +21,19 @@ from tidegate.api.briefly import NO_ORDER, is_free, order_of, poll_briefly, refu
 from tidegate.api.landings import Landings
 from tidegate.api.problems import InvalidRequest, UnsupportedProtocol
 from tidegate.api.routing import AGENT, PUBLIC, Answer, Request, Route
-from tidegate.control.blobs import BlobDamaged, BlobMissing
-from tidegate.control.enrollment import BadProof, ClockSkewed, Enrollment
-from tidegate.control.ingest import Heartbeat, Report, beat, reported, take_reports
+from tidegate.control.fleet.agent_reports import (
+    Heartbeat,
+    Report,
+    take_heartbeat,
+    take_reports,
+    to_reported,
+)
+from tidegate.control.fleet.agent_sessions import ClockSkewed
+from tidegate.control.fleet.enrollment import BadProof, Enrollment
 from tidegate.control.installation import Installation
-from tidegate.control.manifests import ManifestUnpublished, SignedManifest
-from tidegate.control.packing import manifest_of
+from tidegate.control.publication.manifests import ManifestUnpublished, SignedManifest
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
+from tidegate.control.storage.content_store import read_manifest
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.refusals import (
@@ -222,7 +229,7 @@ async def _answers(reports: Sequence[Report], landings: Landings) -> list[Report
                 error = refused
         else:
             error = item.taken
-        answers.append(reported(item, error))
+        answers.append(to_reported(item, error))
     return answers
 
 
@@ -238,7 +245,7 @@ def heartbeat(request: Request[Nothing, Nothing, Pulse], installation: Installat
         current_closures=body.current_closures,
         rollouts=body.rollouts,
     )
-    return Answer(beat(installation, said, request.meta))
+    return Answer(take_heartbeat(installation, said, request.meta))
 
 
 # ── content ───────────────────────────────────────────────────────────────────────────────────────
@@ -290,7 +297,7 @@ def _content(installation: Installation, host_id: str, release_id: str) -> Relea
         release_id_of(package, int(number)) == release_id for package in carried
     ):
         raise missing
-    files = manifest_of(installation.blobs, revision.row.content).files
+    files = read_manifest(installation.blobs, revision.row.content).files
     return ReleaseContent(release_id, known.row.digest, files)
 
 

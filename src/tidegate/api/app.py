@@ -54,8 +54,8 @@ from tidegate.api.routing import (
     Server,
 )
 from tidegate.api.tail import Tail
-from tidegate.control.accounts import Accounts
 from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import Accounts
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel.model import Position
 from tidegate.wire import Input

@@ -29,7 +29,8 @@ from tidegate.api.routing import (
     Route,
 )
 from tidegate.config import Settings
-from tidegate.control.accounts import SESSION_LIFE, Accounts, Admitted
+from tidegate.control.operations.accounts import Accounts, AuthenticatedUser
+from tidegate.domain.access.erasable_rows import SESSION_LIFE
 from tidegate.domain.access.roles import Verb
 from tidegate.kernel.model import Event
 
@@ -91,7 +92,7 @@ class Doorkeeper:
         bucket = self._writes if route.is_write else self._reads
         (self._urgent if route.urgent else bucket).take(who)
 
-    def _admitted(self, arrived: Arrived) -> Admitted | None:
+    def _admitted(self, arrived: Arrived) -> AuthenticatedUser | None:
         authorization = arrived.headers.get(b"authorization")
         if authorization is not None:
             scheme, _, text = authorization.decode("latin-1").partition(" ")

@@ -19,7 +19,7 @@ from tidegate.api.decoding import DEPTH_MAX
 from tidegate.api.problems import MEDIA
 from tidegate.api.routing import Answer, Brief
 from tidegate.api.wakes import Wakes
-from tidegate.control.ingest import Single, reported, take_report
+from tidegate.control.fleet.agent_reports import SingleReport, take_report, to_reported
 from tidegate.control.installation import Installation
 from tidegate.domain.hosts.protocol import Order, ReportResult, ReportsAnswer
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
@@ -99,16 +99,16 @@ def report_briefly(brief: Brief, installation: Installation) -> bool:
     actor = brief.principal.id
     landings = brief.server.landings
 
-    def told(report: Single) -> None:
+    def told(report: SingleReport) -> None:
         landings.land(partial(_landed, brief, report))
 
     meta = Meta(actor=actor, request=brief.id)
     return take_report(installation, actor.removeprefix(PREFIX), body, meta, told)
 
 
-def _landed(brief: Brief, report: Single) -> None:
+def _landed(brief: Brief, report: SingleReport) -> None:
     try:
-        told = reported(report, report.error)
+        told = to_reported(report, report.error)
     except BaseException as fault:  # noqa: BLE001 - none of our errors: a bug, and answered as one
         brief.fail(fault)
         return

@@ -11,7 +11,7 @@ from tidegate.api import paging
 from tidegate.api.channels import SelectorText
 from tidegate.api.routing import Answer, Request, Route, may
 from tidegate.control.installation import Installation
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.fleet.refusals import BudgetNotFound, InvalidSelector
 from tidegate.domain.fleet.rows import BUDGETS, Budget, budget_key
@@ -80,7 +80,7 @@ def remove(request: Request[BudgetPath, Nothing, Nothing], installation: Install
 def _removed(
     request: Request[BudgetPath, Nothing, Nothing] | Request[BudgetPath, Nothing, Bound],
     installation: Installation,
-) -> Outcome:
+) -> CommandOutcome:
     command = RemoveBudget(budget_id=request.path.budget_id, operator=request.by)
     return installation.execute(remove_budget, command, meta=request.meta, key=request.once)
 

@@ -19,9 +19,11 @@ from tidegate.api.asof import AsOf, position_of
 from tidegate.api.releases import Happened, ScopeName, channel_scope, pinned_at
 from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Guard, Principal, Request, Route, may, somewhere
-from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.installation import Installation
 from tidegate.control.queries import history
-from tidegate.control.runtime import Outcome
+from tidegate.control.queries.as_of import HistoryTooLong
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.facts import (
     ChannelEdge,
@@ -303,7 +305,7 @@ def create(request: Request[Nothing, Nothing, NewChannel], installation: Install
         policy=policy,
     )
 
-    def attempt() -> Outcome:
+    def attempt() -> CommandOutcome:
         scope = ChannelScope(body.channel, body.package, body.selector)
         version = _checked(installation, scope, asked.policy)
         command = msgspec.structs.replace(asked, fleet_version=version)
@@ -337,7 +339,7 @@ def edit(
     if earlier is not None:
         return _written(installation, channel, earlier)
 
-    def attempt() -> Outcome:
+    def attempt() -> CommandOutcome:
         found = demand(installation, channel)
         if request.version is not None and request.version != found.version:
             raise _Stale(request.version, found.version)
@@ -366,7 +368,7 @@ class _Stale(StaleVersion):
     """The client's own version, not that of the fleet: trying again is no use."""
 
 
-def _claimed(installation: Installation, attempt: Callable[[], Outcome]) -> Outcome:
+def _claimed(installation: Installation, attempt: Callable[[], CommandOutcome]) -> CommandOutcome:
     """Have a claim decided, again if hosts or channels changed while it was checked."""
     for left in reversed(range(ATTEMPTS_MAX)):
         try:
@@ -410,7 +412,7 @@ def _policy(given: PolicyGiven) -> ChannelPolicy:
     return decoders.convert(members | {"edges": edges}, ChannelPolicy)
 
 
-def _written(installation: Installation, channel: str, outcome: Outcome) -> Answer:
+def _written(installation: Installation, channel: str, outcome: CommandOutcome) -> Answer:
     found = demand(installation, channel)
     if outcome.receipt is not None and found.version > outcome.receipt.last:
         found = _at(installation, channel, outcome.receipt.last) or found

@@ -18,10 +18,10 @@ from tidegate.api.revisions import (
     revision_scope,
 )
 from tidegate.api.routing import Answer, Guard, Request, Route, may
-from tidegate.control.blobs import BlobDamaged, BlobMissing
 from tidegate.control.installation import Installation
-from tidegate.control.packing import archive, content_of, manifest_of
 from tidegate.control.queries import revisions
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
+from tidegate.control.storage.content_store import read_content, read_manifest, to_tar
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
@@ -94,18 +94,18 @@ def resources(
 ) -> Answer:
     """The files of a revision: paths, sizes and hashes, and of a reference its uri."""
     row = revision(installation, request.path.name)
-    return Answer(Resources(row.content, manifest_of(installation.blobs, row.content).files))
+    return Answer(Resources(row.content, read_manifest(installation.blobs, row.content).files))
 
 
 def download(request: Request[FilePath, Reading, Nothing], installation: Installation) -> Answer:
     """The bytes of one file, checked against their hash; of a reference, where they are."""
     name, path = request.path.name, request.path.path
     row = revision(installation, name)
-    file = manifest_of(installation.blobs, row.content).by_path.get(path)
+    file = read_manifest(installation.blobs, row.content).by_path.get(path)
     if file is None:
         raise FileNotFound(name, path)
     return Answer(
-        content_of(installation.blobs, file),
+        read_content(installation.blobs, file),
         media="application/octet-stream",
         headers={"content-disposition": "attachment", "tidegate-sha256": file.sha256},
     )
@@ -117,7 +117,7 @@ def pull(request: Request[RevisionPath, Reading, Nothing], installation: Install
     References are not in it: tidegate-references says how many there are, resources lists them.
     """
     row = revision(installation, request.path.name)
-    content = archive(installation.blobs, manifest_of(installation.blobs, row.content))
+    content = to_tar(installation.blobs, read_manifest(installation.blobs, row.content))
     headers = {
         "content-disposition": "attachment",
         "tidegate-digest": row.content.digest,
@@ -144,8 +144,8 @@ def compare(request: Request[RevisionPath, Against, Nothing], installation: Inst
     old = FileManifest(())
     if against is not None:
         demand(request.principal, (Verb.READ,), repository_scope(parse(against).repository))
-        old = manifest_of(installation.blobs, revision(installation, against).content)
-    found = changes(installation.blobs, old, manifest_of(installation.blobs, new.content))
+        old = read_manifest(installation.blobs, revision(installation, against).content)
+    found = changes(installation.blobs, old, read_manifest(installation.blobs, new.content))
     return Answer(Compared(against, name, found))
 
 

@@ -12,7 +12,8 @@ from tidegate.api import auth, paging
 from tidegate.api.channels import Reason, Why
 from tidegate.api.releases import ScopeName, channel_scope
 from tidegate.api.routing import Answer, Principal, Request, Route, may, somewhere
-from tidegate.control.installation import Found, Installation
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.domain.access.roles import EVERYWHERE, Verb
 from tidegate.domain.channels.refusals import ChannelNotFound, FreezeExists, FreezeNotFound
 from tidegate.domain.channels.rows import FREEZES, Freeze, freeze_key

@@ -12,10 +12,11 @@ from tidegate.api import paging
 from tidegate.api.channels import Why, demand
 from tidegate.api.releases import ScopeName
 from tidegate.api.routing import Answer, Guard, Request, Route, may
-from tidegate.control.blobs import BlobDamaged, BlobMissing
-from tidegate.control.enrollment import Enrollment, MadeToken
-from tidegate.control.installation import Found, Installation
-from tidegate.control.runtime import Outcome
+from tidegate.control.fleet.enrollment import Enrollment, MadeToken
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -253,7 +254,7 @@ def retire(request: Request[HostPath, Nothing, Why], installation: Installation)
     return _written(installation, command.host_id, outcome)
 
 
-def _written(installation: Installation, host_id: str, outcome: Outcome) -> Answer:
+def _written(installation: Installation, host_id: str, outcome: CommandOutcome) -> Answer:
     answer = _shown(installation, host_id)
     answer.position = outcome.position or answer.version or 0
     return answer

@@ -11,9 +11,10 @@ from tidegate.api.repositories import Label, repository_scope
 from tidegate.api.resources import FileSent, received
 from tidegate.api.revisions import CONTENT_BODY_BYTES_MAX, rights
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
-from tidegate.control.installation import Found, Installation
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.control.queries.revisions import plan_deletion
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import history
@@ -149,7 +150,7 @@ def _deleted_before(
     request: Request[PackagePath, Nothing, Nothing],
     installation: Installation,
     asked: _DeletionAsked,
-) -> Outcome | None:
+) -> CommandOutcome | None:
     return installation.control.earlier(delete_package, asked, meta=request.meta, key=request.once)
 
 
@@ -157,7 +158,7 @@ def _deleted(
     request: Request[PackagePath, Nothing, Nothing],
     installation: Installation,
     asked: _DeletionAsked,
-) -> Outcome:
+) -> CommandOutcome:
     """Raises: PackageNotFound, StaleVersion, and what ``delete_package`` says."""
     found = _found(request.path, installation)
     if asked.version != found.version:

@@ -16,8 +16,8 @@ from tidegate.api.channels import ChannelPath, demand, scope_of
 from tidegate.api.releases import ReleaseId, pinned_at
 from tidegate.api.routing import Answer, Guard, Request, Route, may
 from tidegate.control.installation import Installation
-from tidegate.control.promotion import NothingBefore, Promote, RollBack
-from tidegate.control.runtime import Outcome
+from tidegate.control.operations.promotion import NothingBefore, Promote, RollBackChannel
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
@@ -104,8 +104,8 @@ def _open_rollout(
     request: Request[Any, Any, Any],
     installation: Installation,
     channel: str,
-    run: Callable[[], Outcome],
-) -> Outcome:
+    run: Callable[[], CommandOutcome],
+) -> CommandOutcome:
     """In the lane of the rollout that it ends, before reports that wait there."""
     found = demand(installation, channel)
     outcome = in_lane(installation, found.row.active_rollout_id, run)
@@ -145,7 +145,7 @@ def _demand_seen(request: Request[Any, Any, Any], installation: Installation, ch
         raise StaleVersion(request.version, found.version)
 
 
-def _told(installation: Installation, channel: str, outcome: Outcome) -> Answer:
+def _told(installation: Installation, channel: str, outcome: CommandOutcome) -> Answer:
     answer = decoders.decoder(PromotionResult).decode(outcome.answer or b"{}")
     rollout_id = answer.rollout_id
     if rollout_id is None:  # a repeat without a key: what its first copy did stands
@@ -165,7 +165,7 @@ def roll_back(
 ) -> Answer:
     """Promote again what was authoritative on the channel before, and leave what is now as bad."""
     channel = request.path.channel
-    asked = RollBack(
+    asked = RollBackChannel(
         channel=channel,
         command_id=request.mint("command"),
         by=request.by,

@@ -9,10 +9,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.api.routing import Answer, Request, Route, may
-from tidegate.control.blobs import BlobDamaged
-from tidegate.control.generations import collect_past
 from tidegate.control.installation import Installation
-from tidegate.control.publisher import Publisher
+from tidegate.control.publication.generations import collect_past
+from tidegate.control.publication.publisher import Publisher
+from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
 from tidegate.errors import LeaseHeld, LeaseLost, NotFound
 from tidegate.wire import Input, Nothing, Reading, Written

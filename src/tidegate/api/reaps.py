@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from tidegate.api.routing import Answer, Request, Route, may
 from tidegate.control.installation import Installation
-from tidegate.control.reaper import Reaped, reap
+from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.facts import OwnerReference
 from tidegate.wire import Input, Nothing
@@ -28,7 +28,7 @@ def create(request: Request[Nothing, Nothing, GoneOwner], installation: Installa
     a thousand; a repeat takes the rest.
     """
     owner = OwnerReference(request.body.kind, request.body.id)
-    reaped = reap(installation.control, owner, request.by, request.id)
+    reaped = clean_up_owner(installation.control, owner, request.by, request.id)
     installation.nudge()
     return Answer(reaped, position=reaped.position)
 

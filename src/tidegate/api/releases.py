@@ -16,9 +16,11 @@ from tidegate.api import paging
 from tidegate.api.asof import AsOf, position_of
 from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
-from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.installation import Installation
 from tidegate.control.queries import history
-from tidegate.control.runtime import Outcome
+from tidegate.control.queries.as_of import HistoryTooLong
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import parse
@@ -358,7 +360,7 @@ def _actual_at(installation: Installation, scope: str, position: Position) -> An
     return Answer(found.row, version=found.version, position=position)
 
 
-def _answer(installation: Installation, scope: str, outcome: Outcome) -> Answer:
+def _answer(installation: Installation, scope: str, outcome: CommandOutcome) -> Answer:
     """The row as this change left it, also when it has moved on."""
     found = _found(installation, scope)
     receipt = outcome.receipt

@@ -8,8 +8,9 @@ from msgspec import Meta, Struct
 
 from tidegate.api import paging
 from tidegate.api.routing import Answer, Guard, Request, Route, may, somewhere
-from tidegate.control.installation import Found, Installation
-from tidegate.control.runtime import Outcome
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.folds import repositories
 from tidegate.domain.packages.history import history_of_repository
@@ -126,7 +127,7 @@ def list_all(request: Request[Nothing, Paging, Nothing], installation: Installat
     return Answer(paging.listed(request, installation, seen, last))
 
 
-def _left_by(installation: Installation, name: str, outcome: Outcome) -> Answer:
+def _left_by(installation: Installation, name: str, outcome: CommandOutcome) -> Answer:
     found = installation.left_by(outcome, repositories, name, history_of_repository(name))
     answer = _answer(found, name)
     answer.position = outcome.position or answer.version or 0

@@ -12,9 +12,14 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.api.problems import InvalidRequest
-from tidegate.control.blobs import Blobs
 from tidegate.control.installation import Installation
-from tidegate.control.packing import content_of, listed, manifest_of, stored
+from tidegate.control.storage.blobs import Blobs
+from tidegate.control.storage.content_store import (
+    read_content,
+    read_manifest,
+    store_files,
+    store_manifest,
+)
 from tidegate.domain.content.differences import FileChangeKind, FileDifference, diff
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
@@ -81,7 +86,7 @@ def received(blobs: Blobs, files: Sequence[FileSent]) -> FileManifest:
     if faults:
         raise InvalidRequest(faults)
     executables = {file.path for file in files if file.executable}
-    return stored(blobs, contents, references.values(), executables)
+    return store_files(blobs, contents, references.values(), executables)
 
 
 def _bytes(file: FileSent) -> bytes:
@@ -125,10 +130,10 @@ def merged(installation: Installation, task: Task) -> tuple[File, ...] | None:
     if not isinstance(task, Upgrade) or task.strategy in WHOLE:
         return None
     base, local, upstream = (
-        manifest_of(installation.blobs, revision(installation, name).content)
+        read_manifest(installation.blobs, revision(installation, name).content)
         for name in (task.old_upstream, task.local_package_revision, task.new_upstream)
     )
-    return listed(installation.blobs, merge(base, local, upstream, task.strategy)).files
+    return store_manifest(installation.blobs, merge(base, local, upstream, task.strategy)).files
 
 
 def changes(blobs: Blobs, old: FileManifest, new: FileManifest) -> tuple[FileChanged, ...]:
@@ -155,7 +160,7 @@ def _patch(blobs: Blobs, item: FileDifference) -> str | None:
         if file.bytes > PATCH_BYTES_MAX or file.uri is not None:
             return None
         try:
-            text = content_of(blobs, file).decode()
+            text = read_content(blobs, file).decode()
         except UnicodeDecodeError:
             return None
         if "\0" in text:

@@ -9,7 +9,8 @@ from msgspec import Meta
 from tidegate.api import paging
 from tidegate.api.repositories import Label, repository_scope
 from tidegate.api.routing import Answer, Request, Route, somewhere
-from tidegate.control.installation import Found, Installation
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.documents import RevisionDocument, to_document
 from tidegate.domain.packages.rows import (

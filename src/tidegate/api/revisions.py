@@ -16,8 +16,10 @@ from tidegate.api.auth import demand
 from tidegate.api.repositories import Label, repository_scope
 from tidegate.api.resources import FileSent, merged, received
 from tidegate.api.routing import Answer, Guard, Request, Route, may
-from tidegate.control.installation import Found, HistoryTooLong, Installation
-from tidegate.control.runtime import Outcome
+from tidegate.control.installation import Installation
+from tidegate.control.queries.as_of import HistoryTooLong
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
@@ -271,7 +273,7 @@ def _shown_at(installation: Installation, name: str, position: Position) -> Answ
     return _document(revision, package, position)
 
 
-def answer_of(installation: Installation, name: str, outcome: Outcome) -> Answer:
+def answer_of(installation: Installation, name: str, outcome: CommandOutcome) -> Answer:
     """The revision as this change left it, also when it has moved on; no content: it is gone."""
     receipt = outcome.receipt
     if receipt is None:

@@ -17,8 +17,10 @@ from tidegate.api.asof import AsOf, position_of
 from tidegate.api.releases import ScopeName, channel_scope
 from tidegate.api.routing import Answer, Request, Route, may, somewhere
 from tidegate.api.tail import enveloped
-from tidegate.control.blobs import BlobDamaged, BlobMissing
-from tidegate.control.installation import Found, HistoryTooLong, Installation
+from tidegate.control.installation import Installation
+from tidegate.control.queries.as_of import HistoryTooLong
+from tidegate.control.queries.reads import Found
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.gates.explain import explain

@@ -27,8 +27,8 @@ from tidegate.api.limits import Bucket
 from tidegate.api.metrics import Metrics
 from tidegate.api.tail import Tail
 from tidegate.api.wakes import Wakes
-from tidegate.control.accounts import Accounts
 from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import Accounts
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, allows
 from tidegate.errors import InvalidDefinition, TidegateError
 from tidegate.kernel.model import Meta, Position

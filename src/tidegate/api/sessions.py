@@ -9,14 +9,14 @@ from msgspec import Meta, Struct
 from tidegate.api.access import LoginName, Password, PersonName
 from tidegate.api.auth import check_origin, set_cookie
 from tidegate.api.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Answer, Request, Route
-from tidegate.control.accounts import (
+from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
-    Called,
+    PersonNames,
     WeakPassword,
     WrongCredentials,
     WrongSetupCode,
 )
-from tidegate.control.installation import Installation
 from tidegate.domain.access.refusals import AlreadySetUp
 from tidegate.domain.access.roles import Grant
 from tidegate.domain.access.rows import (
@@ -71,7 +71,7 @@ def set_up(request: Request[Nothing, Nothing, Setup], installation: Installation
     request.server.sign_ins.take(f"setup {request.arrived.address}")
     body = request.body
     outcome = request.server.accounts.set_up(
-        body.code, Called(body.login, body.name), body.password, alone=body.alone
+        body.code, PersonNames(body.login, body.name), body.password, alone=body.alone
     )
     return Answer(Written(outcome.position), position=outcome.position)
 

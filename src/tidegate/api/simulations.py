@@ -10,8 +10,8 @@ from tidegate.api.releases import channel_scope
 from tidegate.api.rollouts import HostId
 from tidegate.api.routing import Answer, Request, Route, may
 from tidegate.api.steering import Planning, dry_plan
-from tidegate.control.forecasts import Forecast, Odds
 from tidegate.control.installation import Installation
+from tidegate.control.queries.forecasts import Forecast, Odds
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.refusals import MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key

@@ -14,9 +14,9 @@ from tidegate.api.promotions import PROMOTES, PromotedShown, in_lane, promoted
 from tidegate.api.releases import ReleaseId, ScopeName, channel_scope
 from tidegate.api.rollouts import HostId, RolloutPath, RolloutShown, demand, scope_of, shown
 from tidegate.api.routing import Answer, Guard, Request, Route, may
-from tidegate.control.blobs import BlobDamaged
 from tidegate.control.installation import Installation
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
+from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.refusals import ChannelNotFound, MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -178,7 +178,9 @@ def _cleared(
     )
 
 
-def _steered(request: Steered, installation: Installation, run: Callable[[], Outcome]) -> Answer:
+def _steered(
+    request: Steered, installation: Installation, run: Callable[[], CommandOutcome]
+) -> Answer:
     """Run it in the lane; the rollout as it stands then."""
     rollout_id = request.path.rollout_id
     before: Position = demand(installation, rollout_id).version

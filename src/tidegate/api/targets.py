@@ -12,8 +12,13 @@ from msgspec import Meta, Struct
 from tidegate.api import paging
 from tidegate.api.routing import Answer, Request, Route, may
 from tidegate.control.installation import Installation
-from tidegate.control.targets import Done
-from tidegate.control.targets.configured import Described, TargetUnknown, described, tried
+from tidegate.control.outbox.targets import TargetDone
+from tidegate.control.outbox.targets.configured import (
+    Described,
+    TargetUnknown,
+    describe_targets,
+    try_target,
+)
 from tidegate.domain.access.roles import Verb
 from tidegate.wire import Input, Listed, Nothing, Paging
 
@@ -33,7 +38,7 @@ class Tried(Struct, frozen=True, kw_only=True):
 def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Answer:
     """The targets of this server's settings, by operation; secrets are nowhere."""
     after, limit = paging.after(request, installation), request.query.limit
-    found = [item for item in described(installation.settings) if item.name > after]
+    found = [item for item in describe_targets(installation.settings) if item.name > after]
     last = found[limit - 1].name if len(found) > limit else None
     return Answer(paging.listed(request, installation, found[:limit], last))
 
@@ -41,9 +46,9 @@ def list_all(request: Request[Nothing, Paging, Nothing], installation: Installat
 def try_out(request: Request[TargetPath, Nothing, Nothing], installation: Installation) -> Answer:
     """Try a target without giving it work: it is asked for nothing."""
     name = request.path.target
-    outcome = tried(installation.settings, name, installation.clock)
-    ok = isinstance(outcome, Done)
-    detail = outcome.detail if isinstance(outcome, Done) else outcome.reason
+    outcome = try_target(installation.settings, name, installation.clock)
+    ok = isinstance(outcome, TargetDone)
+    detail = outcome.detail if isinstance(outcome, TargetDone) else outcome.reason
     return Answer(Tried(name=name, ok=ok, detail=detail), position=installation.head())
 
 

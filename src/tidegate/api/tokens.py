@@ -11,7 +11,8 @@ from tidegate.api import paging
 from tidegate.api.access import Roles
 from tidegate.api.problems import MissingPermission
 from tidegate.api.routing import SIGNED_IN, Answer, Request, Route
-from tidegate.control.installation import Found, Installation
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.domain.access.refusals import NotOwner, TokenNotFound
 from tidegate.domain.access.roles import Grant, Verb
 from tidegate.domain.access.rows import (

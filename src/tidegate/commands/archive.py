@@ -16,7 +16,7 @@ from tidegate.config import InvalidSetting, Settings
 from tidegate.errors import NotFound
 
 if TYPE_CHECKING:
-    from tidegate.control.archive import Archive
+    from tidegate.control.storage.archive import Archive
 
 SHOWN_MAX = 20
 
@@ -78,10 +78,10 @@ def _archive(settings: Settings) -> Iterator[Archive]:
         raise NotFound(f"there is no archive in {settings.archive}")
     from tidegate.clock import system_clock
     from tidegate.commands.opening import opened_store
-    from tidegate.control.archive import Archive
-    from tidegate.control.archive.files import FilePlace
     from tidegate.control.installation import log_id
+    from tidegate.control.storage.archive import Archive
+    from tidegate.control.storage.archive.files import FileSegmentStore
 
     with opened_store(settings) as store:
-        place = FilePlace(settings.archive)
+        place = FileSegmentStore(settings.archive)
         yield Archive(store, place, log_id=log_id(store, system_clock), clock=system_clock)

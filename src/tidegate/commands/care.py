@@ -15,7 +15,7 @@ from tidegate.config import InvalidSetting, Settings
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
-    from tidegate.control.health import Finding
+    from tidegate.control.doctor import DoctorFinding
     from tidegate.control.installation import Installation
 
 GLYPHS: Final = {"well": "✔", "note": "•", "ill": "✘"}
@@ -40,67 +40,71 @@ def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) ->
     return Exit.DONE if is_well else Exit.REFUSED
 
 
-def _findings(settings: Settings, views: bool) -> Iterator[Finding]:
-    from tidegate.control import health
-    from tidegate.control.health import Finding, Verdict
+def _findings(settings: Settings, views: bool) -> Iterator[DoctorFinding]:
+    from tidegate.control import doctor as health
+    from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
     yield from _versions(settings)
-    found = list(health.of_directory(settings))
+    found = list(health.check_directory(settings))
     yield from found
-    if any(finding.what == "data" and finding.verdict is Verdict.ILL for finding in found):
+    if any(finding.what == "data" and finding.verdict is DoctorVerdict.ILL for finding in found):
         return
     try:
         installation = _opened(settings)
     except TidegateError as error:
         advice = f"see docs/problems for {error.code}"
-        yield Finding("store", Verdict.ILL, error.detail, advice)
+        yield DoctorFinding("store", DoctorVerdict.ILL, error.detail, advice)
         return
     try:
         yield from _durability(installation)
-        yield from health.of_installation(installation)
+        yield from health.check_installation(installation)
         if views:
-            yield health.of_views(installation)
+            yield health.check_views(installation)
     finally:
         installation.close()
 
 
-def _versions(settings: Settings) -> Iterator[Finding]:
+def _versions(settings: Settings) -> Iterator[DoctorFinding]:
     from tidegate import __version__
-    from tidegate.control.health import Finding, Verdict
+    from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("program", Verdict.WELL, f"tidegate {__version__}, Python {python}")
+    yield DoctorFinding("program", DoctorVerdict.WELL, f"tidegate {__version__}, Python {python}")
     if settings.store_url.startswith(SQLITE):
         from tidegate.engines.sqlite.connection import check_platform, version
 
         try:
             check_platform(str(_database(settings)))
         except TidegateError as error:
-            yield Finding(
-                "sqlite", Verdict.ILL, error.detail, "install a newer apsw, on a local disk"
+            yield DoctorFinding(
+                "sqlite", DoctorVerdict.ILL, error.detail, "install a newer apsw, on a local disk"
             )
         else:
-            yield Finding("sqlite", Verdict.WELL, f"SQLite {version()}, on a local file system")
+            yield DoctorFinding(
+                "sqlite", DoctorVerdict.WELL, f"SQLite {version()}, on a local file system"
+            )
 
 
-def _durability(installation: Installation) -> Iterator[Finding]:
+def _durability(installation: Installation) -> Iterator[DoctorFinding]:
     """What the engine found when it was opened: weak settings are refused there, or told."""
-    from tidegate.control.health import Finding, Verdict
+    from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
     settings = getattr(installation.store, "durability", ())
     if not settings and installation.settings.store_url.startswith(SQLITE):
-        yield Finding("durability", Verdict.WELL, "WAL, synchronous=FULL: each commit is flushed")
+        yield DoctorFinding(
+            "durability", DoctorVerdict.WELL, "WAL, synchronous=FULL: each commit is flushed"
+        )
     for setting in settings:
         is_weak = setting.verdict != "durable"
-        yield Finding(
+        yield DoctorFinding(
             setting.name,
-            Verdict.NOTE if is_weak else Verdict.WELL,
+            DoctorVerdict.NOTE if is_weak else DoctorVerdict.WELL,
             f"{setting.value}: {setting.verdict}",
             "see docs/engines/postgres.md" if is_weak else "",
         )
 
 
-def _show(finding: Finding, as_json: bool) -> None:
+def _show(finding: DoctorFinding, as_json: bool) -> None:
     import msgspec
 
     if as_json:
@@ -127,7 +131,7 @@ def backup(place: str, file: str | None, **flags: str | None) -> None:
     database = _database(settings)
     if not database.exists():
         raise InvalidSetting(f"there is no log in {settings.data}", setting="data")
-    from tidegate.control.backup import back_up
+    from tidegate.control.storage.backup import back_up
     from tidegate.engines.sqlite.copying import copy
 
     installation = _opened(settings)
@@ -153,7 +157,7 @@ def restore(place: str, file: str | None, **flags: str | None) -> None:
     if _database(settings) != Path(settings.data).absolute() / "tidegate.db":
         raise InvalidSetting("a restore goes into the data directory; leave store empty")
     from tidegate.clock import system_clock
-    from tidegate.control.backup import restore as put_back
+    from tidegate.control.storage.backup import restore as put_back
 
     restored = put_back(
         Path(place).absolute(),

@@ -16,12 +16,13 @@ from random import uniform
 from tidegate import __version__
 from tidegate.clock import Clock, system_clock
 from tidegate.config import Settings
-from tidegate.control.archive import ARCHIVE_POSITIONS
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.forecasts import Forecast, Odds
-from tidegate.control.installation import Installation, Secrets, log_id, private_directory
+from tidegate.control.installation import Installation, log_id
 from tidegate.control.lanes import Lanes
+from tidegate.control.queries.forecasts import Forecast, Odds
 from tidegate.control.runtime import Control
+from tidegate.control.secrets import Secrets, private_directory
+from tidegate.control.storage.archive import ARCHIVE_POSITIONS
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.lost_caches import lost_caches, rebuild_lost
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.composition import compose

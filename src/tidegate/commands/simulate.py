@@ -12,7 +12,7 @@ from tidegate.commands.options import settings_of, with_settings
 from tidegate.config import Settings
 
 if TYPE_CHECKING:
-    from tidegate.control.forecasts import Forecast, Odds, Spread
+    from tidegate.control.queries.forecasts import Forecast, Odds, Spread
     from tidegate.domain.channels.rows import Channel
     from tidegate.domain.planner import Plan
 
@@ -73,7 +73,7 @@ def simulate(
     """
     shares = {name: flags.pop(name) for name in SHARES}
     settings = settings_of(file, flags)
-    from tidegate.control.forecasts import Odds
+    from tidegate.control.queries.forecasts import Odds
 
     row, plan = planned(settings, channel)
     seeds = range(seed, seed + runs)
@@ -90,7 +90,7 @@ def simulate(
 def planned(settings: Settings, channel: str) -> tuple[Channel, Plan]:
     """The channel and its plan, read from the log. Raises: NotFound, MalformedPolicy, …"""
     from tidegate.commands.opening import FOLDS
-    from tidegate.control.sights import Sights
+    from tidegate.control.fleet.reader import FleetReader
     from tidegate.domain.channels.refusals import ChannelNotFound
     from tidegate.domain.channels.rows import Channel, channel_key
     from tidegate.domain.planner import plan
@@ -102,7 +102,7 @@ def planned(settings: Settings, channel: str) -> tuple[Channel, Plan]:
         raise NotFound(f"there is no log in {settings.data}")
     store = connect(settings.store_url, FOLDS.schema)
     try:
-        sights = Sights(store, Bodies())
+        sights = FleetReader(store, Bodies())
         found = sights.row(channel_key(channel), Channel)
         if found is None:
             raise ChannelNotFound(channel)

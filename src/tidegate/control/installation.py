@@ -6,37 +6,36 @@ the composition root, which alone knows engines.
 
 from __future__ import annotations
 
-import hmac
-import os
 import secrets as randomness
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from hashlib import sha256
-from pathlib import Path
 from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.control.blobs import Blobs
-from tidegate.control.deliveries import Deliveries
-from tidegate.control.forecasts import Forecaster, no_forecast
+from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.manifests import Manifests
-from tidegate.control.promotion import Promotions
-from tidegate.control.publisher import Publisher
-from tidegate.control.runtime import Control, Outcome, Submit
-from tidegate.control.sights import Sights
+from tidegate.control.operations.promotion import Promotions
+from tidegate.control.publication.manifests import Manifests
+from tidegate.control.publication.publisher import Publisher
+from tidegate.control.queries.as_of import AS_OF_EVENTS_MAX, HistoryTooLong
+from tidegate.control.queries.forecasts import Forecaster, no_forecast
+from tidegate.control.queries.reads import Found, Row
+from tidegate.control.runtime import CommandOutcome, Control, Submit
+from tidegate.control.secrets import Secrets
+from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.fleet.rows import FLEET
 from tidegate.domain.outbox.rows import QUEUES, Queue
-from tidegate.errors import ConditionFailed, StoreRefused, TidegateError, TooLarge
+from tidegate.errors import ConditionFailed, TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.folds import Fold, Folds
@@ -46,86 +45,9 @@ from tidegate.kernel.replay import Difference, Replay, differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
-AS_OF_EVENTS_MAX = 50_000
 PAGE = 1_000
-SECRET_BYTES = 32
-SECRET_FILE = "secret"
 
-Row = TypeVar("Row", bound=Struct)
 T = TypeVar("T")
-
-
-class HistoryTooLong(TooLarge):
-    """The object has more history than one request folds."""
-
-    code = "history_too_long"
-
-    def __init__(self) -> None:
-        super().__init__(f"more than {AS_OF_EVENTS_MAX} events", allowed=AS_OF_EVENTS_MAX)
-
-
-class Found(NamedTuple, Generic[Row]):
-    """A row and the position that last wrote it."""
-
-    row: Row
-    version: Position
-    id: str
-
-
-class Secrets:
-    """Keys for each purpose, derived from one secret in a file that only its owner can read."""
-
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-
-    @classmethod
-    def in_directory(cls, directory: Path) -> Secrets:
-        """The installation's secret, made at the first start.
-
-        Raises:
-            StoreRefused: others can read the directory.
-        """
-        private_directory(directory)
-        path = directory / SECRET_FILE
-        try:
-            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError:
-            return cls(_read_secret(path))
-        with os.fdopen(handle, "wb") as file:
-            file.write(randomness.token_bytes(SECRET_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        return cls(_read_secret(path))
-
-    def key(self, purpose: str) -> bytes:
-        """32 bytes that serve this purpose alone."""
-        return hmac.digest(self._secret, purpose.encode(), "sha256")
-
-    def mac(self, purpose: str, message: bytes) -> bytes:
-        return hmac.digest(self.key(purpose), message, "sha256")
-
-
-def private_directory(directory: Path) -> None:
-    """The data directory, made if need be.
-
-    Raises:
-        StoreRefused: it cannot be made, or others can read it.
-    """
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreRefused(f"{directory} cannot be made: {error.strerror}") from None
-    if directory.stat().st_mode & 0o077:
-        raise StoreRefused(f"{directory.name} can be read by others; chmod 0700 it")
-
-
-def _read_secret(path: Path) -> bytes:
-    if path.stat().st_mode & 0o077:
-        raise StoreRefused(f"{path.name} can be read by others; chmod 0600 it")
-    secret = path.read_bytes()
-    if len(secret) != SECRET_BYTES:
-        raise StoreRefused(f"{path.name} has {len(secret)} bytes, not {SECRET_BYTES}")
-    return secret
 
 
 @dataclass
@@ -255,7 +177,9 @@ class Installation:
         record = replay.record(key)
         return Found(codec.decode(record.data, fold.collection.model), record.version, id)
 
-    def left_by(self, outcome: Outcome, fold: Fold, id: str, query: Query) -> Found[Any] | None:
+    def left_by(
+        self, outcome: CommandOutcome, fold: Fold, id: str, query: Query
+    ) -> Found[Any] | None:
         """The row as this outcome left it: a repeat of a command, too, gets the first answer.
 
         ``query`` finds the row's own facts. Raises: HistoryTooLong.
@@ -335,7 +259,7 @@ class Installation:
 
     def execute(
         self, item: Slice, command: Struct, *, meta: Meta, key: str | None = None
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """As ``Control.execute``; whoever follows the log is told."""
         outcome = self.control.execute(item, command, meta=meta, key=key)
         self.nudge()
@@ -362,9 +286,9 @@ class Installation:
         return log_id(self.store, self.clock)
 
     @cached_property
-    def sights(self) -> Sights:
+    def sights(self) -> FleetReader:
         """The fleet as gates look at it."""
-        return Sights(self.store, self.blobs)
+        return FleetReader(self.store, self.blobs)
 
     @cached_property
     def promotions(self) -> Promotions:
@@ -372,9 +296,9 @@ class Installation:
         return Promotions(self.control, self.sights, self.blobs)
 
     @cached_property
-    def deliveries(self) -> Deliveries:
+    def deliveries(self) -> OrderQueue:
         """Hands out orders."""
-        return Deliveries(self.store, self.submit, self.clock)
+        return OrderQueue(self.store, self.submit, self.clock)
 
     @cached_property
     def publisher(self) -> Publisher:
@@ -399,8 +323,3 @@ def log_id(store: Store, clock: Clock) -> str:
             found = records.get(LOG_IDS.name, "log")
     assert isinstance(found.value, LogId)
     return found.value.log_id
-
-
-def hashed(secret: str) -> str:
-    """What is stored of a secret that has enough entropy of its own."""
-    return sha256(secret.encode()).hexdigest()

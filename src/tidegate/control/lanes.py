@@ -25,7 +25,7 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.clock import Clock, system_clock
-from tidegate.control.runtime import Outcome, Submit
+from tidegate.control.runtime import CommandOutcome, Submit
 from tidegate.errors import (
     BoundaryMoved,
     Invalid,
@@ -61,7 +61,7 @@ class _Report(Struct):
     keys: tuple[Key, ...]
     meta: Meta
     deadline: float
-    future: Future[Outcome]
+    future: Future[CommandOutcome]
 
     # What became of it in the pack that is being tried.
     facts: tuple[Struct, ...] = ()
@@ -142,8 +142,8 @@ class Lanes:
         report: Struct,
         *,
         meta: Meta = NO_META,
-        future: Future[Outcome] | None = None,
-    ) -> Future[Outcome]:
+        future: Future[CommandOutcome] | None = None,
+    ) -> Future[CommandOutcome]:
         """Queue a report. The future, the caller's own if need be, is resolved when its pack is
         durable.
 
@@ -159,7 +159,7 @@ class Lanes:
 
     def record_all(
         self, lane: str, reports: Sequence[tuple[Slice, Struct, Meta]]
-    ) -> list[Future[Outcome]]:
+    ) -> list[Future[CommandOutcome]]:
         """Queue reports one behind another, all of them or none; each has its own future.
 
         Where nothing else waits in the lane they are one pack.
@@ -362,7 +362,7 @@ class Lanes:
             if receipt is not None and report.span:
                 last = receipt.first + report.span[-1]
                 own = Receipt(receipt.first + report.span[0], last, receipt.at)
-            report.future.set_result(Outcome(report.facts, own, report.answer))
+            report.future.set_result(CommandOutcome(report.facts, own, report.answer))
 
     def _fail(self, reports: list[_Report], error: Exception) -> None:
         for report in reports:
@@ -374,7 +374,7 @@ def _report(
     report: Struct,
     meta: Meta,
     deadline: float,
-    future: Future[Outcome] | None = None,
+    future: Future[CommandOutcome] | None = None,
 ) -> _Report:
     if item.rows is None or item.expects or item.spends:
         raise InvalidDefinition(f"{item.name} is no report: those are decided from rows alone")

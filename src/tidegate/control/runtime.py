@@ -62,7 +62,7 @@ Submit = Callable[[Commit], "Future[Receipt]"]
 NO_RULINGS = (Invalid, TooLarge, Unavailable, Unknown)
 
 
-class Outcome(Struct, frozen=True):
+class CommandOutcome(Struct, frozen=True):
     """What became of a command or report. No receipt: it changes nothing, nothing was written."""
 
     facts: tuple[Struct, ...]
@@ -139,7 +139,7 @@ class Control:
         meta: Meta = NO_META,
         key: str | None = None,
         asked: Struct | None = None,
-    ) -> Outcome:
+    ) -> CommandOutcome:
         """Decide the command and commit what follows from it.
 
         With a ``key`` a repeat gives the first answer. ``asked`` is what the caller said, where
@@ -180,7 +180,7 @@ class Control:
 
     def earlier(
         self, item: Slice, asked: Struct, *, meta: Meta = NO_META, key: str | None = None
-    ) -> Outcome | None:
+    ) -> CommandOutcome | None:
         """What the first copy of this request led to; None: there was none. ``execute`` asks this
         itself; whoever has work to do before it asks first. Raises: IdempotencyMismatch.
         """
@@ -190,7 +190,9 @@ class Control:
             else self._earlier(CommitKey(key, digest(meta.actor, item.name, asked)))
         )
 
-    def _attempt(self, item: Slice, command: Struct, meta: Meta, once: CommitKey | None) -> Outcome:
+    def _attempt(
+        self, item: Slice, command: Struct, meta: Meta, once: CommitKey | None
+    ) -> CommandOutcome:
         at = self.clock()
         state: object
         if item.rows is not None:
@@ -218,7 +220,7 @@ class Control:
             return self._fold(_Decision(values, basis, known, spent, answer), once)
         # The empty decision, too, may have seen this very command's earlier copy.
         earlier = None if once is None else self._earlier(once)
-        return Outcome((), None, answer) if earlier is None else earlier
+        return CommandOutcome((), None, answer) if earlier is None else earlier
 
     def _read(self, item: Slice, command: Struct) -> tuple[Boundary, object]:
         vocabulary = self.folds.vocabulary
@@ -244,7 +246,7 @@ class Control:
             if found not in (ABSENT, version):
                 raise StaleVersion(version, found)
 
-    def _fold(self, decision: _Decision, once: CommitKey | None) -> Outcome:
+    def _fold(self, decision: _Decision, once: CommitKey | None) -> CommandOutcome:
         """Step the rows of decided facts and commit; a row that moved is read and stepped again.
 
         What the slice itself read stays as it was read: if that moved, it must decide again.
@@ -268,7 +270,7 @@ class Control:
 
     def _folded(
         self, builder: CommitBuilder, decision: _Decision, once: CommitKey | None
-    ) -> Outcome:
+    ) -> CommandOutcome:
         basis = decision.basis
         try:
             builder.add(decision.values, basis.at)
@@ -284,8 +286,8 @@ class Control:
             once = CommitKey(once.key, once.digest, decision.answer)
         receipt = self._land(builder.commit(basis, once))
         if receipt.replayed:
-            return Outcome((), receipt, receipt.answer)
-        return Outcome(decision.values, receipt, decision.answer)
+            return CommandOutcome((), receipt, receipt.answer)
+        return CommandOutcome(decision.values, receipt, decision.answer)
 
     def _land(self, commit: Commit) -> Receipt:
         self.store.schema.check(commit, COST_MAX)
@@ -294,9 +296,9 @@ class Control:
         except (BoundaryMoved, VersionConflict) as conflict:
             raise _Moved(conflict) from conflict
 
-    def _earlier(self, once: CommitKey) -> Outcome | None:
+    def _earlier(self, once: CommitKey) -> CommandOutcome | None:
         receipt = earlier_receipt(self.store, once)
-        return None if receipt is None else Outcome((), receipt, receipt.answer)
+        return None if receipt is None else CommandOutcome((), receipt, receipt.answer)
 
     def _back_off(self, attempt: int) -> None:
         longest = min(BACK_OFF_SECONDS * 2 ** min(attempt - 1, DOUBLINGS_MAX), BACK_OFF_SECONDS_MAX)

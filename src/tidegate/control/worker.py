@@ -29,18 +29,18 @@ from typing import Self
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tidegate.control.archive import Archive
-from tidegate.control.archive.places import Place
-from tidegate.control.blobs import BlobMissing
-from tidegate.control.collecting import Collecting
-from tidegate.control.dispatch import Dispatcher, Pass
-from tidegate.control.due import Due, Tick
+from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
+from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.control.installation import Installation
-from tidegate.control.manifests import RENEWED_BEFORE, Manifest
-from tidegate.control.mirroring import Mirroring
-from tidegate.control.outbox import Worker as OutboxWorker
-from tidegate.control.reconcile import HistoryTooLong, Reconciler
-from tidegate.control.targets import Target
+from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
+from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
+from tidegate.control.outbox.targets import Target
+from tidegate.control.publication.manifests import RENEWED_BEFORE, ChannelManifest
+from tidegate.control.storage.archive import Archive
+from tidegate.control.storage.archive.loop import ArchiveLoop
+from tidegate.control.storage.archive.segment_store import SegmentStore
+from tidegate.control.storage.blobs import BlobMissing
+from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.domain.channels.rows import channel_key
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
@@ -64,7 +64,7 @@ Round = Callable[[], bool]  # whether there is more to do at once
 Wake = Callable[[Sequence[str]], None]
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class LoopPace(Struct, frozen=True, kw_only=True):
     """How often each loop has its turn, in seconds."""
 
     orders: float = 1.0
@@ -76,11 +76,11 @@ class Pace(Struct, frozen=True, kw_only=True):
     collection: float = 3_600.0
 
 
-USUAL = Pace()
+USUAL = LoopPace()
 
 
 @dataclass(slots=True)
-class Loop:
+class WorkerLoop:
     """Something that is done again and again. ``bears``: errors that are told, and waited for."""
 
     name: str
@@ -138,8 +138,8 @@ class Worker:
         installation: Installation,
         *,
         targets: Mapping[str, Target] | None = None,
-        archive: Place | None = None,
-        pace: Pace = USUAL,
+        archive: SegmentStore | None = None,
+        pace: LoopPace = USUAL,
         registry: CollectorRegistry | None = None,
         wake: Wake = lambda hosts: None,
         failed: Callable[[], None] = lambda: None,
@@ -156,31 +156,31 @@ class Worker:
     def _loops(
         self,
         targets: Mapping[str, Target],
-        archive: Place | None,
-        pace: Pace,
+        archive: SegmentStore | None,
+        pace: LoopPace,
         wake: Wake,
-    ) -> Iterator[Loop]:
+    ) -> Iterator[WorkerLoop]:
         found = self._installation
         outbox = OutboxWorker(found.control, targets)
-        orders = Orders(found, wake, self._counters)
-        due = Due(found.store, found.control, found.lanes, found.clock)
+        orders = OrdersLoop(found, wake, self._counters)
+        due = Timers(found.store, found.control, found.lanes, found.clock)
         reconciler = Reconciler(outbox)
-        yield Loop("orders", pace.orders, orders.round)
-        yield Loop("timers", pace.timers, lambda: self._told(due.tick() != Tick()))
-        yield Loop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
-        yield Loop("manifests", pace.manifests, Publishing(found, self._counters).round)
-        yield Loop(
+        yield WorkerLoop("orders", pace.orders, orders.round)
+        yield WorkerLoop("timers", pace.timers, lambda: self._told(due.tick() != TimersResult()))
+        yield WorkerLoop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
+        yield WorkerLoop("manifests", pace.manifests, ManifestsLoop(found, self._counters).round)
+        yield WorkerLoop(
             "reconcile",
             pace.reconcile,
             lambda: self._told(reconciler.run_once().appended > 0),
-            (HistoryTooLong,),
+            (ScopeHistoryTooLong,),
         )
         if archive is not None:
             mirror = Archive(found.store, archive, log_id=found.log_id, clock=found.clock)
-            mirroring = Mirroring(mirror, self._stop, self._registry)
-            yield Loop("archive", pace.archive, mirroring.round)
-        collecting = Collecting(found, self._registry, archive)
-        yield Loop("collection", pace.collection, collecting.round, (BlobMissing,))
+            mirroring = ArchiveLoop(mirror, self._stop, self._registry)
+            yield WorkerLoop("archive", pace.archive, mirroring.round)
+        collecting = GarbageCollector(found, self._registry, archive)
+        yield WorkerLoop("collection", pace.collection, collecting.round, (BlobMissing,))
 
     def _told(self, happened: bool) -> bool:
         """Tell who follows the log; a round that did something is no reason for the next one."""
@@ -225,12 +225,12 @@ class Worker:
         stuck = [thread.name for thread in self.threads if thread.is_alive()]
         assert not stuck, f"still at work after {STOP_SECONDS} s: {', '.join(stuck)}"
 
-    def _run(self, loop: Loop) -> None:
+    def _run(self, loop: WorkerLoop) -> None:
         while not self._stop.is_set():
             more = self._round(loop)
             self._stop.wait(SOON_SECONDS if more else loop.wait_seconds)
 
-    def _round(self, loop: Loop) -> bool:
+    def _round(self, loop: WorkerLoop) -> bool:
         began = time.monotonic()
         outcome, more = "done", False
         try:
@@ -244,7 +244,7 @@ class Worker:
         self._counters.busy.labels(loop.name).set(loop.ended_at - began)
         return more
 
-    def _troubled(self, loop: Loop, error: Exception) -> str:
+    def _troubled(self, loop: WorkerLoop, error: Exception) -> str:
         loop.troubles += 1
         if isinstance(error, TidegateError) and isinstance(error, (*SURROUNDINGS, *loop.bears)):
             if loop.troubles == 1:  # the first of a row; the counter has the rest
@@ -260,7 +260,7 @@ class Worker:
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Orders:
+class OrdersLoop:
     """Passes of the dispatcher: quick ones, and now and then a thorough one."""
 
     def __init__(self, installation: Installation, wake: Wake, counters: Counters) -> None:
@@ -288,7 +288,7 @@ class Orders:
             self._installation.nudge()
         return False
 
-    def _tell(self, done: Pass, thorough: bool) -> None:
+    def _tell(self, done: DispatchResult, thorough: bool) -> None:
         """Count what was left out; a line is written when it is new."""
         for fault in done.faults:
             self._counters.left_out.labels(fault.code).inc()
@@ -301,14 +301,14 @@ class Orders:
 # ── manifests ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Publishing:
+class ManifestsLoop:
     """Publishes a channel's manifest when its rows changed, and before the published one ends."""
 
     def __init__(self, installation: Installation, counters: Counters) -> None:
         self._installation = installation
         self._counters = counters
         # scope → the versions of its rows and of META at the last look, and what was published
-        self._published: dict[str, tuple[tuple[int, ...], Manifest]] = {}
+        self._published: dict[str, tuple[tuple[int, ...], ChannelManifest]] = {}
 
     def round(self) -> bool:
         changed = False

@@ -12,7 +12,8 @@ from msgspec import Meta
 from tidegate.api.auth import set_cookie
 from tidegate.api.dashboard.pages import UTF8, PageQuery, see_other, shows
 from tidegate.api.routing import PUBLIC, Answer, Request, Route
-from tidegate.control.installation import Installation, hashed
+from tidegate.control.installation import Installation
+from tidegate.control.secrets import hash_secret
 from tidegate.wire import Input, Nothing
 
 # Not a redirect: a cookie that is SameSite=Strict does not follow one that began elsewhere.
@@ -31,7 +32,7 @@ class Entrance:
         self._login = login
         self._password = password
         self._code = secrets.token_urlsafe(24)
-        self._expected: str | None = hashed(self._code)
+        self._expected: str | None = hash_secret(self._code)
         self._lock = Lock()
 
     @property
@@ -54,7 +55,9 @@ class Entrance:
 
     def _fits(self, code: str) -> bool:
         with self._lock:
-            fits = self._expected is not None and hmac.compare_digest(self._expected, hashed(code))
+            fits = self._expected is not None and hmac.compare_digest(
+                self._expected, hash_secret(code)
+            )
             if fits:
                 self._expected = None
             return fits

@@ -21,7 +21,7 @@ from threading import Event, Lock
 
 from tidegate.control.installation import Installation
 from tidegate.control.lanes import PACK_MAX
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.fleet.rows import LIVENESS, Liveness
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.refusals import SequenceGap
@@ -41,7 +41,7 @@ ACTIONS_MAX = 20_000  # in one beat
 WELL = Rates(activation=Span(20.0, 120.0), rollback=Span(60.0, 180.0), probe=Span(10.0, 40.0))
 ILL = Rates(activation=WELL.activation, rollback=WELL.rollback, probe=WELL.probe, probe_fails=1.0)
 
-Reported = tuple[Agent, Entry, "Future[Outcome]"]
+Reported = tuple[Agent, Entry, "Future[CommandOutcome]"]
 
 
 class Fleet:
@@ -180,7 +180,7 @@ def _batch(agent: Agent, rollout_id: str) -> list[tuple[Agent, Entry]]:
     return found
 
 
-def _answer(future: Future[Outcome]) -> TidegateError | None:
+def _answer(future: Future[CommandOutcome]) -> TidegateError | None:
     try:
         future.result()
     except TidegateError as error:

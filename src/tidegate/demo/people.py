@@ -8,11 +8,11 @@ from itertools import count
 
 from msgspec import Struct
 
-from tidegate.control.accounts import Accounts, Called, new_user_id
 from tidegate.control.installation import Installation
-from tidegate.control.packing import stored
-from tidegate.control.promotion import Promote
-from tidegate.control.runtime import Outcome
+from tidegate.control.operations.accounts import Accounts, PersonNames, new_user_id
+from tidegate.control.operations.promotion import Promote
+from tidegate.control.runtime import CommandOutcome
+from tidegate.control.storage.content_store import store_files
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
@@ -60,7 +60,7 @@ class People:
         self.password = password  # the visitor's
         code = accounts.open_setup()
         assert code is not None, "the installation is new"
-        called = Called("admin", "The administrator")
+        called = PersonNames("admin", "The administrator")
         accounts.set_up(code, called, secrets.token_urlsafe(24), alone=False)
         found = installation.feed(after=0, limit=1)[0].meta.actor
         self._ids: dict[str, str] = {}
@@ -68,9 +68,11 @@ class People:
             user_id = self._ids[login] = new_user_id()
             password = self.password if login == VISITOR else secrets.token_urlsafe(24)
             grants = tuple(sorted(Grant(role) for role in roles))
-            accounts.add(user_id, Called(login, name), password, grants, Meta(actor=found), None)
+            accounts.add(
+                user_id, PersonNames(login, name), password, grants, Meta(actor=found), None
+            )
 
-    def tell(self, login: str, item: Slice, command: Struct) -> Outcome:
+    def tell(self, login: str, item: Slice, command: Struct) -> CommandOutcome:
         """A command of this person's."""
         return self._installation.execute(item, command, meta=Meta(actor=self._ids[login]))
 
@@ -79,7 +81,7 @@ class People:
     def draft(self, package: str, files: Mapping[str, str]) -> str:
         """The author drafts the next revision of a package; its name."""
         contents = {path: text.encode() for path, text in files.items()}
-        manifest = stored(self._installation.blobs, contents)
+        manifest = store_files(self._installation.blobs, contents)
         found = self._installation.find(package_key(f"{REPOSITORY}/{package}"), PackageRow)
         latest = None if found is None else found.row.latest
         command = CreateRevision(

@@ -9,8 +9,8 @@ from threading import Event, Thread, Timer
 
 from tidegate.commands.opening import open_installation
 from tidegate.config import Settings
-from tidegate.control.targets.webhook import WebhookTarget
-from tidegate.control.worker import Pace, Worker
+from tidegate.control.outbox.targets.webhook import WebhookTarget
+from tidegate.control.worker import LoopPace, Worker
 from tidegate.demo.entrance import Entrance
 from tidegate.demo.fleet import Fleet
 from tidegate.demo.people import VISITOR, People
@@ -20,7 +20,7 @@ from tidegate.main import application_of, host
 
 JOIN_SECONDS = 10.0
 WEBHOOK_SECONDS = 5.0
-PACE = Pace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, reconcile=15.0)
+PACE = LoopPace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, reconcile=15.0)
 
 
 def play(settings: Settings, *, speed: float, minutes: float | None, say: Say) -> None:

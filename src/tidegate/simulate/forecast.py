@@ -17,7 +17,7 @@ from statistics import median_low
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidegate.control.forecasts import (
+from tidegate.control.queries.forecasts import (
     RUNS_MAX,
     Forecast,
     Moment,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tidegate.control.promotion import NothingBefore, Promote, RollBack
+from tidegate.control.operations.promotion import NothingBefore, Promote, RollBackChannel
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.channels.slices import (
     CreateChannel,
@@ -242,7 +242,7 @@ class Operator:
         command_id = f"r{self.deeds}"
         with suppress(NothingBefore, Refused, Conflict):
             self._world.plant.promotions.rollback(
-                RollBack(channel=channel, command_id=command_id, by=NAME)
+                RollBackChannel(channel=channel, command_id=command_id, by=NAME)
             )
 
     def _lift(self) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 from msgspec import Struct
 
 from tidegate.clock import ManualClock
-from tidegate.control.blobs import Blobs
-from tidegate.control.deliveries import Deliveries
-from tidegate.control.dispatch import Dispatcher
-from tidegate.control.due import Due
+from tidegate.control.fleet.dispatch import Dispatcher
+from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.fleet.timers import Timers
 from tidegate.control.lanes import Lanes
-from tidegate.control.promotion import Promotions
-from tidegate.control.runtime import Control, Outcome
-from tidegate.control.sights import Sights
+from tidegate.control.operations.promotion import Promotions
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
 from tidegate.domain.hosts.facts import AgentEvent
 from tidegate.domain.rollouts.report_slices import (
@@ -135,11 +135,11 @@ class Plant:
             jitter=lambda: 0.0,
             threads=self._inline,
         )
-        self.sights = Sights(self.store, self.blobs)
+        self.sights = FleetReader(self.store, self.blobs)
         self.promotions = Promotions(self.control, self.sights, self.blobs)
         self.dispatcher = Dispatcher(self.lanes, self.sights, self.clock, self._wake)
-        self.deliveries = Deliveries(self.store, self.submit, self.clock)
-        self.due = Due(
+        self.deliveries = OrderQueue(self.store, self.submit, self.clock)
+        self.due = Timers(
             self.store, self.control, self.lanes, self.clock, silence_seconds=self._silence_seconds
         )
 
@@ -166,7 +166,7 @@ class Plant:
 
     # ── what agents ask ──
 
-    def report(self, *events: AgentEvent) -> list[Outcome | TidegateError | None]:
+    def report(self, *events: AgentEvent) -> list[CommandOutcome | TidegateError | None]:
         """Each report's own answer, in their order; None: the server died before it gave one.
         All are of one rollout.
         """
@@ -189,7 +189,9 @@ class Plant:
         """Whether it died while it took reports; then it must be restarted."""
         return self._inline.crashed
 
-    def recorded(self, rollout_id: str, item: Slice, report: Struct) -> Outcome | TidegateError:
+    def recorded(
+        self, rollout_id: str, item: Slice, report: Struct
+    ) -> CommandOutcome | TidegateError:
         """What becomes of one report. Raises: Crash."""
         return _answer(self.lanes.record(rollout_id, item, report))
 
@@ -211,7 +213,7 @@ class Plant:
             self.due.heard(host_id)
 
 
-def _answer(future: Future[Outcome]) -> Outcome | TidegateError:
+def _answer(future: Future[CommandOutcome]) -> CommandOutcome | TidegateError:
     try:
         return future.result()
     except TidegateError as error:

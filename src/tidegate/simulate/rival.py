@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from tidegate.control.sights import Sights
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.gates.dispatch_pass import attempt_of
 from tidegate.domain.gates.explain import judge
 from tidegate.domain.gates.inputs import GateInput
@@ -40,7 +40,7 @@ class Rival:
 
     def meddle(self) -> None:
         """Try the order of some host that waits for one. Raises: Violation, Crash."""
-        sights: Sights = self._plant.sights
+        sights: FleetReader = self._plant.sights
         ids = [row.rollout_id for row in sights.open_rollouts()]
         if not ids:
             return

@@ -13,7 +13,7 @@ from hashlib import sha256
 from random import Random
 
 from tidegate.clock import ManualClock
-from tidegate.control.due import Tick
+from tidegate.control.fleet.timers import TimersResult
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.refusals import SequenceGap
@@ -197,7 +197,7 @@ class World:
         if self._watching and self._faults:
             self._rival.meddle()
         done = self.plant.dispatcher.run_pass(thorough=self._passes % THOROUGH_EVERY == 0)
-        return tick == Tick() and not (done.ordered or done.skipped or done.cancelled)
+        return tick == TimersResult() and not (done.ordered or done.skipped or done.cancelled)
 
     def _fate(self) -> Fate:
         if not self._faulty(self.rates.torn):

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.address import Address
 from tests.contract.publication.desk import FOLDS, LOG, T0, Desk, connector, desk_at
 from tidegate.clock import ManualClock
-from tidegate.control.blobs.files import FileBlobs
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 

@@ -19,9 +19,10 @@ import msgspec
 
 from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.publisher import Policy, Publisher
+from tidegate.control.publication.entries import PublicationPolicy
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.publication import declarations as publication
 from tidegate.domain.publication.rows import Pointer, lock_key, meta_key, pk_of
 from tidegate.engines.group_commit import GroupCommit
@@ -46,8 +47,8 @@ META_KEY = meta_key(PK)
 LOCK_KEY = lock_key(PK)
 KILLED = 9
 LEASE_SECONDS = 30.0
-IN_PLACE = Policy()
-VERSIONED = Policy(versioned=True)
+IN_PLACE = PublicationPolicy()
+VERSIONED = PublicationPolicy(versioned=True)
 
 
 def at(seconds: float) -> datetime:
@@ -118,7 +119,7 @@ class Desk:
         assert lease is not None
         return lease
 
-    def publish(self, body: str, policy: Policy = IN_PLACE, **options: Any) -> HeldLease:
+    def publish(self, body: str, policy: PublicationPolicy = IN_PLACE, **options: Any) -> HeldLease:
         """Publish with all that it takes, at the time of the clock."""
         lease = self.acquire()
         options = {"generated_at": self.clock.now} | options
@@ -247,7 +248,7 @@ def publish_mortally(
 
     control = Control(mortal, FOLDS, Direct(mortal), clock=lambda: now)
     blobs = FileBlobs(home, LOG, clock=lambda: now, sync=sync)
-    policy = Policy(versioned=True, lease_seconds=5.0)
+    policy = PublicationPolicy(versioned=True, lease_seconds=5.0)
     Publisher(control, blobs).serve(PAGE, lambda: body, policy)
 
 

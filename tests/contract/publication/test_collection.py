@@ -17,10 +17,15 @@ from tests.contract.publication.desk import (
     Desk,
     Direct,
 )
-from tidegate.control.generations import CollectedRows, collect_past, referenced
-from tidegate.control.lastknown import LastKnown
-from tidegate.control.publisher import Asked, Policy, Publisher, State
+from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
+from tidegate.control.publication.generations import (
+    CollectedRows,
+    collect_past,
+    list_referenced_blobs,
+)
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
+from tidegate.control.storage.stale_cache import StaleCache
 from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
 from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import version_key
@@ -29,8 +34,8 @@ from tidegate.errors import LimitExceeded, StoreUnavailable, Unavailable
 from tidegate.kernel.model import Key, Record
 
 DAY = timedelta(days=1)
-KEPT = Policy(retention=DAY)
-KEPT_VERSIONED = Policy(versioned=True, retention=DAY)
+KEPT = PublicationPolicy(retention=DAY)
+KEPT_VERSIONED = PublicationPolicy(versioned=True, retention=DAY)
 
 
 # ── ttl ───────────────────────────────────────────────────────────────────────────────────────────
@@ -50,7 +55,7 @@ def test_collects_a_pointer_past_its_ttl_by_a_fact_and_publishes_anew(desk: Desk
     assert collect_past(desk.control) == CollectedRows(publications=1)
 
     assert desk.meta() is None
-    assert referenced(desk.store) == frozenset()
+    assert list_referenced_blobs(desk.store) == frozenset()
     last = desk.store.feed(after=0, limit=100).events[-1]
     assert (last.type, last.tags) == ("RowsCollected", (f"publication:{PK}",))
     assert collect_past(desk.control) == CollectedRows()
@@ -82,7 +87,7 @@ def test_collects_the_generations_with_their_pointer_batch_by_batch(desk: Desk) 
 
     assert list(desk.publisher.generations(PAGE)) == []
     assert desk.meta() is None
-    assert referenced(desk.store) == frozenset()
+    assert list_referenced_blobs(desk.store) == frozenset()
 
 
 @pytest.mark.req("PB-7")
@@ -139,14 +144,14 @@ def test_goes_on_where_a_run_died_between_two_batches(desk: Desk) -> None:
 @pytest.mark.req("PB-7")
 def test_collects_requests_past_their_ttl_and_renders_them_anew(desk: Desk) -> None:
     """publication.md §6.8 #7: "Always TTL these rows; keep them in the cache key's partition"."""
-    asked = Asked("r1", "h1")
+    asked = RegenerationKey("r1", "h1")
     desk.publisher.serve(PAGE, lambda: b"one", VERSIONED, asked)
     desk.clock.advance(REQUEST_KEPT)
 
     assert collect_past(desk.control) == CollectedRows(requests=1)
 
     served = desk.publisher.serve(PAGE, lambda: b"two", VERSIONED, asked)
-    assert (served.state, served.entry.body) == (State.MISS, b"two")
+    assert (served.state, served.entry.body) == (ServedState.MISS, b"two")
 
 
 def test_bounds_what_one_commit_collects() -> None:
@@ -205,10 +210,10 @@ def test_serves_what_it_knew_last_while_the_store_does_not_answer(
 
     served = publisher.serve(PAGE, lambda: b"two")
 
-    assert (served.state, served.entry.body) == (State.STALE_METADATA_ERROR, b"one")
+    assert (served.state, served.entry.body) == (ServedState.STALE_METADATA_ERROR, b"one")
     assert isinstance(served.failure, StoreUnavailable)
     store.silent = False
-    assert publisher.serve(PAGE, lambda: b"two").state is State.HIT
+    assert publisher.serve(PAGE, lambda: b"two").state is ServedState.HIT
 
 
 @pytest.mark.req("PB-7")
@@ -223,14 +228,14 @@ def test_says_that_the_store_does_not_answer_where_nothing_may_stand_in(
     store.silent = True
 
     with pytest.raises(Unavailable):
-        publisher.serve(PAGE, lambda: b"two", Policy(serves_stale=False))
+        publisher.serve(PAGE, lambda: b"two", PublicationPolicy(serves_stale=False))
     with pytest.raises(Unavailable):
         publisher.serve("/other", lambda: b"two")
 
 
 def test_remembers_so_many_entries_and_bytes_and_forgets_the_least_used() -> None:
     """publication.md §6.3 #6: "last-known memory 128 entries LRU"."""
-    known = LastKnown[bytes](len, entries_max=3, bytes_max=10)
+    known = StaleCache[bytes](len, entries_max=3, bytes_max=10)
     for key in "abc":
         known.keep(key, key.encode())
     assert known.find("a") == b"a"

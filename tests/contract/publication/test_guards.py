@@ -17,7 +17,7 @@ from tests.contract.publication.desk import (
     Desk,
     at,
 )
-from tidegate.control.publisher import Policy
+from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.publication.rows import Pointer, etag_of, lock_key, meta_key, pk_of
 from tidegate.domain.publication.slices import (
@@ -93,9 +93,9 @@ def test_stops_a_stale_writer_by_each_guard_alone_and_together(
 
 
 @pytest.mark.req("PB-4", "PB-5")
-@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
+@pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
 def test_passes_the_first_and_refuses_equal_and_older_generations(
-    desk: Desk, policy: Policy
+    desk: Desk, policy: PublicationPolicy
 ) -> None:
     """'If you rely on monotonicity, require generated_at < :new before setting a new etag.'"""
     desk.publish("first", policy, generated_at=at(5))

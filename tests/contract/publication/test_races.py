@@ -29,12 +29,12 @@ from tests.contract.publication.desk import (
     publish_mortally,
     publish_with_one_lease,
 )
-from tidegate.control.blobs import BLOB_KEPT, digest_of
-from tidegate.control.blobs.collect import Collected, collect
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.generations import referenced
-from tidegate.control.publisher import Publisher
+from tidegate.control.publication.generations import list_referenced_blobs
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
+from tidegate.control.storage.blobs import BLOB_KEPT, digest_of
+from tidegate.control.storage.blobs.collect import CollectedBlobs, collect
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.publication.rows import Pointer
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import LeaseLost
@@ -188,14 +188,14 @@ def test_has_all_or_nothing_after_a_death_between_any_two_steps(
 
 
 def collects_the_orphans(store: Store, blobs: FileBlobs, home: Path, now: datetime) -> None:
-    named = referenced(store)
+    named = list_referenced_blobs(store)
     orphans = {blob.digest for blob in blobs.iterate()} - named
     assert orphans, "some death came between a body and its pointer"
 
-    run = collect(blobs, lambda: referenced(store), now)
+    run = collect(blobs, lambda: list_referenced_blobs(store), now)
     blobs.sweep(before=now)
 
-    assert run == Collected(len(orphans | named), len(orphans), len(orphans))
+    assert run == CollectedBlobs(len(orphans | named), len(orphans), len(orphans))
     assert all(blobs.exists(digest) for digest in named)
     assert list((home / "incoming").iterdir()) == []
 

@@ -27,10 +27,16 @@ from tests.contract.publication.desk import (
     at,
     desk_at,
 )
-from tidegate.control.blobs import digest_of
-from tidegate.control.blobs.files import FileBlobs
-from tidegate.control.publisher import Asked, Policy, Publisher, Served, State
+from tidegate.control.publication.entries import (
+    PublicationPolicy,
+    RegenerationKey,
+    Served,
+    ServedState,
+)
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
+from tidegate.control.storage.blobs import digest_of
+from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.publication.rows import (
     PublicationRequest,
     RequestStatus,
@@ -65,21 +71,21 @@ def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(desk: De
         served = desk.publisher.serve(PAGE, lambda: f"body {next(renders)}".encode())
         return served.state, served.entry.body
 
-    assert serve(0) == (State.MISS, b"body 1")
-    assert serve(59.999_999) == (State.HIT, b"body 1")
-    assert serve(60) == (State.MISS, b"body 2")
-    assert serve(61) == (State.HIT, b"body 2")
+    assert serve(0) == (ServedState.MISS, b"body 1")
+    assert serve(59.999_999) == (ServedState.HIT, b"body 1")
+    assert serve(60) == (ServedState.MISS, b"body 2")
+    assert serve(61) == (ServedState.HIT, b"body 2")
 
 
 @pytest.mark.req("PB-7")
 def test_lets_no_ttl_decide_on_freshness_or_ownership(desk: Desk) -> None:
-    policy = Policy(revalidate_seconds=600, retention=timedelta(seconds=1))
+    policy = PublicationPolicy(revalidate_seconds=600, retention=timedelta(seconds=1))
     desk.publisher.serve(PAGE, lambda: b"body", policy)
     desk.clock.advance(timedelta(seconds=300))  # the ttl is long over
 
     served = desk.publisher.serve(PAGE, lambda: b"other", policy)
 
-    assert (served.state, served.entry.body) == (State.HIT, b"body")
+    assert (served.state, served.entry.body) == (ServedState.HIT, b"body")
     lease = desk.publisher.try_acquire(PAGE, LEASE_SECONDS)
     assert lease is not None
     assert desk.publisher.try_acquire(PAGE, LEASE_SECONDS) is None
@@ -92,11 +98,15 @@ def test_serves_the_last_body_while_another_regenerates(desk: Desk) -> None:
     desk.clock.advance(timedelta(seconds=61))
     desk.acquire()
 
-    for policy in (Policy(), Policy(waits=False)):
+    for policy in (PublicationPolicy(), PublicationPolicy(waits=False)):
         served = desk.publisher.serve(PAGE, lambda: b"new", policy)
-        assert (served.state, served.entry.body, served.contended) == (State.STALE, b"old", True)
+        assert (served.state, served.entry.body, served.contended) == (
+            ServedState.STALE,
+            b"old",
+            True,
+        )
     with pytest.raises(LeaseHeld):
-        desk.publisher.serve(PAGE, lambda: b"new", Policy(serves_stale=False))
+        desk.publisher.serve(PAGE, lambda: b"new", PublicationPolicy(serves_stale=False))
 
 
 @pytest.mark.req("PB-7")
@@ -114,7 +124,7 @@ def test_waits_for_the_other_one_and_takes_what_it_made(desk: Desk, home: Path) 
 
     served = reader.serve(PAGE, lambda: b"never")
 
-    assert (served.state, served.entry.body) == (State.WAIT_HIT, b"new")
+    assert (served.state, served.entry.body) == (ServedState.WAIT_HIT, b"new")
     assert next(naps) == 4
 
 
@@ -132,7 +142,7 @@ def test_looks_again_once_it_has_the_lease(desk: Desk) -> None:
 
     served = desk.publisher.serve(PAGE, lambda: b"never")
 
-    assert (served.state, served.entry.body) == (State.WAIT_HIT, b"new")
+    assert (served.state, served.entry.body) == (ServedState.WAIT_HIT, b"new")
     assert desk.lock() is None, "the lease was given back"
 
 
@@ -147,13 +157,13 @@ def test_keeps_the_old_pointer_when_a_regeneration_fails_and_recovers(desk: Desk
 
     served = desk.publisher.serve(PAGE, broken)
     with pytest.raises(ZeroDivisionError):
-        desk.publisher.serve(PAGE, broken, Policy(serves_stale=False))
+        desk.publisher.serve(PAGE, broken, PublicationPolicy(serves_stale=False))
 
-    assert (served.state, served.entry.body) == (State.STALE, b"old")
+    assert (served.state, served.entry.body) == (ServedState.STALE, b"old")
     assert isinstance(served.failure, ZeroDivisionError)
     assert desk.meta() == before
     assert desk.lock() is None, "the lease was given back"
-    assert desk.publisher.serve(PAGE, lambda: b"new").state is State.MISS
+    assert desk.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
 
 
 @pytest.mark.req("PB-4", "PB-7")
@@ -166,18 +176,18 @@ def test_shows_nobody_what_a_slow_renderer_made(desk: Desk) -> None:
     def slow() -> bytes:
         renders.append("slow")
         desk.clock.advance(timedelta(milliseconds=80))
-        second = desk.publisher.serve(PAGE, quick, Policy(lease_seconds=0.02))
-        assert second.state is State.MISS
+        second = desk.publisher.serve(PAGE, quick, PublicationPolicy(lease_seconds=0.02))
+        assert second.state is ServedState.MISS
         return b"slow"
 
     def quick() -> bytes:
         renders.append("quick")
         return b"quick"
 
-    served = desk.publisher.serve(PAGE, slow, Policy(lease_seconds=0.02))
+    served = desk.publisher.serve(PAGE, slow, PublicationPolicy(lease_seconds=0.02))
 
     assert renders == ["slow", "quick"]
-    assert (served.state, served.entry.body) == (State.STALE, b"quick")
+    assert (served.state, served.entry.body) == (ServedState.STALE, b"quick")
     assert isinstance(served.failure, LeaseLost)
     entry = desk.publisher.read(PAGE)
     assert entry is not None
@@ -192,7 +202,7 @@ def test_makes_a_body_anew_that_is_gone_although_its_pointer_is_fresh(desk: Desk
 
     served = desk.publisher.serve(PAGE, lambda: b"body")
 
-    assert (served.state, served.entry.body) == (State.MISS, b"body")
+    assert (served.state, served.entry.body) == (ServedState.MISS, b"body")
 
 
 @pytest.mark.req("PB-7")
@@ -209,7 +219,7 @@ def test_renders_once_for_a_burst_of_readers(
             rendered.append(1)
             return f"body {len(rendered)}".encode()
 
-    policy = Policy(revalidate_seconds=1, lease_seconds=30.0, wait_seconds=20.0)
+    policy = PublicationPolicy(revalidate_seconds=1, lease_seconds=30.0, wait_seconds=20.0)
 
     def read(_: int) -> Served:
         with closing(connect()) as mine, closing(GroupCommit(mine)) as writer:
@@ -228,14 +238,14 @@ def test_renders_once_for_a_burst_of_readers(
     assert len(rendered) == 2
     assert {item.entry.body for item in served} == {b"body 2"}
     states = Counter(item.state for item in served)
-    assert states[State.MISS] == 1
-    assert set(states) <= {State.MISS, State.WAIT_HIT, State.HIT}
+    assert states[ServedState.MISS] == 1
+    assert set(states) <= {ServedState.MISS, ServedState.WAIT_HIT, ServedState.HIT}
 
 
 @pytest.mark.req("PB-5")
-@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
+@pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
 def test_answers_a_conditional_get_with_304_until_the_body_changes(
-    desk: Desk, policy: Policy
+    desk: Desk, policy: PublicationPolicy
 ) -> None:
     desk.publish("body", policy)
     entry = desk.publisher.read(PAGE)
@@ -268,7 +278,7 @@ def test_is_stale_once_it_was_invalidated_and_still_served(desk: Desk) -> None:
     assert entry is not None
     assert entry.body == b"old"
     desk.clock.advance(timedelta(seconds=1))
-    assert desk.publisher.serve(PAGE, lambda: b"new").state is State.MISS
+    assert desk.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
     desk.acquire()
     with pytest.raises(LeaseHeld):
         desk.publisher.invalidate(PAGE)
@@ -276,7 +286,7 @@ def test_is_stale_once_it_was_invalidated_and_still_served(desk: Desk) -> None:
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
-ASKED = Asked("deploy-7", "hash-1")
+ASKED = RegenerationKey("deploy-7", "hash-1")
 
 
 def request(desk: Desk) -> PublicationRequest | None:
@@ -289,28 +299,34 @@ def test_gives_a_request_one_result_however_often_it_is_sent(desk: Desk) -> None
 
     def serve() -> Served:
         desk.clock.advance(timedelta(seconds=61))
-        return desk.publisher.serve(PAGE, lambda: f"body {next(renders)}".encode(), Policy(), ASKED)
+        return desk.publisher.serve(
+            PAGE, lambda: f"body {next(renders)}".encode(), PublicationPolicy(), ASKED
+        )
 
     first, again = serve(), serve()
 
-    assert (first.state, first.entry.body) == (State.MISS, b"body 1")
-    assert (again.state, again.entry.body) == (State.HIT, b"body 1")
+    assert (first.state, first.entry.body) == (ServedState.MISS, b"body 1")
+    assert (again.state, again.entry.body) == (ServedState.HIT, b"body 1")
     found = request(desk)
     assert found is not None
     assert (found.status, found.result_s3_key) == (RequestStatus.COMPLETED, digest_of(b"body 1"))
-    desk.publisher.serve(PAGE, lambda: b"other", Policy(), Asked("deploy-8", "hash-2"))
+    desk.publisher.serve(
+        PAGE, lambda: b"other", PublicationPolicy(), RegenerationKey("deploy-8", "hash-2")
+    )
     desk.clock.advance(timedelta(seconds=61))
-    late = desk.publisher.serve(PAGE, lambda: b"never", Policy(), ASKED)
+    late = desk.publisher.serve(PAGE, lambda: b"never", PublicationPolicy(), ASKED)
     assert late.entry.body == b"body 1"
     assert late.entry.pointer.etag == etag_of(b"body 1")
 
 
 def test_fails_closed_where_a_key_comes_with_other_content(desk: Desk) -> None:
-    desk.publisher.serve(PAGE, lambda: b"body", Policy(), ASKED)
+    desk.publisher.serve(PAGE, lambda: b"body", PublicationPolicy(), ASKED)
     desk.clock.advance(timedelta(seconds=61))
 
     with pytest.raises(IdempotencyMismatch):
-        desk.publisher.serve(PAGE, lambda: b"never", Policy(), Asked(ASKED.key, "hash-2"))
+        desk.publisher.serve(
+            PAGE, lambda: b"never", PublicationPolicy(), RegenerationKey(ASKED.key, "hash-2")
+        )
 
     assert desk.lock() is None
 
@@ -323,16 +339,16 @@ def test_tries_a_failed_request_again_and_takes_over_one_that_died(desk: Desk) -
         raise Killed
 
     with pytest.raises(ZeroDivisionError):
-        desk.publisher.serve(PAGE, broken, Policy(), ASKED)
+        desk.publisher.serve(PAGE, broken, PublicationPolicy(), ASKED)
     failed = request(desk)
     with pytest.raises(Killed):
-        desk.publisher.serve(PAGE, dies, Policy(), ASKED)
+        desk.publisher.serve(PAGE, dies, PublicationPolicy(), ASKED)
     died = request(desk)
-    served = desk.publisher.serve(PAGE, lambda: b"body", Policy(), ASKED)
+    served = desk.publisher.serve(PAGE, lambda: b"body", PublicationPolicy(), ASKED)
 
     assert failed is not None
     assert died is not None
     assert (failed.status, died.status) == (RequestStatus.FAILED, RequestStatus.STARTED)
-    assert (served.state, served.entry.body) == (State.MISS, b"body")
+    assert (served.state, served.entry.body) == (ServedState.MISS, b"body")
     types = [event.type for event in desk.store.read(ALL).events]
     assert types == ["RequestStarted", "RequestFailed", "RequestStarted", "GenerationPublished"]

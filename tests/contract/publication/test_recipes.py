@@ -19,10 +19,10 @@ from tests.contract.publication.desk import (
     Desk,
     at,
 )
-from tidegate.control.blobs import digest_of
-from tidegate.control.generations import GenerationStore
-from tidegate.control.publisher import Policy
+from tidegate.control.publication.entries import PublicationPolicy
+from tidegate.control.publication.generations import GenerationStore
 from tidegate.control.runtime import Control
+from tidegate.control.storage.blobs import digest_of
 from tidegate.domain.publication.refusals import GenerationExists, RecipeMixed, StaleGeneration
 from tidegate.domain.publication.rows import (
     Generation,
@@ -51,7 +51,7 @@ def test_puts_meta_and_deletes_lock_in_one_commit_of_two_actions(desk: Desk) -> 
     desk.watched.commits.clear()
 
     desk.publisher.publish(
-        PAGE, lease, b"body", Policy(retention=timedelta(days=7)), generated_at=T0
+        PAGE, lease, b"body", PublicationPolicy(retention=timedelta(days=7)), generated_at=T0
     )
 
     (sent,) = desk.watched.commits
@@ -83,9 +83,9 @@ def test_keeps_token_and_expiry_in_the_lock(desk: Desk) -> None:
 
 @pytest.mark.req("PB-2", "PB-4")
 @pytest.mark.parametrize("how", ["expired", "at the very instant", "stolen", "released", "renewed"])
-@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
+@pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
 def test_leaves_everything_as_it_is_where_the_lease_is_lost(
-    desk: Desk, how: str, policy: Policy
+    desk: Desk, how: str, policy: PublicationPolicy
 ) -> None:
     """'Stale writers (expired lock, stolen lock) cannot overwrite newer state.'"""
     desk.publish("old", policy)
@@ -230,7 +230,7 @@ def test_rolls_back_only_to_what_stands_there_and_only_alone(desk: Desk) -> None
 
 @pytest.mark.req("PB-3")
 def test_pages_through_many_generations(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.control.publisher.PAGE", 2)
+    monkeypatch.setattr("tidegate.control.publication.publisher.PAGE", 2)
     for number in range(5):
         desk.publish(f"body {number}", VERSIONED, version_id=f"v{number}")
         desk.clock.advance(timedelta(seconds=1))
@@ -251,8 +251,10 @@ def test_keeps_a_publication_to_one_recipe(desk: Desk) -> None:
 
 
 @pytest.mark.req("PB-2")
-@pytest.mark.parametrize("policy", [Policy(), VERSIONED], ids=["A", "B"])
-def test_knows_its_own_publish_again_when_the_answer_was_lost(desk: Desk, policy: Policy) -> None:
+@pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
+def test_knows_its_own_publish_again_when_the_answer_was_lost(
+    desk: Desk, policy: PublicationPolicy
+) -> None:
     lease = desk.acquire()
     for _ in range(2):  # the second finds the lease gone: the first one spent it
         entry = desk.publisher.publish(PAGE, lease, b"body", policy, generated_at=T0)

@@ -13,7 +13,8 @@ from tidegate.api.dashboard.parts import Option
 from tidegate.api.dashboard.views import Releases, RevisionLine, Waiting
 from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import Answer, Principal, Request, somewhere
-from tidegate.control.installation import Found, Installation
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.packages.rows import (
     REVISIONS,

@@ -22,8 +22,8 @@ from tidegate.api.dashboard.parts import Field, Frame, Option
 from tidegate.api.dashboard.rendering import render
 from tidegate.api.dashboard.views import Door
 from tidegate.api.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Answer, Request
-from tidegate.control.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, Called
 from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
 from tidegate.domain.access.rows import InstallationRow, installation_key
 from tidegate.errors import TidegateError
 from tidegate.wire import Input, Nothing
@@ -100,7 +100,7 @@ def set_up(request: Request[Nothing, Nothing, Setup], installation: Installation
         check_origin(request.arrived, installation.settings)
         request.server.sign_ins.take(f"setup {request.arrived.address}")
         accounts = request.server.accounts
-        called = Called(body.login, body.name)
+        called = PersonNames(body.login, body.name)
         accounts.set_up(body.code.strip(), called, body.password, alone=body.alone)
         installation.nudge()
         welcome = accounts.sign_in(body.login, body.password)

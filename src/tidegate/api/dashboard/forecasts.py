@@ -25,8 +25,8 @@ from tidegate.api.dashboard.rendering import render_part, seconds
 from tidegate.api.dashboard.views import Ended, ForecastPart, Lane, Mark, Tick
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Request, may
-from tidegate.control.forecasts import Forecast, Moment, Odds
 from tidegate.control.installation import Installation
+from tidegate.control.queries.forecasts import Forecast, Moment, Odds
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key

@@ -21,8 +21,8 @@ from tidegate.api.dashboard.parts import Place
 from tidegate.api.dashboard.rendering import render_part
 from tidegate.api.dashboard.views import GateLine, GatePanel, HeldLine, HeldPage
 from tidegate.api.routing import Answer, Request, may
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.installation import Installation
-from tidegate.control.sights import Sights
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.gates.dispatch_pass import list_blocked
 from tidegate.domain.gates.explain import explain
@@ -80,7 +80,7 @@ class Judgements:
             return found
 
 
-_KEPT: WeakKeyDictionary[Sights, Judgements] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[FleetReader, Judgements] = WeakKeyDictionary()
 _MAKING = Lock()
 
 

@@ -36,8 +36,8 @@ from tidegate.api.dashboard.hostgrid import (
 from tidegate.api.dashboard.pages import fails
 from tidegate.api.dashboard.words import GRID_CODES
 from tidegate.api.routing import Answer, Request, Route, may
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.installation import Installation
-from tidegate.control.sights import Sights
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
@@ -167,7 +167,7 @@ def _follows(grid: Grid, installation: Installation, rollout_id: str) -> bool:
         return False
 
 
-_KEPT: WeakKeyDictionary[Sights, Grids] = WeakKeyDictionary()
+_KEPT: WeakKeyDictionary[FleetReader, Grids] = WeakKeyDictionary()
 _MAKING = Lock()
 
 

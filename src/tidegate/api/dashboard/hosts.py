@@ -29,8 +29,9 @@ from tidegate.api.dashboard.parts import Chip, Fault, Option, Place, Verb
 from tidegate.api.dashboard.rendering import absolute, short
 from tidegate.api.dashboard.views import GateLine, HostPage, HostRow, Hosts, Passage, ProbeLine
 from tidegate.api.routing import Answer, Principal, Request, may
-from tidegate.control.enrollment import Enrollment
-from tidegate.control.installation import Found, Installation
+from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.fleet.rows import (

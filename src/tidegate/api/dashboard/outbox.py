@@ -25,7 +25,7 @@ from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Principal, Request, may, somewhere
 from tidegate.control.installation import Installation
 from tidegate.control.queries import documents as queries_documents
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.rows import DRIFTS
@@ -88,7 +88,7 @@ def _decided(
     request: Request[Nothing, PageQuery, Again],
     installation: Installation,
     decision: type[RedriveIntent] | type[CancelIntent],
-    execute: Callable[..., Outcome],
+    execute: Callable[..., CommandOutcome],
     done: str,
 ) -> Answer:
     """What somebody decided about an intent, and the page with it."""

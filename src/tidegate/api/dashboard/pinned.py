@@ -11,7 +11,7 @@ from tidegate.api.dashboard.channels import Asked, ChannelPath, page_of, scope_o
 from tidegate.api.dashboard.pages import PageQuery, Reason, attempt, does
 from tidegate.api.routing import Answer, Request, may
 from tidegate.control.installation import Installation
-from tidegate.control.promotion import Promote
+from tidegate.control.operations.promotion import Promote
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.slices import (
     HoldChannel,

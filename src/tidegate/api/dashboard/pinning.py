@@ -10,7 +10,8 @@ from tidegate.api.dashboard.rendering import short
 from tidegate.api.dashboard.views import Quarantine
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Principal, Request
-from tidegate.control.installation import Found, Installation
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY

@@ -15,9 +15,9 @@ from tidegate.api.dashboard.summaries import settled
 from tidegate.api.dashboard.views import Finding, PlannedWave, PlanPage
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Answer, Request, somewhere
-from tidegate.control.forecasts import no_forecast
 from tidegate.control.installation import Installation
-from tidegate.control.promotion import Planned
+from tidegate.control.operations.promotion import PlannedPromotion
+from tidegate.control.queries.forecasts import no_forecast
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.channels.facts import EdgeRequires
 from tidegate.domain.channels.rows import CHANNELS, Channel, Quarantined, quarantine_key
@@ -60,7 +60,7 @@ def show(request: Asked, installation: Installation) -> Answer:
     releases = () if chosen is None else publishable(installation, chosen.package)
     release = query.release if any(item.value == query.release for item in releases) else ""
     release = release or (releases[0].value if releases else "")
-    planned: Planned | None = None
+    planned: PlannedPromotion | None = None
     why = ""
     if chosen is not None:
         try:
@@ -103,7 +103,7 @@ def show(request: Asked, installation: Installation) -> Answer:
     return answer(request, installation, page)
 
 
-def _waves(planned: Planned) -> tuple[PlannedWave, ...]:
+def _waves(planned: PlannedPromotion) -> tuple[PlannedWave, ...]:
     waves = planned.plan.waves
     most = max((len(wave.hosts) for wave in waves), default=1)
     return tuple(
@@ -121,7 +121,7 @@ def _waves(planned: Planned) -> tuple[PlannedWave, ...]:
 
 
 def _findings(
-    installation: Installation, row: Channel, planned: Planned | None, release: str
+    installation: Installation, row: Channel, planned: PlannedPromotion | None, release: str
 ) -> tuple[Finding, ...]:
     """What would stop a promotion, or what it would end."""
     found: list[Finding] = []

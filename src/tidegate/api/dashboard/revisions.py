@@ -29,8 +29,9 @@ from tidegate.api.repositories import repository_scope
 from tidegate.api.resources import FileChanged, changes
 from tidegate.api.revisions import RevisionPath, revision_scope
 from tidegate.api.routing import Answer, Request, may
-from tidegate.control.installation import Found, Installation
-from tidegate.control.packing import manifest_of
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.control.storage.content_store import read_manifest
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.content.differences import FileChangeKind
@@ -101,7 +102,7 @@ def page_of(request: Request, installation: Installation, name: str) -> Page:  #
     row = found.row
     people = People(request)
     quorum = quorum_of(installation, row.repository)
-    manifest = manifest_of(installation.blobs, row.content)
+    manifest = read_manifest(installation.blobs, row.content)
     against, files, cut = _changes(installation, row, manifest)
     verbs = _verbs(request, installation, found, quorum)
     steps = installation.events(history.history_of(name), limit=HISTORY_MAX)
@@ -191,7 +192,7 @@ def _changes(
     old = FileManifest(())
     against = ""
     if older is not None:
-        old = manifest_of(installation.blobs, older.content)
+        old = read_manifest(installation.blobs, older.content)
         against = f"revision {older.number}" if older.number else older.name
     found = changes(installation.blobs, old, manifest)
     files = tuple(

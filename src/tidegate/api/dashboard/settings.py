@@ -25,8 +25,8 @@ from tidegate.api.dashboard.views import Settings, TokenLine, UserLine
 from tidegate.api.repositories import repository_scope
 from tidegate.api.routing import SIGNED_IN, Answer, Request, may
 from tidegate.api.tokens import revocation
-from tidegate.control.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, Called
 from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
 from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, check_scope
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_key
@@ -318,7 +318,7 @@ def add(request: Request[Nothing, PageQuery, NewUser], installation: Installatio
     def do() -> int:
         outcome = request.server.accounts.add(
             f"user_{request.mint('user')[:20]}",
-            Called(body.login, body.name),
+            PersonNames(body.login, body.name),
             body.password,
             (Grant(body.role),),
             request.meta,

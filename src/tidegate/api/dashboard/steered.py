@@ -12,7 +12,7 @@ from tidegate.api.dashboard.pages import PageQuery, Reason, attempt, does
 from tidegate.api.dashboard.rollouts import page_of
 from tidegate.api.routing import Answer, Request, may
 from tidegate.control.installation import Installation
-from tidegate.control.runtime import Outcome
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.slices import (
@@ -52,13 +52,15 @@ Steered = Request[RolloutPath, PageQuery, Steering]
 def _steer(
     request: Request[RolloutPath, PageQuery, Any],
     installation: Installation,
-    run: Callable[[], Outcome],
+    run: Callable[[], CommandOutcome],
     done: str,
 ) -> Answer:
     rollout_id = request.path.rollout_id
 
     def do() -> int:
-        outcome: Outcome = installation.lanes.command(rollout_id, run).result(LANE_SECONDS_MAX)
+        outcome: CommandOutcome = installation.lanes.command(rollout_id, run).result(
+            LANE_SECONDS_MAX
+        )
         installation.nudge()
         return outcome.position
 
@@ -114,7 +116,7 @@ def clear(request: Request[RolloutPath, PageQuery, Clearing], installation: Inst
     rollout_id = request.path.rollout_id
     names = [name.strip() for name in body.hosts.split(",")]
 
-    def run() -> Outcome:
+    def run() -> CommandOutcome:
         command = ClearRollout(
             rollout_id=rollout_id,
             operator=request.by,

@@ -7,7 +7,7 @@ from tidegate.api.dashboard.parts import Field, Option, Verb
 from tidegate.api.dashboard.views import HostLine
 from tidegate.api.releases import channel_scope
 from tidegate.api.routing import Principal
-from tidegate.control.installation import Found
+from tidegate.control.queries.reads import Found
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally

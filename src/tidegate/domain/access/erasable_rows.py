@@ -13,7 +13,8 @@ write-ahead log and no backup of the database ever holds a byte of one.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import Struct
 
@@ -64,3 +65,9 @@ SESSIONS = Collection(
 )
 
 COLLECTIONS = (PEOPLE, LOGINS, CREDENTIALS, TOKEN_SECRETS, SESSIONS)
+
+
+SESSION_IDLE: Final = timedelta(minutes=30)
+
+
+SESSION_LIFE: Final = timedelta(hours=12)

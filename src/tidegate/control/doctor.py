@@ -1,0 +1,182 @@
+"""What ``doctor`` looks at: each finding says how it is, and what to do if it is not well."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from msgspec import Struct
+
+from tidegate.config import Settings
+from tidegate.control.installation import Installation
+from tidegate.control.secrets import SECRET_FILE
+from tidegate.domain.epochs import FIRST, Epoch, epoch_key
+from tidegate.domain.outbox.rows import DELIVERIES
+from tidegate.domain.outbox.states import IntentState
+from tidegate.kernel.collections import entry
+
+DISK_BYTES_MIN = 256 * 1024 * 1024
+DISK_SHARE_MIN = 0.05
+CLOCK_AHEAD_MAX = timedelta(minutes=5)
+OUTBOX_SECONDS_MAX = 3_600
+DIFFERENCES_SHOWN_MAX = 5
+DEAD_COUNTED_MAX = 100
+EVERYBODY = 0o077  # the bits of all but the owner
+
+
+class DoctorVerdict(StrEnum):
+    """How something is."""
+
+    WELL = "well"
+    NOTE = "note"  # worth knowing; nothing is broken
+    ILL = "ill"
+
+
+class DoctorFinding(Struct, frozen=True, omit_defaults=True):
+    """One thing that was looked at."""
+
+    what: str
+    verdict: DoctorVerdict
+    detail: str
+    advice: str = ""  # what to do about it
+
+
+def check_directory(settings: Settings) -> Iterator[DoctorFinding]:
+    """The data directory, before anything in it is opened."""
+    data = Path(settings.data)
+    if not data.is_dir():
+        advice = "name the right one, or start tidegate serve once: it makes it"
+        yield _ill("data", f"{data} is no directory", advice)
+        return
+    yield _private("data", data, "0700")
+    secret = data / SECRET_FILE
+    if secret.exists():
+        yield _private(SECRET_FILE, secret, "0600")
+    else:
+        yield DoctorFinding(SECRET_FILE, DoctorVerdict.NOTE, "none yet; the first start makes it")
+    yield _disk(data)
+
+
+def check_installation(installation: Installation) -> Iterator[DoctorFinding]:
+    """The log and what hangs on it."""
+    yield _writable(installation)
+    yield _clock(installation)
+    yield _outbox(installation)
+    yield _dead(installation)
+    yield _epoch(installation)
+    yield _rollouts(installation)
+
+
+def check_views(installation: Installation) -> DoctorFinding:
+    """Every derived row against the log; takes a while on a long one."""
+    found = installation.differences()
+    if not found:
+        return DoctorFinding("views", DoctorVerdict.WELL, "every row is what the log says")
+    first = ", ".join(item.key for item in found[:DIFFERENCES_SHOWN_MAX])
+    return _ill(
+        "views",
+        f"{len(found)} differences, such as {first}",
+        "stop the server, run tidegate backup, then tidegate views rebuild",
+    )
+
+
+# ── one by one ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _private(what: str, path: Path, mode: str) -> DoctorFinding:
+    status = path.stat()
+    if status.st_mode & EVERYBODY:
+        return _ill(what, f"others can read {path.name}", f"chmod {mode} {path}")
+    if status.st_uid != os.geteuid():
+        advice = f"run as its owner, or chown it to user {os.geteuid()}"
+        return _ill(what, f"{path.name} belongs to user {status.st_uid}", advice)
+    return DoctorFinding(what, DoctorVerdict.WELL, f"{path.name} is its owner's alone")
+
+
+def _disk(data: Path) -> DoctorFinding:
+    usage = shutil.disk_usage(data)
+    free = f"{usage.free // 2**20} MiB free of {usage.total // 2**20}"
+    if usage.free < DISK_BYTES_MIN:
+        return _ill("disk", free, "make room: commits fail when the disk is full")
+    if usage.free < usage.total * DISK_SHARE_MIN:
+        return DoctorFinding("disk", DoctorVerdict.NOTE, free, "make room before it is short")
+    return DoctorFinding("disk", DoctorVerdict.WELL, free)
+
+
+def _writable(installation: Installation) -> DoctorFinding:
+    head = installation.head()
+    fault = installation.write_fault()
+    if fault:
+        return _ill("log", f"takes no commits: {fault}", "see the detail; nothing was lost")
+    return DoctorFinding("log", DoctorVerdict.WELL, f"takes commits; its head is {head}")
+
+
+def _clock(installation: Installation) -> DoctorFinding:
+    head = installation.head()
+    for event in installation.feed(after=head - 1, limit=1) if head else ():
+        behind = event.at - installation.clock()
+        if behind > CLOCK_AHEAD_MAX:
+            detail = f"stands {int(behind.total_seconds())} s before the newest event"
+            return _ill("clock", detail, "set the clock (is NTP running?); serve refuses to start")
+    return DoctorFinding(
+        "clock", DoctorVerdict.WELL, f"{installation.clock():%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _outbox(installation: Installation) -> DoctorFinding:
+    age = installation.outbox_age()
+    detail = f"the longest overdue work has been due for {age} s"
+    if age > OUTBOX_SECONDS_MAX:
+        return _ill("outbox", detail, "is a worker running? then see tidegate outbox list")
+    return DoctorFinding("outbox", DoctorVerdict.WELL, detail)
+
+
+def _dead(installation: Installation) -> DoctorFinding:
+    found = installation.store.range(
+        DELIVERIES.name,
+        index="by_state",
+        prefix=entry(IntentState.DEAD, ""),
+        limit=DEAD_COUNTED_MAX,
+    )
+    if found:
+        advice = "mend the receiver, then tidegate outbox redrive"
+        return DoctorFinding("dead letters", DoctorVerdict.NOTE, f"{len(found)} gave up", advice)
+    return DoctorFinding("dead letters", DoctorVerdict.WELL, "none")
+
+
+def _epoch(installation: Installation) -> DoctorFinding:
+    found = installation.find(epoch_key(), Epoch)
+    if found is None:
+        return DoctorFinding("epoch", DoctorVerdict.WELL, f"{FIRST}: never restored")
+    row = found.row
+    return DoctorFinding(
+        "epoch",
+        DoctorVerdict.WELL,
+        f"{row.epoch}: restored at {row.started_at:%Y-%m-%d %H:%M} UTC from position "
+        f"{row.backup_head}",
+    )
+
+
+def _rollouts(installation: Installation) -> DoctorFinding:
+    """Whether the dispatcher can look at every rollout that is under way."""
+    sights = installation.sights
+    ids = [row.rollout_id for row in sights.open_rollouts()]
+    faults = sights.state(ids, installation.clock(), late=True).faults if ids else {}
+    if not faults:
+        return DoctorFinding(
+            "rollouts", DoctorVerdict.WELL, f"{len(ids)} under way, all can be read"
+        )
+    first = next(iter(faults.values()))
+    return _ill(
+        "rollouts",
+        f"{len(faults)} of {len(ids)} get no orders, such as {first.rollout_id}: {first.detail}",
+        "restore its plan's blob from a copy, or promote again, so that a plan is made",
+    )
+
+
+def _ill(what: str, detail: str, advice: str) -> DoctorFinding:
+    return DoctorFinding(what, DoctorVerdict.ILL, detail, advice)

@@ -1,0 +1,1 @@
+"""The server's side of the hosts: gates are asked, orders are handed out, reports are taken."""

@@ -1,0 +1,328 @@
+"""What agents say: reports go to the lane of their rollout, heartbeats become coarse liveness.
+
+    report ──▶ checked ──▶ lane of its rollout ──▶ its own answer
+    heartbeat ──▶ host_liveness, at most once a minute ──▶ observe_host, note_heard if it means that
+
+Nothing waits in here: a report's future is resolved when its pack is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.control.fleet.dispatch import LOST
+from tidegate.control.installation import Installation
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
+from tidegate.domain.fleet.slices import NoteHeard, note_heard
+from tidegate.domain.hosts.facts import AgentEvent
+from tidegate.domain.hosts.protocol import HeartbeatAnswer, ReportResult
+from tidegate.domain.hosts.report_json import KINDS, check_event, event_from_json
+from tidegate.domain.hosts.rows import HostOrder, HostRecord, order_key, record_key
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.names import check_rollout_id
+from tidegate.domain.rollouts.report_slices import (
+    RECOVERABLE,
+    ObserveHost,
+    ReportEvent,
+    observe_host,
+    report_event,
+)
+from tidegate.errors import (
+    Forbidden,
+    Gone,
+    Invalid,
+    InvalidInput,
+    NotFound,
+    TidegateError,
+    TooLarge,
+    Unavailable,
+    Unknown,
+)
+from tidegate.kernel.model import Meta
+
+SEEN_EVERY: Final = timedelta(seconds=60)  # how often a heartbeat is written down
+
+# DESIGN §4.2: what a machine refuses an agent is 409, whatever its family is elsewhere.
+_STATUSES: Final[tuple[tuple[tuple[type[TidegateError], ...], int], ...]] = (
+    ((NotFound,), 404),
+    ((Gone,), 410),
+    ((Invalid, TooLarge), 422),
+    ((Forbidden,), 403),
+    ((Unavailable, Unknown), 503),
+)
+
+Taken = Future[CommandOutcome] | TidegateError
+
+
+class Report(Struct, frozen=True):
+    """One report as it came, and what became of it so far."""
+
+    rollout_id: str
+    seq: int
+    taken: Taken
+
+
+def take_reports(
+    installation: Installation, host_id: str, contents: Sequence[Mapping[str, Any]], meta: Meta
+) -> list[Report]:
+    """Queue a host's reports, those of one rollout in their order; it waits for none of them."""
+    found: list[Report | ReportEvent] = [_read(host_id, content) for content in contents]
+    lanes: dict[str, list[int]] = {}
+    for number, item in enumerate(found):
+        if isinstance(item, ReportEvent):
+            lanes.setdefault(item.rollout_id, []).append(number)
+    for rollout_id, numbers in lanes.items():
+        events = [item for n in numbers if isinstance(item := found[n], ReportEvent)]
+        queued = _queued(installation, rollout_id, events, meta)
+        for number, event, taken in zip(numbers, events, queued, strict=True):
+            found[number] = Report(rollout_id, event.event.seq, taken)
+    return [item for item in found if isinstance(item, Report)]
+
+
+def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
+    try:
+        event = event_from_json(content)
+        check_rollout_id(event.rollout_id)
+        if event.host_id != host_id:
+            raise InvalidInput(
+                f"{host_id} reports of {event.host_id}; an agent speaks for its own host",
+                field="host_id",
+            )
+    except (Invalid, TooLarge) as error:
+        rollout_id, seq = content.get("rollout_id"), content.get("seq")
+        return Report(
+            rollout_id if isinstance(rollout_id, str) else "",
+            seq if isinstance(seq, int) else 0,
+            error,
+        )
+    return ReportEvent(rollout_id=event.rollout_id, host_id=host_id, event=event)
+
+
+def take_report(
+    installation: Installation, host_id: str, body: bytes, meta: Meta, told: Told
+) -> bool:
+    """Queue the one report of a whole request's body, read straight from its bytes.
+
+    ``told`` is called in the lane's thread. False: it is not as agents send it, or not for its
+    lane; ``take_reports`` says why.
+    """
+    event = plain_event(body)
+    if event is None or event.host_id != host_id:
+        return False
+    rollout_id = event.rollout_id
+    try:
+        check_event(event)
+        check_rollout_id(rollout_id)
+        command = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
+        report = SingleReport(rollout_id, event.seq, told)
+        installation.lanes.record(rollout_id, report_event, command, meta=meta, future=report)
+    except TidegateError:
+        return False
+    return True
+
+
+class SingleReport(Future[CommandOutcome]):
+    """A report of which nobody but ``told`` wants to hear, and nobody gives up.
+
+    It is a future with neither lock nor condition: to make and to resolve these takes longer than
+    to read the report.
+    """
+
+    def __init__(self, rollout_id: str, seq: int, told: Told) -> None:
+        self.rollout_id = rollout_id
+        self.seq = seq
+        self.error: BaseException | None = None
+        self._told = told
+
+    def set_running_or_notify_cancel(self) -> bool:
+        return True
+
+    def set_result(self, result: CommandOutcome) -> None:  # noqa: ARG002 - that it landed is all
+        self._told(self)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self.error = exception
+        self._told(self)
+
+
+Told = Callable[[SingleReport], None]
+
+
+class _Single(Struct, frozen=True, forbid_unknown_fields=True):
+    report: msgspec.Raw
+
+
+class _Kind(Struct, frozen=True):
+    kind: str
+
+
+_single = decoders.build(_Single)
+_kind = decoders.build(_Kind)
+_decoders: Final = {name: decoders.build(struct) for name, struct in KINDS.items()}
+
+
+def plain_event(body: bytes) -> AgentEvent | None:
+    """The event of a body that holds one report and nothing else; None: it must be looked into."""
+    try:
+        raw = _single.decode(body).report
+        decoder = _decoders.get(_kind.decode(raw).kind)
+        event: AgentEvent | None = None if decoder is None else decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return event
+
+
+def _queued(
+    installation: Installation, rollout_id: str, events: Sequence[ReportEvent], meta: Meta
+) -> Sequence[Taken]:
+    try:
+        return installation.lanes.record_all(
+            rollout_id, [(report_event, event, meta) for event in events]
+        )
+    except TidegateError as error:
+        return [error] * len(events)
+
+
+def to_reported(report: Report | SingleReport, error: BaseException | None) -> ReportResult:
+    """What its agent is told. Raises: whatever is none of our errors."""
+    if error is None:
+        return ReportResult(
+            rollout_id=report.rollout_id, seq=report.seq, status=200, accepted_through=report.seq
+        )
+    if not isinstance(error, TidegateError):
+        raise error
+    state, expected = error.facts.get("state"), error.facts.get("expected")
+    return ReportResult(
+        rollout_id=report.rollout_id,
+        seq=report.seq,
+        status=status_of(error),
+        code=error.code,
+        detail=error.detail,
+        state=state if isinstance(state, str) else None,
+        expected=expected if isinstance(expected, int | str) else None,
+        accepted_through=expected - 1 if isinstance(expected, int) else None,
+        facts=dict(error.facts),
+    )
+
+
+def status_of(error: TidegateError) -> int:
+    """The status of a refused report."""
+    return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 409)
+
+
+# ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Heartbeat(Struct, frozen=True, kw_only=True):
+    """That a host lives, and what runs on it."""
+
+    host_id: str
+    agent_version: str
+    current_closures: dict[str, str]  # channel → what runs
+    rollouts: tuple[str, ...] = ()  # whose numbers the agent asks for
+
+
+def take_heartbeat(installation: Installation, heartbeat: Heartbeat, meta: Meta) -> HeartbeatAnswer:
+    """Note that the host was heard, and what follows from it.
+
+    Raises:
+        Unavailable, Unknown.
+    """
+    now = installation.clock()
+    host_id = heartbeat.host_id
+    host, liveness, order = installation.find_all(
+        (host_key(host_id), Host),
+        (liveness_key(host_id), Liveness),
+        (order_key(host_id), HostOrder),
+    )
+    _note(installation, heartbeat, None if liveness is None else liveness.row, now, meta)
+    if host is not None and host.row.silent_since is not None:
+        installation.execute(note_heard, NoteHeard(host_id=host_id), meta=meta)
+    asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
+    current = _current_rollouts(installation, heartbeat.current_closures)
+    records = _records(installation, host_id, sorted(asked | set(current)))
+    for rollout_id, closure in current.items():
+        record = records.get(rollout_id)
+        if record is not None and _means_something(record, closure):
+            _observe(installation, record, closure, meta)
+    seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
+    return HeartbeatAnswer(now, seqs)
+
+
+def _note(
+    installation: Installation,
+    heartbeat: Heartbeat,
+    known: Liveness | None,
+    now: datetime,
+    meta: Meta,
+) -> None:
+    """Write it down if the last time was long ago, or something else runs now."""
+    said = (heartbeat.agent_version, heartbeat.current_closures)
+    if (
+        known is not None
+        and now - known.last_seen_at < SEEN_EVERY
+        and (known.agent_version, known.current_closures) == said
+    ):
+        return
+    row = Liveness(
+        host_id=heartbeat.host_id,
+        last_seen_at=now,
+        agent_version=heartbeat.agent_version,
+        current_closures=heartbeat.current_closures,
+    )
+    installation.records(meta).save(LIVENESS.name, heartbeat.host_id, row)
+
+
+def _current_rollouts(installation: Installation, closures: Mapping[str, str]) -> dict[str, str]:
+    """The rollouts that a channel's hosts follow now, each with what runs here of that channel."""
+    names = sorted(closures)
+    if not names:
+        return {}
+    channels = installation.find_all(*((channel_key(name), Channel) for name in names))
+    found: dict[str, str] = {}
+    for name, channel in zip(names, channels, strict=True):
+        if channel is None:
+            continue
+        for rollout_id in (channel.row.terminal_rollout_id, channel.row.active_rollout_id):
+            if rollout_id is not None:
+                found[rollout_id] = closures[name]
+    return found
+
+
+def _records(
+    installation: Installation, host_id: str, rollout_ids: Iterable[str]
+) -> dict[str, HostRecord]:
+    wanted = tuple(rollout_ids)
+    if not wanted:
+        return {}
+    found = installation.find_all(*((record_key(id, host_id), HostRecord) for id in wanted))
+    return {id: item.row for id, item in zip(wanted, found, strict=True) if item is not None}
+
+
+def _means_something(record: HostRecord, closure: str) -> bool:
+    """Whether ``observe_host`` may have something to say; it decides again, in the lane."""
+    if closure == record.target_closure:
+        return record.state in RECOVERABLE
+    return record.state is HostState.CONVERGED and record.regressed_at is None
+
+
+def _observe(installation: Installation, record: HostRecord, closure: str, meta: Meta) -> None:
+    command = ObserveHost(
+        rollout_id=record.rollout_id, host_id=record.host_id, current_closure=closure
+    )
+    future = installation.lanes.record(record.rollout_id, observe_host, command, meta=meta)
+    try:
+        outcome = future.result()
+    except LOST:  # the rollout is over, or its agent was faster
+        return
+    if outcome.facts:
+        installation.nudge()

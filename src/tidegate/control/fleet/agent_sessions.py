@@ -1,0 +1,59 @@
+"""Sessions of agents: how one is named, until when it is valid, and whose key it uses."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tidegate.domain.fleet.rows import ENROLLED
+from tidegate.domain.hosts.protocol import (
+    SKEW_SECONDS_MAX,
+)
+from tidegate.errors import Forbidden
+
+
+class ClockSkewed(Forbidden):
+    """The agent's clock is too far from the server's; set it."""
+
+    code = "agent_clock_skew"
+
+
+class AgentSession(NamedTuple):
+    """What a session's name says."""
+
+    host_id: str
+    expires: int
+    public_key: str
+
+    def __str__(self) -> str:
+        return f"{self.host_id}:{self.expires}:{self.public_key}"
+
+
+def parse_session(session: str) -> AgentSession | None:
+    """The session that a name means; None: it means none."""
+    host_id, _, rest = session.partition(":")
+    expires, _, public_key = rest.partition(":")
+    if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):
+        return None
+    return AgentSession(host_id, int(expires), public_key)
+
+
+class KeyStanding(Struct, frozen=True):
+    """What of a host's row decides whether its key counts."""
+
+    public_key: str
+    status: str = ENROLLED
+
+
+def check_skew(time: int, now: datetime) -> None:
+    """That the agent's clock is about right. Raises: ClockSkewed."""
+    if abs(now.timestamp() - time) > SKEW_SECONDS_MAX:
+        raise ClockSkewed(
+            f"the request says {time}, it is {int(now.timestamp())} here; at most "
+            f"{SKEW_SECONDS_MAX} s apart are allowed",
+            found=time,
+            server_time=now.astimezone(UTC).isoformat(),
+            allowed=SKEW_SECONDS_MAX,
+        )

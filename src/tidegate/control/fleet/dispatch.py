@@ -1,0 +1,312 @@
+"""The dispatcher: it asks the gates about every open rollout and reserves the orders that may go.
+
+    open rollouts ──▶ FleetState ──▶ survey ──▶ reserve_dispatch, in packs through the lane
+                 └──▶ where nobody waits: glance ──▶ change_gates
+                                        ├────▶ skip_host       who need not be waited for
+                                        ├────▶ change_gates    said on change only
+                                        └────▶ cancel_dispatch orders of a rollout that stopped
+
+A pass decides nothing by itself: each order is decided again on the rows, in its rollout's lane. A
+second dispatcher beside this one, or one that sees an old fleet, is refused, never harmful. A
+rollout whose own plan or rows are at fault is left out of the pass and told of; the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import OWN, FleetReader, to_gate_fault
+from tidegate.control.lanes import Lanes
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.channels.rows import Quarantined, quarantine_key
+from tidegate.domain.gates.dispatch_pass import (
+    ASKED_AGAIN,
+    gate_changes,
+    next_skips,
+    survey,
+    survey_shared_gates,
+)
+from tidegate.domain.gates.inputs import DueOrder, FleetState, GateFault, HandedOut, Skip, Survey
+from tidegate.domain.hosts.rows import HOST_ORDERS, HostOrder
+from tidegate.domain.hosts.slices import CancelDispatch, cancel_dispatch
+from tidegate.domain.rollouts.facts import GateChanged
+from tidegate.domain.rollouts.report_slices import (
+    ReserveDispatch,
+    SkipHost,
+    reserve_dispatch,
+    skip_host,
+)
+from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
+from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
+from tidegate.domain.rollouts.states import DISPATCHABLE
+from tidegate.errors import Conflict, Gone, NotFound, Refused
+from tidegate.kernel.model import Meta
+from tidegate.kernel.slices import Slice
+
+ACTOR = Meta(actor="dispatcher")
+ORDERS_MAX = 10_000  # of one rollout in one pass
+AT_ONCE = 64  # in one commit: what agents report and are told meanwhile comes in between
+
+# What a race with an agent, an operator or another dispatcher looks like: it is looked at again.
+LOST = (Refused, Conflict, NotFound, Gone)
+
+
+class DispatchResult(Struct, frozen=True):
+    """What one pass did."""
+
+    rollouts: int = 0
+    ordered: int = 0
+    skipped: int = 0
+    cancelled: int = 0
+    lost: int = 0  # decisions that the rows refused by then
+    faults: tuple[GateFault, ...] = ()  # rollouts that were left out, in whole or for the rest
+
+
+class Dispatcher:
+    """Passes over open rollouts. ``wake`` hears of every host that has an order now, or may use the
+    one that it has.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        sights: FleetReader,
+        clock: Clock,
+        wake: Callable[[Sequence[str]], None] = lambda hosts: None,
+    ) -> None:
+        self._lanes = lanes
+        self._sights = sights
+        self._clock = clock
+        self._wake = wake
+
+    def run_pass(self, *, thorough: bool = False) -> DispatchResult:
+        """Look at the rollouts that wait for orders, and ask the gates of the others that are
+        going; thorough: look at all of them, at silent and late hosts and at orders whose rollout
+        stopped.
+        """
+        ids = [row.rollout_id for row in self._sights.open_rollouts()]
+        done = DispatchResult()
+        if thorough:
+            ids += self._terminal_rollouts(ids)
+        else:
+            ids, idle, done = self._wanting(ids)
+            self._glance(idle)
+        if not ids and not thorough:
+            return done
+        state = self._sights.state(ids, self._clock(), late=thorough)
+        done = _summed(done, DispatchResult(rollouts=len(ids), faults=tuple(state.faults.values())))
+        if thorough:
+            done = _summed(done, self._cancel(state))
+        given = HandedOut()
+        for rollout_id in ids:
+            if rollout_id in state.faults:
+                continue
+            found = survey(state, rollout_id, given, ORDERS_MAX)
+            given = found.given
+            did = self._spared(rollout_id, partial(self._act, state, found, thorough))
+            done = _summed(done, did)
+        return done
+
+    def _wanting(self, ids: Sequence[str]) -> tuple[list[str], list[str], DispatchResult]:
+        """Those of the rollouts that wait for orders, the others that are going, and what is wrong
+        with the rest.
+        """
+        wanting: list[str] = []
+        idle: list[str] = []
+        done = DispatchResult()
+
+        def look(rollout_id: str) -> DispatchResult:
+            tally = self._sights.tally(rollout_id).row
+            if wants_orders(tally):
+                wanting.append(rollout_id)
+            elif tally.state in DISPATCHABLE:
+                idle.append(rollout_id)
+            return DispatchResult()
+
+        for rollout_id in ids:
+            done = _summed(done, self._spared(rollout_id, partial(look, rollout_id)))
+        return wanting, idle, done
+
+    def _glance(self, ids: Sequence[str]) -> None:
+        """Say which gates of these rollouts shut or opened, though nobody waits for an order. What
+        is wrong with one of them is found by the next thorough pass.
+        """
+        if not ids:
+            return
+        state = self._sights.glance(ids, self._clock())
+
+        def look(rollout_id: str) -> DispatchResult:
+            self._say_changes(survey_shared_gates(state, rollout_id), state)
+            return DispatchResult()
+
+        for rollout_id in state.rollouts:
+            self._spared(rollout_id, partial(look, rollout_id))
+
+    def _act(self, state: FleetState, found: Survey, thorough: bool) -> DispatchResult:
+        rollout_id = found.rollout_id
+        done = self._order(rollout_id, found.orders)
+        self._say_changes(found, state)
+        if thorough:
+            done = _summed(done, self._skip(rollout_id, next_skips(state, rollout_id)))
+        return done
+
+    def _spared(self, rollout_id: str, work: Callable[[], DispatchResult]) -> DispatchResult:
+        """One rollout's part of a pass: what is wrong with it stops no other.
+
+        Raises:
+            Unavailable, Unknown: the store.
+        """
+        try:
+            return work()
+        except OWN as error:
+            return DispatchResult(faults=(to_gate_fault(rollout_id, error),))
+
+    def _terminal_rollouts(self, known: Iterable[str]) -> list[str]:
+        """The rollouts that late hosts join: the last one of each channel that went through."""
+        through = (seen.row.terminal_rollout_id for seen in self._sights.channels())
+        return sorted({id for id in through if id is not None} - set(known))
+
+    def _gates(self, rollout_id: str) -> RolloutGates | None:
+        found = self._sights.row(gates_key(rollout_id), RolloutGates)
+        return None if found is None else found.row
+
+    # ── decisions ──
+
+    def _order(self, rollout_id: str, orders: Sequence[DueOrder]) -> DispatchResult:
+        reports = [(reserve_dispatch, _reservation(order)) for order in orders]
+        landed, lost = self._record(rollout_id, reports)
+        self._wake([report.host_id for report in landed if isinstance(report, ReserveDispatch)])
+        return DispatchResult(ordered=len(landed), lost=lost)
+
+    def _skip(self, rollout_id: str, skips: Sequence[Skip]) -> DispatchResult:
+        reports = [
+            (
+                skip_host,
+                SkipHost(
+                    rollout_id=rollout_id,
+                    host_id=skip.host_id,
+                    wave=skip.wave,
+                    reason=skip.reason,
+                ),
+            )
+            for skip in skips
+        ]
+        landed, lost = self._record(rollout_id, reports)
+        return DispatchResult(skipped=len(landed), lost=lost)
+
+    def _cancel(self, state: FleetState) -> DispatchResult:
+        """Take back what was not acknowledged, of rollouts that do not go on: hosts and budgets
+        are free for the next one.
+        """
+        orders: dict[str, list[str]] = {}
+        for host_id, seen in state.orders.items():
+            orders.setdefault(seen.row.rollout_id, []).append(host_id)
+        done = DispatchResult()
+        for rollout_id, hosts in orders.items():
+            took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
+            done = _summed(done, took)
+        return done
+
+    def _take_back(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
+        reason = self._void(self._sights.tally(rollout_id).row)
+        if reason is None:
+            return DispatchResult()
+        reports = [
+            (cancel_dispatch, CancelDispatch(rollout_id=rollout_id, host_id=host_id, reason=reason))
+            for host_id in hosts
+        ]
+        landed, lost = self._record(rollout_id, reports)
+        return DispatchResult(cancelled=len(landed), lost=lost)
+
+    def _void(self, tally: RolloutTally) -> str | None:
+        """Why acknowledgements of the rollout's orders are refused from now on; None: they are not.
+
+        A host that came late may find its closure quarantined by another, and the rollout through.
+        """
+        if has_stopped(tally):
+            return "the rollout is halted" if tally.halted_at else f"the rollout is {tally.state}"
+        key = quarantine_key(tally.channel, tally.target_closure)
+        if self._sights.row(key, Quarantined) is not None:
+            return "its closure is quarantined"
+        return None
+
+    def _say_changes(self, found: Survey, state: FleetState) -> None:
+        rollout_id = found.rollout_id
+        changes = gate_changes(self._gates(rollout_id), found, state.at)
+        self._say(rollout_id, changes)
+        if any(item.gate in ASKED_AGAIN and not item.blocked for item in changes):
+            orders = self._sights.rows(HOST_ORDERS, HostOrder)
+            self._wake([item.row.host_id for item in orders if item.row.rollout_id == rollout_id])
+
+    def _say(self, rollout_id: str, changes: Sequence[GateChanged]) -> None:
+        findings = tuple(GateFinding(item.gate, item.blocked, item.reason) for item in changes)
+        if findings:
+            command = ChangeGates(rollout_id=rollout_id, findings=findings)
+            self._record(rollout_id, [(change_gates, command)])
+
+    def _record(
+        self, rollout_id: str, reports: Sequence[tuple[Slice, Struct]]
+    ) -> tuple[list[Struct], int]:
+        """The reports that led to facts, and how many were refused.
+
+        Raises:
+            Unavailable, Unknown: the store; the next pass sees what stands.
+        """
+        landed: list[Struct] = []
+        lost = 0
+        for start in range(0, len(reports), AT_ONCE):
+            pack = reports[start : start + AT_ONCE]
+            futures = self._lanes.record_all(rollout_id, [(*report, ACTOR) for report in pack])
+            for (_, report), future in zip(pack, futures, strict=True):
+                outcome = _outcome(future)
+                if outcome is None:
+                    lost += 1
+                elif outcome.facts:
+                    landed.append(report)
+        return landed, lost
+
+
+def wants_orders(tally: RolloutTally) -> bool:
+    """Whether some host that is due has no order. Counted, so that a quiet rollout costs a row."""
+    if tally.state not in DISPATCHABLE or tally.halted_at or tally.paused_at:
+        return False
+    due = tally.waves[: tally.current_wave + 1]
+    return tally.attempt > 1 or any(wave.hosts > wave.joined + wave.left for wave in due)
+
+
+def has_stopped(tally: RolloutTally) -> bool:
+    """Whether its orders are void. One that is through still serves hosts that came late."""
+    if tally.halted_at is not None:
+        return True
+    return tally.state not in DISPATCHABLE and tally.terminal_at is None
+
+
+def _reservation(order: DueOrder) -> ReserveDispatch:
+    return ReserveDispatch(
+        rollout_id=order.rollout_id,
+        host_id=order.host_id,
+        target_closure=order.target_closure,
+        wave=order.wave,
+        policy=order.policy,
+        attempt=order.attempt,
+        budgets=order.budgets,
+        late=order.late,
+    )
+
+
+def _outcome(future: Future[CommandOutcome]) -> CommandOutcome | None:
+    try:
+        return future.result()
+    except LOST:
+        return None
+
+
+def _summed(one: DispatchResult, other: DispatchResult) -> DispatchResult:
+    return DispatchResult(
+        *(getattr(one, name) + getattr(other, name) for name in DispatchResult.__struct_fields__)
+    )

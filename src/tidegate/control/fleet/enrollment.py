@@ -1,0 +1,264 @@
+"""Agents at the door: tokens are made and traded, keys are proved, sessions opened, keys revoked.
+
+    make_token ──▶ trade (token + key + proof) ──▶ open_session (proof) ──▶ host_of each request
+
+A session has no table: its MAC key follows from the server's secret and from what the session's
+name says, host, end and key. So any server with the secret knows it, and a restart loses none.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.control.fleet.agent_sessions import AgentSession, KeyStanding, check_skew
+from tidegate.control.fleet.request_macs import RequestMacs
+from tidegate.control.installation import Installation
+from tidegate.control.publication.manifests import key_id
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.fleet.credentials import (
+    CERT_REVOCATIONS,
+    ENROLLMENT_TOKENS,
+    KEPT,
+    TOKEN_LIFE,
+    TOKEN_REPLAY,
+    EnrollmentToken,
+    Revocation,
+    TradeToken,
+    revocation_key,
+    token_key,
+    trade_token,
+)
+from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked, TokenRefused
+from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Host, host_key
+from tidegate.domain.fleet.selectors import check_host_id, check_labels
+from tidegate.domain.fleet.slices import RetireHost, RevokeHost, retire_host, revoke_host
+from tidegate.domain.hosts.protocol import (
+    SESSION_SECONDS,
+    EnrollmentAnswer,
+    SessionAnswer,
+    enrollment_message,
+    session_message,
+)
+from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, InvalidInput
+from tidegate.kernel.model import Meta
+from tidegate.kernel.slices import Slice
+
+TOKEN_PREFIX = "te"
+PRUNED_MAX = 10_000  # rows in one go
+PAGE = 500
+
+
+class BadProof(Forbidden):
+    """The signature is not the one of this key over this request."""
+
+    code = "bad_proof"
+
+
+class MadeToken(Struct, frozen=True):
+    """A one-time token, shown this once."""
+
+    token_id: str
+    token: str
+    host_id: str
+    expires_at: datetime
+
+
+def manifest_key(installation: Installation) -> Ed25519PrivateKey:
+    """The key that signs the manifests of this installation."""
+    return Ed25519PrivateKey.from_private_bytes(installation.secrets.key("manifests"))
+
+
+class Enrollment:
+    """Lets agents in."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._session_keys = RequestMacs(installation.secrets.key("agents"))
+
+    # ── tokens ──
+
+    def make_token(
+        self, token_id: str, host_id: str, labels: dict[str, str] | None, meta: Meta
+    ) -> MadeToken:
+        """A token for this host. A repeat of its id is given the same one.
+
+        Raises:
+            InvalidLabel, HostGone, IdempotencyMismatch.
+        """
+        check_host_id(host_id)
+        check_labels(labels or {})
+        known = self._installation.find(host_key(host_id), Host)
+        if known is not None and known.row.status == RETIRED:
+            raise HostGone(host_id)
+        made = EnrollmentToken(
+            token_id=token_id,
+            host_id=host_id,
+            operator=meta.actor,
+            expires_at=self._installation.clock() + TOKEN_LIFE,
+            labels=labels,
+        )
+        try:
+            self._installation.records(meta).create(ENROLLMENT_TOKENS.name, token_id, made)
+        except ConditionFailed:
+            found = self._installation.find(token_key(token_id), EnrollmentToken)
+            if found is None or (found.row.host_id, found.row.labels) != (host_id, labels):
+                raise IdempotencyMismatch(token_id) from None
+            made = found.row
+        token = f"{TOKEN_PREFIX}_{token_id}_{self._secret(token_id)}"
+        return MadeToken(token_id, token, host_id, made.expires_at)
+
+    def _secret(self, token_id: str) -> str:
+        return self._installation.secrets.mac("enrollment", token_id.encode()).hex()
+
+    def trade(
+        self, token: str, public_key: str, proof: str
+    ) -> tuple[EnrollmentAnswer, CommandOutcome]:
+        """Make the token's host known by this key. However many come at once, each has its turn:
+        all of them step the fleet's row.
+
+        Raises:
+            TokenRefused, TokenReplayed, KeyRevoked, BadProof, HostIsEnrolled, HostGone,
+                SelectorOverlap, StoreUnavailable.
+        """
+        prefix, _, rest = token.partition("_")
+        token_id, _, secret = rest.partition("_")
+        right = hmac.compare_digest(secret.encode(), self._secret(token_id).encode())
+        found = None
+        if right and prefix == TOKEN_PREFIX and token_id:
+            found = self._installation.find(token_key(token_id), EnrollmentToken)
+        if found is None:
+            raise TokenRefused("the enrollment token is unknown")
+        _check_proof(public_key, proof, enrollment_message(token, public_key))
+        command = TradeToken(token_id=token_id, host_id=found.row.host_id, public_key=public_key)
+        meta = Meta(actor=found.row.operator)
+        outcome = self._installation.lanes.record(FLEET, trade_token, command, meta=meta).result()
+        self._installation.nudge()
+        return self._enrolled(found.row.host_id), outcome
+
+    def _enrolled(self, host_id: str) -> EnrollmentAnswer:
+        key = manifest_key(self._installation).public_key()
+        keys = {key_id(key): key.public_bytes_raw().hex()}
+        return EnrollmentAnswer(host_id, self._installation.log_id, keys)
+
+    # ── sessions ──
+
+    def open_session(self, host_id: str, time: int, proof: str) -> SessionAnswer:
+        """A MAC key for a host that proves its key.
+
+        Raises:
+            HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof.
+        """
+        found = self._installation.find(host_key(host_id), Host)
+        if found is None:
+            raise HostNotFound(host_id)
+        host = found.row
+        _check_proof(host.public_key, proof, session_message(host_id, time))
+        now = self._installation.clock()
+        check_skew(time, now)
+        self.demand_valid(host.host_id, host.public_key)
+        expires_at = (now + timedelta(seconds=SESSION_SECONDS)).replace(microsecond=0)
+        session = str(AgentSession(host_id, int(expires_at.timestamp()), host.public_key))
+        return SessionAnswer(session, self.session_key(session).hex(), expires_at, now)
+
+    def session_key(self, session: str) -> bytes:
+        """The key of a session's MACs, known to whoever knows the server's secret."""
+        return self._session_keys.mac(session.encode())
+
+    def demand_valid(self, host_id: str, public_key: str) -> None:
+        """That the host is known by this key now. Raises: HostNotFound, HostGone, KeyRevoked."""
+        host, revoked = self._installation.find_all(
+            (host_key(host_id), KeyStanding), (revocation_key(public_key), Revocation)
+        )
+        if host is None:
+            raise HostNotFound(host_id)
+        if host.row.status == RETIRED:
+            raise HostGone(host_id)
+        if revoked is not None or host.row.status != ENROLLED or host.row.public_key != public_key:
+            raise KeyRevoked(host_id)
+
+    # ── the end ──
+
+    def revoke(self, command: RevokeHost, meta: Meta, key: str | None) -> CommandOutcome:
+        """The host's key opens nothing any more; first of all at the door, then in the log.
+
+        Raises:
+            HostNotFound, HostGone.
+        """
+        return self._end(revoke_host, command, meta, key)
+
+    def retire(self, command: RetireHost, meta: Meta, key: str | None) -> CommandOutcome:
+        """The host leaves for good, its key with it. Raises: HostNotFound."""
+        return self._end(retire_host, command, meta, key)
+
+    def _end(
+        self, item: Slice, command: RevokeHost | RetireHost, meta: Meta, key: str | None
+    ) -> CommandOutcome:
+        """All ends of keys are here: nobody else runs these slices, or writes revocations."""
+        try:
+            self._shut(command.host_id, command.operator, command.reason, meta)
+            return self._installation.in_turn(
+                lambda: self._installation.execute(item, command, meta=meta, key=key)
+            )
+        finally:  # it may have ended even if nobody can say so
+            self._tell()
+
+    def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
+        found = self._installation.find(host_key(host_id), Host)
+        if found is None or found.row.status != ENROLLED:
+            return
+        row = Revocation(
+            found.row.public_key, host_id, self._installation.clock(), operator, reason
+        )
+        self._installation.records(meta).save(CERT_REVOCATIONS.name, row.public_key, row)
+        self._tell()  # before the command has its turn, and whatever becomes of it
+
+    def _tell(self) -> None:
+        for listener in self._installation.key_listeners:
+            listener()
+
+    def prune(self) -> int:
+        """Drop what nobody could profit from any more; how many rows there were."""
+        now = self._installation.clock()
+        return (
+            self._prune(ENROLLMENT_TOKENS.name, lambda row: row.expires_at + KEPT < now)
+            + self._prune(TOKEN_REPLAY.name, lambda row: row.first_seen + TOKEN_LIFE + KEPT < now)
+            + self._prune(CERT_REVOCATIONS.name, lambda row: row.revoked_at + KEPT < now)
+        )
+
+    def _prune(self, name: str, is_over: Callable[[Any], bool]) -> int:
+        collection = self._installation.store.schema.collection(name)
+        records = self._installation.records(Meta(actor="timer"))
+        after, count = "", 0
+        for _ in range(PRUNED_MAX // PAGE):
+            page = self._installation.range(collection, after=after, limit=PAGE)
+            for found in page:
+                if is_over(found.row):
+                    records.delete(name, found.id)
+                    count += 1
+            if len(page) < PAGE:
+                break
+            after = page[-1].id
+        return count
+
+
+decoders.build(KeyStanding)
+
+
+def _check_proof(public_key: str, proof: str, message: bytes) -> None:
+    """Raises: BadProof, InvalidInput."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+    except ValueError:
+        raise InvalidInput("a public key is 64 hexadecimal digits", field="public_key") from None
+    try:
+        key.verify(bytes.fromhex(proof), message)
+    except (InvalidSignature, ValueError):
+        raise BadProof("the signature does not prove the key") from None

@@ -1,0 +1,262 @@
+"""Orders on their way: what a poll hands to an agent, and how the queue is filled again.
+
+    DispatchReserved ──▶ queued ──▶ delivered, leased ──▶ acknowledged: the row goes
+                           ▲              │ the lease ran out, nothing was heard
+                           └──────────────┘
+
+The queue is work in flight. Whether an order still counts is for the records to say: one whose
+rollout stopped, or whose host moved on, is not handed out and is cleared away when it is met. One
+whose rollout is paused, or whose channel is frozen or held, keeps its place and is handed out when
+that is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from tidegate.clock import Clock
+from tidegate.control.fleet.dispatch import has_stopped
+from tidegate.control.runtime import Submit
+from tidegate.domain.channels.stops import ChannelStops, is_stopped, stops_keys
+from tidegate.domain.hosts.rows import (
+    DISPATCH_QUEUE,
+    HOST_ORDERS,
+    HostOrder,
+    HostRecord,
+    QueuedDispatch,
+    dispatch_key,
+    record_key,
+)
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.names import channel_of
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.errors import VersionConflict
+from tidegate.kernel import codec
+from tidegate.kernel.model import (
+    ABSENT,
+    Commit,
+    Delete,
+    Meta,
+    Position,
+    Put,
+    Receipt,
+    Record,
+    Write,
+)
+from tidegate.kernel.store import Store
+
+LEASE_SECONDS = 30
+QUEUED_MAX = 32  # rows of one host that a poll looks at
+PAGE = 500
+ACTOR = Meta(actor="dispatcher")
+
+
+class LeasedOrder(NamedTuple):
+    """An order, to be told once its lease is durable; none: there is none to hand out now."""
+
+    order: QueuedDispatch | None = None
+    leased: Future[Receipt] | None = None
+
+
+NOTHING: Final = LeasedOrder()
+
+
+class _Standing(NamedTuple):
+    """What an order in the queue is judged by."""
+
+    record: HostRecord | None
+    tally: RolloutTally | None
+    stops: tuple[ChannelStops | None, ...]  # of its channel
+    stops_version: Position  # when these last changed
+
+
+class OrderQueue:
+    """Hands out orders, each under a lease."""
+
+    def __init__(
+        self,
+        store: Store,
+        submit: Submit,
+        clock: Clock,
+        *,
+        lease_seconds: int = LEASE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._submit = submit
+        self._clock = clock
+        self._lease = timedelta(seconds=lease_seconds)
+
+    def poll(self, host_id: str) -> QueuedDispatch | None:
+        """The host's order, leased to this caller; None: there is none to hand out now.
+
+        Nothing is written unless there is one.
+        """
+        prefix = f"{host_id}/"
+        for record in self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX):
+            row = codec.decode(record.data, QueuedDispatch)
+            standing = self._standing(row.rollout_id, row.host_id)
+            if self._lease_left(record, row, standing) > 0:
+                continue
+            delivered = self._deliver(record, row, standing)
+            if delivered is not None:
+                return delivered
+        return None
+
+    def hand_out(self, host_id: str) -> LeasedOrder | None:
+        """As ``poll``, but it waits for nothing. None: there is more to do than to look."""
+        prefix = f"{host_id}/"
+        found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=2)
+        if not found:
+            return NOTHING
+        if len(found) > 1:
+            return None
+        (stored,) = found
+        row = codec.decode(stored.data, QueuedDispatch)
+        standing = self._standing(row.rollout_id, row.host_id)
+        if self._lease_left(stored, row, standing) > 0:
+            return NOTHING
+        record, tally, stops, _ = standing
+        if record is None or tally is None or not _counts(record, tally, row.attempt):
+            return None
+        if self._is_held(tally, stops):
+            return NOTHING
+        leased = self._leased(row)
+        return LeasedOrder(
+            leased, self._sent(Put(stored.key, codec.encode(leased), stored.version))
+        )
+
+    def next_look(self, host_id: str) -> float | None:
+        """In how many seconds an order may be there to hand out; 0: now, None: there is none.
+
+        It only reads, and only the host's own few rows.
+        """
+        prefix = f"{host_id}/"
+        found = self._store.range(DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX)
+        if not found:
+            return None
+        return min(
+            0.0
+            if row.lease_until is None
+            else self._lease_left(record, row, self._standing(row.rollout_id, row.host_id))
+            for record in found
+            for row in [codec.decode(record.data, QueuedDispatch)]
+        )
+
+    def clear(self, host_id: str, rollout_id: str, attempt: int) -> None:
+        """The order was acknowledged or taken back: forget it. Twice is no fault."""
+        key = dispatch_key(host_id, rollout_id, attempt)
+        (record,) = self._store.get(key)
+        if record is not None:
+            self._write(Delete(key, record.version))
+
+    def refill(self) -> int:
+        """Queue every order that stands and is not queued; how many there were.
+
+        Raises:
+            Unavailable, Unknown.
+        """
+        count = 0
+        for order in self._orders():
+            record, tally, _, _ = self._standing(order.rollout_id, order.host_id)
+            key = dispatch_key(order.host_id, order.rollout_id, order.attempt)
+            if record is None or tally is None or not _counts(record, tally, order.attempt):
+                continue
+            if self._store.get(key)[0] is None:
+                count += self._write(Put(key, codec.encode(to_queued_dispatch(record)), ABSENT))
+        return count
+
+    def _deliver(
+        self, stored: Record, row: QueuedDispatch, standing: _Standing
+    ) -> QueuedDispatch | None:
+        record, tally, stops, _ = standing
+        if record is None or tally is None or not _counts(record, tally, row.attempt):
+            self._write(Delete(stored.key, stored.version))
+            return None
+        if self._is_held(tally, stops):
+            return None
+        leased = self._leased(row)
+        landed = self._write(Put(stored.key, codec.encode(leased), stored.version))
+        return leased if landed else None
+
+    def _lease_left(self, stored: Record, row: QueuedDispatch, standing: _Standing) -> float:
+        """For how many seconds the order is not handed out again.
+
+        A lease from before the channel's stops last changed does not count: the agent dropped the
+        order if its acknowledgement was refused. One that still has it takes no second copy.
+        """
+        if row.lease_until is None or standing.stops_version > stored.version:
+            return 0.0
+        return max(0.0, (row.lease_until - self._clock()).total_seconds())
+
+    def _is_held(self, tally: RolloutTally, stops: Sequence[ChannelStops | None]) -> bool:
+        """Whether its orders stay where they are until a person or time releases them."""
+        stopped = tally.halted_at is not None or tally.paused_at is not None
+        return stopped or is_stopped(stops, self._clock())
+
+    def _leased(self, row: QueuedDispatch) -> QueuedDispatch:
+        now = self._clock()
+        return replace(
+            row,
+            delivered_at=row.delivered_at or now,
+            lease_until=now + self._lease,
+            deliveries=row.deliveries + 1,
+        )
+
+    def _standing(self, rollout_id: str, host_id: str) -> _Standing:
+        record, tally, *stops = self._store.get(
+            record_key(rollout_id, host_id),
+            tally_key(rollout_id),
+            *stops_keys(channel_of(rollout_id)),
+        )
+        return _Standing(
+            None if record is None else codec.decode(record.data, HostRecord),
+            None if tally is None else codec.decode(tally.data, RolloutTally),
+            tuple(None if row is None else codec.decode(row.data, ChannelStops) for row in stops),
+            max(0 if row is None else row.version for row in stops),
+        )
+
+    def _orders(self) -> Iterator[HostOrder]:
+        after = ""
+        while page := self._store.range(HOST_ORDERS.name, after=after, limit=PAGE):
+            yield from (codec.decode(record.data, HostOrder) for record in page)
+            after = page[-1].key.id
+
+    def _write(self, write: Write) -> bool:
+        """Whether it landed; not: somebody else was faster, which is as good."""
+        try:
+            self._sent(write).result()
+        except VersionConflict:
+            return False
+        return True
+
+    def _sent(self, write: Write) -> Future[Receipt]:
+        return self._submit(Commit(self._clock(), ACTOR, writes=(write,)))
+
+
+def to_queued_dispatch(record: HostRecord) -> QueuedDispatch:
+    """The order of a record, as it stands in the queue before any delivery."""
+    return QueuedDispatch(
+        host_id=record.host_id,
+        rollout_id=record.rollout_id,
+        attempt=record.attempt,
+        channel=record.channel,
+        target_closure=record.target_closure,
+        wave=record.wave,
+        policy=record.policy,
+        enqueued_at=record.dispatched_at,
+        last_event_seq=record.last_event_seq,
+    )
+
+
+def _counts(record: HostRecord, tally: RolloutTally, attempt: int) -> bool:
+    """Whether the order is the host's still: not acknowledged, not taken back, not void."""
+    if record.attempt != attempt or record.cancelled_at is not None:
+        return False
+    if tally.halted_at is not None:
+        return True  # it may be cleared and go on; it is held, not forgotten
+    return record.state is HostState.PENDING and not has_stopped(tally)

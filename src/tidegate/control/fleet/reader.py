@@ -1,0 +1,302 @@
+"""The fleet as gates look at it, read from the store: the one reader that everybody shares.
+
+    rollout_tallies, records, failures, quarantine, pin ──▶ Sight ┐
+    channels, hosts, orders, budgets, freezes ───────────────────┴▶ FleetState ──▶ gates
+
+The dispatcher, ``explain`` and the metrics ask here, so they cannot see different fleets.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from datetime import datetime
+from threading import Lock
+from typing import TypeVar
+
+from msgspec import Struct
+
+from tidegate.control.storage.blobs import BlobDamaged, Blobs
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
+from tidegate.domain.channels.rows import (
+    CHANNELS,
+    FREEZES,
+    Channel,
+    Freeze,
+    Quarantined,
+    channel_key,
+    quarantine_key,
+)
+from tidegate.domain.fleet.rows import BUDGETS, HOSTS, Budget, Host
+from tidegate.domain.gates.dispatch_pass import latecomers
+from tidegate.domain.gates.inputs import (
+    FleetState,
+    GateFault,
+    GateInput,
+    HostPresence,
+    HostStanding,
+    PrecedingChannel,
+    Versioned,
+)
+from tidegate.domain.hosts.refusals import RolloutUnknown
+from tidegate.domain.hosts.rows import (
+    HOST_ORDERS,
+    HOST_RECORDS,
+    PROBE_FAILURES,
+    HostOrder,
+    HostRecord,
+    ProbeFailure,
+    record_id,
+    record_key,
+)
+from tidegate.domain.planner import PlanByHost, decode_plan, index_by_host
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts.rows import (
+    ROLLOUTS,
+    ReleaseStanding,
+    Rollout,
+    RolloutTally,
+    standing_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import CLEARABLE, Word
+from tidegate.errors import (
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Refused,
+    TidegateError,
+    TooLarge,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, entry
+from tidegate.kernel.model import Key, Record
+from tidegate.kernel.store import Store
+
+PAGE = 1_000
+CHARTS_MAX = 64  # plans that are kept in memory, by digest
+ROLLOUTS_MAX = 10_000  # open at once
+
+# What is wrong with a rollout itself. The rest are surroundings, and the same for all of them.
+OWN = (Invalid, TooLarge, NotFound, Gone, Refused, Forbidden, BlobDamaged)
+
+Row = TypeVar("Row", bound=Struct)
+
+
+def to_gate_fault(rollout_id: str, error: TidegateError) -> GateFault:
+    return GateFault(rollout_id, error.code, error.detail)
+
+
+class FleetReader:
+    """Reads what gates look at."""
+
+    def __init__(self, store: Store, blobs: Blobs) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._charts: OrderedDict[str, PlanByHost] = OrderedDict()
+        self._lock = Lock()
+
+    # ── rows ──
+
+    def row(self, key: Key, model: type[Row]) -> Versioned[Row] | None:
+        (record,) = self._store.get(key)
+        return (
+            None if record is None else Versioned(codec.decode(record.data, model), record.version)
+        )
+
+    def rows(
+        self, collection: Collection, model: type[Row], prefix: str = ""
+    ) -> list[Versioned[Row]]:
+        """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
+        found: list[Versioned[Row]] = []
+        for page in self._pages(collection, prefix):
+            values = codec.decode_all([record.data for record in page], model)
+            found += map(Versioned, values, [record.version for record in page])
+        return found
+
+    def _pages(self, collection: Collection, prefix: str) -> Iterator[tuple[Record, ...]]:
+        after = ""
+        while True:
+            page = self._store.range(collection.name, prefix=prefix, after=after, limit=PAGE)
+            yield page
+            if len(page) < PAGE:
+                return
+            after = page[-1].key.id
+
+    def open_rollouts(self) -> list[Rollout]:
+        """Every rollout that is not over, by state, then by id."""
+        found: list[Rollout] = []
+        after = ""
+        while len(found) < ROLLOUTS_MAX:  # the index holds those alone
+            page = self._store.range(ROLLOUTS.name, index="by_in_flight", after=after, limit=PAGE)
+            found += [codec.decode(record.data, Rollout) for record in page]
+            if len(page) < PAGE:
+                break
+            after = entry(found[-1].state, found[-1].rollout_id)
+        return found
+
+    def tally(self, rollout_id: str) -> Versioned[RolloutTally]:
+        """Raises: RolloutUnknown."""
+        found = self.row(tally_key(rollout_id), RolloutTally)
+        if found is None:
+            raise RolloutUnknown(rollout_id)
+        return found
+
+    def chart(self, plan_digest: str) -> PlanByHost:
+        """A rollout's frozen plan, by host. Raises: BlobMissing, BlobDamaged."""
+        with self._lock:
+            known = self._charts.get(plan_digest)
+            if known is not None:
+                self._charts.move_to_end(plan_digest)
+                return known
+        made = index_by_host(decode_plan(self._blobs.get(plan_digest)))
+        with self._lock:
+            self._charts[plan_digest] = made
+            while len(self._charts) > CHARTS_MAX:
+                self._charts.popitem(last=False)
+        return made
+
+    def hosts(self) -> list[Host]:
+        """The whole fleet."""
+        return [seen.row for seen in self.rows(HOSTS, Host)]
+
+    def budgets(self) -> list[Versioned[Budget]]:
+        return self.rows(BUDGETS, Budget)
+
+    def channels(self) -> list[Versioned[Channel]]:
+        return self.rows(CHANNELS, Channel)
+
+    # ── the fleet ──
+
+    def state(self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False) -> FleetState:
+        """The fleet with these rollouts in sight. ``late``: also who came after their plans.
+
+        What is wrong with one rollout, its plan or its rows, is told in ``faults`` and leaves the
+        others alone. Raises: Unavailable, Unknown.
+        """
+        state = self._state(rollout_ids, now, hosts=True)
+        return self._with_latecomers(state) if late else state
+
+    def glance(self, rollout_ids: Iterable[str], now: datetime) -> FleetState:
+        """As ``state``, for ``gates.glance`` alone: no host, no order and no budget is read, so
+        that an open rollout of a large fleet can be looked at in every pass.
+        """
+        return self._state(rollout_ids, now, hosts=False)
+
+    def _state(self, rollout_ids: Iterable[str], now: datetime, *, hosts: bool) -> FleetState:
+        faults: dict[str, GateFault] = {}
+        sights: dict[str, GateInput] = {}
+        for rollout_id in rollout_ids:
+            try:
+                sights[rollout_id] = self._sight(rollout_id, hosts=hosts)
+            except OWN as error:
+                faults[rollout_id] = to_gate_fault(rollout_id, error)
+        enlisted = self.rows(HOSTS, HostPresence) if hosts else []
+        orders = self.rows(HOST_ORDERS, HostOrder) if hosts else []
+        budgets = self.budgets() if hosts else []
+        return FleetState(
+            at=now,
+            rollouts=sights,
+            channels=self._channels(sights.values()),
+            hosts={seen.row.host_id: seen for seen in enlisted},
+            orders={seen.row.host_id: seen for seen in orders},
+            budgets={seen.row.budget_id: seen for seen in budgets},
+            freezes=tuple(self.rows(FREEZES, Freeze)),
+            faults=faults,
+        )
+
+    def _sight(self, rollout_id: str, *, hosts: bool) -> GateInput:
+        tally = self.tally(rollout_id)
+        row = tally.row
+        prefix = record_id(rollout_id, "")
+        standings = self.rows(HOST_RECORDS, HostStanding, prefix) if hosts else []
+        failures = self.rows(PROBE_FAILURES, ProbeFailure, prefix) if hosts else []
+        return GateInput(
+            tally=tally,
+            chart=self.chart(row.plan_digest),
+            standings={seen.row.host_id: seen for seen in standings},
+            failures=tuple(failures),
+            quarantined=self.row(quarantine_key(row.channel, row.target_closure), Quarantined),
+            pin=self.row(actual_key(row.channel), Actual),
+            edges={
+                edge.channel: self.preceding(edge, row.target_ref, row.target_closure)
+                for edge in row.edges
+            },
+            latecomers=(),
+        )
+
+    def preceding(self, edge: ChannelEdge, release_id: str, digest: str) -> PrecedingChannel:
+        """What an edge looks at, for this release. Of an ``idle`` edge the channel says it all."""
+        before = edge.channel
+        channel = self.row(channel_key(before), Channel)
+        if edge.require is EdgeRequires.IDLE:
+            return PrecedingChannel(channel, None, None, None, "")
+        standing = self.row(standing_key(before, release_id), ReleaseStanding)
+        quarantined = self.row(quarantine_key(before, digest), Quarantined)
+        tally = None
+        failure = ""
+        if standing is not None and standing.row.word is not Word.GOOD:
+            row = standing.row
+            if row.rollout_id is not None and row.outcome is None:  # it is open
+                tally = self.row(tally_key(row.rollout_id), RolloutTally)
+            if row.said_in is not None and row.host_id is not None:
+                record = self.row(record_key(row.said_in, row.host_id), HostRecord)
+                failure = "" if record is None else _failure(record.row)
+        return PrecedingChannel(channel, standing, quarantined, tally, failure)
+
+    def _channels(self, sights: Iterable[GateInput]) -> dict[str, Versioned[Channel]]:
+        names = {sight.tally.row.channel for sight in sights}
+        found = {name: self.row(channel_key(name), Channel) for name in sorted(names)}
+        return {name: seen for name, seen in found.items() if seen is not None}
+
+    def _with_latecomers(self, state: FleetState) -> FleetState:
+        hosts = self.hosts()
+        sights: dict[str, GateInput] = {}
+        faults = dict(state.faults)
+        for rollout_id, sight in state.rollouts.items():
+            try:
+                sights[rollout_id] = self._with_late(state, sight, hosts)
+            except OWN as error:
+                faults[rollout_id] = to_gate_fault(rollout_id, error)
+        return replace(state, rollouts=sights, faults=faults)
+
+    def _with_late(self, state: FleetState, sight: GateInput, hosts: list[Host]) -> GateInput:
+        row = sight.tally.row
+        channel = state.channels.get(row.channel)
+        planned = None if channel is None else self._planned(channel.row, row.rollout_id)
+        if channel is None or planned is None:
+            return sight
+        ours = [host for host in hosts if host.host_id not in planned]
+        budgets = [seen.row for seen in state.budgets.values()]
+        return replace(sight, latecomers=latecomers(sight, channel.row, ours, budgets))
+
+    def _planned(self, channel: Channel, rollout_id: str) -> AbstractSet[str] | None:
+        """The hosts that the channel's rollout takes care of itself; None: it takes no late ones.
+
+        Late hosts join what went through last. While a newer rollout is under way they wait for
+        it; if it is halted, those that it did not plan for get what went through before.
+        """
+        if channel.terminal_rollout_id != rollout_id:
+            return None
+        active = channel.active_rollout_id
+        if active is None or active == rollout_id:
+            return frozenset()
+        tally = self.tally(active).row
+        if tally.halted_at is None and tally.state not in CLEARABLE:
+            return None
+        return self.chart(tally.plan_digest).waves.keys()
+
+
+def _failure(record: HostRecord) -> str:
+    """Why a host failed, in a few words: the probe, or what did not work in time."""
+    failing = [
+        f"probe {name}: {probe.failure_reason or 'fails'}"
+        for name, probe in sorted(record.probes.items())
+        if probe.failing_since is not None
+    ]
+    if record.failure == "probes" and failing:
+        return ", ".join(failing)
+    return record.failure or ""

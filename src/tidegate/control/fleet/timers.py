@@ -1,0 +1,193 @@
+"""Silence becomes an event: what was to happen by now and did not.
+
+    host_rollout_records by due_at ──▶ expire_deadline      a host that went quiet
+    rollout_tallies by due_at ───────▶ expire_retention     a rollout past its time
+    freezes by until ────────────────▶ end_freeze
+    host_liveness by last_seen_at ───▶ note_silence, and note_heard when it is back
+
+Timers are rows: a restart forgets none. Each expiry is decided on the rows again, so a timer that
+loses the race against its agent changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.control.fleet.dispatch import LOST
+from tidegate.control.lanes import PACK_MAX, Lanes
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.domain.channels.rows import FREEZES, Freeze
+from tidegate.domain.channels.slices import EndFreeze, end_freeze
+from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
+from tidegate.domain.fleet.slices import NoteHeard, NoteSilence, note_heard, note_silence
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
+from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
+from tidegate.domain.rollouts.slices import ExpireRetention, expire_retention
+from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, entry
+from tidegate.kernel.model import Meta, Record
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Store
+
+ACTOR = Meta(actor="timer")
+PAGE = 500
+EXPIRED_MAX = 10_000  # in one tick; the rest is due at the next
+SILENCE_SECONDS = 180  # three heartbeats
+
+
+class TimersResult(Struct, frozen=True):
+    """What one tick did."""
+
+    deadlines: int = 0
+    retentions: int = 0
+    freezes: int = 0
+    silences: int = 0
+
+
+class Timers:
+    """Looks at the timers."""
+
+    def __init__(
+        self,
+        store: Store,
+        control: Control,
+        lanes: Lanes,
+        clock: Clock,
+        *,
+        silence_seconds: int = SILENCE_SECONDS,
+    ) -> None:
+        self._store = store
+        self._control = control
+        self._lanes = lanes
+        self._clock = clock
+        self._silence = timedelta(seconds=silence_seconds)
+
+    def tick(self) -> TimersResult:
+        """Let everything expire that is due.
+
+        Raises:
+            Unavailable, Unknown: the store; what was not said is due at the next tick.
+        """
+        now = self._clock()
+        return TimersResult(
+            deadlines=self._deadlines(now),
+            retentions=self._retentions(now),
+            freezes=self._freezes(now),
+            silences=self._silences(now),
+        )
+
+    # ── rollouts and their hosts ──
+
+    def _deadlines(self, now: datetime) -> int:
+        due: dict[str, list[ExpireDeadline]] = {}
+        for record in self._until(HOST_RECORDS, "by_due", now):
+            row = codec.decode(record.data, HostRecord)
+            assert row.due_at is not None, "the index holds what has a time"
+            if row.state is HostState.PENDING:
+                self._note_unheard(row.host_id)
+            command = ExpireDeadline(
+                rollout_id=row.rollout_id, host_id=row.host_id, due_at=row.due_at
+            )
+            due.setdefault(row.rollout_id, []).append(command)
+        return sum(self._expire(rollout_id, commands) for rollout_id, commands in due.items())
+
+    def _expire(self, rollout_id: str, commands: list[ExpireDeadline]) -> int:
+        futures: list[Future[CommandOutcome]] = []
+        for start in range(0, len(commands), PACK_MAX):
+            pack = [(expire_deadline, item, ACTOR) for item in commands[start : start + PACK_MAX]]
+            futures += self._lanes.record_all(rollout_id, pack)
+        return sum(map(_landed, futures))
+
+    def _retentions(self, now: datetime) -> int:
+        count = 0
+        for record in self._until(TALLIES, "by_due", now):
+            row = codec.decode(record.data, RolloutTally)
+            assert row.due_at is not None, "the index holds what has a time"
+            command = ExpireRetention(rollout_id=row.rollout_id, due_at=row.due_at)
+            pack = [(expire_retention, command, ACTOR)]
+            count += sum(map(_landed, self._lanes.record_all(row.rollout_id, pack)))
+        return count
+
+    # ── freezes ──
+
+    def _freezes(self, now: datetime) -> int:
+        rows = (codec.decode(record.data, Freeze) for record in self._all(FREEZES))
+        over = [row.freeze_id for row in rows if row.until is not None and row.until <= now]
+        return sum(
+            self._said(end_freeze, EndFreeze(freeze_id=id, operator="timer", reason="it is over"))
+            for id in over
+        )
+
+    # ── silence ──
+
+    def _silences(self, now: datetime) -> int:
+        """Only a change of a host's reachability is said, and only once."""
+        silent = list(self._until(LIVENESS, "by_last_seen", now - self._silence))
+        count = 0
+        for record in silent:
+            seen = codec.decode(record.data, Liveness)
+            (host,) = self._store.get(host_key(seen.host_id))
+            known = None if host is None else codec.decode(host.data, Host)
+            if known is not None and known.silent_since is None:
+                command = NoteSilence(host_id=seen.host_id, last_seen_at=seen.last_seen_at)
+                count += self._said(note_silence, command)
+        return count
+
+    def _note_unheard(self, host_id: str) -> None:
+        """Whoever let an order lie and was never heard is silent since it enrolled: there is no
+        row of liveness that would tell.
+        """
+        host, heard = self._store.get(host_key(host_id), liveness_key(host_id))
+        if host is None or heard is not None:
+            return
+        known = codec.decode(host.data, Host)
+        if known.silent_since is None:
+            command = NoteSilence(host_id=host_id, last_seen_at=known.enrolled_at)
+            self._said(note_silence, command)
+
+    def heard(self, host_id: str) -> bool:
+        """Say that a silent host is back; whether there was anything to say."""
+        return bool(self._said(note_heard, NoteHeard(host_id=host_id)))
+
+    def _said(self, item: Slice, command: Struct) -> int:
+        try:
+            return int(self._control.execute(item, command, meta=ACTOR).receipt is not None)
+        except LOST:
+            return 0
+
+    # ── rows by time ──
+
+    def _until(self, collection: Collection, index: str, now: datetime) -> Iterator[Record]:
+        """Rows whose time has come, the longest overdue first."""
+        text = codec.time_text(now)
+        after = ""
+        for _ in range(EXPIRED_MAX // PAGE):
+            page = self._store.range(collection.name, index=index, after=after, limit=PAGE)
+            for record in page:
+                time = collection.entries(record.data)[index]
+                if time > text:
+                    return
+                after = entry(time, record.key.id)
+                yield record
+            if len(page) < PAGE:
+                return
+
+    def _all(self, collection: Collection) -> Iterator[Record]:
+        after = ""
+        while page := self._store.range(collection.name, after=after, limit=PAGE):
+            yield from page
+            after = page[-1].key.id
+
+
+def _landed(future: Future[CommandOutcome]) -> int:
+    try:
+        return int(bool(future.result().facts))
+    except LOST:
+        return 0

@@ -1,0 +1,1 @@
+"""Every verb of an operator, once: permission, lane, idempotency key, decision, outcome."""

@@ -1,0 +1,222 @@
+"""Promote and roll back: a plan is made of the fleet as it is, frozen in a blob, then decided.
+
+    channel, hosts, budgets ──▶ plan ──▶ blob ──▶ promote_release (one commit)
+              ▲                                        │ the fleet or the channel moved: again
+              └────────────────────────────────────────┘
+
+The blob is durable before the commit that names it. A repeat under its idempotency key is known by
+what was asked, not by the plan, which may be another one by then.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.control.storage.blobs import Blobs
+from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.fleet.rows import Fleet, fleet_key
+from tidegate.domain.planner import Plan, encode_plan, opened_waves, plan
+from tidegate.domain.provenance import (
+    HIGH,
+    OPERATOR_COMMAND,
+    OPERATOR_REF,
+)
+from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.rollouts.promotion import PromoteRelease, demand_package, promote_release
+from tidegate.errors import Conflict, NotFound, Refused, StaleVersion
+from tidegate.kernel.model import NO_META, Meta, Position
+
+PLANS_MAX = 5  # made for one promotion, while the fleet moves
+
+
+class NothingBefore(Refused):
+    """The channel has no release to go back to."""
+
+    code = "nothing_before"
+
+
+class Promote(Struct, frozen=True, kw_only=True):
+    """What is asked for: a release, on a channel, on what authority. None: the operator's own."""
+
+    channel: str
+    release_id: str
+    command_id: str
+    by: str
+    authority: dict[str, Any] | None = None
+    expected_version: int | None = None  # of the registry's row, as the caller saw it
+    rollback: bool = False  # away from what the channel is pinned to
+    display_name: str = ""
+    reason: str = ""
+
+
+class RollBackChannel(Struct, frozen=True, kw_only=True):
+    """What is asked for where the release is found by looking: the one before."""
+
+    channel: str
+    command_id: str
+    by: str
+    reason: str = ""
+
+
+class PlannedPromotion(Struct, frozen=True):
+    """A plan, and what it was made of."""
+
+    plan: Plan
+    digest: str
+    body: bytes
+    fleet_version: Position
+    supersedes: str | None
+
+
+class Promotions:
+    """Plans promotions and has them decided."""
+
+    def __init__(self, control: Control, sights: FleetReader, blobs: Blobs) -> None:
+        self._control = control
+        self._sights = sights
+        self._blobs = blobs
+
+    def plan(self, channel: str) -> PlannedPromotion:
+        """The plan by which a release would reach the channel's hosts now. Nothing is stored.
+
+        Raises:
+            ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
+        """
+        fleet = self._sights.row(fleet_key(), Fleet)  # first: whatever moves later is noticed
+        found = self._sights.row(channel_key(channel), Channel)
+        if found is None:
+            raise ChannelNotFound(channel)
+        budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
+        made = plan(found.row, self._sights.hosts(), budgets)
+        body, digest = encode_plan(made)
+        version = 0 if fleet is None else fleet.version
+        return PlannedPromotion(made, digest, body, version, found.row.active_rollout_id)
+
+    def promote(
+        self, asked: Promote, *, meta: Meta = NO_META, key: str | None = None
+    ) -> CommandOutcome:
+        """Pin the channel to the release and open its rollout.
+
+        Raises:
+            NotFound, Refused, Conflict: as ``promote_release`` says.
+        """
+        earlier = self._control.earlier(promote_release, asked, meta=meta, key=key)
+        return self._promote(asked, asked, meta, key) if earlier is None else earlier
+
+    def _promote(self, asked: Promote, said: Struct, meta: Meta, key: str | None) -> CommandOutcome:
+        """``said`` is the request as it came, by which a repeat is known."""
+        moved: Conflict = Conflict("no plan was made")
+        for _ in range(PLANS_MAX):
+            command = self._command(asked)
+            try:
+                return self._control.execute(
+                    promote_release, command, meta=meta, key=key, asked=said
+                )
+            except PlanOutdated as outdated:
+                moved = outdated
+            except StaleVersion as stale:
+                if self._pin_moved(asked):
+                    raise
+                moved = stale  # the fleet's row, not the caller's: plan again
+        raise moved
+
+    def rollback(
+        self,
+        said: RollBackChannel,
+        *,
+        expected_version: int | None = None,
+        meta: Meta = NO_META,
+        key: str | None = None,
+    ) -> CommandOutcome:
+        """Promote again what the channel was pinned to before.
+
+        Raises:
+            NothingBefore: it was never pinned to anything else. Those of ``promote``.
+            StaleVersion: the pin moved since it was read here.
+        """
+        earlier = self._control.earlier(promote_release, said, meta=meta, key=key)
+        if earlier is not None:
+            return earlier
+        channel = said.channel
+        actual = self._sights.row(actual_key(channel), Actual)
+        before = None if actual is None else actual.row.previous_release_id
+        if actual is None or before is None:
+            raise NothingBefore(f"{channel} was pinned to nothing before", channel=channel)
+        asked = Promote(
+            channel=channel,
+            release_id=before,
+            command_id=said.command_id,
+            by=said.by,
+            # What it goes back to was read from this version, and so was what it leaves as bad.
+            expected_version=actual.row.version if expected_version is None else expected_version,
+            rollback=True,
+            reason=said.reason,
+        )
+        return self._promote(asked, said, meta, key)
+
+    def _command(self, asked: Promote) -> PromoteRelease:
+        channel = self._sights.row(channel_key(asked.channel), Channel)
+        if channel is not None:
+            demand_package(channel.row, asked.release_id)
+        known = self._sights.row(known_key(asked.release_id), KnownRelease)
+        if known is None:
+            raise NotFound(
+                f"there is no release {asked.release_id}; publish a revision first",
+                release_id=asked.release_id,
+            )
+        planned = self.plan(asked.channel)
+        actual = self._sights.row(actual_key(asked.channel), Actual)
+        pinned = None if actual is None else actual.row.version
+        self._blobs.put(planned.body)
+        return PromoteRelease(
+            channel=asked.channel,
+            release_id=asked.release_id,
+            digest=known.row.digest,
+            authority=asked.authority or self._own_authority(asked),
+            command_id=asked.command_id,
+            by=asked.by,
+            plan_digest=planned.digest,
+            waves=opened_waves(planned.plan),
+            expected_version=pinned if asked.expected_version is None else asked.expected_version,
+            supersedes=planned.supersedes,
+            fleet_version=planned.fleet_version,
+            rollback=asked.rollback,
+            display_name=asked.display_name,
+            reason=asked.reason,
+        )
+
+    def _own_authority(self, asked: Promote) -> dict[str, Any]:
+        return operator_authority(asked.channel, asked.release_id, self._control.clock())
+
+    def _pin_moved(self, asked: Promote) -> bool:
+        actual = self._sights.row(actual_key(asked.channel), Actual)
+        if asked.expected_version is None or actual is None:
+            return False
+        return actual.row.version != asked.expected_version
+
+
+def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
+    """The evidence of somebody who may promote and says so, here and now."""
+    at = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    said = {
+        "ref": OPERATOR_REF.format(scope=channel, release_id=release_id),
+        "observed_at": at,
+    }
+    source = "release-control-plane"
+    return {
+        "provenance": {
+            "mode": "native",
+            "system": source,
+            "kind": OPERATOR_COMMAND,
+            "recorded_at": at,
+            **said,
+            "evidence": [{"kind": OPERATOR_COMMAND, "source": source, **said}],
+        },
+        "confidence": {"level": HIGH, "reasons": ["operator_command_authority"]},
+    }

@@ -1,0 +1,263 @@
+"""The reconciler: it looks at the world and at our own rows, and says where they part.
+
+    for each scope      ACTUAL row = its history?      no: refuse, touch nothing
+    for each operation  observe, judge                 confirmed  complete what was never heard of
+                                                       adrift     note it, have it repeated if safe
+                                                       conflict   keep what was seen as evidence
+                                                                  without authority, and refuse;
+                                                                  pin and confidence stay
+    what is overdue     attempted again, same key
+
+A second pass over an unchanged world appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from hashlib import sha256
+
+from msgspec import Struct
+
+from tidegate.control.outbox.sender import OutboxSender
+from tidegate.control.outbox.targets import Observation, Unobservable
+from tidegate.domain.outbox.reconciliation import (
+    ReconcileActual,
+    ReconcileEffect,
+    judge,
+    reconcile_actual,
+    reconcile_effect,
+    redact_observation,
+)
+from tidegate.domain.outbox.rows import (
+    QUEUES,
+    Delivery,
+    Intent,
+    Queue,
+    delivery_key,
+    intent_key,
+    queue_key,
+)
+from tidegate.domain.outbox.states import IntentState, ReconciliationFinding
+from tidegate.domain.releases.evidence import KeepEvidence
+from tidegate.domain.releases.facts import PinStatus
+from tidegate.domain.releases.folds import release_actual
+from tidegate.domain.releases.registry import BUILT_IN
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.errors import AttemptsExhausted, TooLarge
+from tidegate.kernel import codec
+from tidegate.kernel.folds import step_row
+from tidegate.kernel.model import Clause, Meta, Query
+from tidegate.kernel.slices import Slice
+
+# Twice a lease: a worker that died has been replaced by then, if there is another.
+OVERDUE_SECONDS = 60.0
+PAGE = 100
+COMPARISONS_MAX = 8
+HISTORY_PAGE = 500
+HISTORY_MAX = 100_000  # facts of a scope that are replayed in one pass
+ACTOR = "reconciler"
+
+
+class ScopeHistoryTooLong(TooLarge):
+    """The scope has more history than one comparison replays; nothing is said about its row."""
+
+    code = "history_too_long"
+
+    def __init__(self, scope: str, allowed: int) -> None:
+        super().__init__(
+            f"{scope} has more than {allowed} facts, which is what one pass replays; "
+            "its row was not compared, and nothing outside was looked at",
+            scope=scope,
+            allowed=allowed,
+        )
+
+
+class ReconcileResult(Struct, frozen=True):
+    """What one pass did: how many scopes it saw and how many facts it had to append."""
+
+    scopes: int = 0
+    appended: int = 0
+    attempted: int = 0
+    unobservable: int = 0
+
+
+class Reconciler:
+    """Goes over all scopes that ever owed something."""
+
+    def __init__(
+        self,
+        worker: OutboxSender,
+        *,
+        overdue_seconds: float = OVERDUE_SECONDS,
+        history_max: int = HISTORY_MAX,
+    ) -> None:
+        self._worker = worker
+        self._control = worker.control
+        self._overdue = timedelta(seconds=overdue_seconds)
+        self._history_max = history_max
+
+    def run_once(self) -> ReconcileResult:
+        """One pass.
+
+        Raises:
+            Unavailable, Unknown, Conflict: it is not complete; the next one begins anew.
+            HistoryTooLong: some scope could not be compared; all others were gone over.
+        """
+        total = ReconcileResult()
+        too_long: ScopeHistoryTooLong | None = None
+        for scope in self._scopes():
+            try:
+                seen = self.reconcile(scope)
+            except ScopeHistoryTooLong as error:
+                too_long = too_long or error
+                continue
+            total = ReconcileResult(
+                total.scopes + 1,
+                total.appended + seen.appended,
+                total.attempted + seen.attempted,
+                total.unobservable + seen.unobservable,
+            )
+        if too_long is not None:
+            raise too_long
+        return total
+
+    def reconcile(self, scope: str) -> ReconcileResult:
+        """One scope: its row against its history, then each operation against the world.
+
+        Raises:
+            HistoryTooLong.
+        """
+        actual, differs, appended = self._compare(scope)
+        (record,) = self._control.store.get(queue_key(scope))
+        if record is None:
+            return ReconcileResult(1, appended)
+        queue = codec.decode(record.data, Queue)
+        found: dict[str, ReconciliationFinding | None] = {}
+        for operation, intent_id in sorted(queue.newest.items()):
+            finding, count = self._look(scope, operation, intent_id, actual, differs)
+            found[operation] = finding
+            appended += count
+        attempted = 0 if differs else self._hasten(scope, found)
+        unobservable = sum(finding is None for finding in found.values())
+        return ReconcileResult(1, appended, attempted, unobservable)
+
+    # ── the registry's row against its history ──
+
+    def _compare(self, scope: str) -> tuple[Actual | None, bool, int]:
+        """The row as it stands, whether its history says otherwise, and how many facts that took.
+
+        Row and history are not read at one moment, so the row is read on both sides of it.
+        """
+        key = actual_key(scope)
+        for _ in range(COMPARISONS_MAX):
+            (record,) = self._control.store.get(key)
+            expected = self._replayed(scope)
+            if self._control.store.get(key) == (record,):
+                break
+        else:
+            raise AttemptsExhausted(f"{key} did not hold still")
+        found = None if record is None else record.data
+        wanted = None if expected is None else codec.encode(expected)
+        actual = None if found is None else codec.decode(found, Actual)
+        signature = sha256(b"|".join((found or b"", wanted or b""))).hexdigest()[:32]
+        command = ReconcileActual(scope=scope, differs=found != wanted, signature=signature)
+        return actual, command.differs, self._append(reconcile_actual, command)
+
+    def _replayed(self, scope: str) -> Actual | None:
+        """The row that the scope's history makes, by the very fold that wrote it.
+
+        Raises:
+            HistoryTooLong: half a history would make another row, and a drift that is none.
+        """
+        vocabulary = self._control.folds.vocabulary
+        types = frozenset(fact.__name__ for fact in release_actual.reads)
+        query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
+        id = actual_key(scope).id
+        row: Actual | None = None
+        after = 0
+        left = self._history_max
+        while True:
+            limit = min(HISTORY_PAGE, left + 1)
+            events = self._control.store.read(query, after=after, limit=limit).events
+            left -= len(events)
+            if left < 0:
+                raise ScopeHistoryTooLong(scope, self._history_max)
+            for event in events:
+                row, _ = step_row(release_actual, id, row, vocabulary.value(event), event.at)
+                after = event.position
+            if len(events) < limit:
+                return row
+
+    # ── the world ──
+
+    def _look(
+        self, scope: str, operation: str, intent_id: str, actual: Actual | None, differs: bool
+    ) -> tuple[ReconciliationFinding | None, int]:
+        """What was found, None if nothing can be seen, and how many facts that took."""
+        target = self._worker.targets.get(operation)
+        if target is None:
+            return None, 0
+        try:
+            observation = target.observe(scope, operation)
+        except Unobservable:
+            return None, 0
+        if observation is None:
+            return None, 0
+        record, became = self._control.store.get(intent_key(intent_id), delivery_key(intent_id))
+        assert record is not None, "an intent is never deleted"
+        assert became is not None, "it came with its intent"
+        intent = codec.decode(record.data, Intent)
+        finding = judge(intent, observation)
+        if codec.decode(became.data, Delivery).state is IntentState.CANCELLED:
+            return finding, 0
+        wanted = actual is None or (
+            actual.pinned_release_id == intent.release_id and actual.status is not PinStatus.RETIRED
+        )
+        command = ReconcileEffect(
+            scope=scope,
+            operation=operation,
+            intent_id=intent_id,
+            finding=finding,
+            signature=observation.signature,
+            repairable=wanted and not differs,
+        )
+        # Evidence first: what was refused is not looked at again, so it must be there by then.
+        kept = (
+            self._keep(command, observation) if finding is ReconciliationFinding.CONFLICTING else 0
+        )
+        return finding, kept + self._append(reconcile_effect, command)
+
+    def _keep(self, command: ReconcileEffect, observation: Observation) -> int:
+        """Keep what conflicts, for an operator to look at; the same thing is kept once."""
+        evidence = KeepEvidence(
+            scope=command.scope,
+            source=ACTOR,
+            batch=command.signature,
+            document={"operation": command.operation, **redact_observation(observation)},
+            command_id=f"{command.operation}-{command.signature}",
+            by=ACTOR,
+        )
+        return self._append(BUILT_IN.keep_evidence, evidence)
+
+    def _hasten(self, scope: str, found: dict[str, ReconciliationFinding | None]) -> int:
+        """Attempt what should have been attempted long ago, unless the evidence conflicts."""
+        (record,) = self._control.store.get(queue_key(scope))
+        assert record is not None, "a queue is never deleted"
+        queue = codec.decode(record.data, Queue)
+        if queue.next_attempt_at is None:
+            return 0
+        late = queue.next_attempt_at + self._overdue <= self._control.clock()
+        if not late or found.get(queue.waiting[0].operation) is ReconciliationFinding.CONFLICTING:
+            return 0
+        return int(self._worker.attempt(scope) is not None)
+
+    def _append(self, item: Slice, command: Struct) -> int:
+        outcome = self._control.execute(item, command, meta=Meta(actor=ACTOR))
+        return len(outcome.facts)
+
+    def _scopes(self) -> Iterator[str]:
+        after = ""
+        while page := self._control.store.range(QUEUES.name, after=after, limit=PAGE):
+            yield from (record.key.id for record in page)
+            after = page[-1].key.id

@@ -1,0 +1,289 @@
+"""The worker of the outbox: it does outside what commits have asked for, at least once.
+
+    due? ─▶ claim the scope ─▶ target.perform(key) ─▶ record the outcome ─▶ give the scope back
+               a lease            always the same key     a fact
+
+A crash between any two steps loses nothing: what was not recorded is done again with the same key,
+by whoever claims the scope when the lease has run out. One scope is worked on by one worker at a
+time, in the order in which its intents were asked for. Nothing here is part of a commit that
+somebody else made: an intent says what is wanted, a later fact what became of it.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from threading import Event
+from typing import TypeVar
+
+from msgspec import Struct
+
+from tidegate.control.outbox.targets import (
+    Effect,
+    Observation,
+    Target,
+    TargetDone,
+    TargetFailed,
+    effect_of,
+)
+from tidegate.control.runtime import Control
+from tidegate.domain.outbox.rows import (
+    QUEUES,
+    Delivery,
+    Intent,
+    Queue,
+    delivery_key,
+    intent_key,
+    queue_key,
+)
+from tidegate.domain.outbox.slices import JITTER_MAX, RecordAttempt, record_attempt
+from tidegate.errors import (
+    Conflict,
+    InvalidInput,
+    LeaseHeld,
+    Refused,
+    TidegateError,
+    Unavailable,
+    Unknown,
+)
+from tidegate.kernel import codec
+from tidegate.kernel.collections import entry
+from tidegate.kernel.leases import HeldLease, Leases
+from tidegate.kernel.model import Meta
+
+LEASE_SECONDS = 30.0
+POLL_SECONDS = 1.0
+BATCH_MAX = 64  # scopes worked on before anything else gets a turn
+SCANNED_MAX = 1_000  # due scopes looked at in one round, most of them others' work
+PAGE = 100
+
+ACTOR = "outbox-worker"
+
+Answer = TypeVar("Answer")
+
+
+class Attempted(Struct, frozen=True):
+    """One attempt that was made and recorded."""
+
+    scope: str
+    intent_id: str
+    key: str
+    outcome: TargetDone | TargetFailed
+
+
+class OutboxSender:
+    """Attempts what is due, through the target of each operation.
+
+    Raises:
+        InvalidInput: some target may take longer than the lease lasts.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        targets: Mapping[str, Target],
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        token: Callable[[], str] = lambda: secrets.token_hex(16),
+        jitter: Callable[[], float] = random.random,
+        owner: str = "",
+    ) -> None:
+        for operation, target in targets.items():
+            if target.timeout_seconds >= lease_seconds:
+                raise InvalidInput(
+                    f"{target.name} may take {target.timeout_seconds} s for {operation}, "
+                    f"longer than a lease of {lease_seconds} s"
+                )
+        self.control = control
+        self.targets = targets
+        self._leases = Leases(control.store)
+        self._lease_seconds = lease_seconds
+        self._token = token
+        self._jitter = jitter
+        self._owner = owner
+
+    # ── rounds ──
+
+    def run(
+        self,
+        stop: Event,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        wait: Callable[[Event, float], object] = Event.wait,
+    ) -> None:
+        """Work until told to stop; what is being attempted then is finished and recorded.
+
+        Surroundings that fail are waited for; any other error ends the worker, loudly.
+        """
+        while not stop.is_set():
+            try:
+                idle = not self.work(stop)
+            except (Unavailable, Unknown, Conflict):
+                idle = True  # nothing is lost: it is due until its outcome is recorded
+            if idle:
+                wait(stop, poll_seconds)
+
+    def work(self, stop: Event | None = None, *, limit: int = BATCH_MAX) -> tuple[Attempted, ...]:
+        """One round: an attempt in each scope that is due and that nobody else works on."""
+        made: list[Attempted] = []
+        for scope in self._due():
+            if len(made) >= min(limit, BATCH_MAX) or (stop is not None and stop.is_set()):
+                break
+            if (attempted := self.attempt(scope)) is not None:
+                made.append(attempted)
+        return tuple(made)
+
+    def _due(self) -> Iterator[str]:
+        """The scopes whose first intent is due, longest first."""
+        now = codec.time_text(self.control.clock())
+        after = ""
+        for _ in range(SCANNED_MAX // PAGE):
+            page = self.control.store.range(QUEUES.name, index="due", after=after, limit=PAGE)
+            for record in page:
+                queue = codec.decode(record.data, Queue)
+                assert queue.next_attempt_at is not None, "it would not be in the index"
+                due = codec.time_text(queue.next_attempt_at)
+                if due > now:
+                    return
+                after = entry(due, record.key.id)
+                yield queue.scope
+            if len(page) < PAGE:
+                return
+
+    # ── one attempt ──
+
+    def attempt(self, scope: str) -> Attempted | None:
+        """Attempt the first intent of a scope; None: it is not due, or another worker is at it.
+
+        Raises:
+            Unavailable, Unknown, Conflict: the outcome is not recorded; it stays due.
+        """
+        token = self._token()
+        lease = f"outbox/{scope}"
+        now = self.control.clock()
+        try:
+            held = self._leases.acquire(
+                lease, token, now=now, seconds=self._lease_seconds, owner=self._owner
+            )
+        except LeaseHeld:
+            return None
+        try:
+            attempted = self._under(held, scope)
+        except TidegateError:
+            # Not for other exceptions: a worker that does not know what it did keeps the scope
+            # closed until the lease has run out.
+            self._leases.release(lease, token, now=self.control.clock())
+            raise
+        self._leases.release(lease, token, now=self.control.clock())
+        return attempted
+
+    def _under(self, held: HeldLease, scope: str) -> Attempted | None:
+        store, now = self.control.store, self.control.clock()
+        (record,) = store.get(queue_key(scope))
+        queue = None if record is None else codec.decode(record.data, Queue)
+        if queue is None or queue.next_attempt_at is None or queue.next_attempt_at > now:
+            return None  # somebody was here between our look and our lease
+        first = queue.waiting[0]
+        asked, became = store.get(intent_key(first.intent_id), delivery_key(first.intent_id))
+        assert asked is not None, "an intent is never deleted"
+        assert became is not None, "it came with its intent"
+        intent = codec.decode(asked.data, Intent)
+        number = codec.decode(became.data, Delivery).attempts + 1
+        target = self.targets.get(intent.operation)
+        if target is not None and not self._has_time(held, target):
+            return None
+        outcome = (
+            TargetFailed(f"no target does {intent.operation} here")
+            if target is None
+            else target.perform(intent.idempotency_key, effect_of(intent))
+        )
+        self._record(scope, first.intent_id, number, outcome)
+        return Attempted(scope, first.intent_id, intent.idempotency_key, outcome)
+
+    def _has_time(self, held: HeldLease, target: Target) -> bool:
+        """Whether the attempt will be over before another worker may claim the scope."""
+        over = self.control.clock() + timedelta(seconds=target.timeout_seconds)
+        return over < held.expires_at
+
+    def _record(
+        self, scope: str, intent_id: str, number: int, outcome: TargetDone | TargetFailed
+    ) -> None:
+        succeeded = isinstance(outcome, TargetDone)
+        command = RecordAttempt(
+            scope=scope,
+            intent_id=intent_id,
+            attempt=number,
+            succeeded=succeeded,
+            detail=outcome.detail if isinstance(outcome, TargetDone) else outcome.reason,
+            retryable=isinstance(outcome, TargetDone) or outcome.retryable,
+            jitter=min(int(self._jitter() * JITTER_MAX), JITTER_MAX),
+        )
+        self.control.execute(record_attempt, command, meta=Meta(actor=ACTOR, cause=intent_id))
+
+
+# ── the other direction: the effect first, then the state with its evidence ───────────────────────
+
+
+class EffectFailed(Unavailable):
+    """The external system did not do it; nothing was recorded. Ask again with the same key."""
+
+    code = "effect_failed"
+
+
+class EffectRefused(Refused):
+    """The external system says no, and no repetition could mend it; nothing was recorded."""
+
+    code = "effect_refused"
+
+
+class NotObserved(Refused):
+    """The external system is not as the effect would have made it; nothing was recorded."""
+
+    code = "not_observed"
+
+
+def perform_then_record(
+    target: Target, key: str, effect: Effect, record: Callable[[Observation], Answer]
+) -> Answer:
+    """Have the effect, look at it, then commit state and event with what was seen as evidence.
+
+    ``record`` makes that commit, under an idempotency key of its own made of ``key``. If it fails,
+    or this process dies before it, the effect stands without a state: call again with the same key.
+    What was done already is then seen, not done again.
+
+    Raises:
+        EffectFailed, EffectRefused, NotObserved, Unobservable, and what ``record`` raises.
+    """
+    seen = target.observe(effect.scope, effect.operation)
+    if seen is None or seen.idempotency_key != key:
+        outcome = target.perform(key, effect)
+        if isinstance(outcome, TargetFailed):
+            leaf = EffectFailed if outcome.retryable else EffectRefused
+            raise leaf(f"{target.name} did not do {effect.operation}", operation=effect.operation)
+    return record(_demand(target, key, effect))
+
+
+def recover(
+    target: Target, key: str, effect: Effect, record: Callable[[Observation], Answer]
+) -> Answer | None:
+    """Record an effect that stands outside but not here; None: it never happened.
+
+    Raises:
+        Unobservable, and what ``record`` raises.
+    """
+    seen = target.observe(effect.scope, effect.operation)
+    if seen is None or seen.idempotency_key != key:
+        return None
+    return record(seen)
+
+
+def _demand(target: Target, key: str, effect: Effect) -> Observation:
+    seen = target.observe(effect.scope, effect.operation)
+    if seen is None or seen.idempotency_key != key:
+        raise NotObserved(
+            f"{target.name} does not show {effect.operation} under its key",
+            operation=effect.operation,
+        )
+    return seen

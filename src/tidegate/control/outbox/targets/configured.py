@@ -1,0 +1,125 @@
+"""The targets that the settings name, ready to be asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.clock import Clock
+from tidegate.config import InvalidSetting, Settings, TargetSetting
+from tidegate.control.outbox.targets import Target, TargetDone, TargetFailed
+from tidegate.control.outbox.targets.addresses import DestinationRefused, parse_destination
+from tidegate.control.outbox.targets.command import CommandTarget
+from tidegate.control.outbox.targets.file import FileTarget
+from tidegate.control.outbox.targets.webhook import WebhookTarget
+from tidegate.errors import Invalid, NotFound
+
+Configured = WebhookTarget | CommandTarget | FileTarget
+
+
+class TargetUnknown(NotFound):
+    """The settings name no target for this operation."""
+
+    code = "target_unknown"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the settings have no [targets.{name}]", target=name)
+
+
+class Described(Struct, frozen=True, kw_only=True):
+    """A target as anybody may see it: where it leads, and nothing that opens a door there."""
+
+    name: str  # the operation
+    kind: str
+    to: str
+    observable: bool
+
+
+def configure_targets(settings: Settings, clock: Clock) -> dict[str, Target]:
+    """The target of each operation.
+
+    Raises:
+        InvalidSetting: names the operation, and what is wrong with its target.
+    """
+    found: dict[str, Target] = {}
+    for operation, setting in settings.targets.items():
+        try:
+            found[operation] = _target(setting, clock)
+        except Invalid as error:
+            setting_name = f"targets.{operation}"
+            raise InvalidSetting(f"{setting_name}: {error.detail}", setting=setting_name) from None
+    return found
+
+
+def describe_targets(settings: Settings) -> tuple[Described, ...]:
+    """Every target that the settings name, by name."""
+    return tuple(
+        Described(
+            name=name,
+            kind=setting.kind,
+            to=_place(setting),
+            observable=setting.observable or bool(setting.observing) or setting.kind == "file",
+        )
+        for name, setting in sorted(settings.targets.items())
+    )
+
+
+def _place(setting: TargetSetting) -> str:
+    """Of a URL no path and no query, of a program no argument: they may hold a secret."""
+    match setting.kind:
+        case "webhook":
+            try:
+                found = parse_destination(setting.url, setting.allowed)
+            except DestinationRefused:
+                return ""
+            return replace(found, target="").url
+        case "command":
+            return setting.program[0] if setting.program else ""
+        case "file":
+            return setting.directory
+
+
+def try_target(settings: Settings, name: str, clock: Clock) -> TargetDone | TargetFailed:
+    """Whether the target would take work, as far as can be told without giving it any.
+
+    Raises:
+        TargetUnknown.
+    """
+    setting = settings.targets.get(name)
+    if setting is None:
+        raise TargetUnknown(name)
+    try:
+        return _target(setting, clock).try_out()
+    except Invalid as error:
+        return TargetFailed(error.detail, retryable=False)
+
+
+def _target(setting: TargetSetting, clock: Clock) -> Configured:
+    match setting.kind:
+        case "webhook":
+            return WebhookTarget(
+                setting.url,
+                _secret(setting.secret_file),
+                allowed=setting.allowed,
+                observable=setting.observable,
+                clock=clock,
+            )
+        case "command":
+            return CommandTarget(setting.program, observing=setting.observing or None)
+        case "file":
+            return FileTarget(setting.directory)
+
+
+def _secret(name: str) -> bytes:
+    if not name:
+        raise InvalidSetting("a webhook has a secret_file, by which its receiver knows us")
+    path = Path(name)
+    try:
+        if path.stat().st_mode & 0o077:
+            raise InvalidSetting(f"{path.name} can be read by others; chmod 0600 it")
+        return path.read_bytes().strip()
+    except OSError as error:
+        said = error.strerror or type(error).__name__
+        raise InvalidSetting(f"secret_file {path.name!r} cannot be read: {said}") from None

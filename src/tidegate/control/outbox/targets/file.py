@@ -1,0 +1,136 @@
+"""A file as the external system: ``<directory>/<scope>/<operation>.json``, replaced as a whole.
+
+A reader sees the old content or the new one, never a part. The content names its key and its
+sequence, so a repeat writes nothing and an effect that comes late does not undo a newer one.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.control.outbox.targets import (
+    Effect,
+    Observation,
+    TargetDone,
+    TargetFailed,
+    Unobservable,
+)
+from tidegate.domain.outbox.names import check_name
+from tidegate.errors import InvalidInput
+
+FILE_BYTES_MAX = 64 * 1024
+TIMEOUT_SECONDS = 5.0  # a local write; for the lease, nothing waits for it
+
+
+class _Content(Struct, frozen=True, rename="camel"):
+    idempotency_key: str
+    effect: Effect
+
+
+class FileTarget:
+    """Writes effects below one directory, which must exist.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+
+    timeout_seconds = TIMEOUT_SECONDS
+
+    def __init__(self, directory: Path | str, *, name: str = "file") -> None:
+        self.name = name
+        self._directory = Path(directory)
+        if not self._directory.is_dir():
+            raise InvalidInput("the directory of a file target does not exist", field="directory")
+
+    def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
+        check_name("scope", effect.scope)
+        check_name("operation", effect.operation)
+        try:
+            (self._directory / effect.scope).mkdir(mode=0o700, exist_ok=True)
+            with self._scope(effect.scope) as place:
+                return _replace(place, key, effect)
+        except OSError as error:
+            return TargetFailed(error.strerror or type(error).__name__)
+
+    def try_out(self) -> TargetDone | TargetFailed:
+        """Write a file without a name: nothing of it stays."""
+        try:
+            with tempfile.TemporaryFile(dir=self._directory) as file:
+                file.write(b"test")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return TargetFailed(error.strerror or type(error).__name__)
+        return TargetDone("the directory can be written")
+
+    def observe(self, scope: str, operation: str) -> Observation | None:
+        check_name("scope", scope)
+        check_name("operation", operation)
+        try:
+            with self._scope(scope) as place:
+                content = _read(place, f"{operation}.json")
+        except FileNotFoundError:
+            return Observation()
+        except (OSError, msgspec.DecodeError) as error:
+            raise Unobservable(f"the file of {operation} cannot be read") from error
+        if content is None:
+            return Observation()
+        state: dict[str, str] = msgspec.to_builtins(content.effect.requested_state)
+        return Observation(content.idempotency_key, state)
+
+    @contextmanager
+    def _scope(self, scope: str) -> Iterator[int]:
+        """The scope's directory, opened; a link in its place is not followed."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        place = os.open(self._directory / scope, flags)
+        try:
+            yield place
+        finally:
+            os.close(place)
+
+
+def _replace(place: int, key: str, effect: Effect) -> TargetDone | TargetFailed:
+    name = f"{effect.operation}.json"
+    try:
+        stands = _read(place, name)
+    except msgspec.DecodeError:
+        return TargetFailed("the file holds something that is not ours", retryable=False)
+    if stands is not None and stands.idempotency_key == key:
+        return TargetDone("it stands already")
+    if stands is not None and stands.effect.sequence > effect.sequence:
+        return TargetFailed("a newer effect stands there", retryable=False)
+    _write(place, name, key, msgspec.json.encode(_Content(key, effect)))
+    return TargetDone()
+
+
+_content = decoders.build(_Content)
+
+
+def _read(place: int, name: str) -> _Content | None:
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=place)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(file, "rb") as opened:
+        return _content.decode(opened.read(FILE_BYTES_MAX))
+
+
+def _write(place: int, name: str, key: str, content: bytes) -> None:
+    # Named by its key: two writers of one effect write the same bytes, others do not meet.
+    draft = f".{name}.{sha256(key.encode()).hexdigest()[:16]}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(draft, flags, 0o600, dir_fd=place), "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.rename(draft, name, src_dir_fd=place, dst_dir_fd=place)
+    os.fsync(place)

@@ -1,0 +1,235 @@
+"""A signed POST of a CloudEvent, to an address that was checked, with an end to everything.
+
+    POST /hooks
+    content-type: application/cloudevents+json
+    idempotency-key: web-stable:web.2:lambda_alias_update:7
+    tidegate-timestamp: 1777057200
+    tidegate-signature: v1=<hex HMAC-SHA256 of "timestamp.body">
+
+Of the answer only the status is used. Redirects are failures, cookies are not kept, proxies of the
+environment are not asked, and the whole exchange has one deadline, however slowly it drips.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ssl
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+import httpcore2
+import httpx2
+import msgspec
+
+from tidegate.bounded_http import BoundedBackend, BoundedTransport, Deadline
+from tidegate.clock import Clock, system_clock
+from tidegate.control.outbox.targets import (
+    Effect,
+    Observation,
+    TargetDone,
+    TargetFailed,
+    Unobservable,
+    observation_of,
+)
+from tidegate.control.outbox.targets.addresses import (
+    DestinationRefused,
+    Resolve,
+    parse_destination,
+    resolve_destination,
+    system_resolve,
+)
+from tidegate.errors import InvalidInput
+from tidegate.kernel import codec
+
+TIMEOUT_SECONDS = 10.0
+ANSWER_BYTES_MAX = 64 * 1024
+SECRET_BYTES_MIN = 16
+SKEW_SECONDS_MAX = 300
+SOURCE = "/tidegate"
+TYPE = "dev.tidegate.effect.requested.v1"
+TEST_TYPE = "dev.tidegate.target.tested.v1"  # asks for nothing
+
+KEY_HEADER = "idempotency-key"
+TIME_HEADER = "tidegate-timestamp"
+SIGNATURE_HEADER = "tidegate-signature"
+
+# What the receiver may mend: it is slow, busy, or not there now.
+_LATER = frozenset({408, 409, 425, 429})
+
+Monotonic = Callable[[], float]
+
+
+class WebhookTarget:
+    """Sends effects to one URL.
+
+    ``allowed`` holds exact ``host:port`` texts; ``observable``: a GET of the URL tells the state.
+
+    Raises:
+        DestinationRefused: the URL may not be a webhook's. InvalidInput: the secret is short.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        secret: bytes,
+        *,
+        allowed: Collection[str] = (),
+        observable: bool = False,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        name: str = "webhook",
+        clock: Clock = system_clock,
+        monotonic: Monotonic = time.monotonic,
+        resolve: Resolve = system_resolve,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        if len(secret) < SECRET_BYTES_MIN:
+            raise InvalidInput(f"a webhook's secret has {SECRET_BYTES_MIN} bytes at least")
+        self.name = name
+        self.timeout_seconds = timeout_seconds
+        self._destination = parse_destination(url, allowed)
+        self._secret = secret
+        self._observable = observable
+        self._clock = clock
+        self._monotonic = monotonic
+        self._resolve = resolve
+        self._trust = trust
+
+    def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
+        return self._send(key, cloud_event(key, effect))
+
+    def try_out(self) -> TargetDone | TargetFailed:
+        """Send an event that asks for nothing; its type tells the receiver so."""
+        at = codec.time_text(self._clock())
+        key = f"test:{at}"
+        event = {"specversion": "1.0", "id": key, "source": SOURCE, "type": TEST_TYPE, "time": at}
+        return self._send(key, msgspec.json.encode(event))
+
+    def _send(self, key: str, body: bytes) -> TargetDone | TargetFailed:
+        headers = {
+            "content-type": "application/cloudevents+json",
+            KEY_HEADER: key,
+            **sign_request(self._secret, self._clock(), body),
+        }
+        try:
+            status, _ = self._exchange("POST", headers, body)
+        except DestinationRefused as error:
+            return TargetFailed(error.detail, retryable=False)
+        except (httpx2.HTTPError, OSError) as error:
+            return TargetFailed(f"no answer: {type(error).__name__}")
+        if 200 <= status < 300:
+            return TargetDone(f"status {status}")
+        return TargetFailed(f"status {status}", status >= 500 or status in _LATER)
+
+    def observe(self, scope: str, operation: str) -> Observation | None:
+        if not self._observable:
+            return None
+        asked = {"tidegate-scope": scope, "tidegate-operation": operation}
+        headers = asked | sign_request(self._secret, self._clock(), f"{scope}:{operation}".encode())
+        try:
+            status, answer = self._exchange("GET", headers, b"")
+        except (DestinationRefused, httpx2.HTTPError, OSError) as error:
+            raise Unobservable(f"no answer: {type(error).__name__}") from error
+        if status != 200:
+            raise Unobservable(f"status {status}")
+        return observation_of(answer)
+
+    def _exchange(self, method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        """The status and the beginning of the answer.
+
+        Raises:
+            DestinationRefused, OSError, httpx2.HTTPError.
+        """
+        addresses = resolve_destination(self._destination, self._resolve)
+        deadline = Deadline(self.timeout_seconds, self._monotonic)
+        trust = self._trust or httpx2.create_ssl_context(trust_env=False)
+        with (
+            httpx2.Client(
+                transport=BoundedTransport(_CheckedBackend(addresses, deadline), trust),
+                follow_redirects=False,
+                trust_env=False,
+                timeout=self.timeout_seconds,
+            ) as client,
+            client.stream(
+                method, self._destination.url, headers=dict(headers), content=body
+            ) as response,
+        ):
+            return response.status_code, _beginning(response)
+
+
+def cloud_event(key: str, effect: Effect) -> bytes:
+    """The body of the request, the same at every attempt: CloudEvents 1.0, structured JSON."""
+    event = {
+        "specversion": "1.0",
+        "id": key,
+        "source": SOURCE,
+        "type": TYPE,
+        "subject": effect.scope,
+        "time": codec.time_text(effect.requested_at),
+        "datacontenttype": "application/json",
+        "sequence": str(effect.sequence),
+        "data": effect,
+    }
+    return msgspec.json.encode(event)
+
+
+def sign_request(secret: bytes, at: datetime, body: bytes) -> dict[str, str]:
+    """The headers that say when it was sent, and prove by whom."""
+    stamp = str(int(at.timestamp()))
+    return {TIME_HEADER: stamp, SIGNATURE_HEADER: f"v1={_mac(secret, stamp, body)}"}
+
+
+def is_authentic(secret: bytes, headers: Mapping[str, str], body: bytes, now: datetime) -> bool:
+    """For receivers: whether the request is ours and was sent just now."""
+    stamp = headers.get(TIME_HEADER, "")
+    if not (stamp.isascii() and stamp.isdigit()):
+        return False
+    fresh = abs(now.timestamp() - int(stamp)) <= SKEW_SECONDS_MAX
+    wanted = f"v1={_mac(secret, stamp, body)}"
+    found = headers.get(SIGNATURE_HEADER, "")
+    return hmac.compare_digest(wanted.encode(), found.encode()) and fresh
+
+
+def _mac(secret: bytes, stamp: str, body: bytes) -> str:
+    return hmac.new(secret, stamp.encode() + b"." + body, sha256).hexdigest()
+
+
+def _beginning(response: httpx2.Response) -> bytes:
+    """So much of the answer as anybody may look at; the rest is not read."""
+    answer = b""
+    for chunk in response.iter_raw():
+        answer += chunk
+        if len(answer) > ANSWER_BYTES_MAX:
+            break
+    return answer[:ANSWER_BYTES_MAX]
+
+
+# ── a connection to what was checked, for so long and no longer ───────────────────────────────────
+
+
+class _CheckedBackend(BoundedBackend):
+    """Connects to the addresses that were checked, whatever name it is asked for."""
+
+    def __init__(self, addresses: tuple[str, ...], deadline: Deadline) -> None:
+        super().__init__(deadline)
+        self._addresses = addresses
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.NetworkStream:
+        del host  # its addresses were looked up once, and checked
+        failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
+        for address in self._addresses:
+            try:
+                return super().connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = error
+        assert failure is not None, "there was no address to try"
+        raise failure

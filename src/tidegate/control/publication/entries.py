@@ -1,0 +1,82 @@
+"""What readers and publishers of a body deal in: a policy, what stands, and how one came by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from tidegate.domain.publication.rows import Pointer
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import Position
+
+WAIT_SECONDS_MAX: Final = 60
+POLL_SECONDS_MIN: Final = 0.001
+
+Render = Callable[[], bytes]
+
+
+class ServedState(StrEnum):
+    """How a reader came by its body."""
+
+    HIT = "hit"  # it was fresh
+    MISS = "miss"  # this reader made it
+    WAIT_HIT = "wait-hit"  # another one made it meanwhile
+    STALE = "stale"  # it is the old one: another one is at it, or the attempt failed
+    STALE_METADATA_ERROR = "stale-metadata-error"  # the store failed: what this process knew last
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationEntry:
+    """A publication as it stands: its row META, the version of that row, and the body."""
+
+    pointer: Pointer
+    version: Position
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a reader gets, and what its caller may count."""
+
+    state: ServedState
+    entry: PublicationEntry
+    contended: bool = False  # the lease was another's
+    failure: Exception | None = None  # why it is stale although this reader tried
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationPolicy:
+    """How a publication is kept. The figures are those of the runtime behind seed 003."""
+
+    revalidate_seconds: int = 60
+    lease_seconds: float = 5.0
+    wait_seconds: float = 7.0
+    poll_seconds: float = 0.025
+    waits: bool = True  # for another's generation; else the old one is served at once
+    serves_stale: bool = True  # when nothing newer is to be had; else the reason is raised
+    versioned: bool = False  # recipe B
+    retention: timedelta | None = None  # the ttl of META, counted from its generation
+
+    def __post_init__(self) -> None:
+        if self.poll_seconds < POLL_SECONDS_MIN or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:
+            raise InvalidInput(
+                f"one waits 0 … {WAIT_SECONDS_MAX} s and looks every {POLL_SECONDS_MIN} s at most"
+            )
+
+    @property
+    def polls(self) -> int:
+        return round(self.wait_seconds / self.poll_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class RegenerationKey:
+    """A request that must have one result however often it is sent."""
+
+    key: str
+    content_hash: str
+
+
+DEFAULT: Final = PublicationPolicy()

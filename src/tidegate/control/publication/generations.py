@@ -1,0 +1,247 @@
+"""Leases and metadata of publications, for those who keep bodies elsewhere, and for the collector.
+
+``GenerationStore`` is the store object of seed 003: try to acquire, then commit a generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, TypeVar
+from uuid import uuid4
+
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
+from tidegate.domain.publication.facts import GenerationPublished, RowsCollected
+from tidegate.domain.publication.folds import pointer_of
+from tidegate.domain.publication.rows import (
+    GENERATIONS,
+    META,
+    PUBLICATIONS,
+    REQ,
+    REQUESTS,
+    VER,
+    Generation,
+    Pointer,
+    PublicationRequest,
+    is_past,
+    lock_key,
+    meta_key,
+    pk_of,
+)
+from tidegate.domain.publication.slices import (
+    LEASE_GUARDS,
+    LeasedCommand,
+    PublishGeneration,
+    publish_generation,
+)
+from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, StaleVersion, Unknown
+from tidegate.kernel import codec
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.model import NO_META, Meta, Position
+from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import Store
+
+PAGE: Final = 500
+PAST_MAX: Final = 500  # publications, and requests, that one run of ``collect_past`` looks at
+BATCHES_MAX: Final = 1_000  # of one publication's generations, in one run
+MILLISECONDS: Final = 1_000
+MILLISECONDS_MAX: Final = 253_402_300_799_000  # the last second of the year 9999
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = TypeVar("Row")
+
+
+def execute(control: Control, item: Slice, command: LeasedCommand) -> CommandOutcome:
+    """Let the control execute it, with one name for all ways to have lost the lease."""
+    try:
+        return control.execute(item, command)
+    except StaleVersion as stale:
+        if command.lease_number is None or not command.guards_of_lease:
+            raise
+        # Who has no lease learns nothing else: it may be the pointer that was found moved.
+        (record,) = control.store.get(lock_key(command.pk))
+        if record is not None and record.version == command.lease_number:
+            raise
+        raise LeaseLost(f"the lease of {command.cache_key} is not yours") from stale
+
+
+def publish_and_confirm(control: Control, command: PublishGeneration) -> tuple[Pointer, Position]:
+    """Publish, and see through a lost answer: META as this publish left it, and its version.
+
+    Who asks again after a commit whose answer was lost finds the lease gone and the pointer moved,
+    although it was this very commit that did both.
+    """
+    try:
+        outcome = execute(control, publish_generation, command)
+    except (LeaseLost, StaleVersion, Unknown):
+        (record,) = control.store.get(meta_key(command.pk))
+        pointer = None if record is None else codec.decode(record.data, Pointer)
+        if record is None or pointer is None or not _is_mine(pointer, command):
+            raise
+        return pointer, record.version
+    (published,) = outcome.facts
+    assert isinstance(published, GenerationPublished)
+    return pointer_of(published), outcome.position
+
+
+def _is_mine(pointer: Pointer, command: PublishGeneration) -> bool:
+    sk = f"{VER}{command.version_id}" if command.version_id else ""
+    offered = (command.s3_key, command.generated_at, command.etag, sk)
+    return (pointer.s3_key, pointer.generated_at, pointer.etag, pointer.current_sk) == offered
+
+
+class AcquiredLease(NamedTuple):
+    """What a holder needs to publish."""
+
+    lease_token: str
+    lease_expires_at: datetime
+
+
+class GenerationStore:
+    """Leases and metadata alone, for a caller that keeps its bodies elsewhere: recipe A."""
+
+    def __init__(
+        self, control: Control, *, tokens: Callable[[], str] = lambda: str(uuid4())
+    ) -> None:
+        self._control = control
+        self._leases = Leases(control.store)
+        self._tokens = tokens
+
+    def get(self, cache_key: str) -> Pointer | None:
+        """META as it stands."""
+        (record,) = self._control.store.get(meta_key(pk_of(cache_key)))
+        return None if record is None else codec.decode(record.data, Pointer)
+
+    def try_acquire_lease(
+        self, cache_key: str, lease_duration_ms: int, lease_owner: str | None = None
+    ) -> AcquiredLease | None:
+        """The lease, None while another holds it. ``lease_owner`` is for logs."""
+        try:
+            held = self._leases.acquire(
+                lock_key(pk_of(cache_key)).id,
+                self._tokens(),
+                now=self._control.clock(),
+                seconds=lease_duration_ms / MILLISECONDS,
+                owner=lease_owner or "",
+            )
+        except LeaseHeld:
+            return None
+        return AcquiredLease(held.token, held.expires_at)
+
+    def commit_generation(
+        self,
+        cache_key: str,
+        lease_token: str,
+        html_pointer: str,
+        generated_at_ms: int,
+        revalidate_seconds: int,
+        etag: str = "",
+        lease_owner: str | None = None,
+    ) -> None:
+        """Put META and delete LOCK in one commit. Raises: LeaseLost: neither was touched."""
+        command = PublishGeneration(
+            cache_key=cache_key,
+            lease_token=lease_token,
+            by=lease_owner or "",
+            s3_key=html_pointer,
+            generated_at=_time_of(generated_at_ms),
+            revalidate_seconds=revalidate_seconds,
+            etag=etag,
+            guards=LEASE_GUARDS,
+        )
+        publish_and_confirm(self._control, command)
+
+
+def _time_of(milliseconds: int) -> datetime:
+    if type(milliseconds) is not int or not 0 < milliseconds <= MILLISECONDS_MAX:
+        raise InvalidInput(f"a generation is stamped in milliseconds, found {milliseconds!r}")
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+# ── what may go ───────────────────────────────────────────────────────────────────────────────────
+
+
+class CollectedRows(NamedTuple):
+    """What a run of ``collect_past`` removed."""
+
+    publications: int = 0
+    generations: int = 0
+    requests: int = 0
+
+
+def collect_past(control: Control, meta: Meta = NO_META) -> CollectedRows:
+    """Remove the rows of publications whose ttl has passed; a step of the worker, at leisure.
+
+    A run has an end: what it leaves is past its ttl still at the next one.
+    """
+    publications = generations = requests = 0
+    for id in _past(control, PUBLICATIONS.name, Pointer):
+        pk = id.removesuffix(f"/{META}")
+        ended, gone = _collect_publication(control, pk, meta)
+        publications += ended
+        generations += gone
+    for id in _past(control, REQUESTS.name, PublicationRequest):
+        pk, _, request = id.partition(f"/{REQ}")
+        command = CollectRows(publication=pk, requests=(request,))
+        requests += len(_collected(control, command, meta)[2])
+    return CollectedRows(publications, generations, requests)
+
+
+def _past(
+    control: Control, collection: str, model: type[Pointer] | type[PublicationRequest]
+) -> tuple[str, ...]:
+    """The ids of rows whose ttl has passed, the longest ago first."""
+    now = control.clock()
+    page = control.store.range(collection, index="by_ttl", limit=PAST_MAX)
+    rows = ((record.key.id, codec.decode(record.data, model)) for record in page)
+    return tuple(id for id, row in rows if is_past(row.ttl, now))
+
+
+def _collect_publication(control: Control, pk: str, meta: Meta) -> tuple[bool, int]:
+    """Its generations batch by batch, all but the current one; that and META with the last of
+    them, because META is what a run that died in between is found by.
+    """
+    prefix = f"{pk}/{VER}"
+    gone = 0
+    for _ in range(BATCHES_MAX):
+        page = control.store.range(GENERATIONS.name, prefix=prefix, limit=COLLECTED_MAX + 1)
+        ids = [record.key.id.removeprefix(prefix) for record in page]
+        last = len(ids) <= COLLECTED_MAX
+        batch = CollectRows(publication=pk, version_ids=tuple(ids[:COLLECTED_MAX]), last=last)
+        pointer, found, _ = _collected(control, batch, meta)
+        gone += len(found)
+        if pointer or not found:
+            return pointer, gone
+    return False, gone
+
+
+def _collected(
+    control: Control, command: CollectRows, meta: Meta
+) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+    outcome = control.execute(collect_rows, command, meta=meta)
+    if not outcome.facts:
+        return False, (), ()
+    (fact,) = outcome.facts
+    assert isinstance(fact, RowsCollected)
+    return fact.pointer, fact.version_ids, fact.requests
+
+
+# ── what bodies are named ─────────────────────────────────────────────────────────────────────────
+
+
+def list_referenced_blobs(store: Store) -> frozenset[str]:
+    """The pointers of all publications, generations and requests: what a collector must keep."""
+    found: set[str] = set()
+    found.update(row.s3_key for row in _rows(store, PUBLICATIONS.name, Pointer))
+    found.update(row.s3_key for row in _rows(store, GENERATIONS.name, Generation))
+    found.update(row.result_s3_key for row in _rows(store, REQUESTS.name, PublicationRequest))
+    return frozenset(found)
+
+
+def _rows(store: Store, collection: str, model: type[Row]) -> Iterator[Row]:
+    after = ""
+    while page := store.range(collection, after=after, limit=PAGE):
+        for record in page:
+            yield codec.decode(record.data, model)
+        after = page[-1].key.id

@@ -1,0 +1,77 @@
+"""The installation's secret, and the keys that are derived from it for each purpose."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets as randomness
+from hashlib import sha256
+from pathlib import Path
+
+from tidegate.errors import StoreRefused
+
+SECRET_BYTES = 32
+
+
+SECRET_FILE = "secret"
+
+
+class Secrets:
+    """Keys for each purpose, derived from one secret in a file that only its owner can read."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    @classmethod
+    def in_directory(cls, directory: Path) -> Secrets:
+        """The installation's secret, made at the first start.
+
+        Raises:
+            StoreRefused: others can read the directory.
+        """
+        private_directory(directory)
+        path = directory / SECRET_FILE
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileExistsError:
+            return cls(_read_secret(path))
+        with os.fdopen(handle, "wb") as file:
+            file.write(randomness.token_bytes(SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        return cls(_read_secret(path))
+
+    def key(self, purpose: str) -> bytes:
+        """32 bytes that serve this purpose alone."""
+        return hmac.digest(self._secret, purpose.encode(), "sha256")
+
+    def mac(self, purpose: str, message: bytes) -> bytes:
+        return hmac.digest(self.key(purpose), message, "sha256")
+
+
+def private_directory(directory: Path) -> None:
+    """The data directory, made if need be.
+
+    Raises:
+        StoreRefused: it cannot be made, or others can read it.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreRefused(f"{directory} cannot be made: {error.strerror}") from None
+    if directory.stat().st_mode & 0o077:
+        raise StoreRefused(f"{directory.name} can be read by others; chmod 0700 it")
+
+
+def _read_secret(path: Path) -> bytes:
+    if path.stat().st_mode & 0o077:
+        raise StoreRefused(f"{path.name} can be read by others; chmod 0600 it")
+    secret = path.read_bytes()
+    if len(secret) != SECRET_BYTES:
+        raise StoreRefused(f"{path.name} has {len(secret)} bytes, not {SECRET_BYTES}")
+    return secret
+
+
+def hash_secret(secret: str) -> str:
+    """What is stored of a secret that has enough entropy of its own."""
+    return sha256(secret.encode()).hexdigest()

@@ -1,0 +1,318 @@
+"""The archive: a mirror of the log as lines of JSON, in files or in a bucket, after the commit.
+
+    feed ──▶ cut at fixed positions ──▶ mask ──▶ segment, durable ──▶ position moves on
+                                                      ▲                     │
+                                      a crash here writes the same ◀────────┘
+
+At least once, and a second delivery changes nothing: a segment is a function of the log, and its
+name says which part of the log it is. Nothing reads the archive to decide; it can be made again.
+
+The position is a row, moved from the version that was read before the segment was written. Of two
+archivers one moves it; the other begins again from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from itertools import islice
+from threading import Event as Signal
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.control.storage.archive.redaction import Allowed, FactRedactor
+from tidegate.control.storage.archive.segment_store import (
+    ArchiveClaim,
+    SegmentMissing,
+    SegmentName,
+    SegmentStore,
+    check_range_size,
+    parse_segment_name,
+)
+from tidegate.control.storage.archive.segments import PAGE, Segment, SegmentCutter, feed
+from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
+from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection
+from tidegate.kernel.model import (
+    ABSENT,
+    ID_BYTES_MAX,
+    Commit,
+    Key,
+    Meta,
+    Position,
+    Put,
+    check_text,
+)
+from tidegate.kernel.store import Store
+
+RANGE: Final = 1_024  # positions per segment; the last one is written anew until it is full
+SEGMENTS_MAX = 16  # in one round, before lag is looked at again
+COUNTED_MAX = 10 * PAGE  # events that are counted to tell how far behind; beyond: at least so many
+POLL_SECONDS = 2.0
+
+ACTOR = "archive"
+
+
+class ArchivePosition(Struct, frozen=True):
+    """How far an archive has come: all events up to here are in durable segments."""
+
+    position: Position
+
+
+ARCHIVE_POSITIONS: Final = Collection("archive_positions", ArchivePosition)
+
+
+class ArchiveRound(Struct, frozen=True):
+    """What one round did. ``more``: it ended because it was full, not because the log did."""
+
+    events: int
+    segments: int
+    more: bool = False
+
+
+class LagAlarm(Struct, frozen=True):
+    """From where on lag is no longer normal."""
+
+    events: int = 1_000
+    seconds: float = 60.0
+
+
+USUAL: Final = LagAlarm()
+
+
+class Lag(Struct, frozen=True):
+    """How far the archive is behind the log."""
+
+    at: datetime  # when this was looked at
+    position: Position  # the last one archived
+    events: int  # waiting; ``COUNTED_MAX`` means so many or more
+    seconds: float  # since the oldest of them was committed
+    alarming: bool
+    trouble: str = ""  # code of the error that ended the last round
+
+
+class Differences(Struct, frozen=True):
+    """Where an archive is not what the log says; names of segments, in their order."""
+
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    different: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.extra or self.different)
+
+
+Watch = Callable[[Lag], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The position, and the version of its row that a writer must still find there."""
+
+    position: Position = 0
+    version: Position = ABSENT
+
+
+class Archive:
+    """One log's archive in one place. Several processes may run it; they do not disturb each other.
+
+    ``log_id`` tells logs apart; ``name`` tells archives of one log apart.
+
+    Raises:
+        ArchiveForeign: the place holds another log's archive, or one with other ranges.
+        ArchiveUnavailable, InvalidDefinition, InvalidInput.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        place: SegmentStore,
+        *,
+        log_id: str,
+        clock: Clock,
+        name: str = "archive",
+        allowed: Allowed | None = None,
+        positions: int = RANGE,
+        alarm: LagAlarm = USUAL,
+    ) -> None:
+        check_text("the name of an archive", name, ID_BYTES_MAX)
+        check_range_size(positions)
+        store.schema.collection(ARCHIVE_POSITIONS.name)
+        self._store = store
+        self._place = place
+        self._clock = clock
+        self._key = Key(ARCHIVE_POSITIONS.name, name)
+        self._cutter = SegmentCutter(
+            store, FactRedactor(store.schema.vocabulary, allowed or {}), positions
+        )
+        self._alarm = alarm
+        self._tidied = _Mark()
+        place.claim(ArchiveClaim(log_id, positions))
+
+    # ── following the log ──
+
+    def run(
+        self,
+        stop: Signal,
+        watch: Watch,
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        wait: Callable[[Signal, float], object] = Signal.wait,
+    ) -> None:
+        """Follow the log until told to stop; a segment that is being written then is finished.
+
+        ``watch`` is told the lag after each round. Surroundings that fail are waited for; any other
+        error ends the archiver, loudly.
+        """
+        while not stop.is_set():
+            trouble, more = "", False
+            try:
+                more = self.work(stop).more
+            except (Unavailable, Unknown, Conflict) as error:
+                trouble = error.code  # nothing is lost: the next round begins at the position
+            self._tell(watch, trouble)
+            if not more:
+                wait(stop, poll_seconds)
+
+    def work(self, stop: Signal | None = None, *, limit: int = SEGMENTS_MAX) -> ArchiveRound:
+        """One round: archive what is new, at most so many segments.
+
+        Raises:
+            Unavailable, Unknown, Conflict: what was archived until then stays so.
+        """
+        mark = self._mark()
+        if mark != self._tidied:
+            self._tidy(mark)  # another archiver was here, or this one's life before
+        waiting = self._store.feed(after=mark.position, limit=1).events
+        if not waiting:
+            return ArchiveRound(0, 0)
+        events = segments = 0
+        found = self._cutter.segments(waiting[0].position)
+        for segment in islice(found, min(limit, SEGMENTS_MAX)):
+            events += sum(position > mark.position for position in segment.positions)
+            segments += 1
+            mark = self._keep(segment, mark)
+            if stop is not None and stop.is_set():
+                return ArchiveRound(events, segments)
+        return ArchiveRound(events, segments, more=segments == min(limit, SEGMENTS_MAX))
+
+    def lag(self, trouble: str = "") -> Lag:
+        """How far behind the archive is now."""
+        position = self._mark().position
+        now = self._clock()
+        waiting = list(islice(feed(self._store, position), COUNTED_MAX))
+        # Clocks of servers differ, so the oldest by position may say that it is from the future.
+        seconds = max((now - waiting[0].at).total_seconds(), 0.0) if waiting else 0.0
+        alarming = len(waiting) > self._alarm.events or seconds > self._alarm.seconds
+        return Lag(now, position, len(waiting), seconds, alarming, trouble)
+
+    def _tell(self, watch: Watch, trouble: str) -> None:
+        try:
+            lag = self.lag(trouble)
+        except (Unavailable, Unknown):
+            return  # the log itself is away; the last lag that was told shows its age
+        watch(lag)
+
+    def _keep(self, segment: Segment, mark: _Mark) -> _Mark:
+        """The segment, then the position, then nothing of what it replaces."""
+        self._place.write(segment.label, segment.content)
+        moved = self._move(mark, segment.label.last)
+        self._tidy(moved)
+        return moved
+
+    def _tidy(self, mark: _Mark) -> None:
+        """Remove the shorter forms of the segment that the position closes."""
+        kept = SegmentName(self._cutter.start_of(mark.position), mark.position)
+        for name in list(self._place.names(kept.start)):
+            label = parse_segment_name(name)
+            if label is not None and label < kept:
+                self._place.remove(label)
+        self._tidied = mark
+
+    # ── made again, and compared ──
+
+    def rebuild(self) -> int:
+        """Write everything up to the position again and remove what is not of the log until there;
+        how many segments. An archiver may run beside it.
+
+        What lies ahead of the position stays: it may be about to count. Nothing behind it is ever
+        counted anew, because the position only grows.
+        """
+        upto = self._mark().position
+        written = set()
+        for segment in self._cutter.segments(0, upto):
+            self._place.write(segment.label, segment.content)
+            written.add(segment.label)
+        for name in list(self._place.names()):
+            label = parse_segment_name(name)
+            if label is not None and label.last <= upto and label not in written:
+                self._place.remove(label)
+        self._tidy(self._mark())  # the last one may have grown meanwhile
+        return len(written)
+
+    def verify(self) -> Differences:
+        """Compare the archive with the log, up to the position.
+
+        If an archiver moves it meanwhile, its range and those after it are left out.
+        """
+        mark = self._mark()
+        names = set(self._place.names())
+        expected: set[str] = set()
+        missing, different = [], []
+        for segment in self._cutter.segments(0, mark.position):
+            name = str(segment.label)
+            expected.add(name)
+            if (found := self._digest(segment.label)) is None:
+                missing.append(name)
+            elif found != _digest_of(segment):
+                different.append(name)
+        extra = sorted(names - expected)
+        if self._mark() != mark:
+            moving = self._cutter.start_of(mark.position)
+            missing, extra, different = (
+                [name for name in found if _is_below(name, moving)]
+                for found in (missing, extra, different)
+            )
+        return Differences(tuple(missing), tuple(extra), tuple(different))
+
+    def _digest(self, label: SegmentName) -> bytes | None:
+        known = sha256()
+        try:
+            for piece in self._place.read(label):
+                known.update(piece)
+        except SegmentMissing:
+            return None
+        return known.digest()
+
+    # ── the position ──
+
+    def _mark(self) -> _Mark:
+        (record,) = self._store.get(self._key)
+        if record is None:
+            return _Mark()
+        return _Mark(codec.decode(record.data, ArchivePosition).position, record.version)
+
+    def _move(self, mark: _Mark, position: Position) -> _Mark:
+        """The row at this position. Raises: VersionConflict: another archiver moved it."""
+        data = codec.encode(ArchivePosition(position))
+        write = Put(self._key, data, mark.version)
+        (outcome,) = self._store.commit(Commit(self._clock(), Meta(actor=ACTOR), writes=(write,)))
+        if isinstance(outcome, TidegateError):
+            raise outcome
+        return _Mark(position, outcome.first)
+
+
+def _digest_of(segment: Segment) -> bytes:
+    known = sha256()
+    for line in segment.content:
+        known.update(line)
+    return known.digest()
+
+
+def _is_below(name: str, start: Position) -> bool:
+    label = parse_segment_name(name)
+    return label is None or label.start < start

@@ -1,0 +1,112 @@
+"""What of a fact may leave for the archive, and how it is written there: one line of JSON.
+
+No fact holds a secret; this is the second lock on that door. A member that is called like a secret
+is masked, a text that looks like one is masked wherever it stands, and where a fact type has an
+allow-list, every member that is not on it is masked too. A tag shows what a member holds, so it is
+masked with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.domain.outbox.redaction import REDACTED, is_secret, is_secret_name
+from tidegate.errors import InvalidDefinition
+from tidegate.kernel import codec
+from tidegate.kernel.model import Event
+from tidegate.kernel.vocabulary import Vocabulary
+
+Allowed = Mapping[str, Collection[str]]  # fact type → its members, as stored, that may be shown
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+_NOTHING: Final[Allowed] = {}
+
+
+class FactRedactor:
+    """Renders events, masked. A pure function of the event, so a line never changes.
+
+    Raises:
+        InvalidDefinition: an allow-list is of a type that does not exist, so it guards nothing.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, allowed: Allowed = _NOTHING) -> None:
+        for name, members in allowed.items():
+            if name not in vocabulary.types:
+                raise InvalidDefinition(f"no fact type is called {name!r}; nothing would be masked")
+            if isinstance(members, str):
+                raise InvalidDefinition(f"the members of {name} must be a list, found one text")
+        self._allowed = {name: frozenset(members) for name, members in allowed.items()}
+
+    def line(self, event: Event) -> bytes:
+        """The event as it is archived, with its line break."""
+        masked: set[str] = set()
+        body = self._body(event, masked)
+        content = {
+            "position": event.position,
+            "at": codec.time_text(event.at),
+            "kind": event.kind,
+            "type": event.type,
+            "schema": event.schema,
+            "tags": [_tag(tag, masked) for tag in event.tags],
+            "meta": _shown(msgspec.to_builtins(event.meta), masked),
+            "body": body,
+        }
+        return _encoder.encode(content) + b"\n"
+
+    def _body(self, event: Event, masked: set[str]) -> Any:
+        try:
+            body = msgspec.json.decode(event.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return REDACTED  # the feed carries what it cannot read; nobody can say what it shows
+        allowed = self._allowed.get(event.type)
+        if allowed is None or not isinstance(body, dict):
+            return _shown(body, masked)
+        return {
+            name: _shown(value, masked) if name in allowed else _hidden(value, masked)
+            for name, value in body.items()
+        }
+
+
+def _shown(value: Any, masked: set[str]) -> Any:
+    """The value without what is a secret by its name or by its look."""
+    match value:
+        case str():
+            return _hidden(value, masked) if is_secret(value) else value
+        case list():
+            return [_shown(item, masked) for item in value]
+        case dict():
+            return dict(_member(name, item, masked) for name, item in value.items())
+    return value
+
+
+def _member(name: str, value: Any, masked: set[str]) -> tuple[str, Any]:
+    if is_secret(name):
+        return REDACTED, _hidden(value, masked)
+    return name, _hidden(value, masked) if is_secret_name(name) else _shown(value, masked)
+
+
+def _hidden(value: Any, masked: set[str]) -> Any:
+    """A mask that tells neither form nor length. Yes, no and nothing are no secrets."""
+    if value is None or isinstance(value, bool):
+        return value
+    masked.update(_texts(value))
+    return REDACTED
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text and number inside, as a tag would show it."""
+    match value:
+        case dict():
+            return [text for item in value.values() for text in _texts(item)]
+        case list():
+            return [text for item in value for text in _texts(item)]
+    return [str(value)]
+
+
+def _tag(tag: str, masked: set[str]) -> str:
+    key, _, value = tag.partition(":")
+    hidden = value in masked or is_secret_name(key) or is_secret(value)
+    return f"{key}:{REDACTED}" if hidden else tag

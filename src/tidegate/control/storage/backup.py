@@ -1,0 +1,208 @@
+"""Backups of an installation in one directory, and how one is put back.
+
+    backup/
+      backup.json    what it is: log, head, when, digests; written last, so without it there is none
+      tidegate.db    the database as it was at one moment
+      secret         by which names are sealed and sessions signed: keep the backup as closely
+      blobs/         every body that the database names, or might name soon
+
+A server may run while a backup is taken. The database is copied first, then the bodies: a body is
+durable before the commit that names it, so none is missing. A restore begins a new epoch, a fact
+at the head of the log: what was acknowledged after the backup is gone, and everybody can see so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from hashlib import file_digest
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.clock import Clock
+from tidegate.control.installation import Installation
+from tidegate.control.secrets import SECRET_FILE
+from tidegate.control.storage.blobs import BlobMissing, Blobs
+from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.domain.epochs import Epoch, StartEpoch, epoch_key, start_epoch
+from tidegate.errors import Refused
+from tidegate.kernel.model import Meta, Position
+
+FORMAT = 2  # a backup holds a log: raised with LOG_FORMAT
+LABEL: Final = "backup.json"
+DATABASE: Final = "tidegate.db"
+PARTIAL: Final = ".partial"
+LABEL_BYTES_MAX = 64 * 1024
+ACTOR = Meta(actor="restore")
+
+Copy = Callable[[Path], Position]  # the database into this file; its head
+
+
+class PlaceTaken(Refused):
+    """There is something where a backup or an installation was to be put."""
+
+    code = "place_taken"
+
+
+class BackupDamaged(Refused):
+    """The directory is no whole backup: something is missing, or is not what was written."""
+
+    code = "backup_damaged"
+
+
+class BackupLabel(Struct, frozen=True, kw_only=True):
+    """What a backup is."""
+
+    format: int
+    program: str  # version of the program that took it
+    log_id: str
+    head: Position
+    taken_at: datetime
+    digests: dict[str, str]  # file → SHA-256
+    blobs: int
+
+
+class Restored(Struct, frozen=True):
+    """What stands after a restore."""
+
+    label: BackupLabel
+    epoch: Epoch
+    position: Position  # of the fact that began the epoch
+
+
+def back_up(installation: Installation, copy: Copy, place: Path) -> BackupLabel:
+    """Take a backup into a directory that is new or empty; it appears as a whole.
+
+    Raises:
+        PlaceTaken, StoreUnavailable, BlobDamaged.
+    """
+    _check_empty(place)
+    partial = _partial(place)
+    taken_at = installation.clock()
+    head = copy(partial / DATABASE)
+    shutil.copyfile(Path(installation.settings.data) / SECRET_FILE, partial / SECRET_FILE)
+    for name in (DATABASE, SECRET_FILE):
+        (partial / name).chmod(0o600)
+    bodies = FileBlobs(partial / "blobs", installation.log_id, clock=installation.clock)
+    label = BackupLabel(
+        format=FORMAT,
+        program=installation.version,
+        log_id=installation.log_id,
+        head=head,
+        taken_at=taken_at,
+        digests={name: _digest(partial / name) for name in (DATABASE, SECRET_FILE)},
+        blobs=_copy_blobs(installation.blobs, bodies),
+    )
+    (partial / LABEL).write_bytes(msgspec.json.format(msgspec.json.encode(label)))
+    for name in (DATABASE, SECRET_FILE, LABEL):
+        _sync(partial / name)
+    _appear(partial, place)
+    return label
+
+
+_label = decoders.build(BackupLabel)
+
+
+def read_label(place: Path) -> BackupLabel:
+    """What the backup in this directory is. Raises: BackupDamaged."""
+    try:
+        content = (place / LABEL).read_bytes()[:LABEL_BYTES_MAX]
+        label = _label.decode(content)
+    except (OSError, msgspec.DecodeError) as error:
+        raise BackupDamaged(f"{place} holds no backup: {error}") from None
+    if label.format != FORMAT:
+        raise BackupDamaged(f"the backup has format {label.format}; this program reads {FORMAT}")
+    return label
+
+
+def restore(
+    place: Path, data: Path, start: Callable[[Path], Installation], clock: Clock
+) -> Restored:
+    """Put a backup into a data directory that is new or empty, and begin a new epoch there.
+
+    ``start`` opens the installation of a directory. It appears as a whole, its epoch begun.
+
+    Raises:
+        PlaceTaken, BackupDamaged, BlobDamaged, StoreUnavailable.
+    """
+    label = read_label(place)
+    _check_empty(data)
+    for name, digest in label.digests.items():
+        if not (place / name).is_file() or _digest(place / name) != digest:
+            raise BackupDamaged(f"{name} is missing, or is not what was backed up")
+    partial = _partial(data)
+    for name in label.digests:
+        shutil.copyfile(place / name, partial / name)
+        (partial / name).chmod(0o600)
+        _sync(partial / name)
+    bodies = FileBlobs(partial / "blobs", label.log_id, clock=clock)
+    count = _copy_blobs(FileBlobs(place / "blobs", label.log_id, clock=clock), bodies)
+    if count != label.blobs:
+        raise BackupDamaged(f"{count} blobs of {label.blobs} are there")
+    restored = _begin(start(partial), label)
+    _appear(partial, data)
+    return restored
+
+
+def _begin(installation: Installation, label: BackupLabel) -> Restored:
+    try:
+        command = StartEpoch(backup_head=label.head, backed_up_at=label.taken_at)
+        outcome = installation.execute(start_epoch, command, meta=ACTOR)
+        found = installation.find(epoch_key(), Epoch)
+    finally:
+        installation.close()
+    assert found is not None, "it was just begun"
+    return Restored(label, found.row, outcome.position)
+
+
+# ── files ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_empty(place: Path) -> None:
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise PlaceTaken(f"{place} is not empty; name a directory that is new or empty")
+
+
+def _partial(place: Path) -> Path:
+    """A directory beside the place, in which it is made; one of an attempt before is gone."""
+    partial = place.with_name(place.name + PARTIAL)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=0o700, parents=True)
+    return partial
+
+
+def _appear(partial: Path, place: Path) -> None:
+    _sync(partial)
+    if place.exists():
+        place.rmdir()
+    partial.rename(place)
+    _sync(place.parent)
+
+
+def _copy_blobs(source: Blobs, destination: Blobs) -> int:
+    count = 0
+    for blob in source.iterate():
+        with suppress(BlobMissing):  # collected while we walked: nothing names it
+            destination.put(source.stream(blob.digest))
+            count += 1
+    return count
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,206 @@
+"""Blobs as files of one directory, which several processes may share.
+
+    <directory>/log                  the id of the log whose blobs these are
+    <directory>/sha256/ab/cdef…      a blob; its modification time is that of its last put
+    <directory>/incoming/…           files being written; a crash leaves them to the collector
+    <directory>/lock                 taken shared by a put, exclusively by a removal
+
+A blob appears whole or not at all: temporary file, fsync, rename, fsync of the directory. A power
+cut takes back nothing that ``put`` returned.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tidegate.clock import Clock, system_clock
+from tidegate.control.storage.blobs import (
+    ALGORITHM,
+    CHUNK_BYTES,
+    Blob,
+    BlobMissing,
+    BlobsForeign,
+    Content,
+    hex_of,
+    pieces,
+    verify_pieces,
+)
+
+PREFIX_DIGITS: Final = 2  # 256 directories: none grows so large that a look-up slows down
+MICROSECOND: Final = 1_000  # in nanoseconds
+
+Sync = Callable[[int], None]
+
+
+class FileBlobs:
+    """The blobs of one log in one directory.
+
+    ``sync`` makes an open file or directory durable; it is a parameter so that a test can watch
+    the order of things, or die in the middle of them.
+
+    Raises:
+        BlobsForeign: the directory carries the id of another log.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        log_id: str,
+        *,
+        clock: Clock = system_clock,
+        sync: Sync = os.fsync,
+    ) -> None:
+        self._home = Path(directory)
+        self._clock = clock
+        self._sync = sync
+        self._incoming = self._home / "incoming"
+        self._root = self._home / ALGORITHM
+        self._home.mkdir(parents=True, exist_ok=True)
+        self._lock = self._home / "lock"
+        self._lock.touch()
+        self._claim(log_id)
+
+    def put(self, content: Content) -> str:
+        draft, digest = self._draft(content)
+        try:
+            with self._locked(fcntl.LOCK_SH):
+                self._settle(draft, self._path(digest))
+        finally:
+            draft.unlink(missing_ok=True)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        return b"".join(self.stream(digest))
+
+    def stream(self, digest: str) -> Iterator[bytes]:
+        try:
+            file = self._path(digest).open("rb")
+        except FileNotFoundError:
+            raise BlobMissing(digest) from None
+        return verify_pieces(digest, _parts(file))
+
+    def exists(self, digest: str) -> bool:
+        return self._path(digest).is_file()
+
+    def iterate(self) -> Iterator[Blob]:
+        for shelf in os.scandir(self._root):
+            for item in os.scandir(shelf):
+                with suppress(FileNotFoundError):  # collected while we walked
+                    put_at = _time_of(item.stat().st_mtime_ns)
+                    yield Blob(f"{ALGORITHM}:{shelf.name}{item.name}", put_at)
+
+    def discard(self, digest: str, *, before: datetime) -> bool:
+        path = self._path(digest)
+        with self._locked(fcntl.LOCK_EX):
+            try:
+                if _put_at(path) >= before:
+                    return False
+                path.unlink()
+            except FileNotFoundError:
+                return False
+        return True
+
+    def sweep(self, *, before: datetime) -> int:
+        """Remove what puts left unfinished before that time; how many files that were."""
+        swept = 0
+        for path in self._incoming.iterdir():
+            with suppress(FileNotFoundError):
+                if _put_at(path) < before:
+                    path.unlink()
+                    swept += 1
+        return swept
+
+    # ── writing ──
+
+    def _draft(self, content: Content) -> tuple[Path, str]:
+        """The content in a file of its own, durable, under a name that nobody reads."""
+        known = sha256()
+        handle, name = tempfile.mkstemp(dir=self._incoming)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for part in pieces(content):
+                    known.update(part)
+                    file.write(part)
+                file.flush()
+                self._renew(Path(name))
+                self._sync(file.fileno())
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return Path(name), f"{ALGORITHM}:{known.hexdigest()}"
+
+    def _settle(self, draft: Path, path: Path) -> None:
+        """Give the draft its name. What stands there is replaced: that renews its time, and heals
+        bytes that were damaged.
+        """
+        draft.rename(path)
+        self._sync_directory(path.parent)
+
+    def _renew(self, path: Path) -> None:
+        at = int(self._clock().timestamp() * 1_000_000) * MICROSECOND
+        os.utime(path, ns=(at, at))
+
+    def _sync_directory(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._sync(handle)
+        finally:
+            os.close(handle)
+
+    # ── who else is here ──
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        """Puts go on side by side; a removal looks and acts while none of them does."""
+        with self._lock.open("rb") as file:
+            fcntl.flock(file, how)
+            yield
+
+    def _claim(self, log_id: str) -> None:
+        owner = self._home / "log"
+        with self._locked(fcntl.LOCK_EX):
+            if not owner.exists():
+                self._lay_out(owner, log_id)
+            if (found := owner.read_text()) != log_id:
+                raise BlobsForeign(str(self._home), found, log_id)
+
+    def _lay_out(self, owner: Path, log_id: str) -> None:
+        """Make all directories durable, and last the file that says so: puts need not ask again."""
+        self._incoming.mkdir(exist_ok=True)
+        for number in range(16**PREFIX_DIGITS):
+            (self._root / f"{number:0{PREFIX_DIGITS}x}").mkdir(parents=True, exist_ok=True)
+        self._sync_directory(self._root)
+        draft = self._incoming / "log"
+        with draft.open("w") as file:
+            file.write(log_id)
+            file.flush()
+            self._sync(file.fileno())
+        draft.rename(owner)
+        self._sync_directory(self._home)
+
+    def _path(self, digest: str) -> Path:
+        digits = hex_of(digest)
+        return self._root / digits[:PREFIX_DIGITS] / digits[PREFIX_DIGITS:]
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while part := file.read(CHUNK_BYTES):
+            yield part
+
+
+def _put_at(path: Path) -> datetime:
+    return _time_of(path.stat().st_mtime_ns)
+
+
+def _time_of(nanoseconds: int) -> datetime:
+    seconds, rest = divmod(nanoseconds // MICROSECOND, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)

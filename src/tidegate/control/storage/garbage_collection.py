@@ -1,0 +1,160 @@
+"""What is past its time, and what nobody names: removed by the worker, at leisure.
+
+    publications, generations, requests     past their ttl; a fact says so
+    blobs                                   that no row names, last put a day ago or longer
+    drafts                                  files that a crash left half-written
+    sessions                                that nobody may use any more
+
+One worker at a time does it, under a lease: two collectors would only get in each other's way.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry, Counter
+
+from tidegate.control.installation import Installation
+from tidegate.control.publication.generations import PAST_MAX, collect_past, list_referenced_blobs
+from tidegate.control.storage.archive.files import FileSegmentStore
+from tidegate.control.storage.archive.segment_store import SegmentStore
+from tidegate.control.storage.blobs import BLOB_KEPT
+from tidegate.control.storage.blobs.collect import COLLECTED_MAX, collect
+from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.control.storage.referenced_blobs import list_package_blobs
+from tidegate.domain.access.erasable_rows import SESSION_IDLE, SESSION_LIFE, SESSIONS, Session
+from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
+from tidegate.errors import LeaseHeld
+from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection
+from tidegate.kernel.leases import Leases
+from tidegate.kernel.model import Meta, Record
+
+LEASE: Final = "collection"
+LEASE_SECONDS: Final = 900.0
+PAGE: Final = 500
+ACTOR: Final = Meta(actor="worker")
+
+log = logging.getLogger("tidegate.worker")
+
+
+class CollectedGarbage(Struct, frozen=True):
+    """How many of each kind a round removed."""
+
+    publications: int = 0
+    generations: int = 0
+    requests: int = 0
+    blobs: int = 0
+    drafts: int = 0
+    sessions: int = 0
+
+    def items(self) -> tuple[tuple[str, int], ...]:
+        return tuple((name, getattr(self, name)) for name in self.__struct_fields__)
+
+    @property
+    def was_full(self) -> bool:
+        """Whether a bound ended the round, so that there may be more."""
+        rows = max(self.publications, self.requests)
+        return rows >= PAST_MAX or self.blobs >= COLLECTED_MAX
+
+
+class GarbageCollector:
+    """Removes what nobody names any more, and what is too old to be of use."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        registry: CollectorRegistry,
+        archive: SegmentStore | None = None,
+    ) -> None:
+        self._installation = installation
+        self._archive = archive
+        self._leases = Leases(installation.store)
+        self._removed = Counter(
+            "tidegate_collected",
+            "What the worker removed because it was past its time or named by nobody, by kind",
+            ("what",),
+            registry=registry,
+        )
+        for what, _ in CollectedGarbage().items():
+            self._removed.labels(what)  # shown from the start, as 0
+
+    def round(self) -> bool:
+        """One collection; whether there is more to do at once."""
+        token = secrets.token_hex(16)
+        clock = self._installation.clock
+        try:
+            self._leases.acquire(LEASE, token, now=clock(), seconds=LEASE_SECONDS)
+        except LeaseHeld:
+            return False  # another worker is at it
+        try:
+            removed = self._remove()
+        finally:
+            self._leases.release(LEASE, token, now=clock())
+        self._tell(removed)
+        return removed.was_full
+
+    def _remove(self) -> CollectedGarbage:
+        found = self._installation
+        rows = collect_past(found.control, ACTOR)
+        blobs = collect(found.blobs, self._named, found.clock())
+        return CollectedGarbage(
+            publications=rows.publications,
+            generations=rows.generations,
+            requests=rows.requests,
+            blobs=blobs.removed,
+            drafts=self._drafts(),
+            sessions=self._sessions(),
+        )
+
+    def _tell(self, removed: CollectedGarbage) -> None:
+        counted = [(what, count) for what, count in removed.items() if count]
+        for what, count in counted:
+            self._removed.labels(what).inc(count)
+        if counted:
+            log.info("collected %s", ", ".join(f"{count} {what}" for what, count in counted))
+            self._installation.nudge()
+
+    def _named(self) -> frozenset[str]:
+        """Every blob that some row names."""
+        found = self._installation
+        plans = (
+            codec.decode(record.data, RolloutTally).plan_digest for record in _rows(found, TALLIES)
+        )
+        return (
+            list_package_blobs(found.store, found.blobs, found.clock())
+            | list_referenced_blobs(found.store)
+            | frozenset(plans)
+        )
+
+    def _drafts(self) -> int:
+        """Of files only: a bucket holds nothing half-written."""
+        before = self._installation.clock() - BLOB_KEPT
+        places = (self._installation.blobs, self._archive)
+        return sum(
+            place.sweep(before=before)
+            for place in places
+            if isinstance(place, (FileBlobs, FileSegmentStore))
+        )
+
+    def _sessions(self) -> int:
+        now = self._installation.clock()
+        records = self._installation.records(ACTOR)
+        removed = 0
+        for record in _rows(self._installation, SESSIONS):
+            session = codec.decode(record.data, Session)
+            if now - session.seen_at > SESSION_IDLE or now - session.created_at > SESSION_LIFE:
+                records.delete(SESSIONS.name, record.key.id)
+                removed += 1
+        return removed
+
+
+def _rows(installation: Installation, collection: Collection) -> Iterator[Record]:
+    after = ""
+    while page := installation.store.range(collection.name, after=after, limit=PAGE):
+        yield from page
+        after = page[-1].key.id

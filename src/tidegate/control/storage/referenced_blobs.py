@@ -1,0 +1,54 @@
+"""Which blobs the content of packages names: what a collector of blobs must keep.
+
+a revision that stands      its manifest, and every file that the manifest lists and we keep: the
+                            bytes of a reference are not ours
+a deleted one               the same for 30 days more; its digests stay for ever
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from tidegate.control.storage.blobs import Blobs
+from tidegate.domain.content.digests import DIGEST_PREFIX
+from tidegate.domain.content.manifests import Content, FileManifest
+from tidegate.domain.packages.rows import REVISION_TOMBSTONES, REVISIONS, Revision, Tombstone
+from tidegate.kernel import codec
+from tidegate.kernel.store import Store
+
+PAGE: Final = 500
+CONTENT_KEPT: Final = timedelta(days=30)  # of a revision that was deleted
+
+Row = TypeVar("Row", Revision, Tombstone)
+
+
+def list_package_blobs(store: Store, blobs: Blobs, now: datetime) -> frozenset[str]:
+    """The digests of all manifests and kept files that are still wanted.
+
+    Raises:
+        BlobMissing, BlobDamaged: a manifest cannot be read, so nobody can say what it names.
+    """
+    manifests = {content.manifest for content in _contents(store, now) if content.file_count}
+    named = set(manifests)
+    for digest in manifests:
+        files = FileManifest.parse(blobs.get(digest)).files
+        named.update(DIGEST_PREFIX + file.sha256 for file in files if file.uri is None)
+    return frozenset(named)
+
+
+def _contents(store: Store, now: datetime) -> Iterator[Content]:
+    for revision in _rows(store, REVISIONS.name, Revision):
+        yield revision.content
+    for tombstone in _rows(store, REVISION_TOMBSTONES.name, Tombstone):
+        if now < tombstone.deleted_at + CONTENT_KEPT:
+            yield tombstone.content
+
+
+def _rows(store: Store, collection: str, model: type[Row]) -> Iterator[Row]:
+    after = ""
+    while page := store.range(collection, after=after, limit=PAGE):
+        for record in page:
+            yield codec.decode(record.data, model)
+        after = page[-1].key.id
