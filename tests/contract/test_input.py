@@ -181,7 +181,7 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
     "a birth as text": (lambda: bad_put(born="x"), "items/a is born by fact x"),
     "a birth as a bool": (lambda: bad_put(born=False), "items/a is born by fact False"),
     "a birth after its cause": (lambda: bad_put(born=1), "items/a is born by fact 1, after 0"),
-    "a key that is none": (lambda: raw(once="k"), "once must be Once, found str"),
+    "a key that is none": (lambda: raw(once="k"), "once must be CommitKey, found str"),
     "an idempotency key that is no text": (
         lambda: raw(once=CommitKey(None, b"d")),  # type: ignore[arg-type]
         "idempotency key must be text, found NoneType",

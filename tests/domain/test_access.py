@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tests.domain.depot import direct
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control
+from tidegate.domain import setup
 from tidegate.domain.access import declarations as access
 from tidegate.domain.access.facts import (
     InstallationSetUp,
@@ -62,7 +63,7 @@ from tidegate.kernel.replay import differences
 
 T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
 ADMIN, OTHER = "user_admin0000", "user_other0000"
-SLICES = {item.command: item for item in access.SLICES}
+SLICES = {item.command: item for item in (*access.SLICES, *setup.SLICES)}
 
 
 class Gatehouse:

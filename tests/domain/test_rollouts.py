@@ -765,7 +765,7 @@ def test_is_named_in_one_place_of_the_source_only() -> None:
     glued = re.compile(r"""f["'][^"'\n]*\}@\{""")
 
     found = [path.name for path in source.rglob("*.py") if glued.search(path.read_text())]
-    assert found == ["identity.py"]
+    assert found == ["names.py"]
 
 
 # ── slices ────────────────────────────────────────────────────────────────────────────────────────
