@@ -33,17 +33,27 @@ SOURCE = ROOT / "src" / "tidegate"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
-    "exchange": set(),  # HTTP with an end, for whoever asks strangers
+    "bounded_http": set(),  # HTTP with a deadline and a size limit
     "decoders": {"errors"},  # the one place where msgspec derives decoders from types
     "config": {"errors", "decoders"},
     "kernel": {"errors", "decoders", "clock"},
     "engines": {"errors", "decoders", "kernel"},
     "domain": {"errors", "decoders", "kernel"},
-    "control": {"errors", "decoders", "clock", "exchange", "config", "kernel", "domain"},
-    "wire": {"errors", "domain"},
-    "api": {"errors", "decoders", "config", "kernel.model", "domain", "control", "wire"},
-    "agent": {"errors", "decoders", "clock", "exchange", "domain.content", "domain.hosts", "wire"},
-    "cli": {"errors", "wire", "domain.content", "__version__"},
+    "control": {"errors", "decoders", "clock", "bounded_http", "config", "kernel", "domain"},
+    "web": {"errors", "decoders", "config", "kernel.model", "domain", "control", "api"},
+    "api": {"errors", "decoders", "config", "kernel.model", "domain", "control", "web"},
+    "dashboard": {
+        "errors",
+        "decoders",
+        "config",
+        "kernel.model",
+        "domain",
+        "control",
+        "api",
+        "web",
+    },
+    "agent": {"errors", "decoders", "clock", "bounded_http", "domain.content", "domain.hosts"},
+    "cli": {"errors", "domain.content", "__version__"},
     "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
     "main": {"*"},
     "commands": {"*"},  # start what main composes, or look at its data
@@ -58,8 +68,8 @@ RESERVED: dict[str, set[str]] = {
     "psycopg_pool": {"engines"},
     "boto3": {"engines", "control"},  # control: blobs in S3
     "botocore": {"engines", "control"},
-    "uvicorn": {"api", "main"},
-    "jinja2": {"api"},
+    "uvicorn": {"web", "main"},
+    "jinja2": {"dashboard"},
     "click": {"cli", "main", "commands"},
     "rich": {"cli", "main"},
 }
@@ -158,7 +168,7 @@ DERIVING_FROM = {"msgspec.json.decode", "msgspec.msgpack.decode"}  # where they 
 BUILDING = {"decoders.build", "decoders.build_msgpack", "codec.prepare"}
 # Where a program is composed. Elsewhere a decoder is built while its module is imported.
 COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/collections.py", "kernel/vocabulary.py"} | {
-    "api/routing.py"
+    "web/routing.py"
 }
 
 

@@ -22,8 +22,8 @@ import msgspec
 from msgspec import inspect
 
 import tidegate
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.composition import SCHEMA
 from tidegate.errors import TidegateError
 

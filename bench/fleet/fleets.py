@@ -81,9 +81,9 @@ class FleetAtWork:
         self.control = Control(store, FOLDS, writer.submit)
         self.lanes = Lanes(store, FOLDS, writer.submit, threads=threads)
         blobs = FileBlobs(home / BLOBS, LOG_ID)
-        self.sights = FleetReader(store, blobs)
-        self.promotions = Promotions(self.control, self.sights, blobs)
-        self.dispatcher = Dispatcher(self.lanes, self.sights, system_clock)
+        self.fleet_reader = FleetReader(store, blobs)
+        self.promotions = Promotions(self.control, self.fleet_reader, blobs)
+        self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, system_clock)
 
     def record(self, lane: str, lines: Sequence[Line]) -> None:
         """Through a lane, in packs; the first error is raised."""
@@ -117,7 +117,7 @@ class FleetAtWork:
             for number, host_id in enumerate(hosts)
         ]
         self.record("fleet", lines)
-        fleet = self.sights.row(fleet_key(), Fleet)
+        fleet = self.fleet_reader.row(fleet_key(), Fleet)
         assert fleet is not None
         command = CreateChannel(
             channel=channel,

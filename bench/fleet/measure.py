@@ -241,7 +241,7 @@ def _pass_seconds(fleet: FleetAtWork, rollout_id: str, waiting: int) -> float:
     took = []
     for _ in range(PASSES):
         begun = time.perf_counter()
-        found = survey(fleet.sights.state([rollout_id], system_clock()), rollout_id)
+        found = survey(fleet.fleet_reader.state([rollout_id], system_clock()), rollout_id)
         took.append(time.perf_counter() - begun)
         assert found.waiting == waiting, "the pass sees who waits"
     return median(took)
@@ -295,6 +295,6 @@ def _head(fleet: FleetAtWork) -> int:
 
 
 def _demand_converged(fleet: FleetAtWork, rollout_id: str, hosts: int) -> None:
-    tally = fleet.sights.tally(rollout_id).row
+    tally = fleet.fleet_reader.tally(rollout_id).row
     found = sum(sum(wave.states.values()) for wave in tally.waves)
     assert found >= hosts, f"{found} of {hosts} hosts are counted in {rollout_id}"

@@ -104,7 +104,7 @@ def _enroll(installation: Installation, channel: str, hosts: Sequence[str]) -> N
 
 
 def _order(installation: Installation) -> None:
-    dispatcher = Dispatcher(installation.lanes, installation.sights, installation.clock)
+    dispatcher = Dispatcher(installation.lanes, installation.fleet_reader, installation.clock)
     for _ in range(PASSES_MAX):
         if not dispatcher.run_pass().ordered:
             return

@@ -25,14 +25,14 @@ from typing import Any, Final
 import msgspec
 
 from tidegate import main as tidegate
-from tidegate.api import briefly
-from tidegate.api.agent_auth import AgentDoor
-from tidegate.api.express import Exchange, Express
+from tidegate.api.agents import fast_handlers
+from tidegate.api.agents.auth import AgentAuthenticator
 from tidegate.control.fleet import agent_reports
 from tidegate.control.lanes import Lanes
 from tidegate.domain.rollouts.report_slices import report_event
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.commit_builder import CommitBuilder
+from tidegate.web.fast_protocol import FastConnection, FastExchange
 
 BEGIN: Final = signal.SIGUSR1  # what was counted before is forgotten
 FRAMES: Final = ("parse", "auth", "decode", "decide", "fold", "commit", "answer")
@@ -69,16 +69,16 @@ class Meter:
 
 def install(meter: Meter) -> None:
     """Wrap the frames of this process."""
-    meter.wrap(Express, "data_received", "parse")
-    meter.wrap(AgentDoor, "proved", "auth", inside="parse")
-    meter.wrap(briefly, "take_report", "decode", inside="parse")
+    meter.wrap(FastConnection, "data_received", "parse")
+    meter.wrap(AgentAuthenticator, "proved", "auth", inside="parse")
+    meter.wrap(fast_handlers, "take_report", "decode", inside="parse")
     decide = meter.sync("decide", report_event.decide, inside="fold")
     vars(agent_reports)["report_event"] = replace(report_event, decide=decide)
     meter.wrap(Lanes, "_decide", "fold")
     meter.wrap(CommitBuilder, "commit", "commit")
     meter.wrap(SqliteStore, "commit", "commit")
     meter.wrap(Lanes, "_answer", "answer")
-    meter.wrap(Exchange, "agree", "answer")
+    meter.wrap(FastExchange, "send_success", "answer")
 
 
 def main() -> int:

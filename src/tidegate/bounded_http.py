@@ -17,7 +17,7 @@ import httpx2
 CONNECTIONS_MAX: Final = 1  # an exchange is one request after another
 
 
-class Deadline:
+class ExchangeDeadline:
     """The end of an exchange, so many seconds from now."""
 
     def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +40,7 @@ class Deadline:
 class BoundedBackend(httpcore2.NetworkBackend):
     """Opens connections whose every wait ends at the deadline."""
 
-    def __init__(self, deadline: Deadline) -> None:
+    def __init__(self, deadline: ExchangeDeadline) -> None:
         self._deadline = deadline
         self._sockets = httpcore2.SyncBackend()
 
@@ -73,7 +73,7 @@ class BoundedTransport(httpx2.HTTPTransport):
 
 
 class _BoundedStream(httpcore2.NetworkStream):
-    def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
+    def __init__(self, stream: httpcore2.NetworkStream, deadline: ExchangeDeadline) -> None:
         self._stream = stream
         self._deadline = deadline
 

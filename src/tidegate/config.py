@@ -89,10 +89,10 @@ def load(
         if text is not None:
             found[name] = _from_text(name, text)
     found.update({name: value for name, value in flags.items() if value is not None})
-    return checked(found)
+    return check_settings(found)
 
 
-def checked(found: Mapping[str, Any]) -> Settings:
+def check_settings(found: Mapping[str, Any]) -> Settings:
     """Raises: InvalidSetting."""
     try:
         settings = decoders.convert(dict(found), Settings)

@@ -25,16 +25,8 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from tidegate import config
-from tidegate.api.agent_auth import AgentDoor
-from tidegate.api.app import Application
-from tidegate.api.connections import Connection
-from tidegate.api.dashboard.grids import look_ahead
-from tidegate.api.dashboard.routes import PAGES
-from tidegate.api.express import Express
-from tidegate.api.limits import raise_open_files
-from tidegate.api.lines import Lines
+from tidegate.api.agents.auth import AgentAuthenticator
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import Route
 from tidegate.commands.listening import bound
 from tidegate.commands.opening import alone, open_installation, refuse_old_clock
 from tidegate.config import Settings
@@ -42,7 +34,15 @@ from tidegate.control.installation import Installation
 from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.worker import Worker
+from tidegate.dashboard.grid_cache import warm_up
+from tidegate.dashboard.routes import PAGES
 from tidegate.errors import TidegateError
+from tidegate.web.application import Application
+from tidegate.web.connection_limits import raise_open_files
+from tidegate.web.connections import Connection
+from tidegate.web.fast_protocol import FastConnection
+from tidegate.web.request_log import RequestLog
+from tidegate.web.routing import Route
 
 KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
@@ -54,19 +54,19 @@ GARBAGE_LOOKS = 10_000  # new containers between two searches for cycles; the us
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 __all__ = [
-    "Host",
-    "application_of",
-    "host",
+    "HttpServer",
     "log_to_stderr",
     "main",
+    "make_application",
+    "make_server",
+    "make_worker",
     "open_installation",
     "serve",
     "work",
-    "worker_of",
 ]
 
 
-class Host(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn, which ends our streams before it waits for connections to close, and comes back
     after a signal, so that whoever started it can close what is left.
     """
@@ -101,11 +101,11 @@ class Host(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def host(
-    application: Application, settings: Settings, protocol: type[Connection] = Express
-) -> Host:
+def make_server(
+    application: Application, settings: Settings, protocol: type[Connection] = FastConnection
+) -> HttpServer:
     """A server for the application, not yet started."""
-    return Host(
+    return HttpServer(
         uvicorn.Config(
             application,
             host=settings.host,
@@ -127,11 +127,11 @@ def host(
     )
 
 
-def application_of(
-    installation: Installation, *, more: tuple[Route, ...] = (), lines: Lines | None = None
+def make_application(
+    installation: Installation, *, more: tuple[Route, ...] = (), lines: RequestLog | None = None
 ) -> Application:
     """Everything that a server answers, over one installation."""
-    agents = AgentDoor(installation)
+    agents = AgentAuthenticator(installation)
     return Application(installation, (*ROUTES, *PAGES, *more), agents=agents, lines=lines)
 
 
@@ -144,19 +144,19 @@ def serve(settings: Settings) -> None:
         stack.callback(installation.close)
         refuse_old_clock(installation)
         raise_open_files()
-        ahead = Thread(target=look_ahead, args=(installation,), name="tidegate-ahead")
+        ahead = Thread(target=warm_up, args=(installation,), name="tidegate-ahead")
         ahead.start()
         stack.callback(ahead.join)
-        application = application_of(installation, lines=Lines(_write))
+        application = make_application(installation, lines=RequestLog(_write))
         stack.callback(application.close)
         code = application.server.accounts.open_setup()
         if code is not None:
             _say(f"first start: set up within 15 minutes with the one-time code {code}")
         _say(f"serving on http://{settings.host}:{sockets[0].getsockname()[1]}")
-        server = host(application, settings)
+        server = make_server(application, settings)
         if settings.worker:
             registry = application.server.metrics.registry
-            stack.enter_context(worker_of(installation, registry, server.end))
+            stack.enter_context(make_worker(installation, registry, server.end))
         _settle()
         server.run(sockets=sockets)
 
@@ -181,7 +181,7 @@ def _return_large_blocks() -> None:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
 
 
-def worker_of(
+def make_worker(
     installation: Installation, registry: CollectorRegistry, failed: Callable[[], None]
 ) -> Worker:
     """The worker that the settings ask for. Raises: InvalidSetting, ArchiveForeign."""
@@ -203,7 +203,7 @@ def work(settings: Settings) -> None:
         stop = Event()
         before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
         try:
-            with worker_of(installation, CollectorRegistry(), stop.set):
+            with make_worker(installation, CollectorRegistry(), stop.set):
                 _say("working")
                 stop.wait()
         finally:
@@ -213,7 +213,7 @@ def work(settings: Settings) -> None:
         installation.close()
 
 
-class AsJson(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """A log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -228,7 +228,7 @@ class AsJson(logging.Formatter):
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Structured logs, one line each."""
     lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(AsJson())
+    lines.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[lines], force=True)
 
 

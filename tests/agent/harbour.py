@@ -76,7 +76,7 @@ class Harbour:
     def _working(self) -> Iterator[None]:
         """Orders, timers and manifests, as the worker does them."""
         here = self.installation
-        dispatcher = Dispatcher(here.lanes, here.sights, here.clock)
+        dispatcher = Dispatcher(here.lanes, here.fleet_reader, here.clock)
         due = Timers(here.store, here.control, here.lanes, here.clock)
         manifests = ManifestsLoop(here, Counters(CollectorRegistry()))
         done = Event()

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import pytest
 
 from tests.api.serving import Served, serving
-from tidegate.api.express import Express
+from tidegate.web.fast_protocol import FastConnection
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def pieces(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
     """The sizes of what the server read from its sockets, in order."""
     read: SimpleQueue[int] = SimpleQueue()
-    data_received = Express.data_received
+    data_received = FastConnection.data_received
 
-    def noted(self: Express, data: bytes) -> None:
+    def noted(self: FastConnection, data: bytes) -> None:
         data_received(self, data)
         read.put(len(data))
 
-    monkeypatch.setattr(Express, "data_received", noted)
+    monkeypatch.setattr(FastConnection, "data_received", noted)
     return read

@@ -20,7 +20,6 @@ from tests.api.serving import ADMIN, Served, copied, serving
 from tests.api.test_packages import People
 from tests.api.test_releases import Town
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import Route
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.fleet.enrollment import Enrollment
@@ -34,6 +33,7 @@ from tidegate.domain.hosts.protocol import (
     session_message,
 )
 from tidegate.kernel.model import Meta
+from tidegate.web.routing import Route
 
 T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
 CHANNEL = "web-stable"
@@ -88,7 +88,7 @@ class Crew(People):
         self.clock = served.installation.clock
         self.agents: dict[str, Agent] = {}
         self.dispatcher = Dispatcher(
-            self.installation.lanes, self.installation.sights, self.installation.clock
+            self.installation.lanes, self.installation.fleet_reader, self.installation.clock
         )
         self.due = Timers(
             self.installation.store,

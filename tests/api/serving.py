@@ -17,13 +17,8 @@ from unittest.mock import patch
 
 import httpx2
 
-from tidegate.api.agent_auth import AgentDoor
-from tidegate.api.app import Application
-from tidegate.api.auth import AgentProof
-from tidegate.api.connections import Connection
-from tidegate.api.express import Express
+from tidegate.api.agents.auth import AgentAuthenticator
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import Route
 from tidegate.clock import Clock, system_clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
@@ -32,7 +27,12 @@ from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.slices import AddUser, add_user
 from tidegate.domain.setup import SetUp, set_up
 from tidegate.kernel.model import Meta
-from tidegate.main import host, open_installation
+from tidegate.main import make_server, open_installation
+from tidegate.web.application import Application
+from tidegate.web.authentication import AgentProof
+from tidegate.web.connections import Connection
+from tidegate.web.fast_protocol import FastConnection
+from tidegate.web.routing import Route
 
 ADMIN = "user_admin0000"
 START_SECONDS_MAX = 60.0
@@ -112,7 +112,7 @@ def serving(
     alone: bool = False,
     clock: Clock = system_clock,
     agents: AgentProof | None = None,
-    protocol: type[Connection] = Express,
+    protocol: type[Connection] = FastConnection,
     **settings: Any,
 ) -> Iterator[Served]:
     """Serve an installation in this directory until the block ends.
@@ -135,8 +135,10 @@ def serving(
         command = SetUp(user_id=ADMIN, alone=alone)
         installation.execute(set_up, command, meta=Meta(actor=ADMIN))
     with patch.object(accounts, "SCRYPT_N", 2):  # for the stand-in of names that nobody has only
-        application = Application(installation, routes, agents=agents or AgentDoor(installation))
-    server = host(application, installation.settings, protocol)
+        application = Application(
+            installation, routes, agents=agents or AgentAuthenticator(installation)
+        )
+    server = make_server(application, installation.settings, protocol)
     thread = Thread(target=server.run, name="served")
     thread.start()
     served: Served | None = None

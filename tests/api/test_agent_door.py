@@ -100,12 +100,12 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
         assert crew.enroll("web-01").poll().status_code == 204  # behind the look, and let in
         return execute(*args, **named)
 
-    in_turn = installation.in_turn
+    in_turn = installation.run_in_fleet_lane
     monkeypatch.setattr(installation, "execute", late)
-    monkeypatch.setattr(installation, "in_turn", lambda run: run())
+    monkeypatch.setattr(installation, "run_in_fleet_lane", lambda run: run())
     retired = crew.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
 
-    assert installation.in_turn == in_turn
+    assert installation.run_in_fleet_lane == in_turn
     assert (retired.status_code, retired.json()["status"]) == (200, "retired")
     assert crew.agents["web-01"].poll().json()["code"] == "key_refused"
 

@@ -270,7 +270,7 @@ def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(crew: Crew) -> Non
     with ThreadPoolExecutor(2) as threads:
         canary = threads.submit(crew.agents["web-01"].poll, 60)
         rest = threads.submit(crew.agents["web-02"].poll, 1)
-        wakes = crew.served.application.server.wakes
+        wakes = crew.served.application.server.order_waiters
         assert until(lambda: "web-01" in wakes._waiting, seconds_max=SECONDS_MAX)
         assert not canary.done()
         crew.promote()

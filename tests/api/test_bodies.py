@@ -12,10 +12,10 @@ import pytest
 
 from tests.api.serving import Served, serving
 from tests.api.test_problems import check
-from tidegate.api import decoding
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import PUBLIC, SIGN_IN_BYTES_MAX, Route
+from tidegate.dashboard.routes import PAGES
+from tidegate.web import decoding
+from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, Route
 
 JSON = {"content-type": "application/json"}
 LARGE = 100_000  # bytes: more than the event loop decodes

@@ -37,7 +37,7 @@ HAMMERED = (
     COMPOSED
     + """
 from tidegate.api import decoding
-from tidegate.api.routing import Consumes
+from tidegate.web.routing import Consumes
 from tidegate.domain.hosts.report_json import KINDS
 
 structs = [known.struct for known in vocabulary.types.values()]
@@ -112,7 +112,7 @@ from tests.api.crew import sailing
 from tests.api.harbour import Harbour
 from tests.api.walking import walk
 from tidegate import decoders
-from tidegate.api.dashboard.routes import PAGES
+from tidegate.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.control import accounts
 

@@ -17,9 +17,9 @@ import pytest
 from tests.api.serving import Served, serving
 from tests.api.test_start import started
 from tests.servers.process import free_port, speaks_http, until
-from tidegate.api import app, connections
-from tidegate.api.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
-from tidegate.api.express import Express
+from tidegate.web import application, connections
+from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
+from tidegate.web.fast_protocol import FastConnection
 
 SECONDS_MAX = 60.0
 SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than a connection may keep
@@ -28,7 +28,7 @@ CHUNKED = b"POST /v1/sessions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\
 SOON = 0.2  # instead of the seconds that a client has
 
 
-@pytest.fixture(params=[Express, Connection], ids=["fast path", "plain"])
+@pytest.fixture(params=[FastConnection, Connection], ids=["fast path", "plain"])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
     with serving(tmp_path / "data", protocol=request.param) as served:
         yield served
@@ -214,7 +214,7 @@ def test_keeps_an_idle_connection_longer_than_it_waits_for_a_head(
 def test_refuses_a_body_that_does_not_come_in_time(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "BODY_SECONDS_MAX", SOON)
+    monkeypatch.setattr(application, "BODY_SECONDS_MAX", SOON)
     monkeypatch.setattr(connections, "REST_SECONDS_MAX", SOON)
     with closing(Wire(served)) as wire:
         wire.send(CHUNKED)
@@ -264,7 +264,7 @@ def test_closes_a_connection_that_reads_nothing(
 # ── numbers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("protocol", [Express, Connection])
+@pytest.mark.parametrize("protocol", [FastConnection, Connection])
 def test_an_address_has_so_many_connections_and_others_still_get_in(
     tmp_path: Path, protocol: type[Connection]
 ) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 from tests.api.serving import Served, serving
 from tests.api.test_access import LOGIN, PASSWORD, person, signed_in
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.operations.accounts import TOKEN_PREFIX
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.erasable_rows import CREDENTIALS
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.slices import TOKEN_ANCESTORS_MAX

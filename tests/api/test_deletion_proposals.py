@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from tests.api.crew import CHANNEL, Crew, sailing
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Role
 
 OLD, NEW = "default.web.v1", "default.web.v2"

@@ -14,8 +14,8 @@ from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
 from tests.api.serving import serving
 from tests.api.test_packages import People
 from tests.domain.documents import good
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.fleet.credentials import Revocation, revocation_key
 

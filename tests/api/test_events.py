@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.api.serving import Served, serving
-from tidegate.api import events, tail
+from tidegate.api.feed import events, tail
 from tidegate.domain.access.roles import Role
 
 STREAM = {"accept": "text/event-stream"}

@@ -14,8 +14,8 @@ import pytest
 
 from tests.api.serving import serving
 from tests.api.test_packages import NAME, People
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.routes import PAGES
 
 TEXT = "#!/bin/sh\n"
 THERE = {"path": "bin/app", "uri": "https://example.com/app", "sha256": "ab" * 32, "bytes": 7}

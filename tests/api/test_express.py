@@ -18,10 +18,10 @@ import pytest
 
 from tests.api.crew import ROLLOUT, SPOKEN, Agent, Crew, sailing
 from tests.api.serving import serving
-from tidegate.api.express import Express
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.main import KEEP_ALIVE_SECONDS
+from tidegate.web.fast_protocol import FastConnection
 
 POLL = "/v1/agent/dispatch"
 EVENTS = "/v1/agent/events"
@@ -40,13 +40,13 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
 def brief(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of requests that were answered at their sockets, in order."""
     told: list[str] = []
-    send = Express.send
+    send = FastConnection.send
 
-    def noted(self: Express, exchange: Any, status: int, parts: Any) -> None:
+    def noted(self: FastConnection, exchange: Any, status: int, parts: Any) -> None:
         told.append(exchange.id)
         send(self, exchange, status, parts)
 
-    monkeypatch.setattr(Express, "send", noted)
+    monkeypatch.setattr(FastConnection, "send", noted)
     return told
 
 
@@ -239,14 +239,14 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
     crew: Crew, brief: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = Event()
-    lose_patience = Express._lose_patience
+    lose_patience = FastConnection._lose_patience
 
-    def noted(self: Express) -> None:
+    def noted(self: FastConnection) -> None:
         lose_patience(self)
         lost.set()
 
-    monkeypatch.setattr(Express, "_lose_patience", noted)
-    monkeypatch.setattr("tidegate.api.express.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(FastConnection, "_lose_patience", noted)
+    monkeypatch.setattr("tidegate.web.fast_protocol.PATIENCE_SECONDS", 0.05)
     crew.sail()
     agent = crew.agents["web-01"]
     assert agent.order() is not None
@@ -257,7 +257,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
         assert lost.wait(SECONDS_MAX)
         wire.send(report[-9:])
         slow = wire.answer()
-        monkeypatch.setattr("tidegate.api.express.PATIENCE_SECONDS", SECONDS_MAX)
+        monkeypatch.setattr("tidegate.web.fast_protocol.PATIENCE_SECONDS", SECONDS_MAX)
         wire.send(report)
         quick = wire.answer()
     with closing(Wire(crew)) as wire:  # one that never comes is nobody's
@@ -393,14 +393,14 @@ def test_finishes_a_report_that_waits_when_the_server_stops(
 ) -> None:
     answers: list[tuple[int, dict[str, str], bytes]] = []
     told = Event()  # the connection was, that the server stops
-    shutdown = Express.shutdown
+    shutdown = FastConnection.shutdown
 
-    def noted(self: Express) -> None:
+    def noted(self: FastConnection) -> None:
         shutdown(self)
         if not self.transport.is_closing():  # others wait for nothing
             told.set()
 
-    monkeypatch.setattr(Express, "shutdown", noted)
+    monkeypatch.setattr(FastConnection, "shutdown", noted)
     with sailing(tmp_path / "data") as crew:
         crew.sail()
         agent = crew.agents["web-01"]
@@ -455,7 +455,7 @@ def test_tells_an_agent_that_the_log_is_away(crew: Crew, brief: list[str]) -> No
 
 def test_answers_a_fault_of_ours_as_one(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = crew.agents["web-01"]
-    wakes: Any = crew.served.application.server.wakes
+    wakes: Any = crew.served.application.server.order_waiters
     monkeypatch.setattr(wakes, "is_free", lambda *_: 1 / 0)
 
     fault = agent.send("GET", POLL)
@@ -573,13 +573,13 @@ class Hours:
 @pytest.fixture
 def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
     hours = Hours()
-    connection_made = Express.connection_made
+    connection_made = FastConnection.connection_made
 
-    def made(self: Express, transport: Any) -> None:
+    def made(self: FastConnection, transport: Any) -> None:
         self.loop = hours.of(self.loop)  # type: ignore[assignment]
         connection_made(self, transport)
 
-    monkeypatch.setattr(Express, "connection_made", made)
+    monkeypatch.setattr(FastConnection, "connection_made", made)
     return hours
 
 

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from tests.api.serving import Served, serving
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.routes import PAGES
 
 BROWSER = {"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
 PERSON = {"login": "ada", "name": "Ada", "password": "correct horse battery", "alone": "true"}

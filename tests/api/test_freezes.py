@@ -146,7 +146,7 @@ def test_refuses_the_acknowledgement_alone_and_among_other_reports(crew: Crew, s
 def test_wakes_a_poll_that_waits_when_the_stop_ends(crew: Crew, stop: str) -> None:
     crew.sail()
     begin(crew, stop)
-    wakes: Any = crew.served.application.server.wakes
+    wakes: Any = crew.served.application.server.order_waiters
     with ThreadPoolExecutor(1) as threads:
         poll = threads.submit(crew.agents["web-01"].poll, 60)
         while not wakes._stopped:

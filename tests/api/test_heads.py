@@ -13,12 +13,13 @@ import pytest
 
 from tests.api.crew import SPOKEN, Crew, sailing
 from tests.api.test_express import EVENTS, POLL, SECONDS_MAX, Wire, acknowledgement, raw
-from tidegate.api import heads, tail
-from tidegate.api.agents import ROUTES
-from tidegate.api.express import Express
-from tidegate.api.heads import Heads
-from tidegate.api.routing import Route
+from tidegate.api.agents.routes import ROUTES
+from tidegate.api.feed import tail
 from tidegate.control.fleet.request_macs import KEY_BYTES_MAX, RequestMacs
+from tidegate.web import heads
+from tidegate.web.fast_protocol import FastConnection
+from tidegate.web.heads import Heads
+from tidegate.web.routing import Route
 
 ROUTE = {route.path: route for route in ROUTES}
 PROOF = "Tidegate web-01:99:ab 1700000000 " + "0a" * 32
@@ -34,13 +35,13 @@ def crew(tmp_path: Path) -> Iterator[Crew]:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The requests that the parser read, by their paths."""
     read: list[bytes] = []
-    on_headers_complete = Express.on_headers_complete
+    on_headers_complete = FastConnection.on_headers_complete
 
-    def noted(self: Express) -> None:
+    def noted(self: FastConnection) -> None:
         read.append(self.url)
         on_headers_complete(self)
 
-    monkeypatch.setattr(Express, "on_headers_complete", noted)
+    monkeypatch.setattr(FastConnection, "on_headers_complete", noted)
     return read
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.api.serving import Served
-from tidegate.api import decoding
-from tidegate.api.limits import Bucket
-from tidegate.api.problems import RateLimited
+from tidegate.api.health import Alive
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import PUBLIC, Answer, Guard, Request, Route, Router
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Role
 from tidegate.errors import InvalidDefinition, StoreUnavailable
-from tidegate.wire import Alive, Input, Nothing
+from tidegate.web import decoding
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.problems import RateLimited
+from tidegate.web.rate_limits import Bucket
+from tidegate.web.routing import PUBLIC, Request, Response, Route, Router, VersionGuard
 
 
 def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
@@ -85,24 +86,24 @@ class Loose(Input, frozen=True, forbid_unknown_fields=False):
     name: str
 
 
-def plain(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Answer:
+def plain(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
     """Nothing in particular."""
-    return Answer(Alive())
+    return Response(Alive())
 
 
-def named(request: Request[Named, Nothing, Nothing], installation: Installation) -> Answer:
+def named(request: Request[Named, Nothing, Nothing], installation: Installation) -> Response:
     """Something with a name."""
-    return Answer(Alive())
+    return Response(Alive())
 
 
-def loose(request: Request[Nothing, Nothing, Loose], installation: Installation) -> Answer:
+def loose(request: Request[Nothing, Nothing, Loose], installation: Installation) -> Response:
     """Something that lets everything through."""
-    return Answer(Alive())
+    return Response(Alive())
 
 
-def untyped(request: object, installation: Installation) -> Answer:
+def untyped(request: object, installation: Installation) -> Response:
     """Something that says nothing of its request."""
-    return Answer(Alive())
+    return Response(Alive())
 
 
 def test_refuses_routes_that_cannot_be_meant() -> None:
@@ -113,7 +114,7 @@ def test_refuses_routes_that_cannot_be_meant() -> None:
     with pytest.raises(InvalidDefinition, match="Request"):
         Route("GET", "/a", untyped, PUBLIC, Alive)
     with pytest.raises(InvalidDefinition, match="only reads"):
-        Route("GET", "/a", plain, PUBLIC, Alive, guard=Guard.DEMANDED)
+        Route("GET", "/a", plain, PUBLIC, Alive, guard=VersionGuard.DEMANDED)
     with pytest.raises(InvalidDefinition, match="no route"):
         Route("STEAL", "/a", plain, PUBLIC, Alive)
     once = Route("GET", "/b", plain, PUBLIC, Alive)
@@ -170,7 +171,7 @@ def test_fills_a_bucket_with_time() -> None:
 
 
 def test_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.api.limits.KEYS_MAX", 10)
+    monkeypatch.setattr("tidegate.web.rate_limits.KEYS_MAX", 10)
     bucket = Bucket("tests", 1, 1, monotonic=lambda: 0.0)
 
     for number in range(1_000):

@@ -10,12 +10,12 @@ import pytest
 
 from tests.api.crew import CHANNEL, Crew, sailing
 from tests.api.serving import Served
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import AGENT, PUBLIC, SIGNED_IN, May, Route, somewhere
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import VERBS, Grant, Role, Verb
 from tidegate.errors import InvalidDefinition
+from tidegate.web.routing import AGENT, PUBLIC, SIGNED_IN, Requires, Route, requires_somewhere
 
 ELSEWHERE = ("repository:elsewhere", "channel:elsewhere")
 SAMPLES = {
@@ -58,7 +58,7 @@ def code(answer: httpx2.Response) -> str | None:
 
 def allowed(route: Route, role: Role) -> bool:
     match route.permission:
-        case May(verbs=verbs):
+        case Requires(verbs=verbs):
             return bool(VERBS[role] & set(verbs))
     return route.permission in (PUBLIC, SIGNED_IN)
 
@@ -83,7 +83,7 @@ def test_reaches_every_route_that_a_role_covers(shared: Served, role: Role) -> N
     codes = {
         route.name: code(sent(client, route))
         for route in ROUTES
-        if allowed(route, role) and isinstance(route.permission, May)
+        if allowed(route, role) and isinstance(route.permission, Requires)
         if route.takes_body
     }
 
@@ -133,7 +133,7 @@ def test_keeps_a_scoped_role_to_its_scope(shared: Served, scope: str) -> None:
     client = shared.as_role(*(Grant(role, scope) for role in Role))
 
     for route in ROUTES:
-        if not isinstance(route.permission, May) or route.is_page:
+        if not isinstance(route.permission, Requires) or route.is_page:
             continue
         answer = sent(client, route)
         if route.permission.scope is not None:
@@ -256,11 +256,11 @@ def test_shows_of_other_scopes_nothing_on_any_page(house: Crew, scope: str) -> N
     everyone = house.served.as_role(*Role)
     client = house.served.as_role(*(Grant(role, scope) for role in Role))
     head = house.installation.head()
-    lists = [route for route in PAGES if route.permission == somewhere(Verb.READ)]
+    lists = [route for route in PAGES if route.permission == requires_somewhere(Verb.READ)]
 
     told: set[str] = set()
     for route in PAGES:
-        if not isinstance(route.permission, May):
+        if not isinstance(route.permission, Requires):
             continue
         name = route.name
         status, text = visited(client, route)

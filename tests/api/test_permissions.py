@@ -10,8 +10,8 @@ import pytest
 
 from tests.api.serving import Served, serving
 from tests.domain.documents import good
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import VERBS, Grant, Role, Verb
 
 OPERATOR = ("operator_command", "release-control-plane")

@@ -12,11 +12,12 @@ import pytest
 
 from tests.api.serving import Served, serving
 from tidegate import errors
-from tidegate.api import app, problems
-from tidegate.api.routing import PUBLIC, Answer, Request, Route
+from tidegate.api.health import Alive
 from tidegate.control.installation import Installation
 from tidegate.errors import TidegateError
-from tidegate.wire import Alive, Nothing
+from tidegate.web import application, problems
+from tidegate.web.inputs import Nothing
+from tidegate.web.routing import PUBLIC, Request, Response, Route
 
 JSON = {"content-type": "application/json"}
 
@@ -213,7 +214,7 @@ def test_hands_a_request_id_through_if_it_is_one(shared: Served) -> None:
     assert made.headers["x-request-id"] != "no spaces please"
 
 
-def broken(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Answer:
+def broken(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
     """A handler with a bug."""
     raise RuntimeError("a secret detail")
 
@@ -234,7 +235,7 @@ def test_tells_nothing_of_a_bug_but_where_to_look(
 def test_turns_away_what_it_has_no_thread_for(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "WAITING_MAX", 0)
+    monkeypatch.setattr(application, "WAITING_MAX", 0)
 
     answer = shared.admin.get("/v1/repositories")
 
@@ -258,7 +259,7 @@ def test_survives_what_is_not_http(shared: Served) -> None:
 def test_says_where_the_log_is_when_it_is_not_there_yet(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "MIN_POSITION_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(application, "MIN_POSITION_SECONDS_MAX", 0.05)
     head = shared.installation.head()
 
     near = shared.admin.get("/v1/repositories", params={"min_position": head + 1_000})

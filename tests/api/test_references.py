@@ -15,8 +15,8 @@ import pytest
 from tests.api.crew import Crew, sailing
 from tests.api.serving import Served, serving
 from tests.api.test_packages import NAME, People
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
 
 BODY = b"\0" * 5

@@ -25,11 +25,11 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.api.crew import CHANNEL, ROLLOUT, Agent, Crew, sailing
 from tests.api.serving import Served
-from tidegate.api import app
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
-from tidegate.api.routing import AGENT, Route
 from tidegate.domain.hosts.protocol import authorization
+from tidegate.web import application
+from tidegate.web.routing import AGENT, Route
 
 CASES = 25
 PARTS = 12
@@ -76,7 +76,9 @@ def test_is_true_of_the_running_server(
 
     Each part has a server of its own: they find users in lists, and disable them.
     """
-    monkeypatch.setattr(app, "MIN_POSITION_SECONDS_MAX", 0.02)  # nobody comes to what is made up
+    monkeypatch.setattr(
+        application, "MIN_POSITION_SECONDS_MAX", 0.02
+    )  # nobody comes to what is made up
     token = served.everything().headers["authorization"]
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/v1/openapi.json"),

@@ -19,11 +19,12 @@ from tests.api.crew import T0, sailing
 from tests.api.harbour import PEOPLE, Harbour
 from tests.api.serving import serving
 from tests.api.walking import Form, Page, walk
-from tidegate.api.dashboard import gatepanel, revisions, rollouts
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.operations import accounts
+from tidegate.dashboard import gate_panel
+from tidegate.dashboard.pages import revisions, rollouts
+from tidegate.dashboard.routes import PAGES
 
 ALL_ROUTES = (*ROUTES, *PAGES)
 EVERYWHERE = ("viewer", "operator", "administrator")
@@ -58,8 +59,8 @@ def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits so low that the harbour is past them: what is cut, paged or asked for beside."""
-    monkeypatch.setattr(gatepanel, "AT_ONCE_MAX", 3)
-    monkeypatch.setattr(gatepanel, "ROWS", 2)
+    monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 3)
+    monkeypatch.setattr(gate_panel, "ROWS", 2)
     monkeypatch.setattr(rollouts, "ROWS", 5)
     monkeypatch.setattr(revisions, "FILES_MAX", 1)
     monkeypatch.setattr(revisions, "REFERENCES_MAX", 1)

@@ -76,7 +76,7 @@ def test_takes_its_hosts_through_the_rollout_and_replay_agrees(tmp_path: Path) -
     with at_work(sqlite_url(tmp_path), tmp_path, Here()) as fleet:
         assert facts == len(fleet.store.feed(after=0, limit=facts + 1).events)
         for number in range(2):
-            tally = fleet.sights.tally(rollout_of(channel_name(number))).row
+            tally = fleet.fleet_reader.tally(rollout_of(channel_name(number))).row
             assert tally.state is RolloutState.TERMINAL
         assert differences(fleet.store, FOLDS) == []
 

@@ -73,7 +73,7 @@ def _promoted(quay: Quay, plan: Plan) -> str:
 def _order(quay: Quay, rollout_id: str, plan: Plan, ordered: int) -> None:
     """Orders for the first hosts of the plan that are in its first wave."""
     installation = quay.installation
-    target = installation.sights.tally(rollout_id).row.target_closure
+    target = installation.fleet_reader.tally(rollout_id).row.target_closure
     names = [(0, name) for name in plan.waves[0].hosts][:ordered]
     for start in range(0, len(names), PACK_MAX):
         reports = [

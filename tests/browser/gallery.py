@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from tests.browser import chromium, samples
 from tests.servers.npm import TOOLS
-from tidegate.api.answers import CSP
-from tidegate.api.dashboard.rendering import fingerprint, render, render_part, static_files
+from tidegate.dashboard.html import fingerprint, render, render_part, static_files
+from tidegate.web.responses import CSP
 
 OUT = TOOLS / "screenshots" / "gallery"
 WIDTHS = {"wide": 1440, "narrow": 390}
@@ -48,7 +48,7 @@ def answer(route: Route) -> None:
         content = b"".join(bytes([code]) * counts[code] for code in order)
         route.fulfill(body=content, content_type="application/octet-stream")
     elif path == "/plan/forecast":
-        content = render_part("forecast.html", samples.FORECAST)
+        content = render_part("simulation.html", samples.FORECAST)
         route.fulfill(body=content, content_type="text/html; charset=utf-8")
     elif path[1:] in samples.SCREENS:
         template, _, view = samples.SCREENS[path[1:]]

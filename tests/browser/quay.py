@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.api.serving import ADMIN, Served, serving
-from tidegate.api.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.control.operations.promotion import Promote
 from tidegate.control.storage.content_store import store_files
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
@@ -78,7 +78,7 @@ class Quay:
         self.url = served.url
         self.installation = served.installation
         self._dispatcher = Dispatcher(
-            self.installation.lanes, self.installation.sights, self.installation.clock
+            self.installation.lanes, self.installation.fleet_reader, self.installation.clock
         )
         self._count = 0
         accounts = served.application.server.accounts

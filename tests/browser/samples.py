@@ -6,47 +6,49 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
-from tidegate.api.dashboard import words
-from tidegate.api.dashboard.forecasts import part_of
-from tidegate.api.dashboard.graph import laid_out
-from tidegate.api.dashboard.parts import (
+from tidegate.control.queries.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.channel_map import lay_out
+from tidegate.dashboard.components import (
     Chip,
-    Fault,
     Field,
+    FormError,
     Frame,
+    Link,
     Option,
-    Place,
-    Told,
-    Verb,
+    TimelineEntry,
+    VerbButton,
     bar,
     navigation,
 )
-from tidegate.api.dashboard.views import (
+from tidegate.dashboard.simulation import part_of
+from tidegate.dashboard.view_models import (
     ChannelLine,
     ChannelPage,
     Channels,
     DiffLine,
-    Door,
     DriftLine,
+    ErrorPage,
     EventLine,
     Events,
     EvidenceLine,
     FileDiff,
-    Finding,
     GateLine,
     GatePanel,
     HostLine,
     HostPage,
+    HostRolloutLine,
     HostRow,
     Hosts,
     Legend,
-    Lost,
     Outbox,
     OutboxLine,
     Overview,
-    Passage,
-    PlannedWave,
+    PendingApproval,
+    PinChange,
+    PlanFinding,
     PlanPage,
+    PlanWaveLine,
     ProbeLine,
     Quarantine,
     ReferenceLine,
@@ -56,16 +58,14 @@ from tidegate.api.dashboard.views import (
     RolloutLine,
     RolloutPage,
     Rollouts,
-    Settings,
-    Step,
+    SettingsPage,
+    SignInPage,
     Tile,
     TokenLine,
     Trouble,
     UserLine,
-    Waiting,
     WaveView,
 )
-from tidegate.control.queries.forecasts import Forecast, Moment, Spread, Stopped, WaveForecast
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.states import IntentState
 from tidegate.domain.rollouts.states import RolloutState
@@ -77,8 +77,8 @@ def before(**spans: float) -> datetime:
     return NOW - timedelta(**spans)
 
 
-HOSTS = words.HOSTS
-ROLLOUTS = words.ROLLOUTS
+HOSTS = state_labels.HOSTS
+ROLLOUTS = state_labels.ROLLOUTS
 
 
 def _parts(**counts: int) -> list[tuple[str, str, int]]:
@@ -114,7 +114,7 @@ REVERTED = RolloutLine(
     channel="api-canary",
     target_ref="api.12",
     state=ROLLOUTS[RolloutState.REVERTED],
-    also=(words.HALTED,),
+    also=(state_labels.HALTED,),
     opened_at=before(hours=2),
     bar=bar(_parts(converged=3, reverted=2), [], of=[8, 40]),
     summary="3 of 48 hosts settled",
@@ -131,7 +131,7 @@ PAUSED = RolloutLine(
     channel="edge-eu",
     target_ref="edge.3",
     state=ROLLOUTS[RolloutState.CONVERGING],
-    also=(words.PAUSED,),
+    also=(state_labels.PAUSED,),
     opened_at=before(hours=5),
     bar=bar(_parts(converged=40), _parts(converged=180, deferred=20), [], of=[40, 200, 160]),
     summary="240 of 400 hosts settled",
@@ -143,7 +143,7 @@ PAUSED = RolloutLine(
     wave_count=3,
 )
 WAITING = (
-    Waiting(
+    PendingApproval(
         name="default.web.main",
         package="web",
         number=8,
@@ -152,7 +152,7 @@ WAITING = (
         approvals=0,
         quorum=1,
     ),
-    Waiting(
+    PendingApproval(
         name="default.edge.eu-tuning",
         package="edge",
         number=4,
@@ -176,8 +176,10 @@ QUARANTINE = (
 )
 
 
-def told(icon: str, tone: str, title: str, sub: str = "", *, ago: float, position: int) -> Told:
-    return Told(icon, tone, title, sub, before(minutes=ago), position)
+def told(
+    icon: str, tone: str, title: str, sub: str = "", *, ago: float, position: int
+) -> TimelineEntry:
+    return TimelineEntry(icon, tone, title, sub, before(minutes=ago), position)
 
 
 OUTBOX = (
@@ -186,7 +188,7 @@ OUTBOX = (
         scope="web-stable",
         operation="webhook:deploys",
         release="web.7",
-        state=words.OUTBOX[IntentState.PENDING],
+        state=state_labels.OUTBOX[IntentState.PENDING],
         attempts=4,
         next_at=NOW + timedelta(seconds=42),
         updated_at=before(minutes=1),
@@ -199,13 +201,13 @@ OUTBOX = (
         scope="api-canary",
         operation="webhook:pager",
         release="api.12",
-        state=words.OUTBOX[IntentState.DEAD],
+        state=state_labels.OUTBOX[IntentState.DEAD],
         attempts=12,
         next_at=None,
         updated_at=before(minutes=50),
         error="answered 503",
         key="api-canary/pager/api.12/2",
-        redrive=Verb(
+        redrive=VerbButton(
             id="redrive-1",
             label="Redrive",
             icon="retry",
@@ -268,7 +270,7 @@ OVERVIEW = Overview(
         ),
         Trouble(
             host_id="edge-eu-114",
-            chip=words.SILENT,
+            chip=state_labels.SILENT,
             text="nothing heard since 13:22 UTC",
             at=before(minutes=43),
             href="/hosts/edge-eu-114",
@@ -296,9 +298,9 @@ REASON = Field(
 )
 
 
-def verbs(why_clear: str = "it is not halted") -> tuple[Verb, ...]:
+def verbs(why_clear: str = "it is not halted") -> tuple[VerbButton, ...]:
     return (
-        Verb(
+        VerbButton(
             id="pause",
             label="Pause",
             icon="pause",
@@ -307,7 +309,7 @@ def verbs(why_clear: str = "it is not halted") -> tuple[Verb, ...]:
             text="Hosts on their way finish; no further order goes out.",
             fields=(REASON,),
         ),
-        Verb(
+        VerbButton(
             id="resume",
             label="Resume",
             icon="play",
@@ -315,7 +317,7 @@ def verbs(why_clear: str = "it is not halted") -> tuple[Verb, ...]:
             title="",
             why="It is not paused.",
         ),
-        Verb(
+        VerbButton(
             id="clear",
             label="Clear",
             icon="check",
@@ -338,7 +340,7 @@ def verbs(why_clear: str = "it is not halted") -> tuple[Verb, ...]:
                 REASON,
             ),
         ),
-        Verb(
+        VerbButton(
             id="abort",
             label="Abort",
             icon="stop",
@@ -414,7 +416,9 @@ def rollout_page() -> RolloutPage:
         ),
         legend=tuple(
             Legend(name, chip, count)
-            for (name, chip), count in zip(words.GRID, (248, 3, 7, 9, 33, 0, 0, 0, 0), strict=True)
+            for (name, chip), count in zip(
+                state_labels.GRID, (248, 3, 7, 9, 33, 0, 0, 0, 0), strict=True
+            )
         ),
         troubled=(
             HostLine(
@@ -465,8 +469,11 @@ def channels() -> Channels:
     lines = (
         ("web-canary", "web", "web.7", RolloutState.TERMINAL, (), "", "8 hosts"),
         ("web-stable", "web", "web.7", RolloutState.ACTIVE, (), "", "300 hosts"),
-        ("web-eu", "web", "web.6", None, (words.HELD,), "web-stable: web.7", "120 hosts"),
-        ("api-canary", "api", "api.12", RolloutState.REVERTED, (words.HALTED,), "", "48 hosts"),
+        ("web-eu", "web", "web.6", None, (state_labels.HELD,), "web-stable: web.7", "120 hosts"),
+        (
+            *("api-canary", "api", "api.12", RolloutState.REVERTED, (state_labels.HALTED,)),
+            *("", "48 hosts"),
+        ),
         ("api-stable", "api", "api.11", RolloutState.TERMINAL, (), "api.12", "400 hosts"),
         ("edge-eu", "edge", "", None, (), "", "0 hosts"),
     )  # fmt: skip
@@ -479,13 +486,13 @@ def channels() -> Channels:
         name: (ROLLOUTS[s] if s else Chip("ring", "none", "No rollout"))
         for name, _, _, s, *_ in lines
     }
-    return laid_out(
+    return lay_out(
         tuple(
             ChannelLine(
                 channel=name,
                 package=package,
                 release=release,
-                confidence=words.confidence("high") if release else None,
+                confidence=state_labels.confidence("high") if release else None,
                 state=states[name],
                 also=also,
                 rollout_id="",
@@ -511,7 +518,7 @@ CHANNEL = ChannelPage(
     digest="sha256:5c1e99d0b1a24f7c88e2",
     previous="web.6",
     since=before(minutes=18),
-    confidence=words.confidence("high"),
+    confidence=state_labels.confidence("high"),
     reasons="operator_command_authority",
     evidence=(
         EvidenceLine(
@@ -529,7 +536,7 @@ CHANNEL = ChannelPage(
     edges=("web-canary",),
     on_failure="rollback-and-halt",
     history=(
-        Step(
+        PinChange(
             release="web.7",
             previous="web.6",
             event="promoted",
@@ -538,7 +545,7 @@ CHANNEL = ChannelPage(
             reason="",
             chip=Chip("arrow", "info", "Promoted"),
         ),
-        Step(
+        PinChange(
             release="web.6",
             previous="web.5",
             event="promoted",
@@ -550,7 +557,7 @@ CHANNEL = ChannelPage(
     ),
     quarantine=QUARANTINE,
     verbs=(
-        Verb(
+        VerbButton(
             id="promote",
             label="Promote",
             icon="arrow",
@@ -570,7 +577,7 @@ CHANNEL = ChannelPage(
                 REASON,
             ),
         ),
-        Verb(
+        VerbButton(
             id="hold",
             label="Hold",
             icon="lock",
@@ -586,7 +593,7 @@ REVISIONS = tuple(
         package=package,
         repository="default",
         workspace=workspace,
-        lifecycle=words.lifecycle(state),
+        lifecycle=state_labels.lifecycle(state),
         number=number,
         by=by,
         at=before(hours=hours),
@@ -676,7 +683,7 @@ REVISION = RevisionPage(
     tasks=("init", "push"),
     version=48190,
     verbs=(
-        Verb(
+        VerbButton(
             id="approve",
             label="Approve",
             icon="check",
@@ -686,7 +693,7 @@ REVISION = RevisionPage(
             text="You approve the content 5c1e99d0b1a2. It becomes revision 8, immutable.",
             fields=(Field(name="remark", label="Remark", kind="long"),),
         ),
-        Verb(
+        VerbButton(
             id="reject",
             label="Reject",
             icon="cross",
@@ -701,7 +708,7 @@ REVISION = RevisionPage(
         told("file", "info", "Content replaced", "14 files, 24.3 KiB", ago=40, position=48166),
         told("pencil", "idle", "Drafted by The author", ago=95, position=47902),
     ),
-    pinned=(Place("web-stable", "/channels/web-stable"), Place("elsewhere")),
+    pinned=(Link("web-stable", "/channels/web-stable"), Link("elsewhere")),
     references=(
         ReferenceLine(
             path="data/model.bin", uri=REFERENCE, digest=f"sha256:{'8' * 64}", bytes=8_388_608
@@ -725,7 +732,7 @@ PLAN = PlanPage(
     failing="",
     seed=7,
     waves=tuple(
-        PlannedWave(
+        PlanWaveLine(
             number=number,
             name=name,
             hosts=hosts,
@@ -739,7 +746,7 @@ PLAN = PlanPage(
     unstaged=0,
     hosts=300,
     findings=(
-        Finding(
+        PlanFinding(
             chip=Chip("warning", "warn", "It supersedes an open rollout"),
             text="web-stable@web.7 is Active with 33 of 300 hosts settled.",
         ),
@@ -794,7 +801,7 @@ FORECAST = part_of(
 HOST_ROWS = tuple(
     HostRow(
         host_id=f"web-{number:03}",
-        status=words.SILENT if number == 4 else words.HOST_STATUS["enrolled"],
+        status=state_labels.SILENT if number == 4 else state_labels.HOST_STATUS["enrolled"],
         labels=("env=prod", "role=web", f"zone={'abc'[number % 3]}"),
         seen_at=before(seconds=11 * number),
         agent="0.1.0",
@@ -810,7 +817,7 @@ HOST = HostPage(
     silent_since=None,
     closures=(Option("sha256:5c1e99d0b1a2", "web-stable"),),
     passages=(
-        Passage(
+        HostRolloutLine(
             rollout_id="web-stable@web.7",
             state=HOSTS[HostState.SOAKING],
             wave="1 · ten-percent",
@@ -818,7 +825,7 @@ HOST = HostPage(
             at=before(minutes=4),
             attempt=1,
         ),
-        Passage(
+        HostRolloutLine(
             rollout_id="web-stable@web.6",
             state=HOSTS[HostState.CONVERGED],
             wave="2 · half",
@@ -845,7 +852,7 @@ HOST = HostPage(
     ),
     gates=(),
     verbs=(
-        Verb(
+        VerbButton(
             id="revoke",
             label="Revoke key",
             icon="key",
@@ -914,7 +921,7 @@ OUTBOX_PAGE = Outbox(
     ),
     oldest=before(minutes=52),
 )
-SETTINGS = Settings(
+SETTINGS = SettingsPage(
     me="user_grace",
     users=(
         UserLine(
@@ -925,7 +932,9 @@ SETTINGS = Settings(
             tokens=1,
             added_at=before(days=80),
             verbs=(
-                Verb(id="grant-1", label="Grant", icon="plus", action="/x", title="Grant a role"),
+                VerbButton(
+                    id="grant-1", label="Grant", icon="plus", action="/x", title="Grant a role"
+                ),
             ),
         ),
         UserLine(
@@ -957,7 +966,7 @@ SETTINGS = Settings(
     ),
     repositories=(Option("default", "default", "1 approval by somebody else"),),
     verbs=(
-        Verb(
+        VerbButton(
             id="token",
             label="New token",
             icon="key",
@@ -973,7 +982,7 @@ SETTINGS = Settings(
         Option("4be1…", "Log id"),
     ),
 )
-DOOR = Door(
+DOOR = SignInPage(
     action="/signin",
     fields=(
         Field(name="login", label="Sign-in name", required=True, completes="username"),
@@ -986,9 +995,9 @@ DOOR = Door(
         ),
     ),
     label="Sign in",
-    fault=Fault("That did not work", "The name or the password is wrong.", "wrong_credentials"),
+    fault=FormError("That did not work", "The name or the password is wrong.", "wrong_credentials"),
 )
-SETUP = Door(
+SETUP = SignInPage(
     action="/setup",
     note="This is the first start. The server printed a one-time code where it was started.",
     fields=(
@@ -1015,7 +1024,7 @@ SETUP = Door(
     ),
     label="Set up Tidegate",
 )
-LOST = Lost(
+LOST = ErrorPage(
     title="There is no rollout web@9",
     text="It was never opened here.",
     icon="search",
@@ -1054,9 +1063,9 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "events": ("events.html", "/events", EVENTS),
     "outbox": ("outbox.html", "/outbox", OUTBOX_PAGE),
     "settings": ("settings.html", "/settings", SETTINGS),
-    "signin": ("door.html", "", DOOR),
-    "setup": ("door.html", "", SETUP),
-    "lost": ("lost.html", "/rollouts", LOST),
+    "signin": ("sign_in.html", "", DOOR),
+    "setup": ("sign_in.html", "", SETUP),
+    "lost": ("error.html", "/rollouts", LOST),
 }
 TITLES = {"signin": "Sign in", "setup": "First start"}
 
@@ -1070,9 +1079,9 @@ def frame(name: str) -> Frame:
         now=NOW,
         head=48211,
         nav=navigation(here),
-        crumbs=(Place("Rollouts", "/rollouts"), Place("web-stable@web.7"))
+        crumbs=(Link("Rollouts", "/rollouts"), Link("web-stable@web.7"))
         if name == "rollout"
-        else (Place(name.capitalize()),),
+        else (Link(name.capitalize()),),
         user="The approver",
         user_id="user_grace",
         roles="release-manager, fleet-operator",

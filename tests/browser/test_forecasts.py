@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Picture, sign_in
 from tests.browser.quay import Quay
 from tests.browser.test_screens import cookies
-from tidegate.api.dashboard.forecasts import LUCK, RUNS, ForecastQuery, Plays, part_of
 from tidegate.control.queries.forecasts import Forecast
+from tidegate.dashboard.simulation import LUCK, RUNS, ForecastQuery, SimulationCache, part_of
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.channels.rows import Channel, channel_key
 
@@ -49,7 +49,7 @@ def test_draws_run_after_run_until_all_are_played(quay: Quay, page: Page, pictur
 
 def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(quay: Quay) -> None:
     planned(quay)
-    plays = Plays()
+    plays = SimulationCache()
     channel = quay.installation.find(channel_key("stable"), Channel)
     assert channel is not None
     played: list[tuple[Forecast, ...]] = [

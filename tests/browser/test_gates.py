@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Picture, sign_in
 from tests.browser.quay import Quay
 from tests.browser.test_screens import cookies
-from tidegate.api.dashboard import gatepanel
+from tidegate.dashboard import gate_panel
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.gates.checks import GATES
 from tidegate.domain.gates.dispatch_pass import list_blocked
@@ -32,12 +32,12 @@ def waiting(quay: Quay) -> str:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rollout is a large one."""
-    monkeypatch.setattr(gatepanel, "AT_ONCE_MAX", 0)
+    monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 0)
 
 
 def test_names_every_host_that_a_survey_counts(quay: Quay) -> None:
     rollout_id = waiting(quay)
-    state = quay.installation.sights.state([rollout_id], quay.installation.clock())
+    state = quay.installation.fleet_reader.state([rollout_id], quay.installation.clock())
 
     found = [*list_blocked(state, rollout_id)]
 
@@ -52,7 +52,7 @@ def test_names_every_host_that_a_survey_counts(quay: Quay) -> None:
 def test_shows_all_gates_with_counts_and_some_of_the_hosts(
     quay: Quay, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(gatepanel, "AT_ONCE_MAX", at_once)
+    monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", at_once)
     rollout_id = waiting(quay)
     client = cookies(quay, "viewer")
 
@@ -98,12 +98,12 @@ def test_keeps_what_it_found_for_a_few_seconds_only(
     quay.dispatch()
 
     assert client.get(path).text.count("wave-promotion</td>") == 7
-    monkeypatch.setattr(gatepanel, "FRESH_SECONDS", 0)
+    monkeypatch.setattr(gate_panel, "FRESH_SECONDS", 0)
     assert "No host waits here" in client.get(path).text
 
 
 def test_pages_through_all_that_wait(quay: Quay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gatepanel, "ROWS", 3)
+    monkeypatch.setattr(gate_panel, "ROWS", 3)
     rollout_id = waiting(quay)
     client = cookies(quay, "viewer")
     path, seen = f"/rollouts/{rollout_id}/held", list[str]()

@@ -9,9 +9,10 @@ import pytest
 
 from tests.browser.quay import PEOPLE, Quay
 from tests.browser.test_screens import cookies
-from tidegate.api.dashboard import grids, overview
-from tidegate.api.dashboard.grids import Drawn, Grid, Grids, grids_of, look_ahead
-from tidegate.api.dashboard.words import GRID_CODES
+from tidegate.dashboard import grid_cache
+from tidegate.dashboard.grid_cache import EncodedGrid, Grid, GridCache, grids_of, warm_up
+from tidegate.dashboard.pages import overview
+from tidegate.dashboard.state_labels import GRID_CODES
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
@@ -29,11 +30,11 @@ def under_way(quay: Quay) -> str:
     return quay.promote("stable", "web.1")
 
 
-def anew(quay: Quay, rollout_id: str) -> Drawn:
-    return Grids().look(quay.installation, rollout_id, quay.installation.head())
+def anew(quay: Quay, rollout_id: str) -> EncodedGrid:
+    return GridCache().look(quay.installation, rollout_id, quay.installation.head())
 
 
-def kept(quay: Quay, rollout_id: str) -> Drawn:
+def kept(quay: Quay, rollout_id: str) -> EncodedGrid:
     return grids_of(quay.installation).look(quay.installation, rollout_id, 0)
 
 
@@ -89,7 +90,7 @@ def test_brings_a_kept_grid_to_where_the_records_are(quay: Quay) -> None:
 def test_reads_the_records_again_where_too_much_has_happened(
     quay: Quay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grids, "BEHIND_MAX", 2)
+    monkeypatch.setattr(grid_cache, "BEHIND_MAX", 2)
     rollout_id = under_way(quay)
     kept(quay, rollout_id)
 
@@ -105,7 +106,7 @@ def test_reads_the_records_of_what_is_open_before_anybody_asks(
     rollout_id = under_way(quay)
     quay.dispatch()
     expected = anew(quay, rollout_id)
-    look_ahead(quay.installation)
+    warm_up(quay.installation)
 
     def read_again(*_: object) -> None:
         raise AssertionError("the records were read before")
@@ -115,12 +116,12 @@ def test_reads_the_records_of_what_is_open_before_anybody_asks(
 
 
 def test_keeps_no_more_grids_than_it_says(quay: Quay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "GRIDS_MAX", 1)
+    monkeypatch.setattr(grid_cache, "GRIDS_MAX", 1)
     rollout_id = under_way(quay)
     quay.channel("other", waves=())
     quay.enroll("other", "other-00")
     other = quay.promote("other", "web.1")
-    mine = Grids()
+    mine = GridCache()
 
     for _ in range(2):
         assert mine.look(quay.installation, rollout_id, 0) == anew(quay, rollout_id)
@@ -130,7 +131,7 @@ def test_keeps_no_more_grids_than_it_says(quay: Quay, monkeypatch: pytest.Monkey
 def test_sends_a_large_grid_packed_to_who_can_unpack_it(
     quay: Quay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grids, "PACKED_FROM", len(HOSTS))
+    monkeypatch.setattr(grid_cache, "PACKED_FROM", len(HOSTS))
     rollout_id = under_way(quay)
     client = cookies(quay, "viewer")
     path = f"/rollouts/{rollout_id}/grid"

@@ -17,13 +17,13 @@ from tests.browser import armada, samples
 from tests.browser.conftest import Picture, sign_in
 from tests.browser.gallery import answer
 from tests.browser.quay import PASSWORD, Quay, moored
-from tidegate.api.dashboard.rendering import STATIC, render, static_files
-from tidegate.api.dashboard.routes import PAGES
-from tidegate.api.dashboard.words import GRID, GRID_CODES
-from tidegate.api.routing import PUBLIC, SIGNED_IN, May, Route
+from tidegate.dashboard.html import STATIC, render, static_files
+from tidegate.dashboard.routes import PAGES
+from tidegate.dashboard.state_labels import GRID, GRID_CODES
 from tidegate.domain.access.roles import VERBS, Role
 from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
 from tidegate.domain.hosts.states import HostState
+from tidegate.web.routing import PUBLIC, SIGNED_IN, Requires, Route
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 PATHS = {
@@ -271,7 +271,7 @@ def test_refuses_every_verb_that_no_role_covers(harbour: Quay, login: str) -> No
 
     def is_covered(route: Route) -> bool:
         match route.permission:
-            case May(verbs=verbs):
+            case Requires(verbs=verbs):
                 return bool(VERBS[roles[login]] & set(verbs))
         return route.permission in (PUBLIC, SIGNED_IN)
 
@@ -343,7 +343,7 @@ def test_keeps_vendored_files_as_they_came_each_with_its_licence() -> None:
 
 
 def test_keeps_static_files_for_good_under_an_address_that_changes_with_them(quay: Quay) -> None:
-    page = render("door.html", samples.frame("signin"), samples.DOOR).decode()
+    page = render("sign_in.html", samples.frame("signin"), samples.DOOR).decode()
     client = quay.served.client()
 
     addresses = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', page))
@@ -426,7 +426,7 @@ def test_names_the_request_of_a_fault_that_only_the_log_knows(
     def broken(*_: object, **__: object) -> None:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr(type(harbour.installation.sights), "open_rollouts", broken)
+    monkeypatch.setattr(type(harbour.installation.fleet_reader), "open_rollouts", broken)
     found = page.goto(f"{harbour.url}/rollouts")
 
     assert found is not None

@@ -119,7 +119,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     advance(quay, rollout_id)
     expect(page.locator("h1 .chip").first).to_have_text("Terminal")
     picture(page, "cleared")
-    assert quay.installation.sights.tally(rollout_id).row.state is RolloutState.TERMINAL
+    assert quay.installation.fleet_reader.tally(rollout_id).row.state is RolloutState.TERMINAL
     assert quay.installation.differences() == []
 
 

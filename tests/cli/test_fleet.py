@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.scripted import Asked, Says, scripted
 from tests.cli.shell import Shell
-from tidegate.config import checked
+from tidegate.config import check_settings
 
 WHY = ("--reason", "I looked")
 REASON = {"reason": "I looked"}
@@ -211,7 +211,7 @@ def test_writes_the_section_of_the_settings_that_adds_a_target(
     assert printed.code == 0, printed.err
     assert tomllib.loads(printed.out) == {"targets": {"chat": wanted}}
     assert json.loads(document.out) == {"targets": {"chat": wanted}}
-    settings = checked({"data": "d", **tomllib.loads(printed.out)})
+    settings = check_settings({"data": "d", **tomllib.loads(printed.out)})
     assert settings.targets["chat"].kind == wanted["kind"]
     assert "serve --config" in printed.err
 

@@ -12,13 +12,13 @@ import click
 import pytest
 
 from tests.cli.test_verbs import COMMANDS
-from tidegate import api, control, domain
-from tidegate.api.dashboard.rendering import HERE
-from tidegate.api.problems import status_of
+from tidegate import api, control, dashboard, domain, web
 from tidegate.cli.desk import Noun
 from tidegate.cli.exits import exit_of_status
 from tidegate.cli.hints import LISTS, LOOKS, NEXT, next_commands
+from tidegate.dashboard.html import HERE
 from tidegate.errors import TidegateError
+from tidegate.web.problems import status_of
 
 # What main adds, now or later, and what stands on the root itself.
 MAINS = {"serve", "worker", "agent", "demo", "simulate", "doctor", "backup", "restore", "views"}
@@ -28,7 +28,7 @@ TEMPLATES = HERE / "templates"
 
 def leaves() -> Iterator[type[TidegateError]]:
     """The errors that a server may tell."""
-    for room in (api, control, domain):
+    for room in (api, control, dashboard, domain, web):
         for module in walk_packages(room.__path__, f"{room.__name__}."):
             import_module(module.name)
     waiting = deque([TidegateError])

@@ -175,7 +175,7 @@ def test_ends_errors_of_this_process_by_their_family(
 
 
 def test_ends_the_same_family_alike_here_and_over_http() -> None:
-    from tidegate.api.problems import status_of
+    from tidegate.web.problems import status_of
 
     families = errors.TidegateError.__subclasses__()
     known = [kind for kind in families if kind.__module__ == errors.__name__]

@@ -81,7 +81,7 @@ def test_d04_the_dispatcher_loads_what_is_quarantined_also_after_a_restart(
     passes.append(squadron.dispatch())
 
     assert [(done.ordered, done.lost) for done in passes] == [(0, 0)] * 3
-    said = explain(squadron.plant.sights.state([rollout_id], squadron.clock()), rollout_id)
+    said = explain(squadron.plant.fleet_reader.state([rollout_id], squadron.clock()), rollout_id)
     assert said.answer.startswith("quarantine holds 2 of 2 hosts")
     squadron.lift(rollout_id)
     assert squadron.dispatch().ordered == 1
@@ -241,7 +241,7 @@ def test_d21_the_order_in_which_hosts_came_decides_nothing(
     squadron.dispatch()
 
     assert busy(squadron, rollout_id) == ["e1", "e2"]
-    plan = squadron.plant.sights.chart(squadron.tally(rollout_id).plan_digest).plan
+    plan = squadron.plant.fleet_reader.chart(squadron.tally(rollout_id).plan_digest).plan
     assert [wave.hosts for wave in plan.waves] == [("e1", "e2", "e3"), ("e4",)]
 
 

@@ -60,7 +60,7 @@ def roll_back(squadron: Squadron, channel: str, reason: str = "memory leak") -> 
 
 def edge_gate(squadron: Squadron, rollout_id: str = PROD) -> GateVerdict:
     """What the gate says, after a pass that obeyed it."""
-    state = squadron.plant.sights.state([rollout_id], squadron.clock())
+    state = squadron.plant.fleet_reader.state([rollout_id], squadron.clock())
     explained = explain(state, rollout_id)
     (verdict,) = (item for item in explained.verdicts if item.gate == "channel-edges")
     if not verdict.passed:

@@ -59,7 +59,7 @@ def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
     assert done.faults == (GateFault(core, "malformed_plan", detail),)
     assert [host.host_id for host in squadron.hosts(edge)] == ["edge1", "edge2"]
     assert list(squadron.hosts(core)) == []
-    said = explain(squadron.plant.sights.state([core], squadron.clock()), core, "core1")
+    said = explain(squadron.plant.fleet_reader.state([core], squadron.clock()), core, "core1")
     assert said.answer == f"the dispatcher leaves the rollout out, malformed_plan: {detail}"
     assert [(item.gate, item.passed) for item in said.verdicts] == [("plan-and-rows", False)]
 
@@ -100,12 +100,12 @@ def test_promotes_on_after_a_host_that_an_edge_names_was_retired(berth: Berth) -
         "e1": HostState.PENDING,
         "e3": HostState.PENDING,
     }
-    plan = squadron.plant.sights.chart(squadron.tally(second).plan_digest).plan
+    plan = squadron.plant.fleet_reader.chart(squadron.tally(second).plan_digest).plan
     assert plan.policy.host_edges == edges
     assert plan.idle_edges == tuple(
         IdleEdge(edge.before, edge.after, "e2 is retired") for edge in edges
     )
-    said = explain(squadron.plant.sights.state([second], squadron.clock()), second, "e3")
+    said = explain(squadron.plant.fleet_reader.state([second], squadron.clock()), second, "e3")
     (verdict,) = (item for item in said.verdicts if item.gate == "host-edge")
     assert verdict.passed
     assert verdict.reason.endswith("the edge e2 → e3 has no effect, e2 is retired")

@@ -321,4 +321,4 @@ def test_opens_nothing_by_a_plan_that_has_a_host_twice(squadron: Squadron) -> No
     assert squadron.blobs.put(body) == digest
 
     with pytest.raises(MalformedPlan, match="e1"):
-        squadron.plant.sights.chart(digest)
+        squadron.plant.fleet_reader.chart(digest)

@@ -388,14 +388,14 @@ def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
     squadron.ack("h2")
     start(squadron)
 
-    state = squadron.plant.sights.state([ROLLOUT], squadron.clock())
+    state = squadron.plant.fleet_reader.state([ROLLOUT], squadron.clock())
     host, switching, whole = (
         explain(state, ROLLOUT, "h1"),
         explain(state, ROLLOUT, "h2"),
         explain(state, ROLLOUT),
     )
     end(squadron)
-    after = explain(squadron.plant.sights.state([ROLLOUT], squadron.clock()), ROLLOUT, "h1")
+    after = explain(squadron.plant.fleet_reader.state([ROLLOUT], squadron.clock()), ROLLOUT, "h1")
 
     assert host.answer.startswith(f"{gate}: ")
     assert switching.answer == "the host had its order and is Activating"

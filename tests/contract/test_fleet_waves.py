@@ -51,7 +51,7 @@ def past_a_failure_of_late_hosts(squadron: Squadron) -> str:
 
 
 def why(squadron: Squadron, rollout_id: str, host_id: str) -> str:
-    state = squadron.plant.sights.state([rollout_id], squadron.clock())
+    state = squadron.plant.fleet_reader.state([rollout_id], squadron.clock())
     return explain(state, rollout_id, host_id).answer
 
 

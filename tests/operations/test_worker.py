@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.api.serving import Served, serving
 from tests.browser.quay import Quay
 from tidegate.clock import system_clock
-from tidegate.config import InvalidSetting, checked
+from tidegate.config import InvalidSetting, check_settings
 from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.secrets import hash_secret
 from tidegate.control.worker import LoopPace, Worker, WorkerLoop
@@ -58,7 +58,7 @@ def test_does_by_itself_what_a_promotion_calls_for(quay: Quay, tmp_path: Path) -
     """Orders for the hosts, the effect outside, the signed manifest."""
     place = tmp_path / "effects"
     place.mkdir()
-    settings = checked(
+    settings = check_settings(
         {"data": "x", "targets": {"record": {"kind": "file", "directory": str(place)}}}
     )
     installation = quay.installation
@@ -178,7 +178,7 @@ def test_ends_loudly_at_a_fault_of_its_own(
 def test_names_the_target_that_cannot_be_one(
     tmp_path: Path, target: dict[str, str], says: str
 ) -> None:
-    settings = checked({"data": str(tmp_path), "targets": {"record": target}})
+    settings = check_settings({"data": str(tmp_path), "targets": {"record": target}})
 
     with pytest.raises(InvalidSetting, match=says):
         configure_targets(settings, system_clock)
@@ -189,8 +189,10 @@ def test_lets_no_webhook_reach_what_only_this_machine_can(tmp_path: Path) -> Non
     secret.write_bytes(b"s" * 32)
     secret.chmod(0o600)
     webhook = {"kind": "webhook", "url": "http://127.0.0.1:9/x", "secret_file": str(secret)}
-    refused = checked({"data": "x", "targets": {"notify": webhook}})
-    allowed = checked({"data": "x", "targets": {"notify": {**webhook, "allowed": ["127.0.0.1:9"]}}})
+    refused = check_settings({"data": "x", "targets": {"notify": webhook}})
+    allowed = check_settings(
+        {"data": "x", "targets": {"notify": {**webhook, "allowed": ["127.0.0.1:9"]}}}
+    )
 
     with pytest.raises(InvalidSetting, match=r"unless 127\.0\.0\.1:9 is allowed"):
         configure_targets(refused, system_clock)

@@ -114,7 +114,7 @@ def test_a_host_that_was_never_heard_is_silent_since_it_enrolled() -> None:
 
     world.play(lambda: False)
 
-    (host,) = world.plant.sights.hosts()
+    (host,) = world.plant.fleet_reader.hosts()
     assert host.silent_since == host.enrolled_at
     assert {"HostSilent", "HostSkipped", "RolloutTerminal"} <= world.watch.types
 

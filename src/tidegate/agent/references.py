@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused
-from tidegate.bounded_http import BoundedBackend, BoundedTransport, Deadline
+from tidegate.bounded_http import BoundedBackend, BoundedTransport, ExchangeDeadline
 from tidegate.domain.content.entries import File
 
 CONNECT_SECONDS: Final = 5.0
@@ -60,7 +60,7 @@ class References:
             ContentMismatch: what lies there is not what the release names.
             ReferenceRefused: it is not to be had. ReferenceAway: not for now. OSError: our disk.
         """
-        deadline = Deadline(self._seconds)
+        deadline = ExchangeDeadline(self._seconds)
         is_local = uri.startswith("file:")
         opened = _local(self._checked(uri)) if is_local else _remote(uri, deadline)
         try:
@@ -122,7 +122,7 @@ def _local(path: Path) -> Iterator[Iterator[bytes]]:
 
 
 @contextmanager
-def _remote(uri: str, deadline: Deadline) -> Iterator[Iterator[bytes]]:
+def _remote(uri: str, deadline: ExchangeDeadline) -> Iterator[Iterator[bytes]]:
     """The body as it travels, after redirects. A client of its own: it knows no secret of ours."""
     try:
         timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
@@ -174,7 +174,7 @@ def _next(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
     return found.copy_with(username=None, password=None)
 
 
-def _late(uri: str, deadline: Deadline) -> ReferenceAway:
+def _late(uri: str, deadline: ExchangeDeadline) -> ReferenceAway:
     return ReferenceAway(f"{_shown(uri)} took longer than {deadline.seconds:g} s")
 
 

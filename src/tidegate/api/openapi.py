@@ -11,14 +11,24 @@ from typing import Any
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from tidegate.api.agent_auth import SERVED
-from tidegate.api.decoding import KEY_CHARS_MAX
-from tidegate.api.problems import MEDIA, PositionNotReached, UnsupportedProtocol, status_of
-from tidegate.api.routing import AGENT, EVENT_STREAM, PUBLIC, Consumes, Guard, May, Request, Route
-from tidegate.api.routing import Answer as Given
+from tidegate.api.agents.auth import SERVED
 from tidegate.control.installation import Installation
 from tidegate.domain.hosts.protocol import PROTOCOL_HEADER
-from tidegate.wire import Facts, Input, Nothing, Problem
+from tidegate.web.decoding import KEY_CHARS_MAX
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.problems import MEDIA, PositionNotReached, UnsupportedProtocol, status_of
+from tidegate.web.routing import (
+    AGENT,
+    EVENT_STREAM,
+    PUBLIC,
+    Consumes,
+    Request,
+    Requires,
+    Route,
+    VersionGuard,
+)
+from tidegate.web.routing import Response as Given
+from tidegate.web.shapes import Problem
 
 REFERENCE = "#/components/schemas/{name}"
 JsonSchema = dict[str, Any]
@@ -68,7 +78,7 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def encoded(routes: tuple[Route, ...], version: str) -> bytes:
+def encode_document(routes: tuple[Route, ...], version: str) -> bytes:
     """The document as it is served."""
     return msgspec.json.encode(document(routes, version))
 
@@ -103,7 +113,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         "responses": _responses(route, schemas),
         "security": [{name: []} for name in _schemes(route)],
     }
-    if isinstance(route.permission, May):
+    if isinstance(route.permission, Requires):
         operation["x-tidegate-permission"] = " or ".join(route.permission.verbs)
     if route.errors:
         operation["x-tidegate-codes"] = sorted({error.code for error in route.errors})
@@ -133,7 +143,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         names.append((PROTOCOL_HEADER, True))
     if route.is_write:
         names.append(("Idempotency-Key", False))
-    if route.guard is not Guard.NONE:
+    if route.guard is not VersionGuard.NONE:
         # Without it the answer is 428, which is an answer: so a client may leave it out.
         names.append(("If-Match", False))
     if route.cached:
@@ -233,7 +243,7 @@ def _problem_statuses(route: Route) -> set[int]:
         found |= {403, 404, 409, 422}
     if route.takes_body:
         found |= {413, 415, 422}
-    if route.guard is not Guard.NONE:
+    if route.guard is not VersionGuard.NONE:
         found.add(428)
     return found | {status_of(error) for error in route.errors}
 
@@ -243,7 +253,9 @@ def _problem_statuses(route: Route) -> set[int]:
 
 def openapi(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Given:
     """This document."""
-    return Given(encoded(request.server.routes, installation.version))
+    return Given(encode_document(request.server.routes, installation.version))
 
+
+Facts = dict[str, Any]
 
 ROUTES = (Route("GET", "/v1/openapi.json", openapi, PUBLIC, Facts, quick=True),)

@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from tidegate.config import PORT_DEFAULT, InvalidSetting, checked
+from tidegate.config import PORT_DEFAULT, InvalidSetting, check_settings
 
 HOST: Final = "127.0.0.1"
 SPEED: Final = 60.0
@@ -45,7 +45,7 @@ def demo(data: str | None, port: int | None, speed: float, minutes: float | None
         elif Path(data).exists() and any(Path(data).iterdir()):
             raise InvalidSetting(f"{data} is not empty; a demo begins with nothing", setting="data")
         chosen = _free_port() if port is None or port == 0 else port
-        settings = checked({"data": data, "host": HOST, "port": chosen})
+        settings = check_settings({"data": data, "host": HOST, "port": chosen})
         import logging
 
         from tidegate import main

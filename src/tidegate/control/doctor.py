@@ -163,7 +163,7 @@ def _epoch(installation: Installation) -> DoctorFinding:
 
 def _rollouts(installation: Installation) -> DoctorFinding:
     """Whether the dispatcher can look at every rollout that is under way."""
-    sights = installation.sights
+    sights = installation.fleet_reader
     ids = [row.rollout_id for row in sights.open_rollouts()]
     faults = sights.state(ids, installation.clock(), late=True).faults if ids else {}
     if not faults:

@@ -177,7 +177,7 @@ class Installation:
         record = replay.record(key)
         return Found(codec.decode(record.data, fold.collection.model), record.version, id)
 
-    def left_by(
+    def row_after(
         self, outcome: CommandOutcome, fold: Fold, id: str, query: Query
     ) -> Found[Any] | None:
         """The row as this outcome left it: a repeat of a command, too, gets the first answer.
@@ -265,7 +265,7 @@ class Installation:
         self.nudge()
         return outcome
 
-    def in_turn(self, run: Callable[[], T]) -> T:
+    def run_in_fleet_lane(self, run: Callable[[], T]) -> T:
         """Run what steps the fleet's one row when nothing else here does: hosts that come, hosts
         that are labelled, channels that claim them. Guards stay, for other processes. It may wait
         for a rollout's lane; nothing that runs in one may wait for this.
@@ -286,14 +286,14 @@ class Installation:
         return log_id(self.store, self.clock)
 
     @cached_property
-    def sights(self) -> FleetReader:
+    def fleet_reader(self) -> FleetReader:
         """The fleet as gates look at it."""
         return FleetReader(self.store, self.blobs)
 
     @cached_property
     def promotions(self) -> Promotions:
         """Plans and decides promotions."""
-        return Promotions(self.control, self.sights, self.blobs)
+        return Promotions(self.control, self.fleet_reader, self.blobs)
 
     @cached_property
     def deliveries(self) -> OrderQueue:

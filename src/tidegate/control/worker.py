@@ -269,7 +269,7 @@ class OrdersLoop:
         self._faults: dict[str, str] = {}  # rollout → what was told of it last
         self._deliveries = installation.deliveries
         self._dispatcher = Dispatcher(
-            installation.lanes, installation.sights, installation.clock, wake
+            installation.lanes, installation.fleet_reader, installation.clock, wake
         )
         self._is_filled = False
         self._thorough_at = 0.0

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.api.auth import set_cookie
-from tidegate.api.dashboard.pages import UTF8, PageQuery, see_other, shows
-from tidegate.api.routing import PUBLIC, Answer, Request, Route
 from tidegate.control.installation import Installation
 from tidegate.control.secrets import hash_secret
-from tidegate.wire import Input, Nothing
+from tidegate.dashboard.layout import UTF8, PageQuery, page_route, see_other
+from tidegate.web.authentication import set_cookie
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import PUBLIC, Request, Response, Route
 
 # Not a redirect: a cookie that is SameSite=Strict does not follow one that began elsewhere.
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Tidegate</title>
@@ -43,15 +43,15 @@ class Entrance:
     def route(self) -> Route:
         def enter(
             request: Request[EntrancePath, PageQuery, Nothing], installation: Installation
-        ) -> Answer:
+        ) -> Response:
             """Sign the visitor in, once."""
             if not self._fits(request.path.code):
                 return see_other("/signin")
             welcome = request.server.accounts.sign_in(self._login, self._password)
             cookie = set_cookie(welcome.cookie, installation.settings)
-            return Answer(PAGE.encode(), media=UTF8, cookies=(cookie,))
+            return Response(PAGE.encode(), media=UTF8, cookies=(cookie,))
 
-        return shows("/demo/{code}", enter, PUBLIC)
+        return page_route("/demo/{code}", enter, PUBLIC)
 
     def _fits(self, code: str) -> bool:
         with self._lock:

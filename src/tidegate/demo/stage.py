@@ -16,7 +16,7 @@ from tidegate.demo.fleet import Fleet
 from tidegate.demo.people import VISITOR, People
 from tidegate.demo.plot import NOTIFY, Over, Plot, Say
 from tidegate.demo.receiver import Receiver
-from tidegate.main import application_of, host
+from tidegate.main import make_application, make_server
 
 JOIN_SECONDS = 10.0
 WEBHOOK_SECONDS = 5.0
@@ -33,10 +33,10 @@ def play(settings: Settings, *, speed: float, minutes: float | None, say: Say) -
         installation = open_installation(settings)
         stack.callback(installation.close)
         entrance = Entrance(VISITOR, password := secrets.token_urlsafe(12))
-        application = application_of(installation, more=(entrance.route,))
+        application = make_application(installation, more=(entrance.route,))
         stack.callback(application.close)
         people = People(installation, application.server.accounts, password)
-        server = host(application, settings)
+        server = make_server(application, settings)
         fleet = Fleet(installation, speed)
         receiver = Receiver()
         stack.callback(receiver.go_down)

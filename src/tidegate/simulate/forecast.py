@@ -225,7 +225,7 @@ class Ending:
         if self._world.commits == self._seen:
             return False
         self._seen = self._world.commits
-        rows = self._world.plant.sights.open_rollouts()
+        rows = self._world.plant.fleet_reader.open_rollouts()
         found = [row for row in rows if row.rollout_id == self._opened]
         return bool(self._world.operator.releases) and (not found or found[0].state in OVER)
 
@@ -242,7 +242,7 @@ def _told(world: World, opened: str) -> Run:
     if stop is None and story.state not in OVER:
         stop = _waiting(world, opened, story)
     elif stop is not None and story.halted_by:
-        record = world.plant.sights.row(record_key(opened, story.halted_by), HostRecord)
+        record = world.plant.fleet_reader.row(record_key(opened, story.halted_by), HostRecord)
         why = "unknown" if record is None else record.row.failure or "unknown"
         stop = f"a host failed: {why}"
     end = story.at or world.now()
@@ -258,7 +258,7 @@ def _told(world: World, opened: str) -> Run:
 
 def _waiting(world: World, opened: str, story: Story) -> str:
     """For whom a rollout waits that did not end."""
-    state = world.plant.sights.state([opened], world.now())
+    state = world.plant.fleet_reader.state([opened], world.now())
     sight = state.sight(opened)
     for wave in sight.chart.plan.waves[: sight.tally.row.current_wave + 1]:
         for host_id in wave.hosts:

@@ -105,7 +105,7 @@ class Operator:
         self._world.join(host_id)
 
     def _create(self, lane: Lane) -> None:
-        fleet = self._world.plant.sights.row(fleet_key(), Fleet)
+        fleet = self._world.plant.fleet_reader.row(fleet_key(), Fleet)
         command = CreateChannel(
             channel=lane.channel,
             package=PACKAGE,
@@ -158,7 +158,7 @@ class Operator:
 
     def look(self, *, restless: bool) -> None:
         """See to what is halted; restless: find something else to do as well."""
-        for row in self._world.plant.sights.open_rollouts():
+        for row in self._world.plant.fleet_reader.open_rollouts():
             if row.state in CLEARABLE:
                 self._clear(row)
             elif restless and self._random.random() < MEDDLES:
@@ -183,7 +183,7 @@ class Operator:
         self._world.after(LUNCH_SECONDS, partial(self._tell, resume_rollout, resume))
 
     def _abort(self) -> None:
-        for row in self._world.plant.sights.open_rollouts()[:1]:
+        for row in self._world.plant.fleet_reader.open_rollouts()[:1]:
             command = AbortRollout(rollout_id=row.rollout_id, operator=NAME, reason="enough")
             self._tell(abort_rollout, command)
 
@@ -200,7 +200,7 @@ class Operator:
         self._tell(clear_rollout, command)
 
     def _failed(self, rollout_id: str) -> tuple[str, ...]:
-        state = self._world.plant.sights.state([rollout_id], self._world.now())
+        state = self._world.plant.fleet_reader.state([rollout_id], self._world.now())
         standings = sorted(state.sight(rollout_id).standings.items())
         ended = (HostState.FAILED, HostState.REVERTED)
         found = [id for id, seen in standings if seen.row.state in ended and not seen.row.left]
@@ -246,7 +246,7 @@ class Operator:
             )
 
     def _lift(self) -> None:
-        for seen in self._world.plant.sights.rows(QUARANTINE, Quarantined):
+        for seen in self._world.plant.fleet_reader.rows(QUARANTINE, Quarantined):
             command = LiftQuarantine(
                 channel=seen.row.channel,
                 closure_hash=seen.row.closure_hash,

@@ -135,9 +135,9 @@ class Plant:
             jitter=lambda: 0.0,
             threads=self._inline,
         )
-        self.sights = FleetReader(self.store, self.blobs)
-        self.promotions = Promotions(self.control, self.sights, self.blobs)
-        self.dispatcher = Dispatcher(self.lanes, self.sights, self.clock, self._wake)
+        self.fleet_reader = FleetReader(self.store, self.blobs)
+        self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
+        self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
         self.deliveries = OrderQueue(self.store, self.submit, self.clock)
         self.due = Timers(
             self.store, self.control, self.lanes, self.clock, silence_seconds=self._silence_seconds
@@ -208,7 +208,7 @@ class Plant:
         if known is not None and now - known.value.last_seen_at < HEARTBEAT_KEPT:
             return
         records.save(LIVENESS.name, host_id, Liveness(host_id=host_id, last_seen_at=now))
-        found = self.sights.row(host_key(host_id), Host)
+        found = self.fleet_reader.row(host_key(host_id), Host)
         if found is not None and found.row.silent_since is not None:
             self.due.heard(host_id)
 

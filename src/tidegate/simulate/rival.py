@@ -40,7 +40,7 @@ class Rival:
 
     def meddle(self) -> None:
         """Try the order of some host that waits for one. Raises: Violation, Crash."""
-        sights: FleetReader = self._plant.sights
+        sights: FleetReader = self._plant.fleet_reader
         ids = [row.rollout_id for row in sights.open_rollouts()]
         if not ids:
             return

@@ -337,7 +337,7 @@ class World:
         if self.operator.releases < self.scenario.releases + 1:
             return ["the last release is not out yet"]
         found = []
-        for seen in self.plant.sights.channels():
+        for seen in self.plant.fleet_reader.channels():
             row = seen.row
             if row.newest_state != "Terminal" or row.terminal_ref != wanted:
                 found.append(f"{row.newest_rollout_id} is {row.newest_state}")

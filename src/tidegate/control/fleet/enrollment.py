@@ -204,7 +204,7 @@ class Enrollment:
         """All ends of keys are here: nobody else runs these slices, or writes revocations."""
         try:
             self._shut(command.host_id, command.operator, command.reason, meta)
-            return self._installation.in_turn(
+            return self._installation.run_in_fleet_lane(
                 lambda: self._installation.execute(item, command, meta=meta, key=key)
             )
         finally:  # it may have ended even if nobody can say so

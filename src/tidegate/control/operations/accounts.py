@@ -393,14 +393,14 @@ class Accounts:
         except ConditionFailed:
             return  # signed out, or seen by another request, at this moment
 
-    def still_admitted(self, user_id: str, session: str, token_id: str) -> User | None:
+    def is_still_authenticated(self, user_id: str, session: str, token_id: str) -> User | None:
         """The user, if the session or token by which they came is good at this moment."""
         user = self._user(user_id)
         if user is None:
             return None
         if token_id:
             token = self._installation.find(token_key(token_id), ApiToken)
-            return user if token is not None and self.is_good(token.row, user) else None
+            return user if token is not None and self.is_token_valid(token.row, user) else None
         found = self._installation.find(Key(SESSIONS.name, session), Session)
         if found is None or not self._is_open(found.row, user):
             return None
@@ -489,9 +489,11 @@ class Accounts:
             return None
         row: ApiToken = token.row
         user = self._user(row.user_id)
-        return AuthenticatedUser(user, token=row) if user and self.is_good(row, user) else None
+        return (
+            AuthenticatedUser(user, token=row) if user and self.is_token_valid(row, user) else None
+        )
 
-    def is_good(self, token: ApiToken, owner: User) -> bool:
+    def is_token_valid(self, token: ApiToken, owner: User) -> bool:
         """Whether a token opens anything: it is current, and so is every token it came from."""
         if not is_current(token, owner, self._installation.clock()):
             return False

@@ -8,11 +8,20 @@ from typing import Final
 
 from msgspec import Struct
 
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
 from tidegate.domain.outbox.folds import outbox as outbox_intents
 from tidegate.domain.outbox.folds import outbox_deliveries, outbox_drifts
 from tidegate.domain.outbox.rows import OUTBOX
-from tidegate.domain.releases.folds import release_events, release_evidence
-from tidegate.domain.releases.rows import EVENTS, EVIDENCE, actual_key, command_key, row_id
+from tidegate.domain.releases.folds import release_actual, release_events, release_evidence
+from tidegate.domain.releases.rows import (
+    EVENTS,
+    EVIDENCE,
+    Actual,
+    actual_key,
+    command_key,
+    row_id,
+)
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold
@@ -121,3 +130,9 @@ def _found(store: Store, key: Key, otherwise: str) -> Stored:
 def _stored(store: Store, record: Record) -> Stored:
     model = store.schema.collection(record.key.collection).model
     return Stored(record.key, record.version, record.born, codec.decode(record.data, model))
+
+
+def pinned_at(installation: Installation, scope: str, position: Position) -> Found[Actual] | None:
+    types = frozenset(fact.__name__ for fact in release_actual.reads)
+    query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
+    return installation.as_of(release_actual, actual_key(scope).id, query, position)

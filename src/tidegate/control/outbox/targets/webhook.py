@@ -24,7 +24,7 @@ import httpcore2
 import httpx2
 import msgspec
 
-from tidegate.bounded_http import BoundedBackend, BoundedTransport, Deadline
+from tidegate.bounded_http import BoundedBackend, BoundedTransport, ExchangeDeadline
 from tidegate.clock import Clock, system_clock
 from tidegate.control.outbox.targets import (
     Effect,
@@ -143,7 +143,7 @@ class WebhookTarget:
             DestinationRefused, OSError, httpx2.HTTPError.
         """
         addresses = resolve_destination(self._destination, self._resolve)
-        deadline = Deadline(self.timeout_seconds, self._monotonic)
+        deadline = ExchangeDeadline(self.timeout_seconds, self._monotonic)
         trust = self._trust or httpx2.create_ssl_context(trust_env=False)
         with (
             httpx2.Client(
@@ -212,7 +212,7 @@ def _beginning(response: httpx2.Response) -> bytes:
 class _CheckedBackend(BoundedBackend):
     """Connects to the addresses that were checked, whatever name it is asked for."""
 
-    def __init__(self, addresses: tuple[str, ...], deadline: Deadline) -> None:
+    def __init__(self, addresses: tuple[str, ...], deadline: ExchangeDeadline) -> None:
         super().__init__(deadline)
         self._addresses = addresses
 

@@ -1,0 +1,1 @@
+"""What agents ask and report, with a fast path for their two frequent requests."""

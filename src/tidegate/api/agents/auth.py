@@ -1,0 +1,176 @@
+"""Whether a request comes from the agent that it names: its protocol, its MAC, its time, its key.
+
+    Tidegate-Protocol: 2
+    Authorization: Tidegate <session> <unix time> <MAC in hex>
+
+A replayed report is a repeat by its number, a replayed poll is a read: so there is no table of
+requests. A key that was revoked is found out here, with every request; that it stands is remembered
+only until some key of this installation ends, and only where no other server has the log.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegate.control.fleet.agent_sessions import (
+    AgentSession,
+    ClockSkewed,
+    check_skew,
+    parse_session,
+)
+from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.fleet.request_macs import RequestMacs
+from tidegate.control.installation import Installation
+from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked
+from tidegate.domain.hosts.protocol import (
+    PROTOCOL,
+    PROTOCOL_HEADER,
+    SKEW_SECONDS_MAX,
+    request_message,
+)
+from tidegate.errors import InvalidInput
+from tidegate.web.problems import Unauthenticated, UnsupportedProtocol
+from tidegate.web.routing import Principal, RawRequest, Request, Route
+
+SERVED: Final = frozenset({PROTOCOL})  # after a release: this one and the one before
+PREFIX: Final = "host_"
+SESSIONS_MAX: Final = 20_000  # whose keys are remembered; past it, all are made anew
+
+_HEADER: Final = PROTOCOL_HEADER.lower().encode()
+_SCHEME: Final = b"tidegate"
+
+
+class SessionExpired(Unauthenticated):
+    """The session is over; open a new one with your key."""
+
+    code = "session_expired"
+
+
+class BadMac(Unauthenticated):
+    """The MAC is not the one of this request under its session."""
+
+    code = "bad_mac"
+
+
+class KeyRefused(Unauthenticated):
+    """The host's key opens nothing any more: it was revoked, or the host retired."""
+
+    code = "key_refused"
+
+
+class SkewRefused(Unauthenticated):
+    """The request's time is too far from the server's; set the host's clock."""
+
+    code = "time_refused"
+
+
+class _Session(RequestMacs):
+    """A session that was named to us, and the MACs of its requests."""
+
+    __slots__ = ("named", "principal", "standing")
+
+    def __init__(self, named: AgentSession, key: bytes) -> None:
+        super().__init__(key)
+        self.named = named
+        self.principal = Principal(PREFIX + named.host_id, "agent")
+        self.standing: object = None  # of the door, when the host's key was last found valid
+
+
+class AgentAuthenticator:
+    """Tells which host asks. ``Application(…, agents=AgentDoor(installation))``."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._clock = installation.clock
+        self._enrollment = Enrollment(installation)
+        # One server has a local log to itself: keys end by its own commits, or not at all.
+        self._is_local = installation.is_local
+        self._standing = object()
+        installation.key_listeners.append(self._forget)
+        self._sessions: dict[bytes, _Session] = {}  # what their names say; not whether they count
+
+    def __call__(self, _route: Route, arrived: RawRequest) -> Principal:
+        """Raises: Unauthenticated, UnsupportedProtocol, InvalidInput."""
+        check_protocol(arrived.headers)
+        parts = arrived.headers.get(b"authorization", b"").split(b" ")
+        if len(parts) != 4 or parts[0].lower() != _SCHEME or not _is_time(parts[2]):
+            raise Unauthenticated(
+                "send Authorization: Tidegate <session> <unix time> <mac>, as an agent does"
+            )
+        _, name, time, mac = parts
+        return self.proved(arrived, name, time, mac)
+
+    def proved(self, arrived: RawRequest, name: bytes, time: bytes, mac: bytes) -> Principal:
+        """Who sent a request that speaks our protocol; its headers are of no matter here.
+
+        Raises:
+            Unauthenticated.
+        """
+        known = self._sessions.get(name) or self._session(name)
+        message = request_message(arrived.method, arrived.path, arrived.query, arrived.body, time)
+        if not hmac.compare_digest(known.mac(message).hex().encode(), mac):
+            raise BadMac("the MAC does not fit the request")
+        session = known.named
+        now = self._clock()
+        seconds = now.timestamp()
+        if seconds >= session.expires:
+            self._sessions.pop(name, None)
+            raise SessionExpired("the session is over; open a new one")
+        if name not in self._sessions:
+            self._remember(name, known)
+        try:
+            if abs(seconds - int(time)) > SKEW_SECONDS_MAX:
+                check_skew(int(time), now)
+            if known.standing is not self._standing:
+                self._demand_valid(known)
+        except ClockSkewed as skewed:
+            raise SkewRefused(skewed.detail, **skewed.facts) from None
+        except (HostNotFound, HostGone, KeyRevoked) as refused:
+            raise KeyRefused(refused.detail, host_id=session.host_id) from None
+        return known.principal
+
+    def _remember(self, name: bytes, known: _Session) -> None:
+        if len(self._sessions) >= SESSIONS_MAX:
+            self._sessions.clear()
+        self._sessions[name] = known
+
+    def _demand_valid(self, known: _Session) -> None:
+        """Raises: HostNotFound, HostGone, KeyRevoked."""
+        standing = self._standing  # before the look: a change behind it is not missed
+        self._enrollment.demand_valid(known.named.host_id, known.named.public_key)
+        if self._is_local:
+            known.standing = standing
+
+    def _forget(self) -> None:
+        """A key ended, by whatever thread: all are looked up again."""
+        self._standing = object()
+
+    def _session(self, name: bytes) -> _Session:
+        """Raises: Unauthenticated."""
+        session = parse_session(name.decode("latin-1"))
+        if session is None:
+            raise Unauthenticated("the session is none that this server opened")
+        return _Session(session, self._enrollment.session_key(str(session)))
+
+
+def host_of(request: Request[Any, Any, Any]) -> str:
+    """The host whose agent asks."""
+    return request.principal.id.removeprefix(PREFIX)
+
+
+def check_protocol(headers: Mapping[bytes, bytes]) -> None:
+    """Raises: InvalidInput: it is not said, or no number. UnsupportedProtocol: another one."""
+    said = headers.get(_HEADER, b"")
+    if not (said.isdigit() and len(said) <= 9):
+        raise InvalidInput(
+            f"say {PROTOCOL_HEADER}: {PROTOCOL}; found {said[:40]!r}", field=PROTOCOL_HEADER
+        )
+    if int(said) not in SERVED:
+        raise UnsupportedProtocol(
+            f"protocol {int(said)} is not served here", found=int(said), allowed=PROTOCOL
+        )
+
+
+def _is_time(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= 12

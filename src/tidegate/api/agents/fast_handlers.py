@@ -1,0 +1,140 @@
+"""The agents' two hot requests, where they are plain: answered at the socket, without a coroutine.
+
+    a poll               no order stands: 204; one does: it is leased, told when that is durable
+    one report           read straight from its bytes, queued in its lane, answered when durable
+
+Whatever is not plain, or not right, is left to the route's handler, which has the words for it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.api.agents.auth import PREFIX
+from tidegate.api.agents.order_waiters import OrderWaiters
+from tidegate.control.fleet.agent_reports import SingleReport, take_report, to_reported
+from tidegate.control.installation import Installation
+from tidegate.domain.hosts.protocol import Order, ReportResult, ReportsAnswer
+from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
+from tidegate.domain.rollouts.names import ref_of
+from tidegate.errors import VersionConflict
+from tidegate.kernel.model import Meta, Receipt
+from tidegate.web.decoding import DEPTH_MAX
+from tidegate.web.problems import MEDIA
+from tidegate.web.routing import FastRequest, Response
+
+NO_ORDER: Final = Response(None)
+_TITLES: Final = {
+    404: "There is nothing to report to",
+    409: "The state of the host or its rollout refuses the report; it takes no number",
+    410: "The rollout is over; drop its reports",
+    422: "The report is none that agents send, or a member of it is wrong",
+}
+
+
+def answer_poll(brief: FastRequest, installation: Installation) -> bool:
+    """There is no order for the host, or there is one: told once its lease is durable."""
+    host_id = brief.principal.id.removeprefix(PREFIX)
+    if is_idle(brief.server.order_waiters, host_id, installation):
+        brief.send_success()
+        return True
+    offer = installation.deliveries.hand_out(host_id) if installation.is_local else None
+    if offer is None:
+        return False
+    order, leased = offer
+    if order is None or leased is None:
+        brief.send_success()
+    else:
+        brief.server.commit_waiters.call(leased, partial(_leased, brief, order, leased))
+    return True
+
+
+def _leased(brief: FastRequest, order: QueuedDispatch, leased: Future[Receipt]) -> None:
+    error = leased.exception()
+    if error is None:
+        brief.send_success(order_of(order))
+    elif isinstance(error, VersionConflict):  # somebody else was faster
+        brief.send_success()
+    else:
+        brief.fail(error)
+
+
+def order_of(queued: QueuedDispatch) -> Order:
+    """What an agent is told of its order."""
+    release_id = ref_of(queued.rollout_id)
+    return Order(
+        rollout_id=queued.rollout_id,
+        host_id=queued.host_id,
+        attempt=queued.attempt,
+        channel=queued.channel,
+        wave=queued.wave,
+        target_closure=queued.target_closure,
+        policy=queued.policy,
+        release_id=release_id,
+        content=f"/v1/agent/releases/{release_id}",
+        enqueued_at=queued.enqueued_at,
+        last_event_seq=queued.last_event_seq,
+    )
+
+
+def is_idle(wakes: OrderWaiters, host_id: str, installation: Installation) -> bool:
+    """Whether no order stands for the host, as far as can be told right here."""
+    return installation.is_local and wakes.is_free(host_id, partial(_look, installation, host_id))
+
+
+def _look(installation: Installation, host_id: str) -> bool:
+    """Whether no order stands for the host: then none is queued that counts."""
+    return installation.find(order_key(host_id), HostOrder) is None
+
+
+def answer_report(brief: FastRequest, installation: Installation) -> bool:
+    """A body with one report that reads well goes to its lane."""
+    body = brief.body
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+        return False
+    actor = brief.principal.id
+    landings = brief.server.commit_waiters
+
+    def told(report: SingleReport) -> None:
+        landings.land(partial(_landed, brief, report))
+
+    meta = Meta(actor=actor, request=brief.id)
+    return take_report(installation, actor.removeprefix(PREFIX), body, meta, told)
+
+
+def _landed(brief: FastRequest, report: SingleReport) -> None:
+    try:
+        told = to_reported(report, report.error)
+    except BaseException as fault:  # noqa: BLE001 - none of our errors: a bug, and answered as one
+        brief.fail(fault)
+        return
+    if told.status == 200:
+        brief.send_success(ReportsAnswer((told,)))
+    else:
+        brief.server.metrics.refusals.count(told.code or "unknown")
+        brief.answer(refusal(told, brief.id))
+
+
+def refusal(answer: ReportResult, request_id: str) -> Response:
+    """A refused report as a problem: its machine's own code, under the status for agents."""
+    problem: dict[str, Any] = {
+        **answer.facts,
+        "type": f"/problems/{answer.code}",
+        "title": _TITLES.get(answer.status, "The report was not taken"),
+        "status": answer.status,
+        "detail": answer.detail,
+        "code": answer.code,
+        "instance": f"/requests/{request_id}",
+        "rollout_id": answer.rollout_id,
+        "seq": answer.seq,
+        "state": answer.state,
+        "accepted_through": answer.accepted_through,
+    }
+    headers = {"retry-after": "1"} if answer.status == 503 else {}
+    return Response(
+        msgspec.json.encode(problem), status=answer.status, media=MEDIA, headers=headers
+    )

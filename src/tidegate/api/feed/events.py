@@ -1,0 +1,211 @@
+"""The log as clients follow it: pages, long polls and streams, all from one shared tail.
+
+An event's position is its id everywhere: ``after=``, ``Last-Event-ID``, the id of CloudEvents.
+Security events are shown to who may audit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Annotated, TypeVar
+
+from msgspec import Meta, Struct
+
+from tidegate.api.feed.cloud_events import CloudEvent
+from tidegate.api.feed.tail import Tail, TailEntry
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Verb
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import ANY, POSITION_MAX, Clause, Event, Match, Position, Query
+from tidegate.web.as_of import AsOf, position_of
+from tidegate.web.authentication import SECURITY, CredentialWatch
+from tidegate.web.inputs import LIMIT_DEFAULT, LIMIT_MAX, Input, Nothing
+from tidegate.web.inputs import Position as Positive
+from tidegate.web.routing import EVENT_STREAM, JSON, Request, Response, Route, requires
+
+WAIT_SECONDS_MAX = 60
+PAGES_MAX = 20  # read for one answer, where a filter leaves little of each
+HEARTBEAT_SECONDS = 15.0
+RETRY_MILLISECONDS = 2_000
+
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class Following(Input, frozen=True, kw_only=True):
+    """Which events, and from where on."""
+
+    after: Positive | None = None  # a stream without it starts at the end, a page at the beginning
+    type: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
+    tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # all of them
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT
+    wait: Annotated[int, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
+    as_of: AsOf = ""
+    min_position: Positive = 0
+
+
+class EventsPage(Struct, frozen=True):
+    """Events in order; ``position`` is what comes as ``after`` next."""
+
+    items: tuple[CloudEvent, ...]
+    position: int
+
+
+T = TypeVar("T")
+Fits = Callable[[Event], bool]
+Asked = Request[Nothing, Following, Nothing]
+
+
+async def follow(request: Asked, installation: Installation) -> Response:
+    """Events behind a position: at once, when there are some (wait=), or as a stream."""
+    query = request.query
+    fits = _filter(request, installation)
+    await request.server.tail.refresh()
+    headers = request.arrived.headers
+    wants_stream = EVENT_STREAM.encode() in headers.get(b"accept", b"")
+    if wants_stream:
+        start = _start(request, installation)
+        stream = _stream(request, installation, start, fits)
+        return Response(
+            stream=stream,
+            media=EVENT_STREAM,
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+    upto = POSITION_MAX
+    if query.as_of:
+        upto = await _in_thread(partial(position_of, installation, query.as_of))
+    entries, position = await _page(request, installation, query.after or 0, fits, upto)
+    if not entries and query.wait and not query.as_of:
+        entries, position = await _wait(request, installation, position, fits)
+    items = b",".join(entry.json for entry in entries)
+    return Response(b'{"items":[' + items + b'],"position":%d}' % position, media=JSON)
+
+
+def _start(request: Asked, installation: Installation) -> Position:
+    """Where a stream starts behind. Raises: InvalidInput."""
+    given = request.arrived.headers.get(b"last-event-id")
+    if given is not None:
+        text = given.decode("latin-1")
+        if not (text.isascii() and text.isdigit() and int(text) <= POSITION_MAX):
+            raise InvalidInput(
+                f"Last-Event-ID is a position of the log, found {text[:80]!r}",
+                field="Last-Event-ID",
+            )
+        return int(text)
+    after = request.query.after
+    return request.server.tail.position if after is None else after
+
+
+def _filter(request: Asked, installation: Installation) -> Fits:
+    """Which events this client gets. Raises: InvalidInput: a type or tag that nothing has."""
+    query = request.query
+    audits = request.principal.may(Verb.AUDIT)
+    types = frozenset(query.type)
+    tags = frozenset(query.tag)
+    if types or tags:
+        installation.check_query(_query(types, tags))
+    if audits and not types and not tags:
+        return lambda event: True
+    return lambda event: (
+        (audits or event.kind != SECURITY)
+        and (not types or event.type in types)
+        and tags.issubset(event.tags)
+    )
+
+
+def _query(types: frozenset[str], tags: frozenset[str]) -> Query:
+    return Query((Clause(types or ANY, tags, Match.CONTAINS),))
+
+
+async def _page(
+    request: Asked,
+    installation: Installation,
+    after: Position,
+    fits: Fits,
+    upto: Position = POSITION_MAX,
+) -> tuple[list[TailEntry], Position]:
+    """At most so many events that fit, and how far was looked."""
+    limit = request.query.limit
+    found: list[TailEntry] = []
+    for _ in range(PAGES_MAX):
+        entries = await _behind(request, installation, after)
+        for entry in entries:
+            if entry.event.position > upto:
+                return found, after
+            after = entry.event.position
+            if fits(entry.event):
+                found.append(entry)
+                if len(found) == limit:
+                    return found, after
+        if len(entries) < LIMIT_MAX:
+            break
+    return found, after
+
+
+async def _behind(
+    request: Asked, installation: Installation, after: Position
+) -> Sequence[TailEntry]:
+    """The next events behind a position: from the ring, or from the store if that is too short."""
+    tail: Tail = request.server.tail
+    entries = tail.since(after)
+    if entries is not None:
+        return entries[:LIMIT_MAX]
+    query = request.query
+    if query.type or query.tag:
+        asked = _query(frozenset(query.type), frozenset(query.tag))
+        read = partial(installation.events, asked, after=after, limit=LIMIT_MAX)
+    else:
+        read = partial(installation.feed, after=after, limit=LIMIT_MAX)
+    return [TailEntry(event) for event in await _in_thread(read)]
+
+
+async def _wait(
+    request: Asked, installation: Installation, after: Position, fits: Fits
+) -> tuple[list[TailEntry], Position]:
+    """Events that fit and come within the time that the client gives."""
+    tail: Tail = request.server.tail
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.query.wait
+    while (left := deadline - loop.time()) > 0:
+        if not await tail.changed(left):
+            break
+        entries, after = await _page(request, installation, after, fits)
+        if entries:
+            return entries, after
+    return [], after
+
+
+async def _stream(
+    request: Asked, installation: Installation, after: Position, fits: Fits
+) -> AsyncIterator[bytes]:
+    """Everything behind a position, then everything that comes, until one side ends it."""
+    tail: Tail = request.server.tail
+    watch = CredentialWatch(request)
+    request.server.metrics.subscribers.inc()
+    try:
+        yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS
+        while not tail.stopped:
+            entries = await _behind(request, installation, after)
+            if not await watch.holds(entry.event for entry in entries):
+                return
+            if entries:
+                after = entries[-1].event.position
+                parts = b"".join(entry.sse for entry in entries if fits(entry.event))
+                if parts:
+                    yield parts
+                if len(entries) == LIMIT_MAX:
+                    continue
+            if after < tail.position and not entries:
+                after = tail.position  # nothing of the filter lies in between
+            if not await tail.changed(HEARTBEAT_SECONDS):
+                yield b"id: %d\n: alive\n\n" % after
+    finally:
+        request.server.metrics.subscribers.dec()
+
+
+async def _in_thread(read: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(None, read)
+
+
+ROUTES = (Route("GET", "/v1/events", follow, requires(Verb.READ), EventsPage, streams=True),)

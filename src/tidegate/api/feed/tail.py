@@ -1,0 +1,207 @@
+"""The end of the log, followed once per process and shared by everybody who waits for it.
+
+    store ──feed──▶ Tail ──▶ ring of the newest events, each encoded once
+                      └──▶ one signal ──▶ every subscriber looks at the ring from where it stands
+
+Own commits nudge it; those of other processes are found by polling. While nobody waits for its end,
+what agents report is read a little later, and together. Who is further back than the ring reaches
+reads the store until it has caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from tidegate.api.feed.cloud_events import to_cloud_event
+from tidegate.control.installation import Installation
+from tidegate.errors import Unavailable
+from tidegate.kernel.model import Event, Position
+
+POLL_SECONDS = 0.5
+GATHER_SECONDS = 0.005  # between two looks: what a burst of commits appends is read together
+LEISURE_SECONDS = 0.1  # until a look for reports while nobody waits
+PAGE = 500
+RING_MAX = 4_096
+RING_BYTES_MAX = 32 * 1024 * 1024
+
+
+class TailEntry:
+    """An event of the ring; its envelope is encoded when somebody first wants it."""
+
+    __slots__ = ("_json", "_sse", "event")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self._json: bytes | None = None
+        self._sse: bytes | None = None
+
+    @property
+    def json(self) -> bytes:
+        if self._json is None:
+            self._json = msgspec.json.encode(to_cloud_event(self.event))
+        return self._json
+
+    @property
+    def sse(self) -> bytes:
+        """The event as a part of a stream of server-sent events."""
+        if self._sse is None:
+            event = self.event
+            head = f"id: {event.position}\nevent: tidegate.{event.type}\ndata: "
+            self._sse = head.encode() + self.json + b"\n\n"
+        return self._sse
+
+
+class Tail:
+    """Follows the log on one event loop. Everything but ``nudge`` is called on that loop."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self.position: Position = 0
+        self._ring: deque[TailEntry] = deque()
+        self._bytes = 0
+        self._floor: Position = 0  # the ring holds all events behind this position
+        self._changed: asyncio.Future[None] | None = None
+        self._nudged = asyncio.Event()
+        self._waiting = 0  # for the next change
+        self._later: asyncio.TimerHandle | None = None  # the look at reports that nobody waits for
+        self._reading = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.watchers: list[Callable[[Sequence[TailEntry]], None]] = []  # called with what is new
+        self.stopped = False
+
+    async def start(self) -> None:
+        """Find the end of the log and follow it from there."""
+        self._loop = asyncio.get_running_loop()
+        self._changed = self._loop.create_future()
+        self.position = await self._loop.run_in_executor(None, self._installation.head)
+        self._floor = self.position
+        self._installation.listeners.append(self.nudge)
+        self._task = asyncio.create_task(self._follow())
+
+    def stop(self) -> None:
+        """Wake everybody for the last time: streams end."""
+        self.stopped = True
+        if self.nudge in self._installation.listeners:
+            self._installation.listeners.remove(self.nudge)
+        if self._task is not None:
+            self._task.cancel()
+        if self._later is not None:
+            self._later.cancel()
+        self._signal()
+        self._tell(())
+
+    def nudge(self) -> None:
+        """Something was committed in this process; from any thread."""
+        if self._loop is not None and not self.stopped:
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._nudged.set)
+
+    def hint(self) -> None:
+        """Reports became durable; on the loop."""
+        if self._waiting:
+            self._nudged.set()
+        elif self._later is None and self._loop is not None and not self.stopped:
+            self._later = self._loop.call_later(LEISURE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._later = None
+        self._nudged.set()
+
+    def since(self, after: Position) -> Sequence[TailEntry] | None:
+        """The events behind this position; None: further back than the ring reaches."""
+        if after >= self.position:
+            return ()
+        if after < self._floor:
+            return None
+        found: list[TailEntry] = []
+        for entry in reversed(self._ring):
+            if entry.event.position <= after:
+                break
+            found.append(entry)
+        found.reverse()
+        return found
+
+    async def changed(self, seconds: float) -> bool:
+        """Wait until something was appended; False: nothing in so many seconds, or it stopped."""
+        if self.stopped or self._changed is None:
+            return False
+        if self._later is not None:
+            self._later.cancel()
+            self._look()
+        self._waiting += 1
+        try:
+            done, _ = await asyncio.wait((self._changed,), timeout=seconds)
+        finally:
+            self._waiting -= 1
+        return bool(done) and not self.stopped
+
+    async def reached(self, position: Position, seconds: float) -> bool:
+        """Wait until the log is at this position."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self.position < position:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0 or not await self.changed(left):
+                return self.position >= position
+        return True
+
+    async def _follow(self) -> None:
+        assert self._loop is not None
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._nudged.wait(), POLL_SECONDS)
+            self._nudged.clear()
+            with suppress(Unavailable):  # the store is away: asked again at the next poll
+                await self._read_on()
+            await asyncio.sleep(GATHER_SECONDS)
+
+    async def refresh(self) -> None:
+        """Read on now: whoever was told of a commit finds it, however busy this process is.
+
+        Raises:
+            Unavailable.
+        """
+        await self._read_on()
+
+    async def _read_on(self) -> None:
+        async with self._reading:  # two readers would append the same events twice
+            await self._read_to_the_end()
+
+    async def _read_to_the_end(self) -> None:
+        assert self._loop is not None
+        while True:
+            read = partial(self._installation.feed, after=self.position, limit=PAGE)
+            events = await self._loop.run_in_executor(None, read)
+            if events:
+                self._append(events)
+            if len(events) < PAGE:
+                return
+
+    def _append(self, events: Sequence[Event]) -> None:
+        entries = [TailEntry(event) for event in events]
+        self._ring.extend(entries)
+        self._bytes += sum(len(event.body) for event in events)
+        while len(self._ring) > RING_MAX or self._bytes > RING_BYTES_MAX:
+            gone = self._ring.popleft()
+            self._bytes -= len(gone.event.body)
+            self._floor = gone.event.position
+        self.position = events[-1].position
+        self._signal()
+        self._tell(entries)
+
+    def _tell(self, entries: Sequence[TailEntry]) -> None:
+        for watcher in self.watchers:
+            watcher(entries)
+
+    def _signal(self) -> None:
+        if self._loop is None or self._changed is None:
+            return
+        before, self._changed = self._changed, self._loop.create_future()
+        if not before.done():
+            before.set_result(None)

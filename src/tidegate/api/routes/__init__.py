@@ -1,0 +1,67 @@
+"""Every route of the server, in one list that one can read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.api import health, openapi
+from tidegate.api.agents import routes
+from tidegate.api.feed import events
+from tidegate.api.routes import (
+    budgets,
+    channels,
+    freezes,
+    hosts,
+    outbox,
+    owner_cleanup,
+    packages,
+    promotions,
+    publications,
+    quarantine,
+    releases,
+    repositories,
+    revision_content,
+    revision_lists,
+    revision_reviews,
+    revisions,
+    rollout_commands,
+    rollouts,
+    sessions,
+    simulations,
+    targets,
+    tokens,
+    users,
+    views,
+)
+from tidegate.web.routing import Route
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *health.ROUTES,
+    *openapi.ROUTES,
+    *views.ROUTES,
+    *sessions.ROUTES,
+    *users.ROUTES,
+    *tokens.ROUTES,
+    *repositories.ROUTES,
+    *packages.ROUTES,
+    *revisions.ROUTES,
+    *revision_lists.ROUTES,
+    *revision_reviews.ROUTES,
+    *owner_cleanup.ROUTES,
+    *revision_content.ROUTES,
+    *events.ROUTES,
+    *outbox.ROUTES,
+    *targets.ROUTES,
+    *publications.ROUTES,
+    *releases.ROUTES,
+    *budgets.ROUTES,
+    *channels.ROUTES,
+    *freezes.ROUTES,
+    *hosts.ROUTES,
+    *quarantine.ROUTES,
+    *rollouts.ROUTES,
+    *promotions.ROUTES,
+    *rollout_commands.ROUTES,
+    *simulations.ROUTES,
+    *routes.ROUTES,
+)

@@ -1,0 +1,107 @@
+"""Budgets: how many hosts may be disrupted at once, whatever rolls out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import asdict
+
+from tidegate.api.routes.channels import SelectorText
+from tidegate.control.installation import Installation
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.fleet.refusals import BudgetNotFound, InvalidSelector
+from tidegate.domain.fleet.rows import BUDGETS, Budget, budget_key
+from tidegate.domain.fleet.slices import RemoveBudget, SetBudget, remove_budget, set_budget
+from tidegate.web import paging
+from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.shapes import Listed, Written
+
+
+class BudgetPath(Input, frozen=True):
+    budget_id: Annotated[str, Meta(min_length=1, max_length=63)]
+
+
+class Bound(Input, frozen=True, kw_only=True):
+    """A number, a share of the hosts, or both: then the smaller one counts."""
+
+    selector: SelectorText
+    max_in_flight: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    max_in_flight_pct: Annotated[int, Meta(ge=1, le=100)] | None = None
+    removed: bool = False  # take the bound away instead
+
+
+class BudgetShown(Budget, frozen=True, kw_only=True):
+    version: int
+
+
+def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+    """All budgets, and how much of each is taken now."""
+    found = installation.range(
+        BUDGETS, after=paging.after(request, installation), limit=request.query.limit
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [
+        BudgetShown(**asdict(item.row), version=item.version)
+        for item in found
+        if not item.row.removed
+    ]
+    return Response(paging.list_page(request, installation, seen, last))
+
+
+def put(request: Request[BudgetPath, Nothing, Bound], installation: Installation) -> Response:
+    """Bound how many of some hosts are in flight at once."""
+    body, budget_id = request.body, request.path.budget_id
+    if body.removed:
+        outcome = _removed(request, installation)
+    else:
+        command = SetBudget(
+            budget_id=budget_id,
+            selector=body.selector,
+            operator=request.by,
+            max_in_flight=body.max_in_flight,
+            max_in_flight_pct=body.max_in_flight_pct,
+        )
+        outcome = installation.execute(set_budget, command, meta=request.meta, key=request.once)
+    found = installation.find(budget_key(budget_id), Budget)
+    if found is None:
+        raise BudgetNotFound(budget_id)
+    shown = BudgetShown(**asdict(found.row), version=found.version)
+    return Response(shown, version=found.version, position=outcome.position or found.version)
+
+
+def remove(request: Request[BudgetPath, Nothing, Nothing], installation: Installation) -> Response:
+    """Take a bound away."""
+    outcome = _removed(request, installation)
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+def _removed(
+    request: Request[BudgetPath, Nothing, Nothing] | Request[BudgetPath, Nothing, Bound],
+    installation: Installation,
+) -> CommandOutcome:
+    command = RemoveBudget(budget_id=request.path.budget_id, operator=request.by)
+    return installation.execute(remove_budget, command, meta=request.meta, key=request.once)
+
+
+ROUTES = (
+    Route("GET", "/v1/budgets", list_all, requires(Verb.READ), Listed[BudgetShown]),
+    Route(
+        "PUT",
+        "/v1/budgets/{budget_id}",
+        put,
+        requires(Verb.OPERATE),
+        BudgetShown,
+        errors=(BudgetNotFound, InvalidSelector),
+    ),
+    Route(
+        "DELETE",
+        "/v1/budgets/{budget_id}",
+        remove,
+        requires(Verb.OPERATE),
+        Written,
+        errors=(BudgetNotFound,),
+    ),
+)

@@ -1,0 +1,148 @@
+"""Freezes: times in which nothing is dispatched, on some channels or on all."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta
+from msgspec.structs import asdict
+
+from tidegate.api.routes.channels import Reason, ReasonBody
+from tidegate.api.routes.releases import ScopeName
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.refusals import ChannelNotFound, FreezeExists, FreezeNotFound
+from tidegate.domain.channels.rows import FREEZES, Freeze, freeze_key
+from tidegate.domain.channels.slices import (
+    FROZEN_MAX,
+    EndFreeze,
+    StartFreeze,
+    end_freeze,
+    start_freeze,
+)
+from tidegate.web import authentication, paging
+from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.routing import Principal, Request, Response, Route, requires, requires_somewhere
+from tidegate.web.shapes import Listed, Written
+
+FreezeId = Annotated[str, Meta(min_length=1, max_length=63)]
+
+
+class FreezePath(Input, frozen=True):
+    freeze_id: FreezeId
+
+
+class NewFreeze(Input, frozen=True, kw_only=True):
+    """None named: all channels. Without an end it holds until somebody ends it."""
+
+    reason: Reason
+    channels: Annotated[tuple[ScopeName, ...], Meta(max_length=FROZEN_MAX)] = ()
+    until: Annotated[datetime, Meta(tz=True)] | None = None
+    freeze_id: FreezeId | None = None
+
+
+class FreezeShown(Freeze, frozen=True, kw_only=True):
+    version: int
+
+
+def _scopes(channels: tuple[str, ...]) -> list[str]:
+    return [channel_scope(name) for name in channels] or [EVERYWHERE]
+
+
+def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+    """The freezes that hold now."""
+    found = installation.range(
+        FREEZES, after=paging.after(request, installation), limit=request.query.limit
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [_shown(item) for item in found if _may_see(request.principal, item.row)]
+    return Response(paging.list_page(request, installation, seen, last))
+
+
+def _may_see(principal: Principal, row: Freeze) -> bool:
+    """One of all channels concerns everybody."""
+    return not row.channels or any(
+        principal.may(Verb.READ, scope) for scope in _scopes(row.channels)
+    )
+
+
+def _shown(found: Found[Freeze]) -> FreezeShown:
+    return FreezeShown(**asdict(found.row), version=found.version)
+
+
+def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installation) -> Response:
+    """Dispatch nothing on these channels from now on."""
+    body = request.body
+    for scope in _scopes(body.channels):
+        authentication.demand(request.principal, (Verb.OPERATE,), scope)
+    freeze_id = body.freeze_id or f"freeze-{request.mint('freeze')}"
+    command = StartFreeze(
+        freeze_id=freeze_id,
+        operator=request.by,
+        reason=body.reason,
+        channels=body.channels,
+        until=body.until,
+    )
+    outcome = installation.execute(start_freeze, command, meta=request.meta, key=request.once)
+    found = installation.find(freeze_key(freeze_id), Freeze)
+    version = outcome.position if found is None else found.version
+    row = Freeze(
+        freeze_id=freeze_id,
+        operator=request.by,
+        reason=body.reason,
+        started_at=installation.clock() if outcome.receipt is None else outcome.receipt.at,
+        channels=body.channels,
+        until=body.until,
+    )
+    shown = FreezeShown(**asdict(row if found is None else found.row), version=version)
+    return Response(shown, version=version, position=outcome.position or version)
+
+
+def end(request: Request[FreezePath, Nothing, ReasonBody], installation: Installation) -> Response:
+    """Dispatch again."""
+    freeze_id = request.path.freeze_id
+    found = installation.find(freeze_key(freeze_id), Freeze)
+    if found is not None:
+        for scope in _scopes(found.row.channels):
+            authentication.demand(request.principal, (Verb.OPERATE,), scope)
+    command = EndFreeze(freeze_id=freeze_id, operator=request.by, reason=request.body.reason)
+    outcome = installation.execute(end_freeze, command, meta=request.meta, key=request.once)
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+def _of_new(request: Request[Nothing, Nothing, NewFreeze]) -> str:
+    """The first of its scopes; the handler asks for all of them."""
+    return _scopes(request.body.channels)[0]
+
+
+def _of_path(request: Request[FreezePath, Any, Any]) -> str:
+    """Where the freeze holds. One that is over may be ended again by its key alone."""
+    key = freeze_key(request.path.freeze_id)
+    found = request.server.installation.find(key, Freeze)
+    return EVERYWHERE if found is None else _scopes(found.row.channels)[0]
+
+
+ROUTES = (
+    Route("GET", "/v1/freezes", list_all, requires_somewhere(Verb.READ), Listed[FreezeShown]),
+    Route(
+        "POST",
+        "/v1/freezes",
+        start,
+        requires(Verb.OPERATE, _of_new),
+        FreezeShown,
+        status=201,
+        urgent=True,
+        errors=(ChannelNotFound, FreezeExists),
+    ),
+    Route(
+        "POST",
+        "/v1/freezes/{freeze_id}/end",
+        end,
+        requires(Verb.OPERATE, _of_path),
+        Written,
+        errors=(FreezeNotFound,),
+    ),
+)

@@ -1,0 +1,316 @@
+"""Hosts: found by label, looked at, enrolled, labelled, revoked, retired, explained."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
+
+from tidegate.api.routes.channels import ReasonBody, demand
+from tidegate.api.routes.releases import ScopeName
+from tidegate.control.fleet.enrollment import Enrollment, MadeToken
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.fleet.claims import claims
+from tidegate.domain.fleet.refusals import (
+    HostGone,
+    HostNotFound,
+    InvalidLabel,
+    InvalidSelector,
+    SelectorOverlap,
+)
+from tidegate.domain.fleet.rows import (
+    HOSTS,
+    RETIRED,
+    Fleet,
+    Host,
+    Liveness,
+    fleet_key,
+    host_key,
+    liveness_key,
+)
+from tidegate.domain.fleet.selectors import Selector, parse
+from tidegate.domain.fleet.slices import LabelHost, RetireHost, RevokeHost, label_host
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Explanation
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
+from tidegate.errors import StaleVersion
+from tidegate.web import paging
+from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
+from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
+from tidegate.web.shapes import Listed
+
+PAGES_MAX = 20
+RECORDS_MAX = 50  # of a host that are shown with it
+LABELS_MAX = 64
+
+HostId = Annotated[str, Meta(min_length=1, max_length=128)]
+Labels = Annotated[dict[str, str], Meta(max_length=LABELS_MAX)]
+
+
+class HostPath(Input, frozen=True):
+    host_id: HostId
+
+
+class HostFilter(Paging, frozen=True, kw_only=True):
+    status: Annotated[str, Meta(pattern="^(enrolled|revoked|retired)$")] | None = None
+    selector: Annotated[str, Meta(max_length=1_024)] | None = None  # of labels: app=web,!canary
+    channel: ScopeName | None = None
+
+
+class Invitation(Input, frozen=True, kw_only=True):
+    host_id: HostId
+    labels: Labels | None = None  # None: those that it had before
+
+
+class Labelling(Input, frozen=True, kw_only=True):
+    """All labels that the host shall have."""
+
+    labels: Labels
+
+
+class HostListed(Host, frozen=True, kw_only=True):
+    version: int
+    last_seen_at: datetime | None = None
+
+
+class HostShown(Host, frozen=True, kw_only=True):
+    """A host: its channels, when it was heard, what runs there, and what it went through."""
+
+    version: int
+    channels: tuple[str, ...] = ()
+    last_seen_at: datetime | None = None
+    agent_version: str = ""
+    current_closures: dict[str, str] = field(default_factory=dict)
+    order: str | None = None  # the rollout that it is busy with
+    records: tuple[HostRecord, ...] = ()
+
+
+class Fits(Struct, frozen=True):
+    """What a list is narrowed to."""
+
+    status: str | None
+    selectors: tuple[Selector, ...]
+
+    def __call__(self, host: Host) -> bool:
+        return self.status in (None, host.status) and all(
+            selector.matches(host.labels, host.host_id) for selector in self.selectors
+        )
+
+
+# ── looking ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_all(
+    request: Request[Nothing, HostFilter, Nothing], installation: Installation
+) -> Response:
+    """The hosts of the fleet, by name; of a status, a selector or a channel."""
+    fits = _fits(request.query, installation)
+    after = paging.after(request, installation)
+    seen: list[Found[Host]] = []
+    for _ in range(PAGES_MAX):
+        page = installation.range(HOSTS, after=after, limit=LIMIT_MAX)
+        for item in page:
+            after = item.id
+            if fits(item.row):
+                seen.append(item)
+            if len(seen) == request.query.limit:
+                return _listed(request, installation, seen, after)
+        if len(page) < LIMIT_MAX:
+            return _listed(request, installation, seen, None)
+    return _listed(request, installation, seen, after)
+
+
+def _fits(query: HostFilter, installation: Installation) -> Fits:
+    """Raises: InvalidSelector, ChannelNotFound."""
+    texts = [] if query.selector is None else [query.selector]
+    if query.channel is not None:
+        texts.append(demand(installation, query.channel).row.selector)
+    return Fits(query.status, tuple(map(parse, texts)))
+
+
+def _listed(
+    request: Request[Nothing, HostFilter, Nothing],
+    installation: Installation,
+    seen: list[Found[Host]],
+    last: str | None,
+) -> Response:
+    heard = installation.find_all(*((liveness_key(item.id), Liveness) for item in seen))
+    items = [
+        HostListed(
+            **asdict(item.row),
+            version=item.version,
+            last_seen_at=None if live is None else live.row.last_seen_at,
+        )
+        for item, live in zip(seen, heard, strict=True)
+    ]
+    return Response(paging.list_page(request, installation, items, last))
+
+
+def get(request: Request[HostPath, ReadQuery, Nothing], installation: Installation) -> Response:
+    """A host: labels, channels, when it was heard, what it went through."""
+    return _shown(installation, request.path.host_id)
+
+
+def _shown(installation: Installation, host_id: str) -> Response:
+    """Raises: HostNotFound."""
+    host, fleet, live, order = installation.find_all(
+        (host_key(host_id), Host),
+        (fleet_key(), Fleet),
+        (liveness_key(host_id), Liveness),
+        (order_key(host_id), HostOrder),
+    )
+    if host is None:
+        raise HostNotFound(host_id)
+    records = installation.range(HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX)
+    body = HostShown(
+        **asdict(host.row),
+        version=host.version,
+        channels=_channels(host.row, None if fleet is None else fleet.row),
+        order=None if order is None else order.row.rollout_id,
+        records=tuple(item.row for item in records),
+        **({} if live is None else _heard(live.row)),
+    )
+    return Response(body, version=host.version)
+
+
+def _heard(live: Liveness) -> dict[str, Any]:
+    return {
+        "last_seen_at": live.last_seen_at,
+        "agent_version": live.agent_version,
+        "current_closures": live.current_closures,
+    }
+
+
+def _channels(host: Host, fleet: Fleet | None) -> tuple[str, ...]:
+    if fleet is None or host.status == RETIRED:
+        return ()
+    return tuple(sorted(claims(fleet.channels, host.host_id, host.labels)))
+
+
+def ask_why(request: Request[HostPath, Paging, Nothing], installation: Installation) -> Response:
+    """Why the host waits: each gate, for the rollout of every channel that it is in."""
+    host_id = request.path.host_id
+    host, fleet = installation.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
+    if host is None:
+        raise HostNotFound(host_id)
+    names = _channels(host.row, None if fleet is None else fleet.row)
+    rows = installation.find_all(*((channel_key(name), Channel) for name in names))
+    followed = [row.row.active_rollout_id for row in rows if row is not None]
+    ids = [rollout_id for rollout_id in followed if rollout_id is not None]
+    if not ids:
+        return Response(paging.list_page(request, installation, list[Explanation](), None))
+    state = installation.fleet_reader.state(ids, installation.clock(), late=True)
+    found = [explain(state, rollout_id, host_id) for rollout_id in ids]
+    return Response(paging.list_page(request, installation, found, None))
+
+
+# ── changing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def invite(request: Request[Nothing, Nothing, Invitation], installation: Installation) -> Response:
+    """A one-time token with which the agent of a host enrolls itself; shown this once."""
+    body = request.body
+    made = Enrollment(installation).make_token(
+        request.mint("token"), body.host_id, body.labels, request.meta
+    )
+    return Response(made)
+
+
+def label(request: Request[HostPath, Nothing, Labelling], installation: Installation) -> Response:
+    """Give a host these labels in place of those that it has."""
+    host_id = request.path.host_id
+    command = LabelHost(
+        host_id=host_id,
+        labels=request.body.labels,
+        operator=request.by,
+        expected_version=request.version,
+    )
+    outcome = installation.run_in_fleet_lane(
+        lambda: installation.execute(label_host, command, meta=request.meta, key=request.once)
+    )
+    return _written(installation, host_id, outcome)
+
+
+def revoke(request: Request[HostPath, Nothing, ReasonBody], installation: Installation) -> Response:
+    """Shut a host's agent out, at once; it may enroll again with another key."""
+    command = RevokeHost(
+        host_id=request.path.host_id, operator=request.by, reason=request.body.reason
+    )
+    outcome = Enrollment(installation).revoke(command, request.meta, request.once)
+    return _written(installation, command.host_id, outcome)
+
+
+def retire(request: Request[HostPath, Nothing, ReasonBody], installation: Installation) -> Response:
+    """Take a host out of the fleet; its name does not come back."""
+    command = RetireHost(
+        host_id=request.path.host_id, operator=request.by, reason=request.body.reason
+    )
+    outcome = Enrollment(installation).retire(command, request.meta, request.once)
+    return _written(installation, command.host_id, outcome)
+
+
+def _written(installation: Installation, host_id: str, outcome: CommandOutcome) -> Response:
+    answer = _shown(installation, host_id)
+    answer.position = outcome.position or answer.version or 0
+    return answer
+
+
+_READ = requires(Verb.READ)
+_OPERATE = requires(Verb.OPERATE)
+_GONE = (HostNotFound, HostGone)
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/hosts",
+        list_all,
+        _READ,
+        Listed[HostListed],
+        errors=(InvalidSelector, ChannelNotFound),
+    ),
+    Route(
+        "POST",
+        "/v1/hosts/enroll",
+        invite,
+        _OPERATE,
+        MadeToken,
+        status=201,
+        errors=(HostGone, InvalidLabel),
+    ),
+    Route("GET", "/v1/hosts/{host_id}", get, _READ, HostShown, cached=True, errors=(HostNotFound,)),
+    Route(
+        "GET",
+        "/v1/hosts/{host_id}/explain",
+        ask_why,
+        _READ,
+        Listed[Explanation],
+        errors=(HostNotFound, BlobMissing, BlobDamaged),
+    ),
+    Route(
+        "PUT",
+        "/v1/hosts/{host_id}/labels",
+        label,
+        _OPERATE,
+        HostShown,
+        guard=VersionGuard.ASKED,
+        errors=(*_GONE, InvalidLabel, SelectorOverlap, StaleVersion),
+    ),
+    Route(
+        "POST",
+        "/v1/hosts/{host_id}/revoke",
+        revoke,
+        _OPERATE,
+        HostShown,
+        urgent=True,
+        errors=_GONE,
+    ),
+    Route("POST", "/v1/hosts/{host_id}/retire", retire, _OPERATE, HostShown, errors=_GONE),
+)

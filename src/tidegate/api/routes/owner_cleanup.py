@@ -1,0 +1,36 @@
+"""Reaping: what is still open in the name of an owner that is gone goes when somebody says so."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.control.installation import Installation
+from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.packages.facts import OwnerReference
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Request, Response, Route, requires
+
+
+class GoneOwner(Input, frozen=True, kw_only=True):
+    """An owner as ownerReferences name it."""
+
+    kind: Annotated[str, Meta(min_length=1, max_length=317)]
+    id: Annotated[str, Meta(min_length=1, max_length=253)]
+
+
+def create(request: Request[Nothing, Nothing, GoneOwner], installation: Installation) -> Response:
+    """Delete the Draft and Proposed revisions of an owner that is gone; published ones stay.
+
+    Each is a deletion of its own: what may not go, or moved meanwhile, is kept and named. At most
+    a thousand; a repeat takes the rest.
+    """
+    owner = OwnerReference(request.body.kind, request.body.id)
+    reaped = clean_up_owner(installation.control, owner, request.by, request.id)
+    installation.nudge()
+    return Response(reaped, position=reaped.position)
+
+
+ROUTES = (Route("POST", "/v1/revision-reaps", create, requires(Verb.ADMINISTER), Reaped),)

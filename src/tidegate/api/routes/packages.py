@@ -1,0 +1,283 @@
+"""Packages: the paths of a repository, each with its latest published revision."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidegate.api.routes.repositories import Label
+from tidegate.api.routes.revision_files import FileSent, receive_files
+from tidegate.api.routes.revisions import CONTENT_BODY_BYTES_MAX, rights
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.control.queries.revisions import plan_deletion
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
+from tidegate.domain.packages import history
+from tidegate.domain.packages.bulk import (
+    IMPORTED_MAX,
+    DeletePackage,
+    ImportedRevision,
+    ImportPackage,
+    delete_package,
+    import_package,
+)
+from tidegate.domain.packages.facts import Numbered
+from tidegate.domain.packages.history import TimelineStep
+from tidegate.domain.packages.names import check_label, check_path
+from tidegate.domain.packages.permissions import right_of, with_permission_check
+from tidegate.domain.packages.refusals import (
+    DeletionPlanOutdated,
+    NumberUsed,
+    PackageNotDeletable,
+    PackageNotEmpty,
+    RepositoryNotFound,
+)
+from tidegate.domain.packages.rows import PACKAGES, PackageRow, package_key
+from tidegate.errors import LimitExceeded, NotFound, StaleVersion
+from tidegate.web import paging
+from tidegate.web.inputs import POSITION_MAX, Input, Nothing, Paging, ReadQuery
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    VersionGuard,
+    requires,
+    requires_somewhere,
+)
+from tidegate.web.shapes import Listed, Written
+
+
+class PackageNotFound(NotFound):
+    """There is no package of this path, and there never was a published one."""
+
+    code = "package_not_found"
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"there is no package {package}", package=package)
+
+
+class PackagePath(Input, frozen=True):
+    repository: Label
+    path: Annotated[str, Meta(min_length=1, max_length=80, pattern=r"^[a-z0-9-]+(/[a-z0-9-]+)*$")]
+
+
+class PackageFilter(Paging, frozen=True, kw_only=True):
+    repository: Label | None = None
+
+
+class Imported(Input, frozen=True, kw_only=True, rename="camel"):
+    """A revision that was published elsewhere."""
+
+    workspace_name: Label
+    number: Annotated[int, Meta(ge=1, le=POSITION_MAX)]
+    files: tuple[FileSent, ...]
+    description: Annotated[str, Meta(max_length=1_024)] = ""
+
+
+class Import(Input, frozen=True, kw_only=True):
+    source: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    revisions: Annotated[tuple[Imported, ...], Meta(min_length=1, max_length=IMPORTED_MAX)]
+
+
+class PackageShown(Struct, frozen=True):
+    package: str  # with its repository
+    repository: str
+    path: str
+    revisions: int  # that exist
+    latest: Numbered | None
+    last_number: int
+    version: int
+
+
+def list_all(
+    request: Request[Nothing, PackageFilter, Nothing], installation: Installation
+) -> Response:
+    """The packages that you may read and that have revisions, by path."""
+    query = request.query
+    prefix = "" if query.repository is None else f"{query.repository}/"
+    after = paging.after(request, installation)
+    found = installation.range(PACKAGES, prefix=prefix, after=after, limit=query.limit)
+    last = found[-1].id if len(found) == query.limit else None
+    seen = [
+        _shown(item)
+        for item in found
+        if item.row.live
+        and request.principal.may(Verb.READ, repository_scope(item.id.partition("/")[0]))
+    ]
+    return Response(paging.list_page(request, installation, seen, last))
+
+
+def get(request: Request[PackagePath, ReadQuery, Nothing], installation: Installation) -> Response:
+    """One package; it outlives its revisions, because their numbers stay used."""
+    found = _found(request.path, installation)
+    return Response(_shown(found), version=found.version)
+
+
+def steps(request: Request[PackagePath, Paging, Nothing], installation: Installation) -> Response:
+    """What happened to the revisions of a package, step by step."""
+    package = _package(request.path)
+    after = int(paging.after(request, installation) or "0")
+    query = history.history_of_package(package)
+    events = installation.events(query, after=after, limit=request.query.limit)
+    if not events and not after:
+        raise PackageNotFound(package)
+    shown = history.timeline(installation.folds.vocabulary, events)
+    last = str(events[-1].position) if len(events) == request.query.limit else None
+    return Response(paging.list_page(request, installation, shown, last))
+
+
+# ── all of a package at once ──────────────────────────────────────────────────────────────────────
+
+
+class _DeletionAsked(Struct, frozen=True):
+    """What identifies a deletion: what was asked, not the plan that was made for it."""
+
+    package: str
+    version: int | None
+
+
+def delete(request: Request[PackagePath, Nothing, Nothing], installation: Installation) -> Response:
+    """Delete every revision of a package, or none: all reasons against it are told."""
+    asked = _DeletionAsked(_package(request.path), request.version)
+    outcome = _deleted_before(request, installation, asked)
+    if outcome is None:
+        try:
+            outcome = _deleted(request, installation, asked)
+        except (StaleVersion, NotFound):
+            # What was found may be what this very request's first copy left.
+            outcome = _deleted_before(request, installation, asked)
+            if outcome is None:
+                raise
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+def _deleted_before(
+    request: Request[PackagePath, Nothing, Nothing],
+    installation: Installation,
+    asked: _DeletionAsked,
+) -> CommandOutcome | None:
+    return installation.control.earlier(delete_package, asked, meta=request.meta, key=request.once)
+
+
+def _deleted(
+    request: Request[PackagePath, Nothing, Nothing],
+    installation: Installation,
+    asked: _DeletionAsked,
+) -> CommandOutcome:
+    """Raises: PackageNotFound, StaleVersion, and what ``delete_package`` says."""
+    found = _found(request.path, installation)
+    if asked.version != found.version:
+        raise StaleVersion(asked.version or 0, found.version)
+    plan = plan_deletion(installation.store, asked.package)
+    command = DeletePackage(package=asked.package, by=request.by, revisions=plan)
+    outcome = installation.control.execute(
+        with_permission_check(delete_package, rights(request)),
+        command,
+        meta=request.meta,
+        key=request.once,
+        asked=asked,
+    )
+    installation.nudge()
+    return outcome
+
+
+def bring(request: Request[PackagePath, Nothing, Import], installation: Installation) -> Response:
+    """Import revisions that were published elsewhere, under their own numbers, oldest first."""
+    body = request.body
+    command = ImportPackage(
+        repository=request.path.repository,
+        package=request.path.path,
+        by=request.by,
+        source=body.source,
+        revisions=tuple(
+            ImportedRevision(
+                workspace=item.workspace_name,
+                uid=request.mint(f"uid {item.number}"),
+                number=item.number,
+                files=receive_files(installation.blobs, item.files).files,
+                description=item.description,
+            )
+            for item in body.revisions
+        ),
+    )
+    outcome = installation.execute(import_package, command, meta=request.meta, key=request.once)
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+def _package(path: PackagePath) -> str:
+    """Raises: InvalidName."""
+    check_label("a repository", path.repository)
+    check_path(path.path)
+    return f"{path.repository}/{path.path}"
+
+
+def _found(path: PackagePath, installation: Installation) -> Found[PackageRow]:
+    package = _package(path)
+    found = installation.find(package_key(package), PackageRow)
+    if found is None:
+        raise PackageNotFound(package)
+    return found
+
+
+def _shown(found: Found[PackageRow]) -> PackageShown:
+    row = found.row
+    repository, _, path = row.package.partition("/")
+    return PackageShown(
+        row.package, repository, path, row.live, row.latest, row.last_number, found.version
+    )
+
+
+def _scope(request: Request[PackagePath, Any, Any]) -> str:
+    return repository_scope(request.path.repository)
+
+
+ROUTES = (
+    Route("GET", "/v1/packages", list_all, requires_somewhere(Verb.READ), Listed[PackageShown]),
+    Route(
+        "GET",
+        "/v1/packages/{repository}/{path...}",
+        get,
+        requires(Verb.READ, _scope),
+        PackageShown,
+        cached=True,
+        quick=True,
+        errors=(PackageNotFound,),
+    ),
+    Route(
+        "DELETE",
+        "/v1/packages/{repository}/{path...}",
+        delete,
+        requires(right_of(DeletePackage), _scope),
+        Written,
+        guard=VersionGuard.DEMANDED,
+        errors=(PackageNotFound, PackageNotDeletable, DeletionPlanOutdated, LimitExceeded),
+    ),
+    Route(
+        "POST",
+        "/v1/package-imports/{repository}/{path...}",
+        bring,
+        requires(right_of(ImportPackage), _scope),
+        Written,
+        status=201,
+        errors=(
+            RepositoryNotFound,
+            NumberUsed,
+            PackageNotEmpty,
+            InvalidReference,
+            ContentTooLarge,
+        ),
+        body_bytes_max=CONTENT_BODY_BYTES_MAX,
+    ),
+    Route(
+        "GET",
+        "/v1/package-history/{repository}/{path...}",
+        steps,
+        requires(Verb.READ, _scope),
+        Listed[TimelineStep],
+        errors=(PackageNotFound,),
+    ),
+)

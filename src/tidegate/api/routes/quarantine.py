@@ -1,0 +1,83 @@
+"""Quarantine: closures that made hosts go back, and are not dispatched on their channel again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+from msgspec.structs import asdict
+
+from tidegate.api.routes.channels import Reason
+from tidegate.api.routes.releases import ScopeName
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.refusals import QuarantineNotFound
+from tidegate.domain.channels.rows import QUARANTINE, Quarantined
+from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
+from tidegate.web import paging
+from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.shapes import Listed, Written
+
+
+class QuarantineFilter(Paging, frozen=True, kw_only=True):
+    channel: ScopeName | None = None
+
+
+class Lifting(Input, frozen=True, kw_only=True):
+    channel: ScopeName
+    closure_hash: Annotated[str, Meta(min_length=1, max_length=256)]
+    reason: Reason
+
+
+class QuarantinedShown(Quarantined, frozen=True, kw_only=True):
+    version: int  # the position of what showed it first
+
+
+def list_all(
+    request: Request[Nothing, QuarantineFilter, Nothing], installation: Installation
+) -> Response:
+    """What is quarantined, on which channel, and why."""
+    channel = request.query.channel
+    found = installation.range(
+        QUARANTINE,
+        prefix="" if channel is None else f"{channel}/",
+        after=paging.after(request, installation),
+        limit=request.query.limit,
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [
+        QuarantinedShown(**asdict(item.row), version=item.version)
+        for item in found
+        if request.principal.may(Verb.READ, channel_scope(item.row.channel))
+    ]
+    return Response(paging.list_page(request, installation, seen, last))
+
+
+def lift(request: Request[Nothing, Nothing, Lifting], installation: Installation) -> Response:
+    """Let a closure be dispatched on the channel again."""
+    body = request.body
+    command = LiftQuarantine(
+        channel=body.channel,
+        closure_hash=body.closure_hash,
+        operator=request.by,
+        reason=body.reason,
+    )
+    outcome = installation.execute(lift_quarantine, command, meta=request.meta, key=request.once)
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+ROUTES = (
+    Route(
+        "GET", "/v1/quarantine", list_all, requires_somewhere(Verb.READ), Listed[QuarantinedShown]
+    ),
+    Route(
+        "POST",
+        "/v1/quarantine/lift",
+        lift,
+        requires(Verb.OPERATE, lambda request: channel_scope(request.body.channel)),
+        Written,
+        errors=(QuarantineNotFound,),
+    ),
+)

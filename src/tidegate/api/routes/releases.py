@@ -1,0 +1,442 @@
+"""Releases, and what each scope is pinned to: actual, events, evidence (seed 000).
+
+A release is a published revision. A scope is a channel; its pin changes only by a transition that
+carries accepted evidence. Members are spelt as the seed spells them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidegate.control.installation import Installation
+from tidegate.control.queries import history
+from tidegate.control.queries.as_of import HistoryTooLong
+from tidegate.control.queries.history import pinned_at
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.packages.names import parse
+from tidegate.domain.provenance import RejectedEvidence
+from tidegate.domain.releases.catalog import limit_to_visible
+from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
+from tidegate.domain.releases.facts import PinStatus
+from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
+from tidegate.domain.releases.registry import BUILT_IN
+from tidegate.domain.releases.rows import (
+    ACTUAL,
+    EVENTS,
+    EVIDENCE,
+    KNOWN,
+    Actual,
+    KeptEvidence,
+    KnownRelease,
+    ReleaseEvent,
+    actual_key,
+    known_key,
+    row_id,
+)
+from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
+from tidegate.domain.rollouts.promotion import is_of_package
+from tidegate.errors import ConditionFailed, NotFound, StaleVersion, VersionRequired
+from tidegate.kernel.model import Position
+from tidegate.web import paging
+from tidegate.web.as_of import AsOf, position_of
+from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    VersionGuard,
+    requires,
+    requires_somewhere,
+)
+from tidegate.web.shapes import Listed, Written
+
+ScopeName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
+ReleaseId = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+Digest = Annotated[str, Meta(min_length=1, max_length=128)]
+Operations = Annotated[tuple[str, ...], Meta(max_length=8)]
+Batch = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class ScopePath(Input, frozen=True):
+    scope: ScopeName
+
+
+class ReleasePath(Input, frozen=True):
+    release_id: ReleaseId
+
+
+class ScopeReading(ReadQuery, frozen=True, kw_only=True):
+    as_of: AsOf = ""
+
+
+class Pin(Input, frozen=True, kw_only=True, rename="camel"):
+    """A release for a scope, and on what evidence."""
+
+    release_id: ReleaseId
+    digest: Digest
+    provenance: dict[str, Any]
+    confidence: dict[str, Any]
+    status: PinStatus = PinStatus.ACTIVE
+    operations: Operations = ()  # effects that are owed to the world
+
+    @property
+    def authority(self) -> dict[str, Any]:
+        return {"provenance": self.provenance, "confidence": self.confidence}
+
+
+class Retirement(Input, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class EvidenceSent(Input, frozen=True, kw_only=True):
+    source: Annotated[str, Meta(min_length=1, max_length=128, pattern="^[a-z0-9][a-z0-9._-]*$")]
+    batch: Batch
+    document: dict[str, Any]
+
+
+class ManifestSent(Input, frozen=True, kw_only=True, rename="camel"):
+    """A factory's batch manifest: the digests of what it built."""
+
+    batch: Batch
+    ref: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    observed_at: Annotated[str, Meta(max_length=64)]
+    digests: Annotated[tuple[Digest, ...], Meta(min_length=1, max_length=16)]
+    import_run_id: Annotated[str, Meta(max_length=128)] | None = None
+    status: PinStatus = PinStatus.ACTIVE
+    operations: Operations = ()
+
+
+class Happened(Struct, frozen=True):
+    """One thing that happened in a scope, in the order of the log."""
+
+    position: int
+    at: datetime
+    type: str
+    row: str
+    value: dict[str, Any]
+
+
+def _scope(request: Request[ScopePath, Any, Any]) -> str:
+    return channel_scope(request.path.scope)
+
+
+# ── releases that may be pinned ───────────────────────────────────────────────────────────────────
+
+
+def list_known(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+    """All releases: published revisions under their release ids."""
+    after = paging.after(request, installation)
+    found = installation.range(KNOWN, after=after, limit=request.query.limit)
+    last = found[-1].id if len(found) == request.query.limit else None
+    return Response(paging.list_page(request, installation, [item.row for item in found], last))
+
+
+def get_known(
+    request: Request[ReleasePath, ReadQuery, Nothing], installation: Installation
+) -> Response:
+    """One release."""
+    found = installation.find(known_key(request.path.release_id), KnownRelease)
+    if found is None:
+        raise NotFound(f"there is no release {request.path.release_id}")
+    return Response(found.row, version=found.version)
+
+
+# ── what is current, what happened ────────────────────────────────────────────────────────────────
+
+
+def list_actual(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+    """What every scope that you may read is pinned to."""
+    after = paging.after(request, installation)
+    found = installation.range(ACTUAL, after=after, limit=request.query.limit)
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [
+        item.row
+        for item in found
+        if request.principal.may(Verb.READ, channel_scope(item.row.scope))
+    ]
+    return Response(paging.list_page(request, installation, seen, last))
+
+
+def actual(
+    request: Request[ScopePath, ScopeReading, Nothing], installation: Installation
+) -> Response:
+    """What is authoritative in a scope, by which evidence; as_of shows what was."""
+    scope = request.path.scope
+    if not request.query.as_of:
+        found = _found(installation, scope)
+        return Response(found.row, version=found.version)
+    position = position_of(installation, request.query.as_of)
+    return _actual_at(installation, scope, position)
+
+
+def events(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Response:
+    """Every change of a scope's pin, in order of time."""
+    return _rows(request, installation, EVENTS, "EVENT#")
+
+
+def evidence(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Response:
+    """What was observed about a scope and is no authority."""
+    return _rows(request, installation, EVIDENCE, "EVIDENCE#")
+
+
+def happened(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Response:
+    """Changes, evidence, intents and what became of them, in the order of the log."""
+    after = int(paging.after(request, installation) or "0")
+    limit = request.query.limit
+    found = history.list_scope_events(
+        installation.store, request.path.scope, after=after, limit=limit
+    )
+    last = str(found[-1].position) if len(found) == limit else None
+    return Response(paging.list_page(request, installation, found, last))
+
+
+def _rows(
+    request: Request[ScopePath, Paging, Nothing],
+    installation: Installation,
+    collection: Any,
+    kind: str,
+) -> Response:
+    found = installation.range(
+        collection,
+        prefix=row_id(request.path.scope, kind),
+        after=paging.after(request, installation),
+        limit=request.query.limit,
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    return Response(paging.list_page(request, installation, [item.row for item in found], last))
+
+
+def _may_pin(
+    request: Request[ScopePath, Any, Any], installation: Installation, release_id: str
+) -> bool:
+    """Whether the sender may know of the release: it is one of the channel's own package, or of a
+    repository that they may read.
+    """
+    scope = request.path.scope
+    release, channel = installation.find_all(
+        (known_key(release_id), KnownRelease), (channel_key(scope), Channel)
+    )
+    if release is None or not release.row.revision:
+        return True  # the decision says that there is none
+    if channel is not None and is_of_package(release_id, channel.row.package):
+        return True
+    repository = parse(release.row.revision).repository
+    return request.principal.may(Verb.READ, repository_scope(repository))
+
+
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def register(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Response:
+    """Open a scope with its first pin."""
+    body = request.body
+    command = RegisterRelease(
+        scope=request.path.scope,
+        release_id=body.release_id,
+        digest=body.digest,
+        authority=body.authority,
+        command_id=request.mint("command"),
+        by=request.by,
+        status=body.status,
+        operations=body.operations,
+    )
+    verb = limit_to_visible(BUILT_IN.register, partial(_may_pin, request, installation))
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    return _answer(installation, request.path.scope, outcome)
+
+
+def transition(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Response:
+    """Pin a scope to a release, or confirm its pin."""
+    body = request.body
+    command = TransitionRelease(
+        scope=request.path.scope,
+        release_id=body.release_id,
+        digest=body.digest,
+        authority=body.authority,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=_registry_version(request, installation),
+        status=body.status,
+        operations=body.operations,
+    )
+    verb = limit_to_visible(BUILT_IN.transition, partial(_may_pin, request, installation))
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    return _answer(installation, request.path.scope, outcome)
+
+
+def retire(
+    request: Request[ScopePath, Nothing, Retirement], installation: Installation
+) -> Response:
+    """Close a scope; nothing of it is deleted."""
+    command = RetireRelease(
+        scope=request.path.scope,
+        reason=request.body.reason,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=_registry_version(request, installation),
+    )
+    outcome = installation.execute(BUILT_IN.retire, command, meta=request.meta, key=request.once)
+    return _answer(installation, request.path.scope, outcome)
+
+
+def keep(
+    request: Request[ScopePath, Nothing, EvidenceSent], installation: Installation
+) -> Response:
+    """Keep what was observed, whatever it says; it will never authorise anything."""
+    body = request.body
+    command = KeepEvidence(
+        scope=request.path.scope,
+        source=body.source,
+        batch=body.batch,
+        document=body.document,
+        command_id=request.mint("command"),
+        by=request.by,
+    )
+    verb = BUILT_IN.keep_evidence
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+def import_manifest(
+    request: Request[ScopePath, Nothing, ManifestSent], installation: Installation
+) -> Response:
+    """A factory's manifest: it moves the pin if it matches one release, else it is kept."""
+    body = request.body
+    expected = None if request.version is None else _registry_version(request, installation)
+    command = ImportManifest(
+        scope=request.path.scope,
+        batch=body.batch,
+        ref=body.ref,
+        observed_at=body.observed_at,
+        digests=body.digests,
+        command_id=request.mint("command"),
+        by=request.by,
+        expected_version=expected,
+        import_run_id=body.import_run_id,
+        status=body.status,
+        operations=body.operations,
+    )
+    verb = limit_to_visible(BUILT_IN.import_manifest, partial(_may_pin, request, installation))
+    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+def _registry_version(request: Request[ScopePath, Nothing, Any], installation: Installation) -> int:
+    """The seed's counter of the row that the client saw; a repeat of a key saw an older one.
+
+    Raises:
+        NotFound, StaleVersion, VersionRequired.
+    """
+    if request.version is None:
+        raise VersionRequired(f"say which version of {request.path.scope} you saw")
+    found = _found(installation, request.path.scope)
+    if found.version == request.version:
+        return found.row.version
+    if request.once is not None:
+        earlier = pinned_at(installation, request.path.scope, request.version)
+        if earlier is not None and earlier.version == request.version:
+            return earlier.row.version
+    raise StaleVersion(request.version, found.version)
+
+
+def _found(installation: Installation, scope: str) -> Found[Actual]:
+    found = installation.find(actual_key(scope), Actual)
+    if found is None:
+        raise NotFound(f"{scope} is not registered", scope=scope)
+    return found
+
+
+def _actual_at(installation: Installation, scope: str, position: Position) -> Response:
+    found = pinned_at(installation, scope, position)
+    if found is None:
+        raise NotFound(f"{scope} was not registered at {position}", scope=scope)
+    return Response(found.row, version=found.version, position=position)
+
+
+def _answer(installation: Installation, scope: str, outcome: CommandOutcome) -> Response:
+    """The row as this change left it, also when it has moved on."""
+    found = _found(installation, scope)
+    receipt = outcome.receipt
+    if receipt is None or receipt.first <= found.version <= receipt.last:
+        position = found.version if receipt is None else receipt.last
+        return Response(found.row, version=found.version, position=position)
+    return _actual_at(installation, scope, receipt.last)
+
+
+_READ = requires(Verb.READ, _scope)
+_RELEASE = requires(Verb.RELEASE, _scope)
+_PINS = (NotFound, RejectedEvidence, ReleaseNotPinnable, DuplicateEvent, ConditionFailed)
+
+ROUTES = (
+    Route("GET", "/v1/releases", list_known, requires(Verb.READ), Listed[KnownRelease]),
+    Route(
+        "GET",
+        "/v1/releases/{release_id}",
+        get_known,
+        requires(Verb.READ),
+        KnownRelease,
+        cached=True,
+        errors=(NotFound,),
+    ),
+    Route("GET", "/v1/actual", list_actual, requires_somewhere(Verb.READ), Listed[Actual]),
+    Route(
+        "GET",
+        "/v1/releases/{scope}/actual",
+        actual,
+        _READ,
+        Actual,
+        cached=True,
+        errors=(NotFound, HistoryTooLong),
+    ),
+    Route("GET", "/v1/releases/{scope}/events", events, _READ, Listed[ReleaseEvent]),
+    Route("GET", "/v1/releases/{scope}/evidence", evidence, _READ, Listed[KeptEvidence]),
+    Route("GET", "/v1/releases/{scope}/history", happened, _READ, Listed[Happened]),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/register",
+        register,
+        _RELEASE,
+        Actual,
+        status=201,
+        errors=_PINS,
+    ),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/transition",
+        transition,
+        _RELEASE,
+        Actual,
+        guard=VersionGuard.DEMANDED,
+        errors=_PINS,
+    ),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/retire",
+        retire,
+        _RELEASE,
+        Actual,
+        guard=VersionGuard.DEMANDED,
+        errors=_PINS,
+    ),
+    Route(
+        "POST", "/v1/releases/{scope}/evidence", keep, _RELEASE, Written, status=201, errors=_PINS
+    ),
+    Route(
+        "POST",
+        "/v1/releases/{scope}/manifests",
+        import_manifest,
+        _RELEASE,
+        Written,
+        status=201,
+        guard=VersionGuard.ASKED,
+        errors=_PINS,
+    ),
+)

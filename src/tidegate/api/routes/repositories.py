@@ -1,0 +1,183 @@
+"""Repositories: where packages live, and how many approvals a publication of theirs needs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.packages.folds import repositories
+from tidegate.domain.packages.history import history_of_repository
+from tidegate.domain.packages.names import LABEL_CHARS_MAX
+from tidegate.domain.packages.refusals import AlreadyExists, InvalidName, RepositoryNotFound
+from tidegate.domain.packages.rows import REPOSITORIES, Repository, repository_key
+from tidegate.domain.packages.slices import (
+    QUORUM_DEFAULT,
+    QUORUM_MAX,
+    ChangeRepository,
+    CreateRepository,
+    change_repository,
+    create_repository,
+)
+from tidegate.web import paging
+from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    VersionGuard,
+    requires,
+    requires_somewhere,
+)
+from tidegate.web.shapes import Listed
+
+Label = Annotated[
+    str, Meta(min_length=1, max_length=LABEL_CHARS_MAX, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+]
+Quorum = Annotated[int, Meta(ge=0, le=QUORUM_MAX)]
+
+
+class RepositoryPath(Input, frozen=True):
+    repository: Label
+
+
+class NewRepository(Input, frozen=True, kw_only=True):
+    name: Label
+    quorum: Quorum = QUORUM_DEFAULT
+    deployment: bool = False
+    protect_proposed: bool | None = None
+
+
+class RepositoryChange(Input, frozen=True, kw_only=True):
+    """What is left out stays as it is."""
+
+    quorum: Quorum | None = None
+    deployment: bool | None = None
+    protect_proposed: bool | None = None
+
+
+class RepositoryShown(Struct, frozen=True):
+    name: str
+    quorum: int
+    deployment: bool
+    protect_proposed: bool
+    version: int
+
+
+def _of_path(request: Request[RepositoryPath, Nothing, Nothing]) -> str:
+    return repository_scope(request.path.repository)
+
+
+def _shown(found: Found[Repository]) -> RepositoryShown:
+    row = found.row
+    return RepositoryShown(
+        row.name, row.quorum, row.deployment, row.protect_proposed, found.version
+    )
+
+
+def create(
+    request: Request[Nothing, Nothing, NewRepository], installation: Installation
+) -> Response:
+    """Make a repository."""
+    body = request.body
+    command = CreateRepository(
+        name=body.name,
+        by=request.by,
+        quorum=body.quorum,
+        deployment=body.deployment,
+        protect_proposed=body.protect_proposed,
+    )
+    outcome = installation.execute(create_repository, command, meta=request.meta, key=request.once)
+    return _left_by(installation, body.name, outcome)
+
+
+def get(
+    request: Request[RepositoryPath, ReadQuery, Nothing], installation: Installation
+) -> Response:
+    """One repository."""
+    name = request.path.repository
+    return _answer(installation.find(repository_key(name), Repository), name)
+
+
+def change(
+    request: Request[RepositoryPath, Nothing, RepositoryChange], installation: Installation
+) -> Response:
+    """Change how a repository wants its revisions approved."""
+    body = request.body
+    command = ChangeRepository(
+        name=request.path.repository,
+        by=request.by,
+        expected_version=request.version,
+        quorum=body.quorum,
+        deployment=body.deployment,
+        protect_proposed=body.protect_proposed,
+    )
+    outcome = installation.execute(change_repository, command, meta=request.meta, key=request.once)
+    return _left_by(installation, request.path.repository, outcome)
+
+
+def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+    """The repositories that you may read, by name."""
+    found = installation.range(
+        REPOSITORIES, after=paging.after(request, installation), limit=request.query.limit
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    seen = [
+        _shown(item)
+        for item in found
+        if request.principal.may(Verb.READ, repository_scope(item.row.name))
+    ]
+    return Response(paging.list_page(request, installation, seen, last))
+
+
+def _left_by(installation: Installation, name: str, outcome: CommandOutcome) -> Response:
+    found = installation.row_after(outcome, repositories, name, history_of_repository(name))
+    answer = _answer(found, name)
+    answer.position = outcome.position or answer.version or 0
+    return answer
+
+
+def _answer(found: Found[Repository] | None, name: str) -> Response:
+    if found is None:
+        raise RepositoryNotFound(name)
+    return Response(_shown(found), version=found.version)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/repositories",
+        create,
+        requires(Verb.ADMINISTER),
+        RepositoryShown,
+        status=201,
+        errors=(AlreadyExists, InvalidName),
+    ),
+    Route(
+        "GET", "/v1/repositories", list_all, requires_somewhere(Verb.READ), Listed[RepositoryShown]
+    ),
+    Route(
+        "GET",
+        "/v1/repositories/{repository}",
+        get,
+        requires(Verb.READ, _of_path),
+        RepositoryShown,
+        cached=True,
+        quick=True,
+        errors=(RepositoryNotFound,),
+    ),
+    Route(
+        "PATCH",
+        "/v1/repositories/{repository}",
+        change,
+        requires(Verb.ADMINISTER, _of_path),
+        RepositoryShown,
+        guard=VersionGuard.DEMANDED,
+        errors=(RepositoryNotFound,),
+    ),
+)

@@ -1,0 +1,241 @@
+"""What a revision holds and how it came to be: files, differences, history, lineage."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.api.routes.revision_files import FileSent, find_revision, receive_files
+from tidegate.api.routes.revisions import (
+    CONTENT_BODY_BYTES_MAX,
+    RevisionPath,
+    answer_of,
+    may_read,
+    revision_scope,
+)
+from tidegate.control.installation import Installation
+from tidegate.control.queries import revisions
+from tidegate.control.queries.file_changes import FileChanged, diff_files
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
+from tidegate.control.storage.content_store import read_content, read_manifest, to_tar
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import Content, FileManifest
+from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath, InvalidReference
+from tidegate.domain.packages import history
+from tidegate.domain.packages.documents import RevisionDocument
+from tidegate.domain.packages.facts import Lineage
+from tidegate.domain.packages.history import TimelineStep
+from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
+from tidegate.domain.packages.permissions import right_of
+from tidegate.domain.packages.refusals import FileByReference, NotDraft, RevisionNotFound
+from tidegate.domain.packages.updates import ReplaceResources, replace_resources
+from tidegate.errors import NotFound
+from tidegate.web import paging
+from tidegate.web.authentication import demand
+from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
+from tidegate.web.shapes import Listed
+
+HISTORY_START = "0"
+
+
+class FileNotFound(NotFound):
+    """The revision has no file of this path."""
+
+    code = "file_not_found"
+
+    def __init__(self, name: str, path: str) -> None:
+        super().__init__(f"{name} has no file {path[:200]!r}", revision=name, path=path[:1_024])
+
+
+class FilePath(Input, frozen=True):
+    name: str
+    path: Annotated[str, Meta(min_length=1, max_length=1_024)]
+
+
+class Files(Input, frozen=True, kw_only=True):
+    """All files that the revision shall have."""
+
+    files: tuple[FileSent, ...]
+
+
+class Against(ReadQuery, frozen=True, kw_only=True):
+    """Which revision to compare with; none: the latest published one of the package."""
+
+    against: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+
+
+class RevisionHistoryQuery(Paging, frozen=True, kw_only=True):
+    uid: Annotated[str, Meta(max_length=64)] = ""  # of one of several that had the name
+
+
+class Resources(Struct, frozen=True):
+    content: Content
+    files: tuple[File, ...]
+
+
+class Compared(Struct, frozen=True):
+    old: str | None
+    new: str
+    changes: tuple[FileChanged, ...]
+
+
+class Descent(Struct, frozen=True):
+    """What a revision descends from, nearest first, and what descends from it."""
+
+    lineage: tuple[Lineage, ...]
+    dependents: tuple[str, ...]
+    last_good: str | None  # the package's latest published revision
+
+
+def resources(
+    request: Request[RevisionPath, ReadQuery, Nothing], installation: Installation
+) -> Response:
+    """The files of a revision: paths, sizes and hashes, and of a reference its uri."""
+    row = find_revision(installation, request.path.name)
+    return Response(Resources(row.content, read_manifest(installation.blobs, row.content).files))
+
+
+def download(
+    request: Request[FilePath, ReadQuery, Nothing], installation: Installation
+) -> Response:
+    """The bytes of one file, checked against their hash; of a reference, where they are."""
+    name, path = request.path.name, request.path.path
+    row = find_revision(installation, name)
+    file = read_manifest(installation.blobs, row.content).by_path.get(path)
+    if file is None:
+        raise FileNotFound(name, path)
+    return Response(
+        read_content(installation.blobs, file),
+        media="application/octet-stream",
+        headers={"content-disposition": "attachment", "tidegate-sha256": file.sha256},
+    )
+
+
+def pull(
+    request: Request[RevisionPath, ReadQuery, Nothing], installation: Installation
+) -> Response:
+    """All files that are kept here as one tar; the same bytes for the same content.
+
+    References are not in it: tidegate-references says how many there are, resources lists them.
+    """
+    row = find_revision(installation, request.path.name)
+    content = to_tar(installation.blobs, read_manifest(installation.blobs, row.content))
+    headers = {
+        "content-disposition": "attachment",
+        "tidegate-digest": row.content.digest,
+        "tidegate-references": str(row.content.references),
+    }
+    return Response(content, media="application/x-tar", headers=headers)
+
+
+def push(request: Request[RevisionPath, Nothing, Files], installation: Installation) -> Response:
+    """Replace all files of a Draft."""
+    files = receive_files(installation.blobs, request.body.files).files
+    command = ReplaceResources(
+        name=request.path.name, by=request.by, expected_version=request.version, files=files
+    )
+    outcome = installation.execute(replace_resources, command, meta=request.meta, key=request.once)
+    return answer_of(installation, request.path.name, outcome)
+
+
+def compare(
+    request: Request[RevisionPath, Against, Nothing], installation: Installation
+) -> Response:
+    """How a revision differs from another one, file by file and line by line."""
+    name = request.path.name
+    new = find_revision(installation, name)
+    against = request.query.against or revisions.find_latest(installation.store, new.package)
+    old = FileManifest(())
+    if against is not None:
+        demand(request.principal, (Verb.READ,), repository_scope(parse(against).repository))
+        old = read_manifest(installation.blobs, find_revision(installation, against).content)
+    found = diff_files(installation.blobs, old, read_manifest(installation.blobs, new.content))
+    return Response(Compared(against, name, found))
+
+
+def steps(
+    request: Request[RevisionPath, RevisionHistoryQuery, Nothing], installation: Installation
+) -> Response:
+    """Who did what, when and why; readable after the revision is gone, too."""
+    after = int(paging.after(request, installation) or HISTORY_START)
+    query = history.history_of(request.path.name)
+    events = installation.events(query, after=after, limit=request.query.limit)
+    if not events and not after:
+        raise RevisionNotFound(request.path.name)
+    uid = request.query.uid or None
+    shown = history.timeline(installation.folds.vocabulary, events, uid)
+    last = str(events[-1].position) if len(events) == request.query.limit else None
+    return Response(paging.list_page(request, installation, shown, last))
+
+
+def descent(
+    request: Request[RevisionPath, ReadQuery, Nothing], installation: Installation
+) -> Response:
+    """Where a revision comes from, and what comes from it, as far as you may read it."""
+    name = request.path.name
+    row = find_revision(installation, name)
+    above = revisions.list_lineage(installation.store, name)
+    below = revisions.list_dependents(installation.store, name)
+    return Response(
+        Descent(
+            tuple(item for item in above if may_read(request, item.name)),
+            tuple(item for item in below if may_read(request, item)),
+            revisions.find_latest(installation.store, row.package),
+        )
+    )
+
+
+def _file_scope(request: Request[FilePath, ReadQuery, Nothing]) -> str:
+    return repository_scope(parse(request.path.name).repository)
+
+
+_READ = requires(Verb.READ, revision_scope)
+_BLOBS = (RevisionNotFound, BlobMissing, BlobDamaged)
+
+ROUTES = (
+    Route("GET", "/v1/revisions/{name}/resources", resources, _READ, Resources, errors=_BLOBS),
+    Route(
+        "PUT",
+        "/v1/revisions/{name}/resources",
+        push,
+        requires(right_of(ReplaceResources), revision_scope),
+        RevisionDocument,
+        guard=VersionGuard.DEMANDED,
+        errors=(RevisionNotFound, NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge),
+        body_bytes_max=CONTENT_BODY_BYTES_MAX,
+    ),
+    Route(
+        "GET",
+        "/v1/revisions/{name}/resources/{path...}",
+        download,
+        requires(Verb.READ, _file_scope),
+        bytes,
+        produces="application/octet-stream",
+        errors=(*_BLOBS, FileNotFound, FileByReference),
+    ),
+    Route(
+        "GET",
+        "/v1/revisions/{name}/archive",
+        pull,
+        _READ,
+        bytes,
+        produces="application/x-tar",
+        errors=_BLOBS,
+    ),
+    Route("GET", "/v1/revisions/{name}/diff", compare, _READ, Compared, errors=_BLOBS),
+    Route(
+        "GET",
+        "/v1/revisions/{name}/history",
+        steps,
+        _READ,
+        Listed[TimelineStep],
+        errors=(RevisionNotFound,),
+    ),
+    Route(
+        "GET", "/v1/revisions/{name}/lineage", descent, _READ, Descent, errors=(RevisionNotFound,)
+    ),
+)

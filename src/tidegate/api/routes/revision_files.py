@@ -1,0 +1,119 @@
+"""Files of revisions: how they come in, and how two revisions differ."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.control.installation import Installation
+from tidegate.control.storage.blobs import Blobs
+from tidegate.control.storage.content_store import (
+    read_manifest,
+    store_files,
+    store_manifest,
+)
+from tidegate.domain.content.entries import File
+from tidegate.domain.content.manifests import FILES_MAX, FileManifest
+from tidegate.domain.content.references import URI_CHARS_MAX
+from tidegate.domain.content.refusals import InvalidFilePath
+from tidegate.domain.packages.facts import Task, Upgrade
+from tidegate.domain.packages.merging import WHOLE, merge
+from tidegate.domain.packages.refusals import RevisionNotFound
+from tidegate.domain.packages.rows import Revision, revision_key
+from tidegate.web.inputs import Input
+from tidegate.web.problems import InvalidRequest
+from tidegate.web.shapes import FieldError
+
+
+class FileSent(Input, frozen=True, kw_only=True):
+    """A file and its bytes: as text, or as base64, or as a reference (uri, sha256 and bytes).
+
+    An ``executable`` one is a program: it gets mode 0755 on hosts, all others 0644.
+    """
+
+    path: Annotated[str, Meta(min_length=1, max_length=1_024)]
+    text: str | None = None
+    base64: str | None = None
+    uri: Annotated[str, Meta(min_length=1, max_length=URI_CHARS_MAX)] | None = None
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None = None
+    bytes: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
+    executable: bool = False
+
+
+def receive_files(blobs: Blobs, files: Sequence[FileSent]) -> FileManifest:
+    """The manifest of files that came with a request, all durable.
+
+    Raises:
+        InvalidRequest, InvalidFilePath, InvalidReference, ContentTooLarge.
+    """
+    if len(files) > FILES_MAX:
+        FileManifest(File(file.path, "0" * 64, 0) for file in files)  # says how many are allowed
+    faults = []
+    contents: dict[str, bytes] = {}
+    references: dict[str, File] = {}
+    for number, file in enumerate(files):
+        if file.path in contents or file.path in references:
+            raise InvalidFilePath(file.path, "it is there twice")
+        try:
+            if file.uri is None:
+                contents[file.path] = _bytes(file)
+            else:
+                references[file.path] = _reference(file, file.uri)
+        except (ValueError, binascii.Error) as error:
+            faults.append(FieldError(f"body.files[{number}]", str(error)))
+    if faults:
+        raise InvalidRequest(faults)
+    executables = {file.path for file in files if file.executable}
+    return store_files(blobs, contents, references.values(), executables)
+
+
+def _bytes(file: FileSent) -> bytes:
+    data: bytes | None = None
+    match file.text, file.base64:
+        case str(text), None:
+            data = text.encode()
+        case None, str(encoded):
+            data = base64.b64decode(encoded, validate=True)
+    if data is None:
+        raise ValueError("has one of text, base64, and uri with sha256 and bytes")
+    if file.bytes not in (None, len(data)):
+        raise ValueError(f"has {len(data)} bytes, announced were {file.bytes}")
+    if file.sha256 not in (None, found := sha256(data).hexdigest()):
+        raise ValueError(f"has the sha256 {found}, announced was {file.sha256}")
+    return data
+
+
+def _reference(file: FileSent, uri: str) -> File:
+    if file.text is not None or file.base64 is not None:
+        raise ValueError("has text or base64 and a uri; one of the three")
+    if file.sha256 is None or file.bytes is None:
+        raise ValueError("has a uri, which needs sha256 and bytes: what hosts verify")
+    return File(file.path, file.sha256, file.bytes, uri, file.executable)
+
+
+def find_revision(installation: Installation, name: str) -> Revision:
+    """Raises: RevisionNotFound, InvalidName."""
+    found = installation.find(revision_key(name), Revision)
+    if found is None:
+        raise RevisionNotFound(name)
+    return found.row
+
+
+def merge_upgrade(installation: Installation, task: Task) -> tuple[File, ...] | None:
+    """What an upgrade results in where nothing but the strategy decides; None: it is not for us.
+
+    Raises:
+        UpgradeConflict: names every path on which the strategy does not choose.
+    """
+    if not isinstance(task, Upgrade) or task.strategy in WHOLE:
+        return None
+    base, local, upstream = (
+        read_manifest(installation.blobs, find_revision(installation, name).content)
+        for name in (task.old_upstream, task.local_package_revision, task.new_upstream)
+    )
+    return store_manifest(installation.blobs, merge(base, local, upstream, task.strategy)).files

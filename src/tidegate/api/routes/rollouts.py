@@ -1,0 +1,375 @@
+"""Rollouts: where each stands, what happened to it and its hosts, why it waits, and who steers it.
+
+A rollout is found by its id alone; what people call it is shown, never looked up. Its ETag names
+the position of its last transition first: that is what If-Match of a verb means.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
+
+from tidegate.api.feed.cloud_events import CloudEvent, to_cloud_event
+from tidegate.api.routes.releases import ScopeName
+from tidegate.control.installation import Installation
+from tidegate.control.queries.as_of import HistoryTooLong
+from tidegate.control.queries.reads import Found
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.facts import ChannelPolicy
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Explanation
+from tidegate.domain.hosts.refusals import RolloutUnknown
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.planner import MalformedPlan, Plan, opened_waves
+from tidegate.domain.rollouts.facts import OpenedWave
+from tidegate.domain.rollouts.folds import rollout_tallies, rollouts
+from tidegate.domain.rollouts.names import channel_of
+from tidegate.domain.rollouts.rows import (
+    ROLLOUTS,
+    GateStatus,
+    Rollout,
+    RolloutGates,
+    RolloutTally,
+    WaveTally,
+    gates_key,
+    rollout_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import Cause, Outcome, RolloutState
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import ANY, Clause, Query
+from tidegate.web import paging
+from tidegate.web.as_of import AsOf, position_of
+from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
+from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.shapes import Listed
+
+PAGES_MAX = 20  # looked at for one answer, where a filter leaves little of each
+TALLIES_MAX = 50  # asked for at once
+
+Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
+HostId = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+
+
+class RolloutPath(Input, frozen=True):
+    rollout_id: Annotated[str, Meta(min_length=1, max_length=300)]
+
+
+class RolloutReading(ReadQuery, frozen=True, kw_only=True):
+    as_of: AsOf = ""
+
+
+class RolloutFilter(Paging, frozen=True, kw_only=True):
+    channel: ScopeName | None = None
+    state: RolloutState | None = None
+
+
+class RolloutHostFilter(Paging, frozen=True, kw_only=True):
+    state: HostState | None = None
+    wave: Annotated[int, Meta(ge=0, le=1_000)] | None = None
+
+
+class RolloutWhyQuery(ReadQuery, frozen=True, kw_only=True):
+    host_id: HostId | None = None  # of one host; else of all that wait
+
+
+# ── what goes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class RolloutListed(Rollout, frozen=True, kw_only=True):
+    version: int  # the position of its last transition
+    outcome: Outcome | None = None  # None: it is open
+    outcome_at: datetime | None = None
+
+
+class PlanSummary(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The frozen plan in numbers; all of it is under ``/plan``."""
+
+    digest: str
+    display_name: str
+    package: str
+    selector: str
+    policy: ChannelPolicy
+    hosts: int
+    unstaged: int
+    waves: tuple[OpenedWave, ...]
+    budgets: tuple[str, ...] = ()
+
+
+class RolloutShown(Rollout, frozen=True, kw_only=True):
+    """A rollout: its state, its hosts in numbers, what holds it back, and the plan it follows."""
+
+    version: int
+    attempt: int = 1
+    waves: tuple[WaveTally, ...] = ()
+    late: dict[HostState, int] = field(default_factory=dict)
+    halted_at: datetime | None = None
+    halted_by: str | None = None
+    paused_at: datetime | None = None
+    paused_by: str | None = None
+    rollback_failed: int = 0
+    degraded: bool = False
+    outcome: Outcome | None = None  # None: it is open
+    outcome_at: datetime | None = None
+    cause: Cause | None = None  # what made it end so
+    cause_id: str | None = None
+    gates: tuple[GateStatus, ...] = ()
+    plan: PlanSummary | None = None
+
+
+def scope_of(request: Request[RolloutPath, Any, Any]) -> str:
+    """The channel that the id names. Raises: RolloutUnknown: it is no id of a rollout."""
+    try:
+        return channel_scope(channel_of(request.path.rollout_id))
+    except InvalidInput:
+        raise RolloutUnknown(request.path.rollout_id[:80]) from None
+
+
+def demand(installation: Installation, rollout_id: str) -> Found[Rollout]:
+    """The rollout's row. Raises: RolloutUnknown."""
+    found = installation.find(rollout_key(rollout_id), Rollout)
+    if found is None:
+        raise RolloutUnknown(rollout_id)
+    return found
+
+
+def facts_of(rollout_id: str) -> Query:
+    """Everything that happened to a rollout and its hosts in it."""
+    return Query((Clause(ANY, frozenset({f"rollout_id:{rollout_id}"})),))
+
+
+# ── where they stand ──────────────────────────────────────────────────────────────────────────────
+
+
+def list_all(
+    request: Request[Nothing, RolloutFilter, Nothing], installation: Installation
+) -> Response:
+    """The rollouts that you may read, by id; of a channel, or in a state."""
+    query = request.query
+    after = paging.after(request, installation)
+    seen: list[Found[Rollout]] = []
+    for _ in range(PAGES_MAX):
+        page = _page(installation, query, after)
+        for item in page:
+            after = item.id
+            if _fits(request, item.row):
+                seen.append(item)
+            if len(seen) == query.limit:
+                return Response(
+                    paging.list_page(request, installation, _listed(installation, seen), after)
+                )
+        if len(page) < LIMIT_MAX:
+            return Response(
+                paging.list_page(request, installation, _listed(installation, seen), None)
+            )
+    return Response(paging.list_page(request, installation, _listed(installation, seen), after))
+
+
+def _listed(installation: Installation, found: list[Found[Rollout]]) -> list[RolloutListed]:
+    """Rollouts with their outcomes, which their tallies know."""
+    tallies: list[Found[RolloutTally] | None] = []
+    for start in range(0, len(found), TALLIES_MAX):
+        some = found[start : start + TALLIES_MAX]
+        keys = [(tally_key(item.row.rollout_id), RolloutTally) for item in some]
+        tallies += installation.find_all(*keys)
+    return [
+        RolloutListed(
+            **asdict(item.row),
+            version=item.version,
+            outcome=None if tally is None else tally.row.outcome,
+            outcome_at=None if tally is None else tally.row.outcome_at,
+        )
+        for item, tally in zip(found, tallies, strict=True)
+    ]
+
+
+def _page(installation: Installation, query: RolloutFilter, after: str) -> list[Found[Rollout]]:
+    """By index where channel and state are known, else by id."""
+    if query.channel is not None and query.state is not None:
+        of = (query.channel, query.state.value)
+        return installation.range(
+            ROLLOUTS, index="channel_state", of=of, after=after, limit=LIMIT_MAX
+        )
+    prefix = "" if query.channel is None else f"{query.channel}@"
+    return installation.range(ROLLOUTS, prefix=prefix, after=after, limit=LIMIT_MAX)
+
+
+def _fits(request: Request[Nothing, RolloutFilter, Nothing], row: Rollout) -> bool:
+    query = request.query
+    return (
+        query.channel in (None, row.channel)
+        and query.state in (None, row.state)
+        and request.principal.may(Verb.READ, channel_scope(row.channel))
+    )
+
+
+def get(
+    request: Request[RolloutPath, RolloutReading, Nothing], installation: Installation
+) -> Response:
+    """A rollout: state, waves in numbers, gates and frozen plan; as_of shows what was."""
+    rollout_id = request.path.rollout_id
+    if not request.query.as_of:
+        return show_rollout(installation, rollout_id)
+    position = position_of(installation, request.query.as_of)
+    query = facts_of(rollout_id)
+    row = installation.as_of(rollouts, rollout_id, query, position)
+    tally = installation.as_of(rollout_tallies, rollout_id, query, position)
+    if row is None or tally is None:
+        raise RolloutUnknown(rollout_id)
+    body = _body(installation, row, tally.row, None)
+    return Response(body, version=row.version, beside=(tally.version,), position=position)
+
+
+def show_rollout(installation: Installation, rollout_id: str) -> Response:
+    """A rollout as it stands. Raises: RolloutUnknown."""
+    row, tally, gates = installation.find_all(
+        (rollout_key(rollout_id), Rollout),
+        (tally_key(rollout_id), RolloutTally),
+        (gates_key(rollout_id), RolloutGates),
+    )
+    if row is None or tally is None:
+        raise RolloutUnknown(rollout_id)
+    body = _body(installation, row, tally.row, None if gates is None else gates.row)
+    beside = (tally.version, 0 if gates is None else gates.version)
+    return Response(body, version=row.version, beside=beside)
+
+
+def _body(
+    installation: Installation,
+    found: Found[Rollout],
+    tally: RolloutTally,
+    gates: RolloutGates | None,
+) -> RolloutShown:
+    return RolloutShown(
+        **asdict(found.row),
+        version=found.version,
+        attempt=tally.attempt,
+        waves=tally.waves,
+        late=tally.late,
+        halted_at=tally.halted_at,
+        halted_by=tally.halted_by,
+        paused_at=tally.paused_at,
+        paused_by=tally.paused_by,
+        rollback_failed=tally.rollback_failed,
+        degraded=tally.degraded,
+        outcome=tally.outcome,
+        outcome_at=tally.outcome_at,
+        cause=tally.cause,
+        cause_id=tally.cause_id,
+        gates=() if gates is None else gates.blocked,
+        plan=_summary(installation, found.row),
+    )
+
+
+def _summary(installation: Installation, row: Rollout) -> PlanSummary | None:
+    """The plan in numbers; None: its blob is not there any more, or is no plan."""
+    try:
+        plan = installation.fleet_reader.chart(row.plan_digest).plan
+    except (BlobMissing, MalformedPlan):
+        return None
+    return PlanSummary(
+        digest=row.plan_digest,
+        display_name=row.display_name,
+        package=plan.package,
+        selector=plan.selector,
+        policy=plan.policy,
+        hosts=plan.hosts,
+        unstaged=len(plan.unstaged),
+        waves=opened_waves(plan),
+        budgets=tuple(budget.budget_id for budget in plan.budgets),
+    )
+
+
+def hosts(
+    request: Request[RolloutPath, RolloutHostFilter, Nothing], installation: Installation
+) -> Response:
+    """The hosts of a rollout that have an order, by name; in a state, or of a wave."""
+    rollout_id, query = request.path.rollout_id, request.query
+    demand(installation, rollout_id)
+    prefix = record_id(rollout_id, "")
+    after = paging.after(request, installation)
+    seen: list[HostRecord] = []
+    for _ in range(PAGES_MAX):
+        page = installation.range(HOST_RECORDS, prefix=prefix, after=after, limit=LIMIT_MAX)
+        for item in page:
+            after = item.id
+            row: HostRecord = item.row
+            if query.state in (None, row.state) and query.wave in (None, row.wave):
+                seen.append(row)
+            if len(seen) == query.limit:
+                return Response(paging.list_page(request, installation, seen, after))
+        if len(page) < LIMIT_MAX:
+            return Response(paging.list_page(request, installation, seen, None))
+    return Response(paging.list_page(request, installation, seen, after))
+
+
+def events(request: Request[RolloutPath, Paging, Nothing], installation: Installation) -> Response:
+    """What happened to a rollout and to its hosts in it, in the order of the log."""
+    rollout_id, limit = request.path.rollout_id, request.query.limit
+    demand(installation, rollout_id)
+    after = int(paging.after(request, installation) or "0")
+    found = installation.events(facts_of(rollout_id), after=after, limit=limit)
+    last = str(found[-1].position) if len(found) == limit else None
+    return Response(paging.list_page(request, installation, [*map(to_cloud_event, found)], last))
+
+
+def plan(request: Request[RolloutPath, ReadQuery, Nothing], installation: Installation) -> Response:
+    """The plan that a rollout follows, frozen when it opened: every host by its wave."""
+    row = demand(installation, request.path.rollout_id).row
+    return Response(
+        installation.fleet_reader.chart(row.plan_digest).plan, tag=f'"{row.plan_digest}"'
+    )
+
+
+def ask_why(
+    request: Request[RolloutPath, RolloutWhyQuery, Nothing], installation: Installation
+) -> Response:
+    """Why it waits: every gate, what it says of a host or of all, and the row that decides it."""
+    rollout_id = request.path.rollout_id
+    demand(installation, rollout_id)
+    state = installation.fleet_reader.state((rollout_id,), installation.clock(), late=True)
+    return Response(explain(state, rollout_id, request.query.host_id))
+
+
+_READ = requires(Verb.READ, scope_of)
+_BLOBS = (RolloutUnknown, BlobMissing, BlobDamaged)
+
+ROUTES = (
+    Route("GET", "/v1/rollouts", list_all, requires_somewhere(Verb.READ), Listed[RolloutListed]),
+    Route(
+        "GET",
+        "/v1/rollouts/{rollout_id}",
+        get,
+        _READ,
+        RolloutShown,
+        cached=True,
+        errors=(RolloutUnknown, HistoryTooLong, BlobDamaged),
+    ),
+    Route(
+        "GET",
+        "/v1/rollouts/{rollout_id}/hosts",
+        hosts,
+        _READ,
+        Listed[HostRecord],
+        errors=(RolloutUnknown,),
+    ),
+    Route(
+        "GET",
+        "/v1/rollouts/{rollout_id}/events",
+        events,
+        _READ,
+        Listed[CloudEvent],
+        errors=(RolloutUnknown,),
+    ),
+    Route("GET", "/v1/rollouts/{rollout_id}/plan", plan, _READ, Plan, cached=True, errors=_BLOBS),
+    Route("GET", "/v1/rollouts/{rollout_id}/explain", ask_why, _READ, Explanation, errors=_BLOBS),
+)

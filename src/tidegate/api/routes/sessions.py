@@ -1,0 +1,140 @@
+"""The first start of all, sign-in and sign-out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tidegate.api.routes.users import LoginName, Password, PersonName
+from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import (
+    PASSWORD_CHARS_MAX,
+    PersonNames,
+    WeakPassword,
+    WrongCredentials,
+    WrongSetupCode,
+)
+from tidegate.domain.access.refusals import AlreadySetUp
+from tidegate.domain.access.roles import Grant
+from tidegate.domain.access.rows import (
+    InstallationRow,
+    installation_key,
+)
+from tidegate.web.authentication import check_origin, set_cookie
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Request, Response, Route
+from tidegate.web.shapes import Written
+
+Plain = Request[Nothing, Nothing, Nothing]
+
+
+class Setup(Input, frozen=True, kw_only=True):
+    code: Annotated[str, Meta(max_length=64)]
+    login: LoginName
+    name: PersonName
+    password: Password
+    alone: bool  # one person: the default repository asks for nobody else's approval
+
+
+class Credentials(Input, frozen=True, kw_only=True):
+    login: Annotated[str, Meta(max_length=64)]
+    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+
+
+class SetupState(Struct, frozen=True):
+    set_up: bool
+    alone: bool | None
+
+
+class SignedIn(Struct, frozen=True):
+    user_id: str
+    csrf_token: str  # sent back as X-CSRF-Token with every write of this session
+
+
+class Me(Struct, frozen=True):
+    user_id: str
+    login: str | None
+    name: str | None
+    method: str
+    grants: tuple[Grant, ...]
+    csrf_token: str | None
+
+
+def setup_state(request: Plain, installation: Installation) -> Response:
+    """Whether the installation has its first user."""
+    found = installation.find(installation_key(), InstallationRow)
+    return Response(SetupState(found is not None, None if found is None else found.row.alone))
+
+
+def set_up(request: Request[Nothing, Nothing, Setup], installation: Installation) -> Response:
+    """Make the first user, with the one-time code that the server printed."""
+    request.server.sign_ins.take(f"setup {request.arrived.address}")
+    body = request.body
+    outcome = request.server.accounts.set_up(
+        body.code, PersonNames(body.login, body.name), body.password, alone=body.alone
+    )
+    return Response(Written(outcome.position), position=outcome.position)
+
+
+def sign_in(
+    request: Request[Nothing, Nothing, Credentials], installation: Installation
+) -> Response:
+    """Open a session: its id comes as a cookie that scripts cannot read."""
+    check_origin(request.arrived, installation.settings)
+    request.server.sign_ins.take(f"address {request.arrived.address}")
+    request.server.sign_ins.take(f"login {request.body.login.casefold()}")
+    welcome = request.server.accounts.sign_in(request.body.login, request.body.password)
+    cookie = set_cookie(welcome.cookie, installation.settings)
+    return Response(SignedIn(welcome.user_id, welcome.csrf), cookies=(cookie,))
+
+
+def sign_out(request: Plain, installation: Installation) -> Response:
+    """Close this session."""
+    if request.principal.session:
+        request.server.accounts.sign_out(request.principal.session)
+    return Response(None, cookies=(set_cookie("", installation.settings),))
+
+
+def me(request: Plain, installation: Installation) -> Response:
+    """Who you are here, and what you may."""
+    principal = request.principal
+    called = request.server.accounts.called(principal.id)
+    grants = principal.grants if principal.narrowed is None else principal.narrowed
+    return Response(
+        Me(
+            principal.id,
+            None if called is None else called.login,
+            None if called is None else called.name,
+            principal.method,
+            grants,
+            principal.csrf or None,
+        )
+    )
+
+
+ROUTES = (
+    Route("GET", "/v1/setup", setup_state, PUBLIC, SetupState, quick=True),
+    Route(
+        "POST",
+        "/v1/setup",
+        set_up,
+        PUBLIC,
+        Written,
+        status=201,
+        errors=(AlreadySetUp, WrongSetupCode, WeakPassword),
+        body_bytes_max=SIGN_IN_BYTES_MAX,
+    ),
+    Route(
+        "POST",
+        "/v1/sessions",
+        sign_in,
+        PUBLIC,
+        SignedIn,
+        status=201,
+        errors=(WrongCredentials,),
+        body_bytes_max=SIGN_IN_BYTES_MAX,
+    ),
+    Route("DELETE", "/v1/sessions/current", sign_out, SIGNED_IN),
+    Route("GET", "/v1/me", me, SIGNED_IN, Me),
+)

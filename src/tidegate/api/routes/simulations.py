@@ -1,0 +1,71 @@
+"""A rollout is played with simulated hosts before it is opened; nothing changes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+from msgspec import Meta, structs
+
+from tidegate.api.routes.rollout_commands import Planning, dry_plan
+from tidegate.api.routes.rollouts import HostId
+from tidegate.control.installation import Installation
+from tidegate.control.queries.forecasts import Forecast, Odds
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.refusals import MalformedPolicy, WrongPackage
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.planner import Plan
+from tidegate.errors import NotFound
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Request, Response, Route, requires
+
+RUNS_MAX = 5  # a server has other things to do: more of them run at the command line
+SEED_MAX = 2**31 - 1
+FAILING_MAX = 100
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class OddsAsked(Input, frozen=True, kw_only=True):
+    """How often things go wrong, as shares; what is not said does not go wrong."""
+
+    activation_fails: Share = 0.0
+    probe_fails: Share = 0.0
+    probe_flaps: Share = 0.0
+    rollback_fails: Share = 0.0
+    dies: Share = 0.0
+    offline: Share = 0.0
+    lost: Share = 0.0
+
+
+class Simulating(Planning, frozen=True, kw_only=True):
+    seed: Annotated[int, Meta(ge=0, le=SEED_MAX)] = 1
+    runs: Annotated[int, Meta(ge=1, le=RUNS_MAX)] = 1
+    failing: Annotated[tuple[HostId, ...], Meta(max_length=FAILING_MAX)] = ()
+    odds: OddsAsked = OddsAsked()
+
+
+def simulate(
+    request: Request[Nothing, Nothing, Simulating], installation: Installation
+) -> Response:
+    """Play a rollout with simulated hosts: when waves would end, and what would stop it."""
+    body = request.body
+    plan = dry_plan(cast(Any, request), installation).body
+    channel = installation.find(channel_key(body.channel), Channel)
+    assert isinstance(plan, Plan), "a dry plan answers the plan"
+    assert channel is not None, "what is planned for is there"
+    odds = Odds(**structs.asdict(body.odds), failing=body.failing)
+    seeds = range(body.seed, body.seed + body.runs)
+    return Response(installation.forecast(channel.row, plan, odds, seeds))
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/rollouts/simulate",
+        simulate,
+        requires(Verb.READ, lambda request: channel_scope(request.body.channel)),
+        Forecast,
+        errors=(NotFound, WrongPackage, MalformedPolicy),
+    ),
+)

@@ -1,0 +1,168 @@
+"""API tokens: made by their owner, shown once, never more than their owner."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidegate.api.routes.users import Roles
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.domain.access.refusals import NotOwner, TokenNotFound
+from tidegate.domain.access.roles import Grant, Verb
+from tidegate.domain.access.rows import (
+    API_TOKENS,
+    ApiToken,
+    User,
+    token_key,
+    user_key,
+)
+from tidegate.domain.access.slices import TOKEN_DAYS_MAX, RevokeToken, revoke_token
+from tidegate.web import paging
+from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.problems import MissingPermission
+from tidegate.web.routing import SIGNED_IN, Request, Response, Route
+from tidegate.web.shapes import Listed, Written
+
+
+class NewToken(Input, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=TOKEN_DAYS_MAX)] = 30
+    roles: Roles | None = None  # None: whatever you may; never more than you may
+
+
+class TokenPath(Input, frozen=True):
+    token_id: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9]+$")]
+
+
+class TokenShown(Struct, frozen=True):
+    token_id: str
+    user_id: str
+    created_at: datetime | None
+    expires_at: datetime
+    revoked_at: datetime | None
+    grants: tuple[Grant, ...] | None
+    parent_id: str | None  # the token that made it: it ends with that one
+    active: bool  # False: expired, revoked, or ended with its parent or a change of password
+
+
+class TokenMade(Struct, frozen=True):
+    token_id: str
+    token: str  # shown this once
+    expires_at: datetime
+    position: int
+
+
+def create_token(
+    request: Request[Nothing, Nothing, NewToken], installation: Installation
+) -> Response:
+    """Make an API token of your own; it is shown this once."""
+    body = request.body
+    grants = None if body.roles is None else tuple(item.grant for item in body.roles)
+    narrowed = request.principal.narrowed
+    if narrowed is not None:
+        grants = narrowed if grants is None else grants
+        _demand_within(grants, narrowed)
+    token_id = request.mint("token")
+    token, outcome = request.server.accounts.create_token(
+        token_id,
+        body.days,
+        grants,
+        request.meta,
+        parent_id=request.principal.token_id,
+        credentials_version=request.principal.credentials_version,
+    )
+    found = installation.find(token_key(token_id), ApiToken)
+    assert found is not None, "its fact was just committed"
+    made = TokenMade(token_id, token, found.row.expires_at, outcome.position)
+    return Response(made, position=outcome.position)
+
+
+def _demand_within(grants: tuple[Grant, ...], narrowed: tuple[Grant, ...]) -> None:
+    """A narrowed token makes no wider one. Raises: MissingPermission."""
+    for item in grants:
+        if item not in narrowed and Grant(item.role) not in narrowed:
+            raise MissingPermission(
+                f"the token that you use is narrowed: it is no {item.role} on {item.scope}",
+                role=item.role,
+                scope=item.scope,
+            )
+
+
+def list_tokens(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+    """Your own API tokens; their secrets are nowhere."""
+    found = installation.range(
+        API_TOKENS,
+        index="by_user",
+        of=(request.by,),
+        after=paging.after(request, installation),
+        limit=request.query.limit,
+    )
+    last = found[-1].id if len(found) == request.query.limit else None
+    shown = [_token(item, request, installation) for item in found]
+    return Response(paging.list_page(request, installation, shown, last))
+
+
+def drop_token(
+    request: Request[TokenPath, Nothing, Nothing], installation: Installation
+) -> Response:
+    """Revoke an API token: your own, or, administering, anybody's."""
+    found, command = revocation(request, installation, request.path.token_id)
+    outcome = installation.execute(revoke_token, command, meta=request.meta, key=request.once)
+    position = outcome.position or found.version
+    return Response(Written(position), position=position)
+
+
+def revocation(
+    request: Request[Any, Any, Any], installation: Installation, token_id: str
+) -> tuple[Found[ApiToken], RevokeToken]:
+    """A token, and the command that revokes it as far as the requester's own token allows.
+
+    Raises:
+        TokenNotFound.
+    """
+    found = installation.find(token_key(token_id), ApiToken)
+    if found is None:
+        raise TokenNotFound(token_id)
+    principal = request.principal
+    command = RevokeToken(
+        user_id=found.row.user_id,
+        token_id=token_id,
+        by=request.by,
+        through=principal.token_id,
+        narrowed=principal.narrowed is not None,
+        may_administer=principal.may(Verb.ADMINISTER),
+    )
+    return found, command
+
+
+def _token(
+    found: Found[ApiToken], request: Request[Any, Any, Any], installation: Installation
+) -> TokenShown:
+    row = found.row
+    owner = installation.find(user_key(row.user_id), User)
+    return TokenShown(
+        row.token_id,
+        row.user_id,
+        row.created_at,
+        row.expires_at,
+        row.revoked_at,
+        row.grants,
+        row.ancestors[-1] if row.ancestors else None,
+        owner is not None and request.server.accounts.is_token_valid(row, owner.row),
+    )
+
+
+ROUTES = (
+    Route("POST", "/v1/tokens", create_token, SIGNED_IN, TokenMade, status=201),
+    Route("GET", "/v1/tokens", list_tokens, SIGNED_IN, Listed[TokenShown]),
+    Route(
+        "POST",
+        "/v1/tokens/{token_id}/revoke",
+        drop_token,
+        SIGNED_IN,
+        Written,
+        errors=(TokenNotFound, NotOwner),
+    ),
+)

@@ -1,0 +1,44 @@
+"""Proof that what stands is what the log says."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tidegate.control.installation import Installation
+from tidegate.domain.access.roles import Verb
+from tidegate.web.inputs import Nothing
+from tidegate.web.routing import Request, Response, Route, requires
+
+SHOWN_MAX = 100
+
+
+class DifferenceShown(Struct, frozen=True):
+    """A row that is not what its facts make it."""
+
+    row: str
+    what: str
+    wanted: str
+    found: str
+
+
+class Verification(Struct, frozen=True):
+    """What a replay of the whole log found."""
+
+    verified: bool
+    position: int
+    count: int
+    differences: tuple[DifferenceShown, ...]  # at most the first hundred
+
+
+def verify(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
+    """Replay the log and compare every derived row, byte for byte."""
+    found = installation.differences()
+    shown = tuple(
+        DifferenceShown(item.key, item.what, item.expected, item.found)
+        for item in found[:SHOWN_MAX]
+    )
+    position = installation.head()
+    return Response(Verification(not found, position, len(found), shown))
+
+
+ROUTES = (Route("GET", "/v1/views/verify", verify, requires(Verb.AUDIT), Verification),)

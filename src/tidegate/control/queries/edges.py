@@ -1,0 +1,30 @@
+"""What an edge between channels says about the release that is pinned."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.domain.channels.facts import (
+    ChannelEdge,
+    EdgeRequires,
+)
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.gates.edges import EdgeVerdict, WaitingRelease, judge_edge
+from tidegate.domain.releases.rows import Actual
+
+
+def edge_of(
+    installation: Installation,
+    row: Channel,
+    pin: Found[Actual] | None,
+    edge: ChannelEdge,
+    now: datetime,
+) -> EdgeVerdict:
+    """What an edge says of the release that is pinned on the channel."""
+    if pin is None and edge.require is EdgeRequires.SUCCEEDED:
+        return EdgeVerdict(True, f"no release is pinned on {row.channel} yet")
+    release, digest = ("", "") if pin is None else (pin.row.pinned_release_id, pin.row.digest)
+    seen = installation.fleet_reader.preceding(edge, release, digest)
+    return judge_edge(edge, WaitingRelease(row.channel, release), seen, now)

@@ -1,0 +1,142 @@
+"""The verbs of a channel: which there are now, why the others are not, and what can be promoted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.dashboard.components import Field, Option, VerbButton
+from tidegate.dashboard.html import short
+from tidegate.dashboard.layout import REASON
+from tidegate.dashboard.view_models import Quarantine
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.rows import Channel
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.domain.packages.rows import REVISIONS
+from tidegate.domain.packages.states import PUBLISHED_STATES
+from tidegate.domain.releases.from_packages import release_id_of
+from tidegate.domain.releases.rows import Actual
+from tidegate.web.routing import Principal, Request
+
+RELEASES_MAX = 200
+
+Asked = Request[Any, Any, Any]
+
+
+def verbs_of(
+    request: Asked,
+    installation: Installation,
+    row: Channel,
+    pin: Found[Actual] | None,
+    kept: tuple[Quarantine, ...],
+) -> tuple[VerbButton, ...]:
+    """Promote, hold, let go and lift, each with why it cannot be used now."""
+    name = row.channel
+    releases = _may(request.principal, Right.RELEASE, name)
+    operates = _may(request.principal, Right.OPERATE, name)
+    return (
+        _promote(request, installation, row, pin, releases),
+        VerbButton(
+            id="hold",
+            label="Hold",
+            icon="lock",
+            action=f"/channels/{name}/hold",
+            title=f"Hold {name}?",
+            text="No promotion and no order on it, until it is let go.",
+            fields=(REASON,),
+            why=releases or ("" if row.held_at is None else "It is held already."),
+        ),
+        VerbButton(
+            id="unhold",
+            label="Let go",
+            icon="play",
+            action=f"/channels/{name}/unhold",
+            title=f"Let {name} go?",
+            fields=(REASON,),
+            why=releases or ("It is not held." if row.held_at is None else ""),
+        ),
+        VerbButton(
+            id="lift",
+            label="Lift quarantine",
+            icon="ban",
+            action=f"/channels/{name}/lift",
+            title="Lift a quarantine?",
+            text="The release may be dispatched on this channel again.",
+            fields=(
+                Field(
+                    name="closure_hash",
+                    label="Release content",
+                    kind="select",
+                    options=tuple(
+                        Option(item.closure_hash, f"{short(item.closure_hash)} · {item.reason}")
+                        for item in kept
+                    ),
+                ),
+                REASON,
+            ),
+            why=operates or ("" if kept else "Nothing is quarantined on it."),
+        ),
+    )
+
+
+def _may(principal: Principal, right: Right, name: str) -> str:
+    """Why somebody may not; empty: they may."""
+    if principal.may(right, channel_scope(name)):
+        return ""
+    return f"None of your roles may {right} on {name}."
+
+
+def _promote(
+    request: Asked,
+    installation: Installation,
+    row: Channel,
+    pin: Found[Actual] | None,
+    why: str,
+) -> VerbButton:
+    offered = list_publishable(installation, row.package)
+    why = why or ("" if row.held_at is None else "The channel is held.")
+    why = why or ("" if offered else f"No revision of {row.package} is published yet.")
+    fields: tuple[Field, ...] = (
+        Field(name="release", label="Release", kind="select", options=offered),
+        Field(name="display_name", label="Call it", placeholder="Optional: a name for people"),
+        Field(name="reason", label="Reason", kind="long", placeholder="Optional: why, for the log"),
+        # The form carries the id of its command: sent twice, it is decided once.
+        Field(name="command_id", kind="hidden", value=request.mint("promote")),
+    )
+    if pin is not None:
+        fields = (*fields, Field(name="version", kind="hidden", value=str(pin.row.version)))
+    return VerbButton(
+        id="promote",
+        label="Promote",
+        icon="arrow",
+        action=f"/channels/{row.channel}/promote",
+        title=f"Promote to {row.channel}",
+        text="The channel is pinned to it and its rollout opens, in one commit."
+        + (" The open rollout is superseded." if row.active_rollout_id else ""),
+        fields=fields,
+        why=why,
+        first=True,
+    )
+
+
+def list_publishable(installation: Installation, package: str) -> tuple[Option, ...]:
+    """Releases of a package that may be pinned, newest first.
+
+    A channel may call a package of the default repository by its path alone, as its releases do.
+    """
+    names = dict.fromkeys((package, f"{DEFAULT_REPOSITORY}/{package}"))
+    published = [
+        item.row
+        for name in names
+        for item in installation.range(
+            REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX
+        )
+        if item.row.lifecycle in PUBLISHED_STATES and item.row.deletion_timestamp is None
+    ]
+    return tuple(
+        Option(release, f"{release} · {short(row.content.digest)}")
+        for row in sorted(published, key=lambda row: row.number, reverse=True)
+        if (release := release_id_of(row.package, row.number))
+    )

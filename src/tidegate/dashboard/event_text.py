@@ -1,0 +1,236 @@
+"""Events in words: what each type of fact says to a person, with a glyph and a tone.
+
+A type that is not listed is told by its own name, so that nothing in the log is ever hidden.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tidegate.control.installation import Installation
+from tidegate.dashboard.components import TimelineEntry
+from tidegate.dashboard.html import seconds, short, size
+from tidegate.dashboard.state_labels import HOSTS, OUTCOMES, ROLLOUTS
+from tidegate.errors import InvalidInput
+from tidegate.kernel.model import Event
+
+Names = Callable[[str], str]
+Line = tuple[str, str, str, str]  # icon, tone, title, what else
+
+PAYLOAD_CHARS_MAX = 20_000
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+# Glyph and tone of types whose own name tells enough.
+_LOOKS: Final[dict[str, tuple[str, str]]] = {
+    "DispatchReserved": ("dots", "idle"),
+    "DispatchCancelled": ("cross", "gone"),
+    "DispatchAck": ("check", "info"),
+    "DispatchReject": ("cross", "bad"),
+    "ActivationStarted": ("gear", "info"),
+    "ActivationCompleted": ("gear", "info"),
+    "ActivationFailed": ("cross", "bad"),
+    "ActivationDeferred": ("moon", "calm"),
+    "ProbeTopologyDeclared": ("eye", "idle"),
+    "ProbeObservedFirst": ("eye", "idle"),
+    "ProbeFailureFirst": ("eye", "warn"),
+    "Failed": ("cross", "bad"),
+    "RollbackComplete": ("undo", "back"),
+    "RollbackFailed": ("undo", "bad"),
+    "Converged": ("check", "good"),
+    "DeadlineExpired": ("clock", "bad"),
+    "HostRegressed": ("warning", "warn"),
+    "HostSkipped": ("skip", "gone"),
+    "HostSilent": ("silent", "warn"),
+    "HostHeard": ("hosts", "good"),
+    "HostEnrolled": ("hosts", "good"),
+    "HostRevoked": ("key", "bad"),
+    "HostRetired": ("moon", "gone"),
+    "RolloutHalted": ("stop", "bad"),
+    "SuccessorOpened": ("arrow", "gone"),
+    "RolloutTerminal": ("check", "good"),
+    "QuarantineLifted": ("ban", "good"),
+    "FreezeStarted": ("snow", "calm"),
+    "FreezeEnded": ("snow", "good"),
+    "SignInFailed": ("key", "warn"),
+    "IntentRequested": ("outbox", "info"),
+    "AttemptFailed": ("outbox", "warn"),
+    "AttemptSucceeded": ("outbox", "good"),
+    "IntentDied": ("outbox", "bad"),
+    "IntentRedriven": ("retry", "info"),
+    "DriftDetected": ("warning", "warn"),
+    "DriftRepaired": ("check", "good"),
+}
+
+
+def describe(installation: Installation, event: Event, people: Names) -> TimelineEntry:
+    """An event as a line of a timeline."""
+    icon, tone, title, sub = line(installation, event, people)
+    return TimelineEntry(icon, tone, title, sub, event.at, event.position)
+
+
+def describe_all(
+    installation: Installation, events: Iterable[Event], people: Names
+) -> tuple[TimelineEntry, ...]:
+    """Events as a timeline, newest first."""
+    return tuple(describe(installation, event, people) for event in reversed([*events]))
+
+
+def line(installation: Installation, event: Event, people: Names) -> Line:
+    """What an event says. One that this version cannot read is told by its name."""
+    try:
+        fact: Any = installation.value(event)
+    except InvalidInput:
+        return "help", "gone", split_words(event.type), "this version cannot read it"
+    found = (
+        _rollout(fact, event.type, people)
+        or _host(fact, event.type)
+        or _channel(fact, event.type, people)
+        or _revision(fact, event.type, people)
+    )
+    return found or _other(fact, event.type, people)
+
+
+def split_words(name: str) -> str:
+    """``RevisionProposed`` → ``Revision proposed``."""
+    return _WORDS.sub(" ", name).capitalize()
+
+
+def payload(event: Event) -> str:
+    """The fact as it stands in the log, laid out to be read."""
+    text = msgspec.json.format(event.body, indent=2).decode()
+    return text if len(text) <= PAYLOAD_CHARS_MAX else text[:PAYLOAD_CHARS_MAX] + "\n…"
+
+
+def _rollout(fact: Any, type: str, people: Names) -> Line | None:
+    match type:
+        case "RolloutOpened":
+            hosts = sum(wave.hosts for wave in fact.waves)
+            who = f" by {people(fact.operator)}" if fact.operator else ""
+            waves = f"{len(fact.waves)} wave{'' if len(fact.waves) == 1 else 's'}"
+            text = f"{waves}, {hosts:,} host{'' if hosts == 1 else 's'}, to {fact.target_ref}"
+            text += f": {fact.reason}" if fact.reason else ""
+            return "rollouts", "info", f"{fact.rollout_id} was opened{who}", text
+        case "RolloutTransitioned":
+            chip = ROLLOUTS[fact.to]
+            before = f"{fact.from_} → " if fact.from_ else ""
+            return chip.icon, chip.tone, f"{fact.rollout_id}: {before}{fact.to}", fact.reason
+        case "WaveAdvanced":
+            text = f"every host up to wave {fact.from_wave} has settled"
+            return "wave", "info", f"Wave {fact.to_wave} of {fact.rollout_id} began", text
+        case "RolloutHalted":
+            return "stop", "bad", f"{fact.rollout_id} was halted", f"{fact.host_id}: {fact.reason}"
+        case "RolloutTerminal":
+            return "check", "good", f"{fact.rollout_id} is through", fact.reason
+        case "RolloutConcluded":
+            chip = OUTCOMES[fact.outcome]
+            title = f"{fact.rollout_id}: {chip.word.lower()}"
+            text = f"{fact.counts.converged:,} of {fact.counts.hosts:,} hosts run {fact.target_ref}"
+            return chip.icon, chip.tone, title, text
+        case "SuccessorOpened":
+            after = f"{fact.successor_rollout_id} took over"
+            return "arrow", "gone", f"{fact.superseded_rollout_id} was superseded", after
+        case "RolloutPaused":
+            return "pause", "warn", f"Paused by {people(fact.operator)}", fact.reason
+        case "RolloutResumed":
+            return "play", "info", f"Resumed by {people(fact.operator)}", fact.reason
+        case "RolloutAborted":
+            return "stop", "gone", f"Aborted by {people(fact.operator)}", fact.reason
+        case "OperatorClearance":
+            hosts = f" for {len(fact.hosts)} hosts" if fact.hosts else ""
+            title = f"Cleared by {people(fact.operator)}: {fact.mode}{hosts}"
+            return "check", "good", title, fact.reason
+        case "GateChanged":
+            if fact.blocked:
+                return "pause", "warn", f"Gate {fact.gate} blocks", fact.reason
+            return "check", "good", f"Gate {fact.gate} is open", fact.reason
+    return None
+
+
+def _host(fact: Any, type: str) -> Line | None:
+    match type:
+        case "HostStateChanged":
+            chip = HOSTS[fact.to]
+            return chip.icon, chip.tone, f"{fact.host_id}: {fact.from_} → {fact.to}", ""
+        case "ProbeResult":
+            tone, word = ("good", "passes") if fact.status == "pass" else ("bad", "fails")
+            text = fact.failure_reason or ""
+            return "eye", tone, f"{fact.host_id}: probe {fact.probe_name} {word}", text
+        case "Failed":
+            text = f"{', '.join(fact.failing_probes)} for {seconds(fact.sustained_duration_secs)}"
+            return "cross", "bad", f"{fact.host_id} failed", text
+        case "RollbackComplete":
+            text = f"runs {short(fact.reverted_to_closure)} again"
+            return "undo", "back", f"{fact.host_id} went back", text
+        case "Converged":
+            return "check", "good", f"{fact.host_id} converged", short(fact.current_closure)
+        case "DeadlineExpired":
+            return "clock", "bad", f"{fact.host_id}: no word before its {fact.deadline} time", ""
+        case "HostSkipped":
+            return "skip", "gone", f"{fact.host_id} left the count", fact.reason
+    return None
+
+
+def _channel(fact: Any, type: str, people: Names) -> Line | None:
+    match type:
+        case "ChannelCreated" | "ChannelEdited":
+            word = "created" if type == "ChannelCreated" else "edited"
+            title = f"Channel {fact.channel} was {word} by {people(fact.operator)}"
+            return "channels", "info", title, fact.selector
+        case "ChannelHeld" | "ChannelUnheld":
+            word = "held" if type == "ChannelHeld" else "let go"
+            title = f"{fact.channel} was {word} by {people(fact.operator)}"
+            return "lock", "warn" if word == "held" else "good", title, fact.reason
+        case "QuarantineLifted":
+            title = f"Quarantine lifted on {fact.channel} by {people(fact.operator)}"
+            return "ban", "good", title, fact.reason
+        case "ReleaseRegistered" | "ReleaseTransitioned":
+            title = f"{fact.scope} is pinned to {fact.release_id}"
+            why = f": {fact.reason}" if fact.reason else ""
+            return "releases", "info", title, f"by {people(fact.by)}{why}"
+    return None
+
+
+def _revision(fact: Any, type: str, people: Names) -> Line | None:
+    match type:
+        case "RevisionCreated":
+            return "pencil", "idle", f"{fact.name} was drafted", f"by {people(fact.by)}"
+        case "RevisionContentReplaced":
+            content = fact.content
+            text = f"{content.file_count} files, {size(content.total_bytes)}"
+            return (
+                "file",
+                "info",
+                f"Content of {fact.name} changed",
+                f"{text}, by {people(fact.by)}",
+            )
+        case "RevisionProposed":
+            return "clock", "warn", f"{fact.name} was proposed", f"by {people(fact.by)}"
+        case "RevisionApproved":
+            by = f"{fact.name} was approved by {people(fact.by)}"
+            return "check", "good", by, fact.reason or short(fact.digest)
+        case "RevisionPublished":
+            package = fact.package.rpartition("/")[2]
+            return "check", "good", f"{package} revision {fact.number} was published", fact.name
+        case "ProposalRejected":
+            by = f"{fact.name} was rejected by {people(fact.by)}"
+            return "cross", "bad", by, fact.reason
+        case "ProposalWithdrawn":
+            return "undo", "idle", f"{fact.name} was withdrawn", f"by {people(fact.by)}"
+    return None
+
+
+def _other(fact: Struct, type: str, people: Names) -> Line:
+    """Its name, and the first of these members that it has."""
+    icon, tone = _LOOKS.get(type, ("ring", "idle"))
+    about = ""
+    for name in ("host_id", "rollout_id", "channel", "scope", "name", "user_id", "package"):
+        value = getattr(fact, name, "")
+        if isinstance(value, str) and value:
+            about = people(value) if name == "user_id" else value
+            break
+    return icon, tone, split_words(type), about

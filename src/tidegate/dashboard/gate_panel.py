@@ -1,0 +1,262 @@
+"""Why is it waiting: every gate of a rollout, how many hosts it holds, and which.
+
+A rollout of few hosts is judged at every look. To judge a large one takes half a second, so what
+was found is kept for a while and the page asks for it beside itself; it says how old it is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Annotated
+from weakref import WeakKeyDictionary
+
+from msgspec import Meta, Struct
+
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.installation import Installation
+from tidegate.dashboard.components import Link
+from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
+from tidegate.dashboard.html import render_part
+from tidegate.dashboard.layout import ROWS, UTF8, PageQuery, PageView, answer, page_route
+from tidegate.dashboard.view_models import GateLine, GatePanel, HeldLine, HeldPage
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.gates.dispatch_pass import list_blocked
+from tidegate.domain.gates.explain import explain
+from tidegate.domain.gates.inputs import Explanation
+from tidegate.domain.planner import PlanByHost
+from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
+from tidegate.domain.rollouts.states import CLEARABLE, RolloutState
+from tidegate.web.inputs import Nothing
+from tidegate.web.routing import Request, Response, requires
+
+AT_ONCE_MAX = 2_000  # hosts of a rollout that is judged with its page
+FRESH_SECONDS = 10  # that the judgement of a larger one is kept at least
+KEPT_MAX = 4
+SAMPLE = 3
+
+
+class GateReport(Struct, frozen=True):
+    """A rollout's gates at one moment: their words, and host by host who stops where."""
+
+    at: datetime
+    said: Explanation
+    held: Mapping[str, Sequence[tuple[str, str]]]  # gate → hosts, each with the reason
+
+
+def judge_rollout(installation: Installation, rollout_id: str) -> GateReport:
+    """Ask every gate about every host that waits. Raises: RolloutUnknown."""
+    now = installation.clock()
+    state = installation.fleet_reader.state([rollout_id], now)
+    held: dict[str, list[tuple[str, str]]] = {}
+    if rollout_id in state.rollouts:
+        for item in list_blocked(state, rollout_id):
+            held.setdefault(item.gate, []).append((item.host_id, item.reason))
+    return GateReport(now, explain(state, rollout_id), held)
+
+
+class GateReportCache:
+    """Of large rollouts, what was found last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, GateReport] = OrderedDict()
+        self._turn = Lock()  # one at a time: whoever waits finds what the other one found
+
+    def kept(self, rollout_id: str) -> GateReport | None:
+        return self._kept.get(rollout_id)
+
+    def look(self, installation: Installation, rollout_id: str) -> GateReport:
+        """As it is, or as it was a few seconds ago. Raises: RolloutUnknown."""
+        with self._turn:
+            found = self._kept.pop(rollout_id, None)
+            age = timedelta(seconds=FRESH_SECONDS)
+            if found is None or installation.clock() - found.at >= age:
+                found = judge_rollout(installation, rollout_id)
+            self._kept[rollout_id] = found
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+            return found
+
+
+_KEPT: WeakKeyDictionary[FleetReader, GateReportCache] = WeakKeyDictionary()
+_MAKING = Lock()
+
+
+def _judgements(installation: Installation) -> GateReportCache:
+    with _MAKING:
+        return _KEPT.setdefault(installation.fleet_reader, GateReportCache())
+
+
+def _look(installation: Installation, tally: RolloutTally) -> GateReport:
+    if _hosts(tally) <= AT_ONCE_MAX:
+        return judge_rollout(installation, tally.rollout_id)
+    return _judgements(installation).look(installation, tally.rollout_id)
+
+
+def _hosts(tally: RolloutTally) -> int:
+    return sum(wave.hosts for wave in tally.waves)
+
+
+# ── the panel ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def panel_of(installation: Installation, tally: RolloutTally) -> GatePanel:
+    """With the page: what is known without long work."""
+    over = over_of(tally)
+    if over:
+        return GatePanel(verdict=over, tone="good")
+    if _hosts(tally) <= AT_ONCE_MAX:
+        return _panel(judge_rollout(installation, tally.rollout_id), tally, aside=False)
+    kept = _judgements(installation).kept(tally.rollout_id)
+    if kept is not None:
+        return _panel(kept, tally, aside=True)
+    gates = installation.find(gates_key(tally.rollout_id), RolloutGates)
+    lines = tuple(
+        GateLine(gate=item.gate, passed=False, reason=item.reason)
+        for item in (() if gates is None else gates.row.blocked)
+    )
+    said = f"{lines[0].gate} holds hosts back: {lines[0].reason}." if lines else ""
+    verdict = _stopped(tally) or said or "No gate held a host back at the last pass."
+    return GatePanel(
+        verdict=verdict, tone=_tone(tally, lines), lines=lines, href=_aside(tally.rollout_id)
+    )
+
+
+def panel(
+    request: Request[RolloutPagePath, Nothing, Nothing], installation: Installation
+) -> Response:
+    """Of a large rollout, beside its page."""
+    tally = installation.fleet_reader.tally(request.path.rollout_id).row
+    over = over_of(tally)
+    found = (
+        GatePanel(verdict=over, tone="good")
+        if over
+        else _panel(_look(installation, tally), tally, aside=_hosts(tally) > AT_ONCE_MAX)
+    )
+    return Response(render_part("gate_panel.html", found), media=UTF8)
+
+
+def _aside(rollout_id: str) -> str:
+    return f"/rollouts/{rollout_id}/gates"
+
+
+def _panel(found: GateReport, tally: RolloutTally, *, aside: bool) -> GatePanel:
+    rollout_id = tally.rollout_id
+    lines = tuple(
+        GateLine(
+            gate=item.gate,
+            passed=item.passed,
+            reason=item.reason,
+            evidence="" if item.evidence is None else f"#{item.evidence.position}",
+            hosts=item.hosts,
+            sample=tuple(host for host, _ in found.held.get(item.gate, ())[:SAMPLE]),
+            href=f"/rollouts/{rollout_id}/held?gate={item.gate}",
+        )
+        for item in found.said.verdicts
+    )
+    said = found.said.answer[:1].upper() + found.said.answer[1:] + "."
+    return GatePanel(
+        verdict=_stopped(tally) or said,
+        tone=_tone(tally, lines),
+        lines=lines,
+        at=found.at if aside else None,
+        href=_aside(rollout_id) if aside else "",
+    )
+
+
+def _stopped(tally: RolloutTally) -> str:
+    """Where only a person takes it on: what they have to do."""
+    if tally.state in CLEARABLE:
+        return f"{tally.halted_by or 'A host'} failed and halted it: clear it, retry or abort."
+    if tally.halted_at is not None:
+        return f"{tally.halted_by or 'A host'} failed and halted it; hosts in flight finish first."
+    return "It is paused until somebody resumes it." if tally.paused_at is not None else ""
+
+
+def _tone(tally: RolloutTally, lines: Sequence[GateLine]) -> str:
+    if tally.halted_at is not None:
+        return "bad"
+    return "warn" if any(not line.passed for line in lines) else "good"
+
+
+def over_of(tally: RolloutTally) -> str:
+    """That nothing waits any more; empty: it goes on."""
+    match tally.state:
+        case RolloutState.TERMINAL:
+            return "It is through: every host converged or left."
+        case RolloutState.SUPERSEDED:
+            return "It was superseded: a newer rollout of the channel goes on, or it was given up."
+        case RolloutState.PRUNED:
+            return "It is past its retention."
+    return ""
+
+
+# ── who stops where ───────────────────────────────────────────────────────────────────────────────
+
+
+class HeldQuery(PageQuery, frozen=True, kw_only=True):
+    gate: Annotated[str, Meta(max_length=64)] = ""
+    next: Annotated[str, Meta(max_length=256)] = ""  # the last host of the page before
+
+
+def held(
+    request: Request[RolloutPagePath, HeldQuery, Nothing], installation: Installation
+) -> Response:
+    """The hosts that wait at a gate, page by page."""
+    rollout_id, query = request.path.rollout_id, request.query
+    tally = installation.fleet_reader.tally(rollout_id).row
+    found = None if over_of(tally) else _look(installation, tally)
+    by_gate: Mapping[str, Sequence[tuple[str, str]]] = {} if found is None else found.held
+    listed = [
+        (gate, host, reason)
+        for gate, hosts in by_gate.items()
+        if query.gate in ("", gate)
+        for host, reason in hosts
+    ]
+    start = _start(listed, query.next)
+    shown = listed[start : start + ROWS]
+    chart = installation.fleet_reader.chart(tally.plan_digest)
+    view = HeldPage(
+        rollout_id=rollout_id,
+        gate=query.gate,
+        gates=tuple((gate, len(hosts)) for gate, hosts in by_gate.items()),
+        hosts=tuple(_held_line(chart, *item) for item in shown),
+        total=len(listed),
+        start=start,
+        at=None if found is None else found.at,
+        next=shown[-1][1] if start + ROWS < len(listed) else "",
+    )
+    page = PageView(
+        template="held_hosts.html",
+        title="Hosts that wait",
+        here="/rollouts",
+        view=view,
+        crumbs=(
+            Link("Rollouts", "/rollouts"),
+            Link(rollout_id, f"/rollouts/{rollout_id}"),
+            Link("Hosts that wait"),
+        ),
+        still=True,
+    )
+    return answer(request, installation, page)
+
+
+def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:
+    """Behind this host; at the beginning, if it does not wait any more."""
+    places = (place for place, (_, host, _) in enumerate(listed, 1) if host == last)
+    return next(places, 0) if last else 0
+
+
+def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> HeldLine:
+    number = chart.waves.get(host_id)
+    wave = "" if number is None else f"{number} · {chart.plan.waves[number].name or 'all'}"
+    return HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
+
+
+_READS = requires(Verb.READ, rollout_scope)
+ROUTES = (
+    page_route("/rollouts/{rollout_id}/gates", panel, _READS),
+    page_route("/rollouts/{rollout_id}/held", held, _READS),
+)

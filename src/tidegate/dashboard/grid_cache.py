@@ -1,0 +1,245 @@
+"""Grids that somebody looked at are kept, and brought up to date by what the log says since.
+
+    first look    every record of the rollout is read     100,000 hosts: half a second
+    later looks   its events behind the last look         a millisecond
+
+A server that starts looks first itself.
+
+A kept grid decides nothing and is never the only copy: it is dropped when others are looked at,
+or when so much has happened that reading the records is cheaper.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections import OrderedDict
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+from msgspec import Struct
+
+from tidegate import decoders
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.installation import Installation
+from tidegate.dashboard.grid_encoding import (
+    TYPES,
+    GridPlaces,
+    RolloutPagePath,
+    SquarePath,
+    byte_of,
+    changes,
+    places_of,
+    rollout_scope,
+)
+from tidegate.dashboard.layout import error_page
+from tidegate.dashboard.state_labels import GRID_CODES
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
+from tidegate.domain.hosts.states import HostState
+from tidegate.errors import InvalidInput, NotFound, TidegateError
+from tidegate.kernel.model import Clause, Match, Position, Query
+from tidegate.web.inputs import Nothing
+from tidegate.web.routing import Request, Response, Route, requires
+
+GRIDS_MAX = 8  # kept per process; one of 100,000 hosts takes about a megabyte
+BEHIND_MAX = 5_000  # events that are caught up with; past it the records are read again
+PAGE = 5_000
+PACKED_FROM = 2_000  # bytes: neighbours are in the same state, so that it packs well
+BYTES = "application/octet-stream"
+SOAKING = GRID_CODES[HostState.SOAKING]
+_BAD = frozenset({GRID_CODES[HostState.FAILED], GRID_CODES[HostState.REVERTED]})
+
+
+class Square(Struct, frozen=True, gc=False):
+    """Of a host's record, what its square shows. The state stays text: there are many."""
+
+    host_id: str
+    state: str
+    late: bool = False
+    left: str | None = None
+    cancelled_at: str | None = None
+    soak_due_at: datetime | None = None
+
+
+_READ = decoders.build(list[Square]).decode  # a page of rows by one call
+
+
+class EncodedGrid(Struct, frozen=True):
+    """A grid as it stood at some moment: a byte per host, and when the wave's last soak ends."""
+
+    content: bytes
+    soak_due: datetime | None = None
+
+
+class Grid:
+    """One rollout's squares, up to a position of the log."""
+
+    def __init__(self, places: GridPlaces, position: Position) -> None:
+        self.places = places
+        self.position = position
+        self.content = bytearray(places.count)
+        self.dues = array("d", bytes(8 * places.count))  # seconds since 1970, where one soaks
+
+    def fill(self, installation: Installation, rollout_id: str) -> None:
+        """From the records. What happens meanwhile is in the log behind ``position``."""
+        everyone = self.places.everyone()
+        content, dues = self.content, self.dues
+        after = ""
+        while True:
+            page = installation.store.range(
+                HOST_RECORDS.name, prefix=f"{rollout_id}/", after=after, limit=PAGE
+            )
+            for square in _READ(b"[" + b",".join([record.data for record in page]) + b"]"):
+                index = None if square.late else everyone.get(square.host_id)
+                if index is None:
+                    continue
+                ordered = square.cancelled_at is None
+                content[index] = byte_of(square.state, square.left is not None, ordered)
+                if square.soak_due_at is not None:
+                    dues[index] = square.soak_due_at.timestamp()
+            if len(page) < PAGE:
+                return
+            after = page[-1].key.id
+
+    def catch_up(self, installation: Installation, rollout_id: str) -> bool:
+        """Step by the events behind the last look; False: there are too many of them."""
+        tags = frozenset({f"rollout_id:{rollout_id}"})
+        query = Query((Clause(TYPES, tags, Match.EXACT),))
+        events = installation.events(query, after=self.position, limit=BEHIND_MAX)
+        if len(events) == BEHIND_MAX:
+            return False
+        for change in changes(installation, self.places, events):
+            self.content[change.index] = change.byte
+            if change.soak_due is not None:
+                self.dues[change.index] = change.soak_due.timestamp()
+        if events:
+            self.position = events[-1].position
+        return True
+
+    def drawn(self, wave: int) -> EncodedGrid:
+        """As it stands now; the soak is that of this wave."""
+        span = self.places.span(wave)
+        pairs = zip(self.content[span], self.dues[span], strict=True)
+        due = max((at for byte, at in pairs if byte == SOAKING), default=0.0)
+        soak_due = datetime.fromtimestamp(due, UTC) if due else None
+        return EncodedGrid(bytes(self.content), soak_due)
+
+
+class GridCache:
+    """The grids that were looked at last."""
+
+    def __init__(self) -> None:
+        self._grids: OrderedDict[str, tuple[Lock, list[Grid]]] = OrderedDict()
+        self._lock = Lock()
+
+    def look(self, installation: Installation, rollout_id: str, head: Position) -> EncodedGrid:
+        """A rollout's squares. ``head``: where the log was before the asker began to read.
+
+        Raises:
+            RolloutUnknown, BlobMissing.
+        """
+        tally = installation.fleet_reader.tally(rollout_id).row
+        lock, kept = self._slot(rollout_id)
+        with lock:  # whoever comes second while it is read first waits, and reads nothing
+            if not (kept and _follows(kept[0], installation, rollout_id)):
+                grid = Grid(places_of(installation, rollout_id), head)
+                grid.fill(installation, rollout_id)
+                kept[:] = [grid]
+            return kept[0].drawn(tally.current_wave)
+
+    def _slot(self, rollout_id: str) -> tuple[Lock, list[Grid]]:
+        with self._lock:
+            slot = self._grids.setdefault(rollout_id, (Lock(), []))
+            self._grids.move_to_end(rollout_id)
+            while len(self._grids) > GRIDS_MAX:
+                self._grids.popitem(last=False)
+            return slot
+
+
+def _follows(grid: Grid, installation: Installation, rollout_id: str) -> bool:
+    try:
+        return grid.catch_up(installation, rollout_id)
+    except InvalidInput:  # a fact that this version cannot read: its row was written by another
+        return False
+
+
+_KEPT: WeakKeyDictionary[FleetReader, GridCache] = WeakKeyDictionary()
+_MAKING = Lock()
+
+
+def grids_of(installation: Installation) -> GridCache:
+    """Those of this installation; they end with it."""
+    with _MAKING:
+        return _KEPT.setdefault(installation.fleet_reader, GridCache())
+
+
+def warm_up(installation: Installation) -> None:
+    """Look at what is open before anybody asks: to read the records of a large rollout takes the
+    better part of a second. Only where reading costs no round trip; what cannot be read is for
+    whoever asks to hear of.
+    """
+    if not installation.is_local:
+        return
+    with suppress(TidegateError):
+        for rollout in islice(installation.fleet_reader.open_rollouts(), GRIDS_MAX):
+            head = installation.head()
+            grids_of(installation).look(installation, rollout.rollout_id, head)
+
+
+def in_trouble(
+    installation: Installation, rollout_id: str, head: Position, most: int
+) -> list[HostRecord]:
+    """Records of hosts of the plan that failed or went back, in its order, at most so many.
+
+    Where the records are many they are found by their squares: nobody reads all for a few.
+    """
+    drawn = grids_of(installation).look(installation, rollout_id, head)
+    places = places_of(installation, rollout_id)
+    found = [index for index, byte in enumerate(drawn.content) if byte in _BAD][:most]
+    names = [name for name in map(places.host, found) if name is not None]
+    keys = ((record_key(rollout_id, name), HostRecord) for name in names)
+    return [row.row for row in installation.find_all(*keys) if row is not None]
+
+
+# ── what is asked for ─────────────────────────────────────────────────────────────────────────────
+
+
+def grid(
+    request: Request[RolloutPagePath, Nothing, Nothing], installation: Installation
+) -> Response:
+    """Every host's byte, as of the position in the header or later."""
+    position = request.server.tail.position  # first: what happens meanwhile comes again
+    drawn = grids_of(installation).look(installation, request.path.rollout_id, position)
+    headers = {} if drawn.soak_due is None else {"tidegate-soak-due": drawn.soak_due.isoformat()}
+    content = drawn.content
+    accepted = request.arrived.headers.get(b"accept-encoding", b"")
+    if len(content) >= PACKED_FROM and b"deflate" in accepted:
+        content = zlib.compress(content, 1)
+        headers |= {"content-encoding": "deflate", "vary": "accept-encoding"}
+    return Response(content, media=BYTES, position=position, headers=headers)
+
+
+def square(request: Request[SquarePath, Nothing, Nothing], installation: Installation) -> Response:
+    """The name of the host at this place."""
+    host_id = places_of(installation, request.path.rollout_id).host(request.path.index)
+    if host_id is None:
+        raise NotFound(f"the plan has no host at {request.path.index}")
+    return Response(host_id.encode(), media="text/plain; charset=utf-8")
+
+
+_READS = requires(Verb.READ, rollout_scope)
+ROUTES = (
+    Route("GET", "/rollouts/{rollout_id}/grid", grid, _READS, produces=BYTES, fails=error_page),
+    Route(
+        "GET",
+        "/rollouts/{rollout_id}/grid/{index}",
+        square,
+        _READS,
+        produces="text/plain",
+        fails=error_page,
+    ),
+)

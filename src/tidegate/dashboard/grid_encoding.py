@@ -1,0 +1,158 @@
+"""A rollout's hosts as bytes: one per host of the plan, in its order, and what changes of them.
+
+The page draws a square per byte. ``words.GRID`` says which byte is which state; the hosts of a wave
+are in the order of their ids, so that a host's place is found by halving.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from struct import pack
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidegate.control.installation import Installation
+from tidegate.dashboard.state_labels import GRID_CODES
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.planner import Plan
+from tidegate.domain.rollouts.facts import OperatorClearance
+from tidegate.domain.rollouts.names import channel_of
+from tidegate.kernel.model import Event
+from tidegate.web.inputs import Input
+from tidegate.web.routing import Request
+
+UNORDERED = GRID_CODES["unordered"]
+LEFT = GRID_CODES["left"]
+TYPES = frozenset({"HostJoined", "HostStateChanged", "HostSkipped", "OperatorClearance"})
+
+RolloutId = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class RolloutPagePath(Input, frozen=True):
+    rollout_id: RolloutId
+
+
+class SquarePath(Input, frozen=True):
+    rollout_id: RolloutId
+    index: Annotated[int, Meta(ge=0, le=100_000)]
+
+
+class GridChange(Struct, frozen=True):
+    """What an event did to one square; ``soak_due`` where it began to soak."""
+
+    index: int
+    byte: int
+    soak_due: datetime | None = None
+
+
+def rollout_scope(request: Request[Any, Any, Any]) -> str:
+    """Raises: InvalidInput: that is no rollout's id."""
+    return channel_scope(channel_of(request.path.rollout_id))
+
+
+class GridPlaces:
+    """Where each host of a plan lies in the grid."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._waves = plan.waves
+        self._starts: list[int] = []
+        start = 0
+        for wave in plan.waves:
+            self._starts.append(start)
+            start += len(wave.hosts)
+        self.count = start
+
+    def __call__(self, host_id: str, wave: int) -> int | None:
+        """None: the plan does not have it there; it came later."""
+        if not 0 <= wave < len(self._waves):
+            return None
+        hosts = self._waves[wave].hosts
+        within = bisect_left(hosts, host_id)
+        if within == len(hosts) or hosts[within] != host_id:
+            return None
+        return self._starts[wave] + within
+
+    def everyone(self) -> dict[str, int]:
+        """All hosts with their places: for who looks at all of them."""
+        hosts = (host_id for wave in self._waves for host_id in wave.hosts)
+        return {host_id: index for index, host_id in enumerate(hosts)}
+
+    def span(self, wave: int) -> slice:
+        """Where the squares of a wave lie; empty: the plan has no such wave."""
+        if not 0 <= wave < len(self._waves):
+            return slice(0, 0)
+        start = self._starts[wave]
+        return slice(start, start + len(self._waves[wave].hosts))
+
+    def soak(self, wave: int) -> timedelta:
+        return timedelta(seconds=self._waves[wave].soak_seconds)
+
+    def host(self, index: int) -> str | None:
+        for start, wave in zip(self._starts, self._waves, strict=True):
+            if start <= index < start + len(wave.hosts):
+                return wave.hosts[index - start]
+        return None
+
+
+def places_of(installation: Installation, rollout_id: str) -> GridPlaces:
+    """Raises: RolloutUnknown, BlobMissing."""
+    tally = installation.fleet_reader.tally(rollout_id).row
+    return GridPlaces(installation.fleet_reader.chart(tally.plan_digest).plan)
+
+
+def byte_of(state: str, left: bool, ordered: bool) -> int:
+    """What a square shows: who left, then its state, then that its order was taken back."""
+    if left:
+        return LEFT
+    return GRID_CODES[state] if ordered else UNORDERED
+
+
+# ── what changes ──────────────────────────────────────────────────────────────────────────────────
+
+
+def changes(
+    installation: Installation, places: GridPlaces, events: Iterable[Event]
+) -> list[GridChange]:
+    """What these events of one rollout did to its squares, in their order."""
+    found: list[GridChange] = []
+    for event in events:
+        if event.type in TYPES:
+            found += _changes(installation.value(event), places)
+    return found
+
+
+def _changes(fact: Struct, places: GridPlaces) -> Iterator[GridChange]:
+    match fact:
+        case HostJoined(late=False, host_id=host_id, wave=wave):
+            moved = [(host_id, wave, GRID_CODES[HostState.PENDING])]
+        case HostStateChanged(late=False, host_id=host_id, wave=wave, to=to):
+            taken_back = fact.from_ is HostState.PENDING and to is HostState.PENDING
+            moved = [(host_id, wave, byte_of(to, fact.left, not taken_back))]
+        case HostSkipped(host_id=host_id, wave=wave):
+            moved = [(host_id, wave, LEFT)]
+        case OperatorClearance(hosts=hosts):
+            moved = [(host.host_id, host.wave, LEFT) for host in hosts]
+        case _:
+            return
+    for host_id, wave, byte in moved:
+        index = places(host_id, wave)
+        if index is None:
+            continue
+        soaks = byte == GRID_CODES[HostState.SOAKING] and isinstance(fact, HostStateChanged)
+        due = fact.at + places.soak(wave) if soaks and isinstance(fact, HostStateChanged) else None
+        yield GridChange(index, byte, due)
+
+
+def encode_changes(position: int, found: Iterable[GridChange]) -> bytes:
+    """Changes as a line of text: the position, when the last soak ends, index and byte of each."""
+    listed = [*found]
+    due = max((item.soak_due for item in listed if item.soak_due is not None), default=None)
+    words = pack(f"<{len(listed)}I", *(item.index << 8 | item.byte for item in listed))
+    at = b"-" if due is None else due.isoformat().encode()
+    return b"%d %b %b" % (position, at, b64encode(words))

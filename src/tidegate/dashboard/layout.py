@@ -1,0 +1,296 @@
+"""What pages have in common: the frame around a view, refusals as pages, forms that lead back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlencode
+
+from msgspec import Meta, Struct, structs
+
+from tidegate.control.installation import Installation
+from tidegate.dashboard.components import (
+    Field,
+    FormError,
+    Frame,
+    Link,
+    Option,
+    VerbButton,
+    navigation,
+)
+from tidegate.dashboard.html import render
+from tidegate.dashboard.view_models import ErrorPage, SignInPage
+from tidegate.domain.access.roles import EVERYWHERE, Grant
+from tidegate.errors import TidegateError
+from tidegate.kernel.model import Position
+from tidegate.web import paging, problems
+from tidegate.web.inputs import Input
+from tidegate.web.problems import InvalidRequest, Unauthenticated
+from tidegate.web.routing import Consumes, Permission, Request, Response, Route
+
+HTML: Final = "text/html"
+UTF8: Final = "text/html; charset=utf-8"
+ROWS = 100  # of a list on one page
+DONE: Final = {
+    "approved": "Your approval stands.",
+    "rejected": "The proposal was rejected.",
+    "proposed": "Proposed: somebody else can approve it now.",
+    "withdrawn": "The proposal was withdrawn.",
+    "promoted": "Promoted: the rollout is open.",
+    "held": "The channel is held.",
+    "unheld": "The channel was let go.",
+    "lifted": "The quarantine was lifted.",
+    "paused": "The rollout was paused.",
+    "resumed": "The rollout goes on.",
+    "cleared": "The rollout was cleared.",
+    "aborted": "The rollout was given up.",
+    "redriven": "The worker takes it up again.",
+    "cancelled": "The intent was given up.",
+    "revoked": "It counts no more.",
+    "granted": "The role was granted.",
+    "password changed": "Your password was changed. Other sessions and all tokens have ended.",
+    "added": "The user was added.",
+    "disabled": "The user was shut out.",
+    "enabled": "The user was let in again.",
+    "retired": "The host is retired.",
+}
+
+LOST: Final = {
+    400: ("warning", "That cannot be asked"),
+    403: ("lock", "Your roles do not cover this"),
+    404: ("search", "There is nothing here"),
+    405: ("warning", "That cannot be done here"),
+    429: ("clock", "Too much at once"),
+    500: ("warning", "That is our fault"),
+    503: ("clock", "Not at this moment"),
+}
+
+Text = Annotated[str, Meta(max_length=512)]
+Reason = Annotated[str, Meta(max_length=1_000)]
+
+
+class PageQuery(Input, frozen=True, kw_only=True):
+    """What every page understands: what was just done, and how far the log must be."""
+
+    done: Annotated[str, Meta(max_length=32)] = ""
+    min_position: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
+
+
+class ListQuery(PageQuery, frozen=True, kw_only=True):
+    next: Text = ""
+
+
+class ReasonForm(Input, frozen=True, kw_only=True):
+    """A form that asks for a reason."""
+
+    reason: Reason = ""
+    version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
+
+
+REASON: Final = Field(
+    name="reason", label="Reason", kind="long", required=True, placeholder="Why, for the log"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageView:
+    """A screen with its view: what the frame needs to know."""
+
+    template: str
+    title: str
+    here: str  # the entry of the rail
+    view: Struct | None
+    crumbs: tuple[Link, ...] = ()
+    verbs: tuple[VerbButton, ...] = ()
+    about: str = ""  # whose changes make it stale; empty: everything does
+    still: bool = False  # it does not follow the log
+    forgets: tuple[str, ...] = ()  # members of the query that it does not ask for again
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Asked = Request[Any, Any, Any]
+
+
+def answer(request: Asked, installation: Installation, page: PageView, **rest: Any) -> Response:
+    """The page as HTML; ``problem`` says why what was asked for did not happen."""
+    problem: TidegateError | None = rest.get("problem")
+    principal = request.principal
+    called = request.server.accounts.called(principal.id)
+    path = request.arrived.path.decode("latin-1")
+    frame = Frame(
+        title=page.title,
+        url=path if request.arrived.method == "POST" else _address(request, page),
+        now=installation.clock(),
+        head=request.server.tail.position,
+        nav=navigation(page.here),
+        crumbs=page.crumbs or (Link(page.title),),
+        user=principal.id if called is None else called.name,
+        user_id=principal.id,
+        roles=", ".join(describe_grants(principal.grants)),
+        csrf=principal.csrf,
+        stream="" if page.still or problem else _stream(page.about),
+        verbs=page.verbs,
+        problem=None if problem is None else to_form_error(problem),
+        done=DONE.get(getattr(request.query, "done", ""), ""),
+    )
+    body = render(page.template, frame, page.view)
+    status = 200 if problem is None else problems.status_of(type(problem))
+    return Response(body, status=status, media=UTF8, headers=page.headers)
+
+
+def _address(request: Asked, page: PageView) -> str:
+    """The page's own address, without what was only said once."""
+    pairs = [
+        (name, value)
+        for name in type(request.query).__struct_fields__
+        if name not in ("done", "min_position", *page.forgets)
+        and (value := getattr(request.query, name)) not in ("", None, 0, False)
+    ]
+    path = request.arrived.path.decode("latin-1")
+    return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+def further(request: Asked, installation: Installation, last: str | None, **meant: str) -> str:
+    """The cursor behind ``last``, for a link that asks for what was meant: a cursor goes with the
+    filters of its address, and what was only said once is not among them.
+    """
+    query = structs.replace(request.query, done="", **meant)
+    return paging.list_page(replace(request, query=query), installation, (), last).next or ""
+
+
+def _stream(about: str) -> str:
+    return f"/live?about={quote(about, safe='')}" if about else "/live"
+
+
+def attempt(
+    request: Asked,
+    installation: Installation,
+    do: Callable[[], Position],
+    back: str,
+    done: str,
+    page: Callable[[], PageView],
+) -> Response:
+    """Do what a form asks for, then lead to ``back``; refused, show the page and say why."""
+    try:
+        position = do()
+    except TidegateError as error:
+        return answer(request, installation, page(), problem=error)
+    return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
+
+
+def see_other(location: str, *cookies: str) -> Response:
+    return Response(None, status=303, headers={"location": location}, cookies=cookies)
+
+
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def to_form_error(error: TidegateError) -> FormError:
+    notes: tuple[str, ...] = ()
+    detail = error.detail
+    if isinstance(error, InvalidRequest):
+        detail = ""
+        notes = tuple(f"{fault.field}: {fault.detail}" for fault in error.faults)
+    return FormError(problems.title_of(type(error)), detail, error.code, notes)
+
+
+def sign_in_fields() -> tuple[Field, ...]:
+    return (
+        Field(name="login", label="Sign-in name", required=True, completes="username"),
+        Field(
+            name="password",
+            label="Password",
+            kind="password",
+            required=True,
+            completes="current-password",
+        ),
+    )
+
+
+def error_page(error: TidegateError, address: bytes) -> Response:
+    """A refusal as a page of the same status: nobody reads JSON there."""
+    status = problems.status_of(type(error))
+    headers = {name.decode(): value.decode() for name, value in problems.headers_of(error)}
+    headers.pop("www-authenticate", None)  # a form asks for it, not the browser
+    view: Struct
+    if isinstance(error, Unauthenticated):
+        template, title = "sign_in.html", "Sign in"
+        fields = (
+            *sign_in_fields(),
+            Field(name="next", kind="hidden", value=address.decode("latin-1")),
+        )
+        view = SignInPage(action="/signin", fields=fields, label="Sign in")
+    else:
+        icon, title = LOST.get(status, ("warning", "That did not work"))
+        template, fault = "error.html", to_form_error(error)
+        said = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
+        request = error.facts.get("request")
+        view = ErrorPage(
+            title=title,
+            text=". ".join(part for part in said if part),
+            icon=icon,
+            code=fault.code,
+            request=str(request) if status >= 500 and request else "",
+            links=(
+                Option("/", "Overview", "overview"),
+                Option("/rollouts", "Rollouts", "rollouts"),
+            ),
+        )
+    now = datetime.now(UTC)
+    frame = Frame(title=title, url="", now=now, head=0, nav=navigation(""), crumbs=(Link(title),))
+    return Response(render(template, frame, view), status=status, media=UTF8, headers=headers)
+
+
+def form_error_page(error: TidegateError, address: bytes) -> Response:
+    """The same for a form: who signs in again starts at the overview, not in the middle of it."""
+    return error_page(error, b"/")
+
+
+# ── routes ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def page_route(path: str, handler: Callable[..., Any], permission: Permission) -> Route:
+    """A page."""
+    return Route("GET", path, handler, permission, produces=HTML, fails=error_page)
+
+
+def action_route(
+    path: str, handler: Callable[..., Any], permission: Permission, *, urgent: bool = False
+) -> Route:
+    """What a form of a page asks for."""
+    return Route(
+        "POST",
+        path,
+        handler,
+        permission,
+        status=303,
+        consumes=Consumes.FORM,
+        produces=HTML,
+        fails=form_error_page,
+        urgent=urgent,
+    )
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def describe_grants(grants: tuple[Grant, ...]) -> Iterator[str]:
+    for grant in grants:
+        yield str(grant.role) if grant.scope == EVERYWHERE else f"{grant.role} on {grant.scope}"
+
+
+class UserDirectory:
+    """Names of users by their ids, each looked up once. Who is erased is called by the id."""
+
+    def __init__(self, request: Asked) -> None:
+        self._accounts = request.server.accounts
+        self._names = {"": "", request.principal.id: "you"}
+
+    def __call__(self, user_id: str) -> str:
+        name = self._names.get(user_id)
+        if name is None:
+            called = self._accounts.called(user_id) if user_id.startswith("user_") else None
+            name = self._names[user_id] = user_id if called is None else called.name
+        return name

@@ -1,0 +1,117 @@
+"""The stream that a page listens to: where the log is, that the page is stale, which hosts moved.
+
+    head    <position> <time>                 at least every few seconds: the live mark
+    tide                                      something that the page is about has changed
+    hosts   <position> <soak due> <base64>    of a rollout's page: what its squares become
+
+It never says what changed: the page asks for itself again, as whoever reads it, and morphs. Many
+changes in a short time become one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.api.feed.tail import TailEntry
+from tidegate.control.installation import Installation
+from tidegate.dashboard.grid_encoding import GridPlaces, changes, encode_changes, places_of
+from tidegate.dashboard.layout import error_page
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.rollouts.names import channel_of
+from tidegate.errors import TidegateError
+from tidegate.web.authentication import CredentialWatch, demand
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import EVENT_STREAM, Request, Response, Route, requires_somewhere
+
+HEARTBEAT_SECONDS = 8.0
+PACE_SECONDS = 0.4  # between two messages of one stream
+PACE_OF_ALL_SECONDS = 1.5  # of a page that everything concerns: it costs more to draw
+RETRY_MILLISECONDS = 1_000
+ROLLOUT = "rollout_id:"
+
+
+class LiveQuery(Input, frozen=True, kw_only=True):
+    about: Annotated[str, Meta(max_length=256)] = ""  # a tag; empty: everything
+
+
+Following = Request[Nothing, LiveQuery, Nothing]
+
+
+async def live(request: Following, installation: Installation) -> Response:
+    """Follow what a page is about."""
+    about = request.query.about
+    places: GridPlaces | None = None
+    if about.startswith(ROLLOUT):
+        rollout_id = about.removeprefix(ROLLOUT)
+        demand(request.principal, (Verb.READ,), channel_scope(channel_of(rollout_id)))
+        loop = asyncio.get_running_loop()
+        read = partial(places_of, installation, rollout_id)
+        places = await loop.run_in_executor(None, read)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    stream = _stream(request, installation, places)
+    return Response(stream=stream, media=EVENT_STREAM, headers=headers)
+
+
+async def _stream(
+    request: Following, installation: Installation, places: GridPlaces | None
+) -> AsyncIterator[bytes]:
+    tail = request.server.tail
+    about = request.query.about
+    seen = tail.position
+    watch = CredentialWatch(request)
+    request.server.metrics.subscribers.inc()
+    try:
+        yield b"retry: %d\n\n" % RETRY_MILLISECONDS + _head(seen, installation)
+        while not tail.stopped:
+            if tail.position <= seen and not await tail.changed(HEARTBEAT_SECONDS):
+                if not await watch.holds(()):
+                    return
+                yield _head(tail.position, installation)
+                continue
+            await asyncio.sleep(PACE_SECONDS if about else PACE_OF_ALL_SECONDS)
+            entries = tail.since(seen)
+            if entries is None:
+                return  # too far behind: the page connects again and starts afresh
+            if not entries:
+                continue
+            if not await watch.holds(entry.event for entry in entries):
+                return
+            seen = entries[-1].event.position
+            yield _said(installation, entries, about, places) + _head(seen, installation)
+    finally:
+        request.server.metrics.subscribers.dec()
+
+
+def _said(
+    installation: Installation, entries: Sequence[TailEntry], about: str, places: GridPlaces | None
+) -> bytes:
+    events = [item.event for item in entries if not about or about in item.event.tags]
+    if not events:
+        return b""
+    said = b"event: tide\ndata: \n\n"
+    if places is not None:
+        try:
+            found = changes(installation, places, events)
+        except TidegateError:
+            return said  # a fact that this version cannot read: the page asks anew
+        if found:
+            said += b"event: hosts\ndata: %b\n\n" % encode_changes(events[-1].position, found)
+    return said
+
+
+def _head(position: int, installation: Installation) -> bytes:
+    at = installation.clock().strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+    return b"event: head\ndata: %d %b\n\n" % (position, at)
+
+
+ROUTES = (
+    Route(
+        "GET", "/live", live, requires_somewhere(Verb.READ), produces=EVENT_STREAM, fails=error_page
+    ),
+)

@@ -1,0 +1,315 @@
+"""Channels: the map of them, and one with its pin, its evidence, its policy and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tidegate.control.installation import Installation
+from tidegate.control.queries.edges import edge_of
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.channel_map import lay_out
+from tidegate.dashboard.channel_verbs import verbs_of
+from tidegate.dashboard.components import Chip, Link
+from tidegate.dashboard.html import seconds
+from tidegate.dashboard.layout import PageQuery, PageView, UserDirectory, answer, page_route
+from tidegate.dashboard.pages.overview import quarantine
+from tidegate.dashboard.rollout_lines import summaries
+from tidegate.dashboard.view_models import (
+    ChannelLine,
+    ChannelPage,
+    EvidenceLine,
+    GateLine,
+    PinChange,
+    Quarantine,
+)
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.facts import ChannelEdge, WaveSpec
+from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.rows import (
+    CHANNELS,
+    FREEZES,
+    QUARANTINE,
+    Channel,
+    Freeze,
+    channel_key,
+)
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.domain.releases.rows import (
+    ACTUAL,
+    EVENTS,
+    Actual,
+    EventType,
+    KnownRelease,
+    actual_key,
+    known_key,
+    row_id,
+)
+from tidegate.domain.rollouts.rows import (
+    ROLLOUTS,
+    Rollout,
+    RolloutGates,
+    RolloutTally,
+    gates_key,
+    rollout_key,
+    tally_key,
+)
+from tidegate.domain.rollouts.states import OPEN, ORDERED, RolloutState
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Request, Response, requires, requires_somewhere
+
+CHANNELS_MAX = 500
+ROLLOUTS_SHOWN = 6
+HISTORY_MAX = 500
+HISTORY_SHOWN = 30
+NO_ROLLOUT = Chip("ring", "none", "No rollout")
+STEPS = {
+    EventType.REGISTERED: Chip("plus", "good", "Registered"),
+    EventType.PROMOTED: Chip("arrow", "info", "Promoted"),
+    EventType.CONFIRMED: Chip("check", "good", "Confirmed"),
+    EventType.RETIRED: Chip("moon", "gone", "Retired"),
+}
+
+ChannelName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
+
+
+class ChannelPagePath(Input, frozen=True):
+    channel: ChannelName
+
+
+Asked = Request[ChannelPagePath, PageQuery, Any]
+
+
+def scope_of(request: Asked) -> str:
+    return channel_scope(request.path.channel)
+
+
+# ── the map ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def index(request: Request[Nothing, PageQuery, Nothing], installation: Installation) -> Response:
+    """Every channel, and what waits for what."""
+    rows = [
+        item.row
+        for item in installation.range(CHANNELS, limit=CHANNELS_MAX)
+        if request.principal.may(Right.READ, channel_scope(item.row.channel))
+    ]
+    pins = {item.row.scope: item.row for item in installation.range(ACTUAL, limit=CHANNELS_MAX)}
+    freezes = [item.row for item in installation.range(FREEZES, limit=CHANNELS_MAX)]
+    edges = [
+        (edge.channel, row.channel, edge_block(installation, row, edge))
+        for row in rows
+        for edge in row.policy.edges
+    ]
+    lines = tuple(_line(row, pins.get(row.channel), freezes, edges) for row in rows)
+    hosts = {row.channel: _hosts(installation, row) for row in rows}
+    view = lay_out(lines, edges, hosts)
+    page = PageView(template="channels.html", title="Channels", here="/channels", view=view)
+    return answer(request, installation, page)
+
+
+def edge_block(installation: Installation, row: Channel, edge: ChannelEdge) -> str:
+    """Why an edge holds orders of the channel back; empty: it does not."""
+    pin = installation.find(actual_key(row.channel), Actual)
+    found = edge_of(installation, row, pin, edge, installation.clock())
+    return "" if found.passed else found.reason
+
+
+def _line(
+    row: Channel,
+    pin: Actual | None,
+    freezes: Sequence[Freeze],
+    edges: Sequence[tuple[str, str, str]],
+) -> ChannelLine:
+    waits = [f"{first}: {why}" for first, then, why in edges if then == row.channel and why]
+    return ChannelLine(
+        channel=row.channel,
+        package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
+        release="" if pin is None else pin.pinned_release_id,
+        confidence=None if pin is None else state_labels.confidence(pin.confidence.level),
+        state=state_of(row),
+        also=_marks(row, freezes),
+        rollout_id=row.newest_rollout_id or "",
+        selector=row.selector,
+        waits="; ".join(waits),
+        updated_at=row.created_at if pin is None else pin.updated_at,
+    )
+
+
+def state_of(row: Channel) -> Chip:
+    if row.newest_state is None:
+        return NO_ROLLOUT
+    return state_labels.ROLLOUTS[RolloutState(row.newest_state)]
+
+
+def _marks(row: Channel, freezes: Sequence[Freeze]) -> tuple[Chip, ...]:
+    found: list[Chip] = []
+    if row.held_at is not None:
+        found.append(state_labels.HELD)
+    if any(not freeze.channels or row.channel in freeze.channels for freeze in freezes):
+        found.append(state_labels.FROZEN)
+    return tuple(found)
+
+
+def _hosts(installation: Installation, row: Channel) -> str:
+    """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
+    if row.newest_rollout_id is None:
+        return ""
+    (line,) = summaries(installation, _rollouts(installation, [row.newest_rollout_id])) or (None,)
+    return "" if line is None else f"{line.hosts:,} host{'' if line.hosts == 1 else 's'}"
+
+
+def _rollouts(installation: Installation, ids: Sequence[str]) -> list[Rollout]:
+    found = installation.find_all(*((rollout_key(id), Rollout) for id in ids))
+    return [item.row for item in found if item is not None]
+
+
+# ── one channel ───────────────────────────────────────────────────────────────────────────────────
+
+
+def show(
+    request: Request[ChannelPagePath, PageQuery, Nothing], installation: Installation
+) -> Response:
+    """One channel."""
+    return answer(request, installation, page_of(request, installation))
+
+
+def page_of(request: Asked, installation: Installation) -> PageView:
+    """Raises: ChannelNotFound."""
+    name = request.path.channel
+    found = installation.find(channel_key(name), Channel)
+    if found is None:
+        raise ChannelNotFound(name)
+    row = found.row
+    people = UserDirectory(request)
+    pin = installation.find(actual_key(name), Actual)
+    kept = _quarantine(installation, name)
+    freezes = [item.row for item in installation.range(FREEZES, limit=CHANNELS_MAX)]
+    verbs = verbs_of(request, installation, row, pin, kept)
+    known = None
+    if pin is not None:
+        known = installation.find(known_key(pin.row.pinned_release_id), KnownRelease)
+    view = ChannelPage(
+        channel=name,
+        package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
+        selector=row.selector,
+        state=state_of(row),
+        also=_marks(row, freezes),
+        release="" if pin is None else pin.row.pinned_release_id,
+        release_name="" if known is None else known.row.revision,
+        digest="" if pin is None else pin.row.digest,
+        previous="" if pin is None else pin.row.previous_release_id or "",
+        since=None if pin is None else pin.row.updated_at,
+        confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
+        reasons="" if pin is None else ", ".join(pin.row.confidence.reasons),
+        evidence=() if pin is None else _evidence(pin.row),
+        version=None if pin is None else pin.row.version,
+        waits=_waits(installation, row, freezes),
+        rollouts=_newest(installation, row),
+        waves=tuple(map(describe_wave, row.policy.waves)),
+        edges=tuple(edge.channel for edge in row.policy.edges),
+        on_failure=str(row.policy.on_failure),
+        history=_history(installation, name, people),
+        quarantine=kept,
+        verbs=verbs,
+    )
+    return PageView(
+        template="channel.html",
+        title=name,
+        here="/channels",
+        view=view,
+        crumbs=(Link("Channels", "/channels"), Link(name)),
+        verbs=verbs,
+    )
+
+
+def describe_wave(wave: WaveSpec) -> str:
+    size = "all the rest"
+    if wave.percent is not None:
+        size = f"{wave.percent} %"
+    elif wave.count is not None:
+        size = f"{wave.count} host{'' if wave.count == 1 else 's'}"
+    among = "" if wave.selector == "*" else f" of {wave.selector}"
+    soak = f", soak {seconds(wave.soak_seconds)}" if wave.soak_seconds else ""
+    return f"{wave.name or 'wave'}: {size}{among}{soak}"
+
+
+def _newest(installation: Installation, row: Channel) -> tuple[Any, ...]:
+    found: list[Rollout] = []
+    for state in sorted(OPEN | ORDERED):
+        rows = installation.range(
+            ROLLOUTS, index="channel_state", of=(row.channel, str(state)), limit=CHANNELS_MAX
+        )
+        found += [item.row for item in rows]
+    newest = sorted(found, key=lambda item: item.opened_at, reverse=True)[:ROLLOUTS_SHOWN]
+    return summaries(installation, newest)
+
+
+def _evidence(pin: Actual) -> tuple[EvidenceLine, ...]:
+    return tuple(
+        EvidenceLine(
+            kind=item.kind,
+            source=item.source,
+            ref=item.ref,
+            digest=item.digest or "",
+            at=item.observed_at[:19].replace("T", " ") + " UTC",
+        )
+        for item in pin.provenance.evidence
+    )
+
+
+def _waits(
+    installation: Installation, row: Channel, freezes: Sequence[Freeze]
+) -> tuple[GateLine, ...]:
+    lines: list[GateLine] = []
+    if row.held_at is not None:
+        lines.append(GateLine(gate="hold", passed=False, reason=row.held_reason or ""))
+    lines += [
+        GateLine(gate="freeze", passed=False, reason=freeze.reason)
+        for freeze in freezes
+        if not freeze.channels or row.channel in freeze.channels
+    ]
+    if row.active_rollout_id is not None:
+        gates, tally = installation.find_all(
+            (gates_key(row.active_rollout_id), RolloutGates),
+            (tally_key(row.active_rollout_id), RolloutTally),
+        )
+        if tally is not None and tally.row.halted_at is not None:
+            said = f"{tally.row.halted_by or 'a host'} failed and halted {row.active_rollout_id}"
+            lines.append(GateLine(gate="halted", passed=False, reason=said))
+        lines += [
+            GateLine(gate=item.gate, passed=False, reason=item.reason)
+            for item in (() if gates is None else gates.row.blocked)
+            if item.gate not in ("halted", "hold", "freeze")
+        ]
+    return tuple(lines)
+
+
+def _history(installation: Installation, name: str, people: UserDirectory) -> tuple[PinChange, ...]:
+    rows = installation.range(EVENTS, prefix=row_id(name, "EVENT#"), limit=HISTORY_MAX)
+    return tuple(
+        PinChange(
+            release=item.row.release_id,
+            previous=item.row.previous_release_id or "",
+            event=str(item.row.event_type),
+            by=people(item.row.by),
+            at=item.row.recorded_at,
+            reason=item.row.reason or "",
+            chip=STEPS[item.row.event_type],
+        )
+        for item in reversed(rows[-HISTORY_SHOWN:])
+    )
+
+
+def _quarantine(installation: Installation, name: str) -> tuple[Quarantine, ...]:
+    rows = installation.range(QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
+    return tuple(quarantine(item.row) for item in rows)
+
+
+ROUTES = (
+    page_route("/channels", index, requires_somewhere(Right.READ)),
+    page_route("/channels/{channel}", show, requires(Right.READ, scope_of)),
+)

@@ -1,0 +1,336 @@
+"""Hosts: the fleet by label and status, and one host with its rollouts, probes and gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.components import Chip, FormError, Link, Option, VerbButton
+from tidegate.dashboard.html import absolute, short
+from tidegate.dashboard.layout import (
+    REASON,
+    ROWS,
+    ListQuery,
+    PageQuery,
+    PageView,
+    Reason,
+    Text,
+    action_route,
+    answer,
+    attempt,
+    further,
+    page_route,
+    to_form_error,
+)
+from tidegate.dashboard.pages.overview import why_failed
+from tidegate.dashboard.view_models import (
+    GateLine,
+    HostPage,
+    HostRolloutLine,
+    HostRow,
+    Hosts,
+    ProbeLine,
+)
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.fleet.refusals import HostNotFound
+from tidegate.domain.fleet.rows import (
+    HOSTS,
+    Fleet,
+    Host,
+    Liveness,
+    fleet_key,
+    host_key,
+    liveness_key,
+)
+from tidegate.domain.fleet.selectors import Selector, parse
+from tidegate.domain.fleet.slices import RetireHost, RevokeHost
+from tidegate.domain.gates.explain import judge
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, Probe, order_key
+from tidegate.domain.hosts.states import HostState, ProbeStatus
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.states import OPEN
+from tidegate.errors import TidegateError
+from tidegate.web import paging
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Principal, Request, Response, requires
+
+SCANNED_MAX = 5_000  # hosts that a selector is tried on for one page
+PAGE = 500
+PASSAGES_MAX = 50
+GATES_HOSTS_MAX = 2_000
+FILTERS = ("all", "silent", "revoked", "retired")
+
+
+class HostsQuery(ListQuery, frozen=True, kw_only=True):
+    filter: Annotated[str, Meta(max_length=16)] = "all"
+    selector: Text = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = ROWS
+
+
+class HostPagePath(Input, frozen=True):
+    host_id: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class HostForm(Input, frozen=True, kw_only=True):
+    reason: Reason = ""
+
+
+Listing = Request[Nothing, HostsQuery, Nothing]
+
+
+# ── the fleet ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def index(request: Listing, installation: Installation) -> Response:
+    """Hosts that a filter and a selector leave."""
+    fleet = installation.find(fleet_key(), Fleet)
+    kind = request.query.filter if request.query.filter in FILTERS else "all"
+    fault: FormError | None = None
+    rows: list[Host] = []
+    last: str | None = None
+    try:
+        selector = parse(request.query.selector) if request.query.selector else None
+        rows, last = _rows(request, installation, selector)
+    except TidegateError as error:
+        fault = to_form_error(error)
+    view = Hosts(
+        total=0 if fleet is None else fleet.row.hosts,
+        hosts=tuple(_host_rows(installation, rows)),
+        filter=kind,
+        selector=request.query.selector,
+        next=further(request, installation, last, filter=kind),
+        fault=fault,
+    )
+    page = PageView(template="hosts.html", title="Hosts", here="/hosts", view=view)
+    return answer(request, installation, page)
+
+
+def _rows(
+    request: Listing, installation: Installation, selector: Selector | None
+) -> tuple[list[Host], str | None]:
+    """A page of hosts, and where the next one starts behind; None: there is none."""
+    found: list[Host] = []
+    after = paging.after(request, installation)
+    for _ in range(SCANNED_MAX // PAGE):
+        page = _page(installation, request.query.filter, after)
+        for item in page:
+            after = item.id
+            if selector is None or selector.matches(item.row.labels, item.row.host_id):
+                found.append(item.row)
+            if len(found) == request.query.limit:
+                return found, after
+        if len(page) < PAGE:
+            return found, None
+    return found, after
+
+
+def _page(installation: Installation, kind: str, after: str) -> list[Found[Any]]:
+    match kind:
+        case "silent":
+            return [] if after else installation.first(HOSTS, "by_silence", limit=PAGE - 1)
+        case "revoked" | "retired":
+            return installation.range(HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE)
+    return installation.range(HOSTS, after=after, limit=PAGE)
+
+
+def _host_rows(installation: Installation, rows: Sequence[Host]) -> Iterator[HostRow]:
+    if not rows:
+        return
+    liveness = installation.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
+    orders = installation.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
+    for row, heard, order in zip(rows, liveness, orders, strict=True):
+        runs = {} if heard is None else heard.row.current_closures
+        silent = row.silent_since is not None and row.status == "enrolled"
+        yield HostRow(
+            host_id=row.host_id,
+            status=state_labels.SILENT if silent else state_labels.HOST_STATUS[row.status],
+            labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
+            seen_at=None if heard is None else heard.row.last_seen_at,
+            agent="" if heard is None else heard.row.agent_version,
+            runs=", ".join(short(closure) for closure in runs.values()),
+            busy="" if order is None else order.row.rollout_id,
+        )
+
+
+# ── one host ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def show(
+    request: Request[HostPagePath, PageQuery, Nothing], installation: Installation
+) -> Response:
+    """One host."""
+    return answer(request, installation, page_of(request, installation, request.path.host_id))
+
+
+def page_of(request: Request[Any, Any, Any], installation: Installation, host_id: str) -> PageView:
+    """Raises: HostNotFound."""
+    found = installation.find(host_key(host_id), Host)
+    if found is None:
+        raise HostNotFound(host_id)
+    (row,) = _host_rows(installation, [found.row])
+    records = [
+        item.row
+        for item in installation.range(
+            HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
+        )
+    ]
+    records.sort(key=lambda record: record.dispatched_at, reverse=True)
+    heard = installation.find(liveness_key(host_id), Liveness)
+    closures = {} if heard is None else heard.row.current_closures
+    verbs = _verbs(request.principal, found.row)
+    view = HostPage(
+        row=row,
+        enrolled_at=found.row.enrolled_at,
+        public_key=found.row.public_key,
+        silent_since=found.row.silent_since,
+        closures=tuple(Option(closure, channel) for channel, closure in sorted(closures.items())),
+        passages=tuple(_passage(installation, record) for record in records),
+        probes=tuple(_probes(records[0])) if records else (),
+        gates=_gates(installation, host_id, records),
+        verbs=verbs,
+    )
+    return PageView(
+        template="host.html",
+        title=host_id,
+        here="/hosts",
+        view=view,
+        crumbs=(Link("Hosts", "/hosts"), Link(host_id)),
+        verbs=verbs,
+    )
+
+
+def _passage(installation: Installation, record: HostRecord) -> HostRolloutLine:
+    text = ""
+    if record.state in (HostState.FAILED, HostState.REVERTED):
+        text = why_failed(record)
+    elif record.state is HostState.SOAKING and record.soak_due_at is not None:
+        text = f"soaks until {absolute(record.soak_due_at)}"
+    elif record.left:
+        text = f"{record.left}: it counts no more"
+    return HostRolloutLine(
+        rollout_id=record.rollout_id,
+        state=state_labels.HOSTS[record.state],
+        wave="late" if record.late else f"wave {record.wave}",
+        text=text,
+        at=record.dispatched_at,
+        attempt=record.attempt,
+    )
+
+
+def _probes(record: HostRecord) -> Iterator[ProbeLine]:
+    for name, probe in sorted(record.probes.items()):
+        yield ProbeLine(
+            name=name,
+            mode=str(probe.mode),
+            chip=_probe_chip(probe),
+            text=probe.failure_reason or "",
+            at=probe.last_observed_at,
+        )
+
+
+def _probe_chip(probe: Probe) -> Chip:
+    match probe.status:
+        case ProbeStatus.PASS:
+            return Chip("check", "good", "Pass")
+        case ProbeStatus.FAIL:
+            return Chip("cross", "bad", "Fail")
+    return Chip("dots", "idle", "Not heard yet")
+
+
+def _gates(
+    installation: Installation, host_id: str, records: Sequence[HostRecord]
+) -> tuple[GateLine, ...]:
+    """What holds it back where its newest rollout is open, and small enough to be judged here."""
+    for record in records[:1]:
+        tally = installation.find(tally_key(record.rollout_id), RolloutTally)
+        if tally is None or tally.row.state not in OPEN:
+            return ()
+        if sum(wave.hosts for wave in tally.row.waves) > GATES_HOSTS_MAX:
+            return ()
+        state = installation.fleet_reader.state([record.rollout_id], installation.clock())
+        return tuple(
+            GateLine(
+                gate=item.gate,
+                passed=item.passed,
+                reason=item.reason,
+                evidence="" if item.evidence is None else f"#{item.evidence.position}",
+            )
+            for item in judge(state, record.rollout_id, host_id)
+        )
+    return ()
+
+
+def _verbs(principal: Principal, row: Host) -> tuple[VerbButton, ...]:
+    why = "" if principal.may(Right.OPERATE) else "None of your roles may operate hosts."
+    gone = f"It is {row.status}."
+    path = f"/hosts/{row.host_id}"
+    return (
+        VerbButton(
+            id="revoke",
+            label="Revoke key",
+            icon="key",
+            action=f"{path}/revoke",
+            title=f"Revoke the key of {row.host_id}?",
+            text="Its agent is not heard until it enrolls again.",
+            fields=(REASON,),
+            danger=True,
+            why=why or ("" if row.status == "enrolled" else gone),
+        ),
+        VerbButton(
+            id="retire",
+            label="Retire",
+            icon="moon",
+            action=f"{path}/retire",
+            title=f"Retire {row.host_id}?",
+            text="It is gone for good: no plan takes it, its agent is not heard.",
+            fields=(REASON,),
+            danger=True,
+            why=why or ("" if row.status != "retired" else gone),
+        ),
+    )
+
+
+def revoke(
+    request: Request[HostPagePath, PageQuery, HostForm], installation: Installation
+) -> Response:
+    """Its key counts no more."""
+    host_id = request.path.host_id
+    command = RevokeHost(host_id=host_id, operator=request.by, reason=request.body.reason)
+    return attempt(
+        request,
+        installation,
+        lambda: Enrollment(installation).revoke(command, request.meta, None).position,
+        f"/hosts/{host_id}",
+        "revoked",
+        lambda: page_of(request, installation, host_id),
+    )
+
+
+def retire(
+    request: Request[HostPagePath, PageQuery, HostForm], installation: Installation
+) -> Response:
+    """The host is gone for good."""
+    host_id = request.path.host_id
+    command = RetireHost(host_id=host_id, operator=request.by, reason=request.body.reason)
+    return attempt(
+        request,
+        installation,
+        lambda: Enrollment(installation).retire(command, request.meta, None).position,
+        f"/hosts/{host_id}",
+        "retired",
+        lambda: page_of(request, installation, host_id),
+    )
+
+
+ROUTES = (
+    page_route("/hosts", index, requires(Right.READ)),
+    page_route("/hosts/{host_id}", show, requires(Right.READ)),
+    action_route("/hosts/{host_id}/revoke", revoke, requires(Right.OPERATE)),
+    action_route("/hosts/{host_id}/retire", retire, requires(Right.OPERATE)),
+)

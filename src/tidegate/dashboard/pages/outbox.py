@@ -1,0 +1,226 @@
+"""The outbox: what is owed to the world, what became of it; trying again, giving up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.api.routes import outbox as api
+from tidegate.control.installation import Installation
+from tidegate.control.queries import documents as queries_documents
+from tidegate.control.runtime import CommandOutcome
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.components import Chip, Field, Option, VerbButton
+from tidegate.dashboard.layout import REASON, PageQuery, PageView, action_route, attempt, page_route
+from tidegate.dashboard.layout import answer as answered
+from tidegate.dashboard.view_models import DriftLine, Outbox, OutboxLine
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.outbox.documents import OutboxDocument
+from tidegate.domain.outbox.rows import DRIFTS
+from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
+from tidegate.domain.outbox.states import DriftState, IntentState
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Principal, Request, Response, requires, requires_somewhere
+
+BACKLOG_MAX = 100
+TABS = {
+    "open": ("Pending and dead", (IntentState.DEAD, IntentState.PENDING)),
+    "done": ("Done", (IntentState.DONE,)),
+    "other": ("Superseded or cancelled", (IntentState.SUPERSEDED, IntentState.CANCELLED)),
+}
+DRIFT = {
+    DriftState.OPEN: Chip("warning", "warn", "Open"),
+    DriftState.REFUSED: Chip("ban", "bad", "Refused"),
+    DriftState.REPAIRED: Chip("check", "good", "Repaired"),
+}
+
+
+class OutboxQuery(PageQuery, frozen=True, kw_only=True):
+    tab: Annotated[str, Meta(max_length=16)] = "open"
+
+
+class IntentForm(Input, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(min_length=1, max_length=512)]
+    reason: Annotated[str, Meta(max_length=256)] = ""
+
+
+def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
+    """What is still owed: given up first, then what is tried again, the longest first."""
+    found = [
+        item
+        for state in (IntentState.DEAD, IntentState.PENDING)
+        for item in queries_documents.list_in_state(installation.store, state, limit=BACKLOG_MAX)
+    ]
+    return tuple(map(_line, found))
+
+
+def outbox(request: Request[Nothing, OutboxQuery, Nothing], installation: Installation) -> Response:
+    """Intents by state."""
+    return answered(
+        request, installation, _page(request.principal, installation, request.query.tab)
+    )
+
+
+def redrive(
+    request: Request[Nothing, PageQuery, IntentForm], installation: Installation
+) -> Response:
+    """Try a dead intent again."""
+    execute = partial(installation.execute, redrive_intent)
+    return _decided(request, installation, RedriveIntent, execute, "redriven")
+
+
+def cancel(
+    request: Request[Nothing, PageQuery, IntentForm], installation: Installation
+) -> Response:
+    """Give an intent up."""
+    execute = partial(installation.execute, cancel_intent)
+    return _decided(request, installation, CancelIntent, execute, "cancelled")
+
+
+def _decided(
+    request: Request[Nothing, PageQuery, IntentForm],
+    installation: Installation,
+    decision: type[RedriveIntent] | type[CancelIntent],
+    execute: Callable[..., CommandOutcome],
+    done: str,
+) -> Response:
+    """What somebody decided about an intent, and the page with it."""
+
+    def do() -> int:
+        command = decision(
+            scope=api.scope_of(request.body.id),
+            intent_id=request.body.id,
+            by=request.by,
+            reason=request.body.reason,
+        )
+        return execute(command, meta=request.meta).position
+
+    return attempt(
+        request,
+        installation,
+        do,
+        "/outbox",
+        done,
+        lambda: _page(request.principal, installation, "open"),
+    )
+
+
+def _page(principal: Principal, installation: Installation, tab: str) -> PageView:
+    tab = tab if tab in TABS else "open"
+    counts = {IntentState.DEAD: 0, IntentState.PENDING: 0}
+    found: list[OutboxDocument] = []
+    for state in TABS[tab][1]:
+        items = [
+            item
+            for item in queries_documents.list_in_state(
+                installation.store, state, limit=BACKLOG_MAX
+            )
+            if principal.may(Right.READ, channel_scope(item.scope))
+        ]
+        counts[state] = len(items)
+        found += items
+    lines = tuple(
+        _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
+        for number, item in enumerate(found)
+    )
+    owed = counts[IntentState.DEAD] + counts[IntentState.PENDING] if tab == "open" else 0
+    view = Outbox(
+        tab=tab,
+        tabs=tuple(
+            Option(name, label, str(owed) if name == "open" and owed else "")
+            for name, (label, _) in TABS.items()
+        ),
+        intents=lines,
+        drifts=_drifts(principal, installation),
+        oldest=min((item.created_at for item in found), default=None) if tab == "open" else None,
+    )
+    verbs = tuple(
+        verb for line in lines for verb in (line.redrive, line.cancel) if verb is not None
+    )
+    return PageView(template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs)
+
+
+def _line(
+    item: OutboxDocument, redrive: VerbButton | None = None, cancel: VerbButton | None = None
+) -> OutboxLine:
+    return OutboxLine(
+        id=item.id,
+        scope=item.scope,
+        operation=item.operation,
+        release=item.requested_state.release_id,
+        state=state_labels.OUTBOX[item.state],
+        attempts=item.attempts,
+        next_at=item.next_attempt_at,
+        updated_at=item.updated_at,
+        error=item.last_error or "",
+        key=item.idempotency_key,
+        redrive=redrive,
+        cancel=cancel,
+    )
+
+
+def _redrive(item: OutboxDocument, number: int, principal: Principal) -> VerbButton | None:
+    if item.state is not IntentState.DEAD:
+        return None
+    return VerbButton(
+        id=f"redrive-{number}",
+        label="Redrive",
+        icon="retry",
+        action="/outbox/redrive",
+        title=f"Try {item.operation} again?",
+        text="Its attempts are forgiven; the worker takes it up at once, under the same key.",
+        fields=(Field(name="id", kind="hidden", value=item.id), REASON),
+        why=_why_not(item, principal),
+    )
+
+
+def _cancel(item: OutboxDocument, number: int, principal: Principal) -> VerbButton | None:
+    if item.state not in (IntentState.PENDING, IntentState.DEAD):
+        return None
+    return VerbButton(
+        id=f"cancel-{number}",
+        label="Give up",
+        icon="ban",
+        action="/outbox/cancel",
+        title=f"Give {item.operation} up?",
+        text="It is never attempted again. What an attempt did already stays done.",
+        fields=(Field(name="id", kind="hidden", value=item.id), REASON),
+        why=_why_not(item, principal),
+        danger=True,
+    )
+
+
+def _why_not(item: OutboxDocument, principal: Principal) -> str:
+    allowed = principal.may(Right.OPERATE, channel_scope(item.scope))
+    return "" if allowed else f"None of your roles may operate {item.scope}."
+
+
+def _drifts(principal: Principal, installation: Installation) -> tuple[DriftLine, ...]:
+    rows = installation.range(DRIFTS, limit=BACKLOG_MAX)
+    return tuple(
+        DriftLine(
+            scope=found.row.scope,
+            subject=found.row.subject,
+            chip=DRIFT[found.row.state],
+            finding=str(found.row.finding),
+            at=found.row.updated_at,
+        )
+        for found in rows
+        if found.row.state is not DriftState.REPAIRED
+        and principal.may(Right.READ, channel_scope(found.row.scope))
+    )
+
+
+def _scope(request: Request[Nothing, PageQuery, IntentForm]) -> str:
+    return channel_scope(api.scope_of(request.body.id))
+
+
+ROUTES = (
+    page_route("/outbox", outbox, requires_somewhere(Right.READ)),
+    action_route("/outbox/redrive", redrive, requires(Right.OPERATE, _scope)),
+    action_route("/outbox/cancel", cancel, requires(Right.OPERATE, _scope)),
+)

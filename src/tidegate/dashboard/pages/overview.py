@@ -1,0 +1,242 @@
+"""The overview: what is under way, what waits for somebody, what went wrong, what is owed."""
+
+from __future__ import annotations
+
+from tidegate.control.installation import Installation
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.event_text import describe_all
+from tidegate.dashboard.grid_cache import in_trouble
+from tidegate.dashboard.html import ago, short
+from tidegate.dashboard.layout import PageQuery, PageView, UserDirectory, answer, page_route
+from tidegate.dashboard.pages.outbox import backlog
+from tidegate.dashboard.pages.releases import list_pending_approvals
+from tidegate.dashboard.rollout_lines import BAD, summaries
+from tidegate.dashboard.view_models import (
+    OutboxLine,
+    Overview,
+    PendingApproval,
+    Quarantine,
+    RolloutLine,
+    Tile,
+    Trouble,
+)
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.rows import QUARANTINE, Quarantined
+from tidegate.domain.fleet.rows import HOSTS
+from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
+from tidegate.kernel.model import Clause, Event, Position, Query
+from tidegate.web.inputs import Nothing
+from tidegate.web.routing import Principal, Request, Response, requires_somewhere
+
+ROLLOUTS_MAX = 30
+TROUBLES_MAX = 12
+RECORDS_MAX = 400  # that are looked through for failed hosts of one rollout
+SILENT_MAX = 500
+NEWS_MAX = 7
+NEWS_READ_MAX = 2_000
+NEWS_WINDOWS = (2_000, 50_000)  # positions that are looked back for news
+NEWS = frozenset(
+    {
+        *("RolloutOpened", "RolloutTransitioned", "RolloutHalted", "WaveAdvanced"),
+        *("RolloutPaused", "RolloutResumed", "RolloutAborted"),
+        *("OperatorClearance", "SuccessorOpened"),
+        *("RevisionProposed", "RevisionPublished", "ProposalRejected"),
+        *("ReleaseRegistered", "ReleaseTransitioned", "ChannelHeld", "ChannelUnheld"),
+        *("QuarantineLifted", "FreezeStarted", "FreezeEnded", "IntentDied"),
+    }
+)
+
+
+def overview(request: Request[Nothing, PageQuery, Nothing], installation: Installation) -> Response:
+    """Everything at a glance."""
+    people = UserDirectory(request)
+    sees = _Sees(request.principal)
+    rollouts = installation.fleet_reader.open_rollouts()
+    lines = summaries(installation, [item for item in rollouts if sees.channel(item.channel)])
+    asks = list_pending_approvals(request, installation, people)
+    failed = failed_hosts(installation, lines, request.server.tail.position)
+    silent = silent_hosts(installation) if sees.all else ()
+    kept = list_quarantined(installation, request.principal)
+    owed = tuple(item for item in backlog(installation) if sees.channel(item.scope))
+    view = Overview(
+        tiles=_tiles(request, installation, lines, asks, silent, kept, owed),
+        rollouts=lines[:ROLLOUTS_MAX],
+        waiting=asks,
+        troubles=(*failed, *silent)[:TROUBLES_MAX],
+        quarantine=kept,
+        outbox=owed[:TROUBLES_MAX],
+        news=describe_all(installation, news(request, installation), people) if sees.all else (),
+    )
+    page = PageView(template="overview.html", title="Overview", here="/", view=view)
+    return answer(request, installation, page)
+
+
+class _Sees:
+    """What somebody may see here."""
+
+    def __init__(self, principal: Principal) -> None:
+        self._principal = principal
+        self.all = principal.may(Verb.READ)
+
+    def channel(self, name: str) -> bool:
+        return self.all or self._principal.may(Verb.READ, channel_scope(name))
+
+
+def _tiles(
+    request: Request[Nothing, PageQuery, Nothing],
+    installation: Installation,
+    lines: tuple[RolloutLine, ...],
+    asks: tuple[PendingApproval, ...],
+    silent: tuple[Trouble, ...],
+    kept: tuple[Quarantine, ...],
+    owed: tuple[OutboxLine, ...],
+) -> tuple[Tile, ...]:
+    halted = sum(state_labels.HALTED in line.also for line in lines)
+    paused = sum(state_labels.PAUSED in line.also for line in lines)
+    said = [f"{halted} halted"] * bool(halted) + [f"{paused} paused"] * bool(paused)
+    oldest = min((item.at for item in asks if item.at is not None), default=None)
+    dead = sum(item.state.word == "Dead" for item in owed)
+    return (
+        Tile(
+            label="Open rollouts",
+            figure=len(lines),
+            icon="rollouts",
+            tone="info",
+            href="/rollouts",
+            note=", ".join(said),
+        ),
+        Tile(
+            label="Waiting approvals",
+            figure=len(asks),
+            icon="clock",
+            tone="warn",
+            href="/releases?tab=waiting",
+            note="" if oldest is None else f"oldest {ago(oldest, installation.clock())}",
+        ),
+        Tile(
+            label="Failed hosts",
+            figure=sum(line.failed for line in lines),
+            icon="cross",
+            tone="bad",
+            href="/rollouts",
+        ),
+        Tile(
+            label="Silent hosts",
+            figure=len(silent),
+            icon="silent",
+            tone="warn",
+            href="/hosts?filter=silent",
+        ),
+        Tile(label="Quarantined", figure=len(kept), icon="ban", tone="bad", href="/channels"),
+        Tile(
+            label="Outbox backlog",
+            figure=len(owed),
+            icon="outbox",
+            tone="warn",
+            href="/outbox",
+            note="" if not dead else f"{dead} dead letter{'' if dead == 1 else 's'}",
+        ),
+    )
+
+
+def failed_hosts(
+    installation: Installation, lines: tuple[RolloutLine, ...], head: Position
+) -> tuple[Trouble, ...]:
+    """Hosts that failed or went back in open rollouts; a rollout without any is not looked at."""
+    found: list[Trouble] = []
+    for line in lines:
+        if not line.failed:
+            continue
+        records = bad_records(installation, line.rollout_id, line.hosts, head)
+        found += map(_trouble, records)
+    return tuple(found[:TROUBLES_MAX])
+
+
+def bad_records(
+    installation: Installation, rollout_id: str, hosts: int, head: Position
+) -> list[HostRecord]:
+    """Records of a rollout's hosts that failed or went back; of a large one, some."""
+    if hosts > RECORDS_MAX:
+        return in_trouble(installation, rollout_id, head, TROUBLES_MAX)
+    rows = installation.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
+    return [item.row for item in rows if item.row.state in BAD]
+
+
+def _trouble(record: HostRecord) -> Trouble:
+    return Trouble(
+        host_id=record.host_id,
+        chip=state_labels.HOSTS[record.state],
+        text=why_failed(record),
+        at=record.reverted_at or record.failed_at,
+        href=f"/hosts/{record.host_id}",
+    )
+
+
+def why_failed(record: HostRecord) -> str:
+    """In a few words, from what its record says."""
+    said = [f"{record.failure} in {record.rollout_id}" if record.failure else record.rollout_id]
+    said += [
+        f"probe {name}: {probe.failure_reason}"
+        for name, probe in sorted(record.probes.items())
+        if probe.failure_reason
+    ]
+    if record.reverted_to:
+        said.append(f"runs {short(record.reverted_to)} again")
+    if record.rollback_failed:
+        said.append("could not go back")
+    return "; ".join(said)
+
+
+def silent_hosts(installation: Installation) -> tuple[Trouble, ...]:
+    """Enrolled hosts of which nothing is heard."""
+    rows = installation.first(HOSTS, "by_silence", limit=SILENT_MAX)
+    return tuple(
+        Trouble(
+            host_id=found.row.host_id,
+            chip=state_labels.SILENT,
+            text="nothing is heard of it",
+            at=found.row.silent_since,
+            href=f"/hosts/{found.row.host_id}",
+        )
+        for found in rows
+        if found.row.status == "enrolled"
+    )
+
+
+def list_quarantined(installation: Installation, principal: Principal) -> tuple[Quarantine, ...]:
+    sees = _Sees(principal)
+    rows = installation.range(QUARANTINE, limit=TROUBLES_MAX)
+    return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
+
+
+def quarantine(row: Quarantined) -> Quarantine:
+    return Quarantine(
+        channel=row.channel,
+        closure_hash=row.closure_hash,
+        release="",
+        at=row.quarantined_at,
+        host_id=row.host_id,
+        rollout_id=row.rollout_id,
+        reason=f"{row.host_id}: {row.reason}",
+    )
+
+
+def news(
+    request: Request[Nothing, PageQuery, Nothing], installation: Installation
+) -> tuple[Event, ...]:
+    """The last events that somebody would want to hear of, looking back a little further each
+    time that there are too few.
+    """
+    head = request.server.tail.position
+    asked = Query((Clause(NEWS),))
+    found: tuple[Event, ...] = ()
+    for window in NEWS_WINDOWS:
+        after = max(0, head - window)
+        found = installation.events(asked, after=after, limit=NEWS_READ_MAX)
+        if len(found) >= NEWS_MAX or after == 0:
+            break
+    return found[-NEWS_MAX:]
+
+
+ROUTES = (page_route("/", overview, requires_somewhere(Verb.READ)),)

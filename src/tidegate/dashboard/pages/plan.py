@@ -1,0 +1,167 @@
+"""Plan: the waves that a promotion would freeze now, and what to know before it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.control.installation import Installation
+from tidegate.control.operations.promotion import PlannedPromotion
+from tidegate.control.queries.forecasts import no_forecast
+from tidegate.dashboard.channel_verbs import list_publishable
+from tidegate.dashboard.components import Chip, Option, bar
+from tidegate.dashboard.html import seconds
+from tidegate.dashboard.layout import PageQuery, PageView, answer, page_route
+from tidegate.dashboard.rollout_lines import count_settled
+from tidegate.dashboard.simulation import LUCK, ForecastQuery, address
+from tidegate.dashboard.view_models import PlanFinding, PlanPage, PlanWaveLine
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.facts import EdgeRequires
+from tidegate.domain.channels.rows import CHANNELS, Channel, Quarantined, quarantine_key
+from tidegate.domain.gates.edges import WaitingRelease, judge_edge
+from tidegate.domain.releases.rows import KnownRelease, known_key
+from tidegate.domain.rollouts.rows import RolloutTally, tally_key
+from tidegate.domain.rollouts.states import OPEN
+from tidegate.errors import TidegateError
+from tidegate.web.inputs import Nothing
+from tidegate.web.routing import Request, Response, requires_somewhere
+
+CHANNELS_MAX = 500
+SAMPLE = 3
+NO_PLAN = "There is no plan that could be played."
+NO_SIMULATION = "This process has no simulator."
+
+
+class PlanQuery(PageQuery, frozen=True, kw_only=True):
+    channel: Annotated[str, Meta(max_length=63)] = ""
+    release: Annotated[str, Meta(max_length=200)] = ""
+    luck: Annotated[str, Meta(max_length=16)] = "usual"
+    failing: Annotated[str, Meta(max_length=2_000)] = ""
+    seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
+    simulate: bool = False
+
+
+Asked = Request[Nothing, PlanQuery, Nothing]
+
+
+def show(request: Asked, installation: Installation) -> Response:
+    """What a promotion would do, without doing it."""
+    query = request.query
+    channels = [
+        item.row
+        for item in installation.range(CHANNELS, limit=CHANNELS_MAX)
+        if request.principal.may(Verb.READ, channel_scope(item.row.channel))
+    ]
+    chosen = next((row for row in channels if row.channel == query.channel), None)
+    if chosen is None and channels:
+        chosen = channels[0]
+    releases = () if chosen is None else list_publishable(installation, chosen.package)
+    release = query.release if any(item.value == query.release for item in releases) else ""
+    release = release or (releases[0].value if releases else "")
+    planned: PlannedPromotion | None = None
+    why = ""
+    if chosen is not None:
+        try:
+            planned = installation.promotions.plan(chosen.channel)
+        except TidegateError as error:
+            why = error.detail
+    waves = () if planned is None else _waves(planned)
+    if planned is not None and not waves:
+        why = "No enrolled host matches the channel's selector."
+    cannot = NO_PLAN if not waves else ""
+    if installation.forecast is no_forecast:
+        cannot = NO_SIMULATION
+    luck = query.luck if query.luck in LUCK else "usual"
+    asked = address(
+        ForecastQuery(
+            channel="" if chosen is None else chosen.channel,
+            luck=luck,
+            failing=query.failing,
+            seed=query.seed,
+        )
+    )
+    view = PlanPage(
+        channels=tuple(Option(row.channel, row.channel) for row in channels),
+        channel="" if chosen is None else chosen.channel,
+        releases=releases,
+        release=release,
+        luck=luck,
+        lucks=tuple(Option(name, label) for name, (label, _) in LUCK.items()),
+        failing=query.failing,
+        seed=query.seed,
+        waves=waves,
+        unstaged=0 if planned is None else len(planned.plan.unstaged),
+        hosts=sum(wave.hosts for wave in waves),
+        findings=() if chosen is None else _findings(installation, chosen, planned, release),
+        forecast=asked if query.simulate and not cannot else "",
+        no_simulation=cannot,
+        why=why,
+    )
+    page = PageView(template="plan.html", title="Plan", here="/plan", view=view, still=True)
+    return answer(request, installation, page)
+
+
+def _waves(planned: PlannedPromotion) -> tuple[PlanWaveLine, ...]:
+    waves = planned.plan.waves
+    most = max((len(wave.hosts) for wave in waves), default=1)
+    return tuple(
+        PlanWaveLine(
+            number=number,
+            name=wave.name,
+            hosts=len(wave.hosts),
+            soak=seconds(wave.soak_seconds) if wave.soak_seconds else "none",
+            failures_max=wave.failures_max,
+            sample=wave.hosts[:SAMPLE],
+            bar=bar([("info", "hosts", len(wave.hosts))], of=[most]),
+        )
+        for number, wave in enumerate(waves)
+    )
+
+
+def _findings(
+    installation: Installation, row: Channel, planned: PlannedPromotion | None, release: str
+) -> tuple[PlanFinding, ...]:
+    """What would stop a promotion, or what it would end."""
+    found: list[PlanFinding] = []
+
+    def say(icon: str, tone: str, word: str, text: str) -> None:
+        found.append(PlanFinding(chip=Chip(icon, tone, word), text=text))
+
+    if row.held_at is not None:
+        say("lock", "bad", "The channel is held", row.held_reason or "")
+    known = installation.find(known_key(release), KnownRelease) if release else None
+    if known is not None:
+        key = quarantine_key(row.channel, known.row.digest)
+        kept = installation.find(key, Quarantined)
+        if kept is not None:
+            say("ban", "bad", f"{release} is quarantined here", kept.row.reason)
+    elif not release:
+        say("info", "warn", "There is nothing to promote", f"Publish a revision of {row.package}.")
+    if planned is not None and planned.supersedes:
+        tally = installation.find(tally_key(planned.supersedes), RolloutTally)
+        if tally is not None:
+            done = sum(map(count_settled, tally.row.waves))
+            hosts = sum(wave.hosts for wave in tally.row.waves)
+            text = f"It is {tally.row.state}, {done:,} of {hosts:,} hosts settled."
+            under_way = tally.row.state in OPEN
+            look = ("warning", "warn") if under_way else ("info", "info")
+            say(*look, f"It takes over from {planned.supersedes}", text)
+    if planned is not None and planned.plan.unstaged:
+        some = ", ".join(planned.plan.unstaged[:SAMPLE])
+        count = len(planned.plan.unstaged)
+        say("warning", "warn", f"{count:,} hosts are in no wave", f"{some} … get no order.")
+    for edge in row.policy.edges:
+        if not release and edge.require is EdgeRequires.SUCCEEDED:
+            continue
+        digest = "" if known is None else known.row.digest
+        seen = installation.fleet_reader.preceding(edge, release, digest)
+        judged = judge_edge(edge, WaitingRelease(row.channel, release), seen, installation.clock())
+        look = ("check", "good") if judged.passed else ("channels", "warn")
+        word = "is open" if judged.passed else "holds its orders back"
+        say(*look, f"The edge to {edge.channel} {word}", judged.reason)
+    return tuple(found)
+
+
+ROUTES = (page_route("/plan", show, requires_somewhere(Verb.READ)),)

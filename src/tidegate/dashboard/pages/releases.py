@@ -1,0 +1,168 @@
+"""Releases and approvals: revisions by lifecycle, what waits for whom, and why not for you."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Found
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.components import Option
+from tidegate.dashboard.layout import (
+    ROWS,
+    ListQuery,
+    PageView,
+    UserDirectory,
+    answer,
+    further,
+    page_route,
+)
+from tidegate.dashboard.view_models import PendingApproval, Releases, RevisionLine
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.packages.rows import (
+    REVISIONS,
+    PackageRow,
+    Repository,
+    Revision,
+    package_key,
+    repository_key,
+)
+from tidegate.domain.packages.states import Lifecycle
+from tidegate.web import paging
+from tidegate.web.inputs import Nothing
+from tidegate.web.routing import Principal, Request, Response, requires_somewhere
+
+TABS = {
+    "waiting": ("Waiting for approval", Lifecycle.PROPOSED),
+    "published": ("Published", Lifecycle.PUBLISHED),
+    "drafts": ("Drafts", Lifecycle.DRAFT),
+    "deletions": ("To be deleted", Lifecycle.DELETION_PROPOSED),
+    "all": ("All", None),
+}
+
+
+class ReleasesQuery(ListQuery, frozen=True, kw_only=True):
+    tab: Annotated[str, Meta(max_length=16)] = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = ROWS
+
+
+def list_pending_approvals(
+    request: Request[Any, Any, Any], installation: Installation, people: UserDirectory
+) -> tuple[PendingApproval, ...]:
+    """Proposals that this reader may see, the longest waiting first."""
+    found = installation.range(
+        REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=ROWS
+    )
+    rows = [item.row for item in found if may_see(request.principal, item.row)]
+    repositories = {row.repository for row in rows}
+    quorums = {name: quorum_of(installation, name) for name in repositories}
+    packages = installation.find_all(*((package_key(row.package), PackageRow) for row in rows))
+    lines = [
+        PendingApproval(
+            name=row.name,
+            package=path_of(row),
+            number=1 if package is None else package.row.last_number + 1,
+            by=people(row.proposed_by),
+            at=row.proposed_at,
+            approvals=len(row.approvals),
+            quorum=max(1, quorums[row.repository]),
+            why=why_not(request.principal, row, quorums[row.repository]),
+        )
+        for row, package in zip(rows, packages, strict=True)
+    ]
+    return tuple(sorted(lines, key=lambda line: (line.at is None, line.at)))
+
+
+def quorum_of(installation: Installation, repository: str) -> int:
+    found = installation.find(repository_key(repository), Repository)
+    return 1 if found is None else found.row.quorum
+
+
+def may_see(principal: Principal, row: Revision) -> bool:
+    return principal.may(Verb.READ, repository_scope(row.repository))
+
+
+def path_of(row: Revision) -> str:
+    """The package's path within its repository."""
+    return row.package.partition("/")[2] or row.package
+
+
+def why_not(principal: Principal, row: Revision, quorum: int) -> str:
+    """Why this reader cannot approve; empty: they can."""
+    if not principal.may(Verb.APPROVE, repository_scope(row.repository)):
+        return "none of your roles may approve here"
+    if quorum and principal.id == row.proposed_by:
+        return "you proposed it: somebody else must approve"
+    if quorum and principal.id in row.editors:
+        return "you changed it: somebody else must approve"
+    if principal.id in row.approvals:
+        return "you approved it already"
+    return ""
+
+
+def releases(
+    request: Request[Nothing, ReleasesQuery, Nothing], installation: Installation
+) -> Response:
+    """Revisions by their lifecycle."""
+    people = UserDirectory(request)
+    asks = list_pending_approvals(request, installation, people)
+    tab = request.query.tab or ("waiting" if asks else "all")
+    tab = tab if tab in TABS else "all"
+    lines: tuple[RevisionLine, ...] = ()
+    following = ""
+    if tab != "waiting":
+        found = _found(request, installation, TABS[tab][1])
+        lines = tuple(
+            revision_line(item.row, people)
+            for item in found
+            if may_see(request.principal, item.row)
+        )
+        last = found[-1].id if len(found) == request.query.limit else None
+        following = further(request, installation, last, tab=tab)
+    view = Releases(
+        tab=tab,
+        tabs=tuple(
+            Option(name, label, str(len(asks)) if name == "waiting" and asks else "")
+            for name, (label, _) in TABS.items()
+        ),
+        waiting=asks,
+        revisions=lines,
+        next=following,
+    )
+    page = PageView(template="releases.html", title="Releases", here="/releases", view=view)
+    return answer(request, installation, page)
+
+
+def _found(
+    request: Request[Nothing, ReleasesQuery, Nothing],
+    installation: Installation,
+    lifecycle: Lifecycle | None,
+) -> list[Found[Any]]:
+    after = paging.after(request, installation)
+    limit = request.query.limit
+    if lifecycle is None:
+        return installation.range(REVISIONS, after=after, limit=limit)
+    of = (str(lifecycle),)
+    return installation.range(REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit)
+
+
+def revision_line(row: Revision, people: UserDirectory) -> RevisionLine:
+    return RevisionLine(
+        name=row.name,
+        package=path_of(row),
+        repository=row.repository,
+        workspace=row.workspace,
+        lifecycle=state_labels.lifecycle(row.lifecycle),
+        number=row.number,
+        by=people(row.published_by or row.proposed_by or row.created_by),
+        at=row.published_at or row.proposed_at or row.created_at,
+        files=row.content.file_count,
+        bytes=row.content.total_bytes,
+        digest=row.content.digest,
+    )
+
+
+ROUTES = (page_route("/releases", releases, requires_somewhere(Verb.READ)),)

@@ -1,0 +1,460 @@
+"""One revision: what it changes line by line, on what evidence, and the verbs of its lifecycle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidegate.api.routes.revisions import RevisionPath, revision_scope
+from tidegate.control.installation import Installation
+from tidegate.control.queries.file_changes import FileChanged, diff_files
+from tidegate.control.queries.reads import Found
+from tidegate.control.storage.content_store import read_manifest
+from tidegate.dashboard.components import Chip, Field, Link, VerbButton
+from tidegate.dashboard.event_text import describe_all
+from tidegate.dashboard.html import short, size
+from tidegate.dashboard.layout import (
+    REASON,
+    PageQuery,
+    PageView,
+    Reason,
+    UserDirectory,
+    action_route,
+    answer,
+    attempt,
+    page_route,
+)
+from tidegate.dashboard.pages.releases import path_of, quorum_of, revision_line, why_not
+from tidegate.dashboard.view_models import DiffLine, FileDiff, ReferenceLine, RevisionPage
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.content.differences import FileChangeKind
+from tidegate.domain.content.digests import DIGEST_PREFIX
+from tidegate.domain.content.manifests import FileManifest
+from tidegate.domain.packages import history
+from tidegate.domain.packages.approvals import (
+    ApproveRevision,
+    ProposeRevision,
+    RejectProposal,
+    WithdrawProposal,
+    approve_revision,
+    propose_revision,
+    reject_proposal,
+    withdraw_proposal,
+)
+from tidegate.domain.packages.permissions import right_of
+from tidegate.domain.packages.refusals import RevisionNotFound
+from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
+from tidegate.domain.packages.states import Lifecycle
+from tidegate.domain.releases.from_packages import release_id_of
+from tidegate.domain.releases.rows import ACTUAL
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Request, Response, requires
+
+FILES_MAX = 100
+LINES_MAX = 2_000
+FILES_OPEN_MAX = 12
+HISTORY_MAX = 200
+REFERENCES_MAX = 50
+CHANNELS_MAX = 500
+
+CHANGES = {
+    FileChangeKind.ADDED: Chip("plus", "good", "Added"),
+    FileChangeKind.REMOVED: Chip("cross", "bad", "Removed"),
+    FileChangeKind.CHANGED: Chip("pencil", "info", "Changed"),
+}
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+Version = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Shown = Request[RevisionPath, PageQuery, Nothing]
+
+
+class RevisionForm(Input, frozen=True, kw_only=True):
+    """A form about the revision as it was shown."""
+
+    version: Version
+    reason: Reason = ""
+
+
+class ApproveForm(RevisionForm, frozen=True, kw_only=True):
+    digest: Digest
+
+
+Decided = Request[RevisionPath, PageQuery, RevisionForm]
+
+
+def show(request: Shown, installation: Installation) -> Response:
+    """A revision and what it changes."""
+    return answer(request, installation, page_of(request, installation, request.path.name))
+
+
+def page_of(request: Request, installation: Installation, name: str) -> PageView:  # type: ignore[type-arg]
+    """Raises: RevisionNotFound, BlobMissing."""
+    found = installation.find(revision_key(name), Revision)
+    if found is None:
+        raise RevisionNotFound(name)
+    row = found.row
+    people = UserDirectory(request)
+    quorum = quorum_of(installation, row.repository)
+    manifest = read_manifest(installation.blobs, row.content)
+    against, files, cut = _changes(installation, row, manifest)
+    verbs = _verbs(request, installation, found, quorum)
+    steps = installation.events(history.history_of(name), limit=HISTORY_MAX)
+    view = RevisionPage(
+        line=revision_line(row, people),
+        against=against,
+        files=files,
+        added=sum(file.added for file in files),
+        removed=sum(file.removed for file in files),
+        cut=cut,
+        created_by=people(row.created_by),
+        proposed_by=people(row.proposed_by),
+        published_by=people(row.published_by),
+        self_approved=row.self_approved,
+        editors=", ".join(map(people, row.editors)),
+        approvals=tuple(map(people, row.approvals)),
+        quorum=quorum,
+        gates=row.gates,
+        tasks=tuple(type(task).__name__.lower() for task in row.tasks),
+        version=found.version,
+        verbs=verbs,
+        history=describe_all(installation, steps, people),
+        pinned=_pinned(request, installation, row),
+        references=_references(manifest),
+        references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
+    )
+    title = path_of(row) + (f" revision {row.number}" if row.number else "")
+    return PageView(
+        template="revision.html",
+        title=title,
+        here="/releases",
+        view=view,
+        crumbs=(Link("Releases", "/releases"), Link(title)),
+        verbs=verbs,
+        about=f"revision:{name}",
+    )
+
+
+def _pinned(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+    row: Revision,
+) -> tuple[Link, ...]:
+    """The scopes that are pinned to it; one that no channel was created for leads nowhere."""
+    if not row.number:
+        return ()
+    release = release_id_of(row.package, row.number)
+    rows = installation.range(ACTUAL, limit=CHANNELS_MAX)
+    scopes = [
+        item.row.scope
+        for item in rows
+        if item.row.pinned_release_id == release
+        and request.principal.may(Right.READ, channel_scope(item.row.scope))
+    ]
+    found = installation.find_all(*((channel_key(scope), Channel) for scope in scopes))
+    return tuple(
+        Link(scope, "" if channel is None else f"/channels/{scope}")
+        for scope, channel in zip(scopes, found, strict=True)
+    )
+
+
+def _references(manifest: FileManifest) -> tuple[ReferenceLine, ...]:
+    return tuple(
+        ReferenceLine(
+            path=file.path,
+            uri=file.uri or "",
+            digest=DIGEST_PREFIX + file.sha256,
+            bytes=file.bytes,
+            executable=file.executable,
+        )
+        for file in manifest.references[:REFERENCES_MAX]
+    )
+
+
+# ── what it changes ───────────────────────────────────────────────────────────────────────────────
+
+
+def _changes(
+    installation: Installation, row: Revision, manifest: FileManifest
+) -> tuple[str, tuple[FileDiff, ...], int]:
+    """What it is compared with, how each file differs, and how many are not shown.
+
+    A draft or proposal is compared with the latest published revision; a published one with the
+    latest before it, if that is still known.
+    """
+    older = _older(installation, row)
+    old = FileManifest(())
+    against = ""
+    if older is not None:
+        old = read_manifest(installation.blobs, older.content)
+        against = f"revision {older.number}" if older.number else older.name
+    found = diff_files(installation.blobs, old, manifest)
+    files = tuple(
+        _file(item, number < FILES_OPEN_MAX) for number, item in enumerate(found[:FILES_MAX])
+    )
+    return against, files, max(0, len(found) - FILES_MAX)
+
+
+def _older(installation: Installation, row: Revision) -> Revision | None:
+    name: str | None = None
+    if row.number:
+        for event in installation.events(history.history_of(row.name), limit=HISTORY_MAX):
+            if event.type == "RevisionPublished":
+                latest = getattr(installation.value(event), "older", None)
+                name = None if latest is None else latest.name
+    else:
+        package = installation.find(package_key(row.package), PackageRow)
+        latest = None if package is None else package.row.latest
+        name = None if latest is None else latest.name
+    found = installation.find(revision_key(name), Revision) if name else None
+    return None if found is None else found.row
+
+
+def _file(item: FileChanged, opened: bool) -> FileDiff:
+    note = ""
+    lines: tuple[DiffLine, ...] = ()
+    sides = (item.before, item.after)
+    if any(side is not None and side.uri is not None for side in sides):
+        return FileDiff(
+            path=item.path,
+            change=CHANGES[item.what],
+            added=0,
+            removed=0,
+            lines=tuple(_places(item)),
+            mode=_mode(item),
+            open=opened,
+        )
+    if item.patch is None:
+        sizes = " → ".join("none" if side is None else size(side.bytes) for side in sides)
+        note = f"Not shown line by line: {sizes}"
+    else:
+        lines = tuple(_lines(item.patch))
+        if None not in sides and not lines:
+            note = "The bytes are the same"
+    return FileDiff(
+        path=item.path,
+        change=CHANGES[item.what],
+        added=sum(line.kind == "add" for line in lines),
+        removed=sum(line.kind == "del" for line in lines),
+        lines=lines,
+        note=note or ("" if lines else "Empty"),
+        mode=_mode(item),
+        open=opened,
+    )
+
+
+def _mode(item: FileChanged) -> str:
+    """What is to be said about its executable bit; empty: a plain file, before and after."""
+    was = item.before is not None and item.before.executable
+    now = item.after is not None and item.after.executable
+    if item.before is None or item.after is None or was is now:
+        return "Executable" if was or now else ""
+    return "Now executable" if now else "No longer executable"
+
+
+def _places(item: FileChanged) -> Iterator[DiffLine]:
+    """Where each side's bytes are, in place of their lines: one of them is not kept here."""
+    for kind, side in (("del", item.before), ("add", item.after)):
+        if side is not None:
+            place = "kept here" if side.uri is None else f"by reference {side.uri}"
+            yield DiffLine(kind, "", "", place)
+            yield DiffLine(kind, "", "", f"{DIGEST_PREFIX}{side.sha256} {size(side.bytes)}")
+
+
+def _lines(patch: str) -> Iterator[DiffLine]:
+    """A unified diff as numbered lines, its two header lines left out."""
+    old = new = 0
+    for count, text in enumerate(patch.splitlines()[2:]):
+        if count == LINES_MAX:
+            yield DiffLine("hunk", "", "", f"more than {LINES_MAX} lines")
+            return
+        hunk = _HUNK.match(text)
+        if hunk:
+            old, new = int(hunk[1]), int(hunk[3])
+            yield DiffLine("hunk", "", "", text)
+        elif text.startswith("+"):
+            yield DiffLine("add", "", str(new), text[1:])
+            new += 1
+        elif text.startswith("-"):
+            yield DiffLine("del", str(old), "", text[1:])
+            old += 1
+        else:
+            yield DiffLine("same", str(old), str(new), text[1:])
+            old, new = old + 1, new + 1
+
+
+# ── verbs ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _verbs(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+    found: Found[Revision],
+    quorum: int,
+) -> tuple[VerbButton, ...]:
+    row = found.row
+    principal = request.principal
+    scope = repository_scope(row.repository)
+    path = f"/revisions/{row.name}"
+    version = Field(name="version", kind="hidden", value=str(found.version))
+    author = "" if principal.may(Right.AUTHOR, scope) else "None of your roles may author here."
+    match row.lifecycle:
+        case Lifecycle.DRAFT:
+            propose = VerbButton(
+                id="propose",
+                label="Propose",
+                icon="clock",
+                action=f"{path}/propose",
+                title=f"Propose {path_of(row)}?",
+                text="Its content is frozen until somebody approves or rejects it.",
+                fields=(version,),
+                why=author,
+                first=True,
+            )
+            return (propose,)
+        case Lifecycle.PROPOSED:
+            why = why_not(principal, row, quorum)
+            return (
+                _approve(row, quorum, path, version, why),
+                VerbButton(
+                    id="reject",
+                    label="Reject",
+                    icon="cross",
+                    action=f"{path}/reject",
+                    title=f"Reject {path_of(row)}?",
+                    text="It becomes a draft again, and its author reads the reason.",
+                    fields=(version, REASON),
+                    danger=True,
+                    why=""
+                    if principal.may(Right.APPROVE, scope)
+                    else "None of your roles may approve or reject here.",
+                ),
+                VerbButton(
+                    id="withdraw",
+                    label="Withdraw",
+                    icon="undo",
+                    action=f"{path}/withdraw",
+                    title="Withdraw the proposal?",
+                    text="It becomes a draft again.",
+                    fields=(version,),
+                    why=author
+                    or ("" if principal.id == row.proposed_by else "Somebody else proposed it."),
+                ),
+            )
+    return ()
+
+
+def _approve(row: Revision, quorum: int, path: str, version: Field, why: str) -> VerbButton:
+    left = max(1, quorum) - len(row.approvals)
+    becomes = "It is published with this approval, and immutable from then on."
+    if left > 1:
+        becomes = f"{left - 1} more approvals publish it."
+    return VerbButton(
+        id="approve",
+        label="Approve",
+        icon="check",
+        action=f"{path}/approve",
+        title=f"Approve {path_of(row)}?",
+        text=f"You approve the content {short(row.content.digest)}, as you see it here. {becomes}",
+        fields=(
+            version,
+            Field(name="digest", kind="hidden", value=row.content.digest),
+            Field(name="reason", label="Remark", kind="long", placeholder="What you looked at"),
+        ),
+        why=why[:1].upper() + why[1:] + "." if why else "",
+        first=True,
+    )
+
+
+def _decided(
+    request: Decided, installation: Installation, do: Callable[[], int], done: str
+) -> Response:
+    name = request.path.name
+    return attempt(
+        request,
+        installation,
+        do,
+        f"/revisions/{name}",
+        done,
+        lambda: page_of(request, installation, name),
+    )
+
+
+def approve(
+    request: Request[RevisionPath, PageQuery, ApproveForm], installation: Installation
+) -> Response:
+    """Approve the content that was looked at."""
+    body = request.body
+
+    def do() -> int:
+        command = ApproveRevision(
+            name=request.path.name,
+            by=request.by,
+            expected_version=body.version,
+            reason=body.reason,
+            digest=body.digest,
+        )
+        return installation.execute(approve_revision, command, meta=request.meta).position
+
+    return _decided(request, installation, do, "approved")  # type: ignore[arg-type]
+
+
+def reject(request: Decided, installation: Installation) -> Response:
+    """Send a proposal back, with a reason."""
+
+    def do() -> int:
+        command = RejectProposal(
+            name=request.path.name,
+            by=request.by,
+            expected_version=request.body.version,
+            reason=request.body.reason,
+        )
+        return installation.execute(reject_proposal, command, meta=request.meta).position
+
+    return _decided(request, installation, do, "rejected")
+
+
+def propose(request: Decided, installation: Installation) -> Response:
+    """Ask for approval."""
+
+    def do() -> int:
+        command = ProposeRevision(
+            name=request.path.name, by=request.by, expected_version=request.body.version
+        )
+        return installation.execute(propose_revision, command, meta=request.meta).position
+
+    return _decided(request, installation, do, "proposed")
+
+
+def withdraw(request: Decided, installation: Installation) -> Response:
+    """Take one's own proposal back."""
+
+    def do() -> int:
+        command = WithdrawProposal(
+            name=request.path.name, by=request.by, expected_version=request.body.version
+        )
+        return installation.execute(withdraw_proposal, command, meta=request.meta).position
+
+    return _decided(request, installation, do, "withdrawn")
+
+
+ROUTES = (
+    page_route("/revisions/{name}", show, requires(Right.READ, revision_scope)),
+    action_route(
+        "/revisions/{name}/approve", approve, requires(right_of(ApproveRevision), revision_scope)
+    ),
+    action_route(
+        "/revisions/{name}/reject", reject, requires(right_of(RejectProposal), revision_scope)
+    ),
+    action_route(
+        "/revisions/{name}/propose", propose, requires(right_of(ProposeRevision), revision_scope)
+    ),
+    action_route(
+        "/revisions/{name}/withdraw", withdraw, requires(right_of(WithdrawProposal), revision_scope)
+    ),
+)

@@ -1,0 +1,489 @@
+"""Settings: users and their roles, one's own API tokens, repositories, what this server is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from msgspec import Meta
+
+from tidegate.api.routes.tokens import revocation
+from tidegate.api.routes.users import check_own
+from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
+from tidegate.dashboard.components import Chip, Field, Option, VerbButton
+from tidegate.dashboard.layout import (
+    PageQuery,
+    PageView,
+    Reason,
+    action_route,
+    answer,
+    attempt,
+    describe_grants,
+    page_route,
+    see_other,
+)
+from tidegate.dashboard.view_models import SettingsPage, TokenLine, UserLine
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, check_scope
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_key
+from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.slices import (
+    TOKEN_DAYS_MAX,
+    DisableUser,
+    EnableUser,
+    GrantRole,
+    RevokeRole,
+    disable_user,
+    enable_user,
+    grant_role,
+    revoke_role,
+    revoke_token,
+)
+from tidegate.domain.packages.rows import REPOSITORIES
+from tidegate.errors import TidegateError
+from tidegate.web.authentication import set_cookie
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import SIGNED_IN, Request, Response, requires
+
+USERS_MAX = 200
+TOKENS_MAX = 100
+ENABLED = Chip("check", "good", "Enabled")
+DISABLED = Chip("ban", "warn", "Disabled")
+ERASED = Chip("trash", "gone", "Erased")
+VALID = Chip("check", "good", "Valid")
+EXPIRED = Chip("clock", "gone", "Expired")
+REVOKED = Chip("ban", "gone", "Revoked")
+ENDED = Chip("ban", "gone", "Ended")  # with its parent, or by a change of password
+
+UserId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9_]+$")]
+
+
+class NewTokenForm(Input, frozen=True, kw_only=True):
+    days: Annotated[int, Meta(ge=1, le=TOKEN_DAYS_MAX)] = 30
+
+
+class NewUserForm(Input, frozen=True, kw_only=True):
+    login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+    role: Role = Role.VIEWER
+
+
+class OwnPasswordForm(Input, frozen=True, kw_only=True):
+    current: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+
+
+class GrantForm(Input, frozen=True, kw_only=True):
+    user_id: UserId
+    role: Role
+    scope: Annotated[str, Meta(max_length=80)] = EVERYWHERE
+    take: bool = False
+
+
+class DisableForm(Input, frozen=True, kw_only=True):
+    user_id: UserId
+    reason: Reason = ""
+
+
+class TokenForm(Input, frozen=True, kw_only=True):
+    token_id: Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+Asked = Request[Nothing, PageQuery, Nothing]
+
+
+def show(request: Asked, installation: Installation) -> Response:
+    """Who may do what here."""
+    return answer(request, installation, _page(request, installation))
+
+
+def _page(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+    secret: str = "",
+) -> PageView:
+    users = _users(request, installation) if request.principal.may(Right.AUDIT) else ()
+    tokens = _tokens(request, installation)
+    verbs = _verbs(request)
+    view = SettingsPage(
+        me=request.principal.id,
+        users=users,
+        tokens=tokens,
+        repositories=_repositories(request, installation),
+        verbs=verbs,
+        secret=secret,
+        facts=_facts(installation),
+    )
+    rows = [
+        *(verb for line in users for verb in line.verbs),
+        *(verb for line in tokens for verb in line.verbs),
+    ]
+    return PageView(
+        template="settings.html",
+        title="Settings",
+        here="/settings",
+        view=view,
+        verbs=(*verbs, *rows),
+        still=bool(secret),
+    )
+
+
+def _facts(installation: Installation) -> tuple[Option, ...]:
+    kind = installation.settings.store_url.partition(":")[0]
+    return (
+        Option(installation.version or "unknown", "Version"),
+        Option(kind, "Log"),
+        Option(installation.log_id, "Log id"),
+        Option("yes" if installation.settings.is_secure else "loopback only", "TLS"),
+    )
+
+
+def _repositories(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+) -> tuple[Option, ...]:
+    rows = [item.row for item in installation.range(REPOSITORIES, limit=USERS_MAX)]
+    return tuple(
+        Option(
+            row.name,
+            row.name,
+            "one's own approval is enough"
+            if row.quorum == 0
+            else f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by somebody else",
+        )
+        for row in rows
+        if request.principal.may(Right.READ, repository_scope(row.name))
+    )
+
+
+# ── users ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _users(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+) -> tuple[UserLine, ...]:
+    rows = [item.row for item in installation.range(USERS, limit=USERS_MAX)]
+    administers = request.principal.may(Right.ADMINISTER)
+    lines: list[UserLine] = []
+    for number, row in enumerate(rows):
+        called = request.server.accounts.called(row.user_id)
+        name = "(erased)" if called is None and row.erased else row.user_id
+        lines.append(
+            UserLine(
+                user_id=row.user_id,
+                name=name if called is None else called.name,
+                chip=ERASED if row.erased else ENABLED if row.enabled else DISABLED,
+                grants=tuple(describe_grants(row.grants)),
+                tokens=row.tokens,
+                added_at=row.added_at,
+                verbs=_user_verbs(request, row, number) if administers else (),
+            )
+        )
+    return tuple(lines)
+
+
+def _user_verbs(
+    request: Request,  # type: ignore[type-arg]
+    row: User,
+    number: int,
+) -> tuple[VerbButton, ...]:
+    own = "Nobody changes their own access." if row.user_id == request.principal.id else ""
+    gone = "The user is erased." if row.erased else ""
+    who = Field(name="user_id", kind="hidden", value=row.user_id)
+    roles = tuple(Option(str(role), str(role)) for role in Role)
+    return (
+        VerbButton(
+            id=f"grant-{number}",
+            label="Roles",
+            icon="shield",
+            action="/settings/grant",
+            title="Grant or take a role",
+            fields=(
+                who,
+                Field(name="role", label="Role", kind="select", options=roles),
+                Field(
+                    name="scope",
+                    label="Where",
+                    value=EVERYWHERE,
+                    hint="* everywhere, repository:<name> or channel:<name>",
+                ),
+                Field(
+                    name="take",
+                    label="What",
+                    kind="choice",
+                    value="false",
+                    options=(
+                        Option("false", "Grant", "They may from now on."),
+                        Option("true", "Take", "They may no longer."),
+                    ),
+                ),
+            ),
+            why=own or gone,
+        ),
+        VerbButton(
+            id=f"disable-{number}",
+            label="Disable" if row.enabled else "Enable",
+            icon="ban" if row.enabled else "check",
+            action="/settings/disable" if row.enabled else "/settings/enable",
+            title="Shut out?" if row.enabled else "Let in again?",
+            text="All sessions and tokens stop counting at once." if row.enabled else "",
+            fields=(
+                who,
+                Field(name="reason", label="Reason", kind="long", required=row.enabled),
+            ),
+            danger=row.enabled,
+            why=own or gone,
+        ),
+    )
+
+
+def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg]
+    administers = request.principal.may(Right.ADMINISTER)
+    roles = tuple(Option(str(role), str(role)) for role in Role)
+    return (
+        VerbButton(
+            id="token",
+            label="New token",
+            icon="key",
+            action="/settings/tokens",
+            title="New API token",
+            text="It acts in your name, may what you may, and is shown once.",
+            fields=(
+                Field(
+                    name="days",
+                    label="Days until it expires",
+                    kind="number",
+                    value="30",
+                    hint=f"At most {TOKEN_DAYS_MAX}.",
+                ),
+            ),
+            first=True,
+        ),
+        VerbButton(
+            id="password",
+            label="Change password",
+            icon="shield",
+            action="/settings/password",
+            title="Change your password",
+            text="Your other sessions and all your API tokens end.",
+            fields=(
+                Field(
+                    name="current",
+                    label="Current password",
+                    kind="password",
+                    required=True,
+                    completes="current-password",
+                ),
+                Field(
+                    name="password",
+                    label="New password",
+                    kind="password",
+                    required=True,
+                    completes="new-password",
+                    hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+                ),
+            ),
+        ),
+        VerbButton(
+            id="user",
+            label="Add user",
+            icon="user",
+            action="/settings/users",
+            title="Add a user",
+            fields=(
+                Field(name="login", label="Sign-in name", required=True),
+                Field(name="name", label="Name", required=True),
+                Field(
+                    name="password",
+                    label="First password",
+                    kind="password",
+                    required=True,
+                    completes="new-password",
+                    hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+                ),
+                Field(name="role", label="First role", kind="select", options=roles),
+            ),
+            why="" if administers else "None of your roles may administer users.",
+        ),
+    )
+
+
+def add(request: Request[Nothing, PageQuery, NewUserForm], installation: Installation) -> Response:
+    """Add a user with a first password and a role."""
+    body = request.body
+
+    def do() -> int:
+        outcome = request.server.accounts.add(
+            f"user_{request.mint('user')[:20]}",
+            PersonNames(body.login, body.name),
+            body.password,
+            (Grant(body.role),),
+            request.meta,
+            None,
+        )
+        installation.nudge()
+        return outcome.position
+
+    return _done(request, installation, do, "added")
+
+
+def grant(request: Request[Nothing, PageQuery, GrantForm], installation: Installation) -> Response:
+    """Give somebody else a role on a scope, or take it."""
+    body = request.body
+
+    def do() -> int:
+        check_scope(body.scope)
+        given = Grant(body.role, body.scope)
+        if body.take:
+            taken = RevokeRole(user_id=body.user_id, by=request.by, grant=given)
+            return installation.execute(revoke_role, taken, meta=request.meta).position
+        command = GrantRole(user_id=body.user_id, by=request.by, grant=given)
+        return installation.execute(grant_role, command, meta=request.meta).position
+
+    return _done(request, installation, do, "revoked" if body.take else "granted")
+
+
+def disable(
+    request: Request[Nothing, PageQuery, DisableForm], installation: Installation
+) -> Response:
+    """Shut somebody out, with all their sessions and tokens."""
+    body = request.body
+    command = DisableUser(user_id=body.user_id, by=request.by, reason=body.reason)
+
+    def do() -> int:
+        return installation.execute(disable_user, command, meta=request.meta).position
+
+    return _done(request, installation, do, "disabled")
+
+
+def enable(
+    request: Request[Nothing, PageQuery, DisableForm], installation: Installation
+) -> Response:
+    """Let somebody in again."""
+    command = EnableUser(user_id=request.body.user_id, by=request.by)
+
+    def do() -> int:
+        return installation.execute(enable_user, command, meta=request.meta).position
+
+    return _done(request, installation, do, "enabled")
+
+
+def change_password(
+    request: Request[Nothing, PageQuery, OwnPasswordForm], installation: Installation
+) -> Response:
+    """Change your own password. Every session ends but the new one that this opens."""
+    accounts, body = request.server.accounts, request.body
+    try:
+        check_own(request, body.current)
+        credential_id = request.mint("credential")
+        outcome = accounts.change_password(
+            request.by, body.password, credential_id, request.meta, None
+        )
+        welcome = accounts.open_session_after(request.by, credential_id)
+        installation.nudge()
+    except TidegateError as error:
+        return answer(request, installation, _page(request, installation), problem=error)
+    done = urlencode({"done": "password changed", "min_position": outcome.position})
+    return see_other(f"/settings?{done}", set_cookie(welcome.cookie, installation.settings))
+
+
+# ── tokens ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tokens(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+) -> tuple[TokenLine, ...]:
+    now = installation.clock()
+    owner = installation.find(user_key(request.principal.id), User)
+    assert owner is not None, "who is signed in has a row"
+    is_good = request.server.accounts.is_token_valid
+    rows = installation.range(
+        API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
+    )
+    lines: list[TokenLine] = []
+    for number, item in enumerate(rows):
+        row: ApiToken = item.row
+        chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else ENDED
+        chip = VALID if is_good(row, owner.row) else chip
+        may_what = (
+            "whatever you may" if row.grants is None else ", ".join(describe_grants(row.grants))
+        )
+        revoke = VerbButton(
+            id=f"revoke-{number}",
+            label="Revoke",
+            icon="ban",
+            action="/settings/revoke",
+            title="Revoke the token?",
+            text="Whoever uses it is refused from the next request on.",
+            fields=(Field(name="token_id", kind="hidden", value=row.token_id),),
+            danger=True,
+        )
+        lines.append(
+            TokenLine(
+                token_id=row.token_id,
+                owner=row.user_id,
+                chip=chip,
+                created_at=row.created_at,
+                expires_at=row.expires_at,
+                grants=may_what,
+                verbs=(revoke,) if chip is VALID else (),
+            )
+        )
+    return tuple(lines)
+
+
+def create(
+    request: Request[Nothing, PageQuery, NewTokenForm], installation: Installation
+) -> Response:
+    """Make a token of one's own. The page that answers shows it, and no page after it."""
+    try:
+        principal = request.principal
+        token, _ = request.server.accounts.create_token(
+            request.mint("token"),
+            request.body.days,
+            principal.narrowed,
+            request.meta,
+            parent_id=principal.token_id,
+            credentials_version=principal.credentials_version,
+        )
+        installation.nudge()
+    except TidegateError as error:
+        return answer(request, installation, _page(request, installation), problem=error)
+    return answer(request, installation, _page(request, installation, token))
+
+
+def revoke(request: Request[Nothing, PageQuery, TokenForm], installation: Installation) -> Response:
+    """Revoke a token: one's own, or, administering, anybody's."""
+
+    def do() -> int:
+        _, command = revocation(request, installation, request.body.token_id)
+        return installation.execute(revoke_token, command, meta=request.meta).position
+
+    return _done(request, installation, do, "revoked")
+
+
+def _done(
+    request: Request,  # type: ignore[type-arg]
+    installation: Installation,
+    do: object,
+    done: str,
+) -> Response:
+    assert callable(do)
+    page = lambda: _page(request, installation)  # noqa: E731
+    return attempt(request, installation, do, "/settings", done, page)
+
+
+ROUTES = (
+    page_route("/settings", show, SIGNED_IN),
+    action_route("/settings/tokens", create, SIGNED_IN),
+    action_route("/settings/revoke", revoke, SIGNED_IN),
+    action_route("/settings/password", change_password, SIGNED_IN),
+    action_route("/settings/users", add, requires(Right.ADMINISTER)),
+    action_route("/settings/grant", grant, requires(Right.ADMINISTER)),
+    action_route("/settings/disable", disable, requires(Right.ADMINISTER)),
+    action_route("/settings/enable", enable, requires(Right.ADMINISTER)),
+)

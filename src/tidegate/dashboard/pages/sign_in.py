@@ -1,0 +1,192 @@
+"""The door: signing in and out, and the set-up of a first start with the code that was printed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
+from tidegate.dashboard.components import Field, Frame, Option
+from tidegate.dashboard.html import render
+from tidegate.dashboard.layout import (
+    UTF8,
+    PageQuery,
+    action_route,
+    page_route,
+    see_other,
+    sign_in_fields,
+    to_form_error,
+)
+from tidegate.dashboard.view_models import SignInPage
+from tidegate.domain.access.rows import InstallationRow, installation_key
+from tidegate.errors import TidegateError
+from tidegate.web import problems
+from tidegate.web.authentication import check_origin, set_cookie
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Request, Response
+
+START: Final = "/"
+
+Line = Annotated[str, Meta(max_length=128)]
+Password = Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
+
+
+class SignInForm(Input, frozen=True, kw_only=True):
+    login: Annotated[str, Meta(max_length=64)]
+    password: Password
+    next: Annotated[str, Meta(max_length=1_024)] = START
+
+
+class SetUpForm(Input, frozen=True, kw_only=True):
+    code: Annotated[str, Meta(max_length=64)]
+    login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    password: Password
+    alone: bool = False
+
+
+Plain = Request[Nothing, PageQuery, Nothing]
+
+
+def sign_in_page(request: Plain, installation: Installation) -> Response:
+    """Who are you?"""
+    if installation.find(installation_key(), InstallationRow) is None:
+        return see_other("/setup")
+    return _door(request, installation, "Sign in", _sign_in(START))
+
+
+def sign_in(request: Request[Nothing, Nothing, SignInForm], installation: Installation) -> Response:
+    """Open a session."""
+    body = request.body
+    onwards = body.next if _is_ours(body.next) else START
+    try:
+        check_origin(request.arrived, installation.settings)
+        request.server.sign_ins.take(f"address {request.arrived.address}")
+        request.server.sign_ins.take(f"login {body.login.casefold()}")
+        welcome = request.server.accounts.sign_in(body.login, body.password)
+    except TidegateError as error:
+        return _door(request, installation, "Sign in", _sign_in(onwards, body.login, error), error)
+    return see_other(onwards, set_cookie(welcome.cookie, installation.settings))
+
+
+def _is_ours(address: str) -> bool:
+    """Whether it leads to a page of this server: no scheme, no host, no way around that."""
+    return (
+        address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
+    )
+
+
+def sign_out(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
+    """Close this session."""
+    if request.principal.session:
+        request.server.accounts.sign_out(request.principal.session)
+    return see_other("/signin", set_cookie("", installation.settings))
+
+
+def set_up_page(request: Plain, installation: Installation) -> Response:
+    """The first start."""
+    if installation.find(installation_key(), InstallationRow) is not None:
+        return see_other("/signin")
+    return _door(request, installation, "First start", _set_up())
+
+
+def set_up(request: Request[Nothing, Nothing, SetUpForm], installation: Installation) -> Response:
+    """Make the first user, and sign them in."""
+    body = request.body
+    try:
+        check_origin(request.arrived, installation.settings)
+        request.server.sign_ins.take(f"setup {request.arrived.address}")
+        accounts = request.server.accounts
+        called = PersonNames(body.login, body.name)
+        accounts.set_up(body.code.strip(), called, body.password, alone=body.alone)
+        installation.nudge()
+        welcome = accounts.sign_in(body.login, body.password)
+    except TidegateError as error:
+        return _door(request, installation, "First start", _set_up(body, error), error)
+    return see_other(START, set_cookie(welcome.cookie, installation.settings))
+
+
+# ── forms ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _sign_in(onwards: str, login: str = "", error: TidegateError | None = None) -> SignInPage:
+    name, password = sign_in_fields()
+    fields = (
+        Field(name="login", label=name.label, value=login, required=True, completes="username"),
+        password,
+        Field(name="next", kind="hidden", value=onwards),
+    )
+    fault = None if error is None else to_form_error(error)
+    return SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
+
+
+def _set_up(body: SetUpForm | None = None, error: TidegateError | None = None) -> SignInPage:
+    known = body or SetUpForm(code="", login="x", name="x", password="")
+    fields = (
+        Field(name="code", label="One-time code", required=True, value=known.code),
+        Field(
+            name="login",
+            label="Sign-in name",
+            required=True,
+            value=known.login if body else "",
+            completes="username",
+        ),
+        Field(
+            name="name",
+            label="Your name",
+            required=True,
+            value=known.name if body else "",
+            completes="name",
+            hint="It is kept apart from the log, and can be erased.",
+        ),
+        Field(
+            name="password",
+            label="Password",
+            kind="password",
+            required=True,
+            completes="new-password",
+            hint=f"At least {PASSWORD_CHARS_MIN} characters.",
+        ),
+        Field(
+            name="alone",
+            label="Approval",
+            kind="choice",
+            value="true" if known.alone else "false",
+            options=(
+                Option("false", "A team", "Another person approves what somebody proposes."),
+                Option("true", "I work alone", "Publications say that they are self-approved."),
+            ),
+        ),
+    )
+    return SignInPage(
+        action="/setup",
+        fields=fields,
+        label="Set up Tidegate",
+        fault=None if error is None else to_form_error(error),
+        note="The server printed a one-time code where it was started.",
+    )
+
+
+def _door(
+    request: Request[Any, Any, Any],
+    installation: Installation,
+    title: str,
+    view: Struct,
+    error: TidegateError | None = None,
+) -> Response:
+    csrf = request.principal.csrf  # of somebody who is signed in, and signs in once more
+    frame = Frame(title=title, url="", now=installation.clock(), head=0, csrf=csrf)
+    status = 200 if error is None else problems.status_of(type(error))
+    return Response(render("sign_in.html", frame, view), status=status, media=UTF8)
+
+
+ROUTES = (
+    page_route("/signin", sign_in_page, PUBLIC),
+    replace(action_route("/signin", sign_in, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
+    page_route("/setup", set_up_page, PUBLIC),
+    replace(action_route("/setup", set_up, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
+    action_route("/signout", sign_out, SIGNED_IN),
+)

@@ -1,0 +1,111 @@
+"""Rollouts in a line: bar, counts and what they wait for, from tallies and never from hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tidegate.control.installation import Installation
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.components import Bar, Chip, bar
+from tidegate.dashboard.view_models import RolloutLine
+from tidegate.domain.hosts.states import SETTLED, HostState
+from tidegate.domain.rollouts.rows import (
+    Rollout,
+    RolloutGates,
+    RolloutTally,
+    WaveTally,
+    gates_key,
+    tally_key,
+)
+
+# What is done first, then what went wrong, then what is under way: a bar reads like a shore.
+ORDER = (
+    HostState.CONVERGED,
+    HostState.DEFERRED,
+    HostState.REVERTED,
+    HostState.FAILED,
+    HostState.SOAKING,
+    HostState.ACTIVATING,
+    HostState.PENDING,
+)
+BAD = (HostState.FAILED, HostState.REVERTED)
+BATCH = 30  # rows of three kinds asked for at once
+
+
+def wave_parts(wave: WaveTally) -> list[tuple[str, str, int]]:
+    """A wave as parts of a bar. Who left counts as done: the wave does not wait for it."""
+    parts = [
+        (state_labels.HOSTS[state].tone, state_labels.HOSTS[state].word, wave.states.get(state, 0))
+        for state in ORDER
+    ]
+    return [*parts[:2], (state_labels.LEFT.tone, state_labels.LEFT.word, wave.left), *parts[2:]]
+
+
+def wave_bar(wave: WaveTally) -> Bar:
+    return bar(wave_parts(wave), of=[wave.hosts])
+
+
+def count_settled(wave: WaveTally) -> int:
+    return wave.count(*SETTLED) + wave.left
+
+
+def marks(tally: RolloutTally) -> tuple[Chip, ...]:
+    """What is true of a rollout beside its state."""
+    found: list[Chip] = []
+    if tally.outcome is not None:
+        found.append(state_labels.OUTCOMES[tally.outcome])
+    if tally.halted_at is not None:
+        found.append(state_labels.HALTED)
+    if tally.paused_at is not None:
+        found.append(state_labels.PAUSED)
+    if tally.degraded:
+        found.append(state_labels.DEGRADED)
+    return tuple(found)
+
+
+def summary(
+    rollout: Rollout, tally: RolloutTally | None, gates: RolloutGates | None
+) -> RolloutLine:
+    """A rollout in a line."""
+    waves: Sequence[WaveTally] = () if tally is None else tally.waves
+    hosts = sum(wave.hosts for wave in waves)
+    done = sum(map(count_settled, waves))
+    current = waves[rollout.current_wave] if rollout.current_wave < len(waves) else None
+    blocked = () if gates is None else gates.blocked
+    is_open = rollout.in_flight is not None
+    return RolloutLine(
+        rollout_id=rollout.rollout_id,
+        channel=rollout.channel,
+        target_ref=rollout.target_ref,
+        state=state_labels.ROLLOUTS[rollout.state],
+        also=() if tally is None else marks(tally),
+        opened_at=rollout.opened_at,
+        bar=bar(*map(wave_parts, waves), of=[wave.hosts for wave in waves]),
+        summary=f"{done:,} of {hosts:,} hosts settled",
+        hosts=hosts,
+        settled=done,
+        failed=sum(wave.count(*BAD) for wave in waves),
+        wave_name="" if current is None or not is_open else current.name or "all",
+        wave_number=rollout.current_wave,
+        wave_count=len(waves),
+        waits=blocked[0].reason if blocked and is_open else "",
+    )
+
+
+def summaries(installation: Installation, rollouts: Iterable[Rollout]) -> tuple[RolloutLine, ...]:
+    """Rollouts in lines, newest first."""
+    ordered = sorted(rollouts, key=lambda item: item.opened_at, reverse=True)
+    lines: list[RolloutLine] = []
+    for start in range(0, len(ordered), BATCH):
+        batch = ordered[start : start + BATCH]
+        wanted: list[tuple[Any, type[Any]]] = []
+        for item in batch:
+            wanted += [
+                (tally_key(item.rollout_id), RolloutTally),
+                (gates_key(item.rollout_id), RolloutGates),
+            ]
+        found = [None if row is None else row.row for row in installation.find_all(*wanted)]
+        for number, item in enumerate(batch):
+            lines.append(summary(item, found[2 * number], found[2 * number + 1]))
+    return tuple(lines)

@@ -1,0 +1,119 @@
+"""The verbs of a rollout: which there are now, and why the others are not."""
+
+from __future__ import annotations
+
+from tidegate.control.queries.reads import Found
+from tidegate.dashboard.components import Field, Option, VerbButton
+from tidegate.dashboard.layout import REASON
+from tidegate.dashboard.view_models import HostLine
+from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.rollouts.clearance import WAIVED_MAX
+from tidegate.domain.rollouts.rows import Rollout, RolloutTally
+from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
+from tidegate.web.routing import Principal
+
+
+def verbs_of(
+    principal: Principal,
+    rollout: Found[Rollout],
+    tally: RolloutTally,
+    troubled: tuple[HostLine, ...],
+) -> tuple[VerbButton, ...]:
+    """Pause, resume, clear, retry and abort, each with why it cannot be used now."""
+    path = f"/rollouts/{tally.rollout_id}"
+    version = Field(name="version", kind="hidden", value=str(rollout.version))
+    name = tally.rollout_id
+    forbidden = ""
+    if not principal.may(Right.OPERATE, channel_scope(tally.channel)):
+        forbidden = f"None of your roles may operate {tally.channel}."
+    running = tally.state in DISPATCHABLE
+    clearable = tally.state in CLEARABLE
+    state = f"It is {tally.state}."
+    halted = tally.halted_at is not None
+    not_yet = (
+        "It is halted; it can be cleared once its last host in flight is back."
+        if halted
+        else f"{state} Only a Reverted or Failed rollout is cleared."
+    )
+    return (
+        VerbButton(
+            id="pause",
+            label="Pause",
+            icon="pause",
+            action=f"{path}/pause",
+            title=f"Pause {name}?",
+            text="Hosts that run on their way finish. No order goes out and no wave begins.",
+            fields=(version, REASON),
+            why=forbidden
+            or (("" if running else state) if tally.paused_at is None else "It is paused already."),
+        ),
+        VerbButton(
+            id="resume",
+            label="Resume",
+            icon="play",
+            action=f"{path}/resume",
+            title=f"Resume {name}?",
+            text="Orders go out again, from where it stopped.",
+            fields=(version, REASON),
+            why=forbidden or ("It is not paused." if tally.paused_at is None else ""),
+        ),
+        VerbButton(
+            id="retry",
+            label="Retry",
+            icon="retry",
+            action=f"{path}/clear",
+            title=f"Try the failed hosts of {name} again?",
+            text="The quarantine of its release is lifted, and its failed and reverted hosts get "
+            "a new order.",
+            fields=(version, Field(name="mode", kind="hidden", value="resume"), REASON),
+            why=forbidden or ("" if clearable else not_yet),
+        ),
+        _clear(path, version, troubled, forbidden or ("" if clearable else not_yet)),
+        VerbButton(
+            id="abort",
+            label="Abort",
+            icon="stop",
+            action=f"{path}/abort",
+            title=f"Give {name} up?",
+            text="It ends without a successor. Hosts that run on their way finish, the others "
+            "keep what they run; the channel keeps its pin until you promote another release.",
+            fields=(version, REASON),
+            danger=True,
+            why=forbidden or ("" if running or clearable else state),
+        ),
+    )
+
+
+def _clear(path: str, version: Field, troubled: tuple[HostLine, ...], why: str) -> VerbButton:
+    bad = ", ".join(line.host_id for line in troubled[:WAIVED_MAX])
+    return VerbButton(
+        id="clear",
+        label="Clear",
+        icon="check",
+        action=f"{path}/clear",
+        title="Clear the halted rollout",
+        fields=(
+            version,
+            Field(
+                name="mode",
+                label="How",
+                kind="choice",
+                value="resume",
+                options=(
+                    Option("resume", "Resume", "Try the failed and reverted hosts again."),
+                    Option("waive", "Waive", "Go on without the hosts named below."),
+                    Option("abandon", "Abandon", "End it, without a successor."),
+                ),
+            ),
+            Field(
+                name="hosts",
+                label="Hosts to waive",
+                value=bad,
+                hint=f"By commas, at most {WAIVED_MAX}; read only for a waiver.",
+            ),
+            REASON,
+        ),
+        why=why,
+        first=True,
+    )

@@ -1,0 +1,46 @@
+"""Every page of the dashboard, in one list."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.dashboard import gate_panel, grid_cache, live, simulation, static_files
+from tidegate.dashboard.pages import (
+    channel_actions,
+    channels,
+    events,
+    hosts,
+    outbox,
+    overview,
+    plan,
+    releases,
+    revisions,
+    rollout_actions,
+    rollouts,
+    search,
+    settings,
+    sign_in,
+)
+from tidegate.web.routing import Route
+
+PAGES: Final[tuple[Route, ...]] = (
+    *static_files.ROUTES,
+    *sign_in.ROUTES,
+    *live.ROUTES,
+    *overview.ROUTES,
+    *rollouts.ROUTES,
+    *grid_cache.ROUTES,
+    *gate_panel.ROUTES,
+    *rollout_actions.ROUTES,
+    *channels.ROUTES,
+    *channel_actions.ROUTES,
+    *releases.ROUTES,
+    *revisions.ROUTES,
+    *plan.ROUTES,
+    *simulation.ROUTES,
+    *hosts.ROUTES,
+    *events.ROUTES,
+    *outbox.ROUTES,
+    *settings.ROUTES,
+    *search.ROUTES,
+)

@@ -1,0 +1,310 @@
+"""Simulate: a rollout is played seed by seed while somebody watches, and drawn after each.
+
+    page ──▶ /plan/forecast?runs=1 ──▶ a picture of one run ──▶ …?runs=2 ──▶ … ──▶ RUNS of them
+
+The browser asks for one run more until all are played: that is the progress one sees, and who
+leaves the page stops it. What was played is kept until others simulate, so that each request
+plays a single run.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from statistics import median_low
+from threading import Lock
+from typing import Annotated, Final
+from urllib.parse import urlencode
+
+from msgspec import Meta, Struct, structs
+
+from tidegate.control.installation import Installation
+from tidegate.control.queries.forecasts import Forecast, Moment, Odds
+from tidegate.dashboard import state_labels
+from tidegate.dashboard.components import Chip, TimelineEntry, bar
+from tidegate.dashboard.html import render_part, seconds
+from tidegate.dashboard.layout import UTF8, page_route
+from tidegate.dashboard.view_models import AxisTick, OutcomeCount, RunMark, SimulationPart, WaveLane
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.planner import Plan
+from tidegate.domain.rollouts.states import RolloutState
+from tidegate.errors import TidegateError, Unavailable
+from tidegate.web.inputs import Input, Nothing
+from tidegate.web.routing import Request, Response, requires
+
+RUNS: Final = 12
+KEPT_MAX = 4  # simulations of which the runs are kept
+TURN_SECONDS_MAX = 20.0  # one is played at a time: a server has other things to do
+TICKS = 6
+MOMENTS_MAX = 30
+FAILING_MAX = 20
+LUCK: Final = {
+    "none": ("Nothing goes wrong", Odds()),
+    "usual": (
+        "A usual day",
+        Odds(activation_fails=0.001, probe_fails=0.001, probe_flaps=0.005, lost=0.01),
+    ),
+    "bad": (
+        "A bad day",
+        Odds(
+            activation_fails=0.02,
+            probe_fails=0.03,
+            probe_flaps=0.1,
+            dies=0.01,
+            offline=0.02,
+            lost=0.05,
+        ),
+    ),
+}
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 43_200, 86_400)
+
+
+class ForecastQuery(Input, frozen=True, kw_only=True):
+    channel: Annotated[str, Meta(min_length=1, max_length=63)]
+    luck: Annotated[str, Meta(pattern="^(none|usual|bad)$")] = "usual"
+    failing: Annotated[str, Meta(max_length=2_000)] = ""  # names with commas between them
+    seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
+    runs: Annotated[int, Meta(ge=1, le=RUNS)] = 1
+
+
+Asked = Request[Nothing, ForecastQuery, Nothing]
+
+
+def forecast(request: Asked, installation: Installation) -> Response:
+    """So many runs, drawn; the part asks for the next by itself."""
+    query = request.query
+    try:
+        played = _PLAYS.play(installation, query)
+    except TidegateError as error:
+        part = SimulationPart(wanted=RUNS, fault=error.detail)
+    else:
+        part = part_of(played, _next(query))
+    return Response(render_part("simulation.html", part), media=UTF8)
+
+
+def _next(query: ForecastQuery) -> str:
+    if query.runs >= RUNS:
+        return ""
+    return address(structs.replace(query, runs=query.runs + 1))
+
+
+def address(query: ForecastQuery) -> str:
+    return "/plan/forecast?" + urlencode(structs.asdict(query))
+
+
+# ── playing ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Simulation(Struct):
+    """A simulation under way: its plan is that of its first run."""
+
+    channel: Channel
+    plan: Plan
+    odds: Odds
+    runs: list[Forecast]
+
+
+class SimulationCache:
+    """Simulations that somebody looks at. One run is played at a time."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[object, ...], Simulation] = OrderedDict()
+        self._turn = Lock()
+
+    def play(self, installation: Installation, query: ForecastQuery) -> tuple[Forecast, ...]:
+        """The first runs of this simulation; what was not played yet is.
+
+        Raises:
+            NotFound, InvalidInput, MalformedPolicy: there is nothing to play.
+            Unavailable: others simulate.
+        """
+        key = (installation.fleet_reader, query.channel, query.luck, query.failing, query.seed)
+        if not self._turn.acquire(timeout=TURN_SECONDS_MAX):
+            raise Unavailable("others simulate at this moment; try again in a while")
+        try:
+            play = self._kept.pop(key, None)
+            if play is None or query.runs == 1:
+                play = _begun(installation, query)
+            while len(play.runs) < query.runs:
+                seeds = (query.seed + len(play.runs),)
+                play.runs.append(installation.forecast(play.channel, play.plan, play.odds, seeds))
+            self._kept[key] = play
+            while len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+            return tuple(play.runs[: query.runs])
+        finally:
+            self._turn.release()
+
+
+_PLAYS = SimulationCache()
+
+
+def _begun(installation: Installation, query: ForecastQuery) -> Simulation:
+    found = installation.find(channel_key(query.channel), Channel)
+    if found is None:
+        raise ChannelNotFound(query.channel)
+    names = tuple(filter(None, (name.strip() for name in query.failing.split(","))))
+    odds = structs.replace(LUCK[query.luck][1], failing=names[:FAILING_MAX])
+    return Simulation(found.row, installation.promotions.plan(query.channel).plan, odds, [])
+
+
+# ── drawing ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def part_of(runs: Sequence[Forecast], following: str) -> SimulationPart:
+    """Runs as lanes on one time axis: where each wave ends as a rule, at worst, and run by run."""
+    first = runs[0]
+    whole = max(run.seconds for run in runs) or 1
+    return SimulationPart(
+        runs=len(runs),
+        wanted=RUNS,
+        next=following,
+        hosts=first.hosts,
+        stands_for=first.stands_for,
+        seed=first.seed,
+        lanes=tuple(_lane(number, runs, whole) for number in range(len(first.waves))),
+        ticks=_ticks(whole),
+        ends=_ends(runs),
+        ends_bar=bar(
+            [(item.chip.tone, item.chip.word, item.runs) for item in _ends(runs)], of=[len(runs)]
+        ),
+        stops=_stops(runs),
+        failed=median_low([run.failed.median for run in runs]),
+        failed_worst=max(run.failed.worst for run in runs),
+        lasts=format_duration(median_low([run.seconds for run in runs])),
+        lasts_worst=format_duration(whole),
+        said=tuple(_told(moment) for moment in first.timeline[:MOMENTS_MAX]),
+        said_more=max(0, len(first.timeline) - MOMENTS_MAX),
+    )
+
+
+def _lane(number: int, runs: Sequence[Forecast], whole: int) -> WaveLane:
+    wave = runs[0].waves[number]
+    ends = _wave_ends(number, runs)
+    starts = _wave_ends(number - 1, runs) if number else [0] * len(runs)
+    stops = [run.seconds for run in runs if _stopped_in(run) == number]
+    start = median_low(starts) if starts else whole
+    end = median_low(ends) if ends else max(stops, default=start)
+    worst = max(ends, default=end)
+    failed = median_low([run.waves[number].failed.median for run in runs])
+    failed_worst = max(run.waves[number].failed.worst for run in runs)
+    return WaveLane(
+        number=number,
+        name=wave.name or "all",
+        hosts=wave.hosts,
+        tone="good" if ends else "bad" if stops else "none",
+        x=_share(start, whole),
+        width=_share(max(0, end - start), whole),
+        worst=_share(max(0, worst - end), whole),
+        marks=(
+            *(
+                RunMark(_share(at, whole), "good", f"a run ends it after {format_duration(at)}")
+                for at in ends
+            ),
+            *(
+                RunMark(_share(at, whole), "bad", f"a run stops after {format_duration(at)}")
+                for at in stops
+            ),
+        ),
+        ended=len(ends),
+        stopped=len(stops),
+        after=format_duration(median_low(ends)) if ends else "",
+        after_worst=format_duration(max(ends)) if ends else "",
+        failed=failed,
+        failed_worst=failed_worst,
+    )
+
+
+def _wave_ends(number: int, runs: Sequence[Forecast]) -> list[int]:
+    waves = (run.waves[number] for run in runs)
+    return [wave.seconds.median for wave in waves if wave.seconds is not None]
+
+
+def _stopped_in(run: Forecast) -> int | None:
+    """The wave in which a run came to a stop; None: it went through."""
+    if run.state == RolloutState.TERMINAL:
+        return None
+    numbers = (number for number, wave in enumerate(run.waves) if wave.seconds is None)
+    return next(numbers, len(run.waves) - 1)
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part * 100 / whole, 3)
+
+
+def _ticks(whole: int) -> tuple[AxisTick, ...]:
+    """Round times at even distances."""
+    step = next((step for step in _STEPS if whole / step <= TICKS), -(-whole // TICKS))
+    return tuple(
+        AxisTick(_share(at, whole), format_duration(at) if at else "opened")
+        for at in range(0, whole, step)
+    )
+
+
+def _ends(runs: Sequence[Forecast]) -> tuple[OutcomeCount, ...]:
+    found: dict[str, int] = {}
+    for run in runs:
+        found[run.state] = found.get(run.state, 0) + 1
+    ordered = sorted(found.items(), key=lambda item: (item[0] != RolloutState.TERMINAL, -item[1]))
+    return tuple(OutcomeCount(chip=_end(state), runs=count) for state, count in ordered)
+
+
+def _end(state: str) -> Chip:
+    if state == RolloutState.TERMINAL:
+        return Chip("check", "good", "Goes through")
+    if state in (RolloutState.REVERTED, RolloutState.FAILED):
+        chip = state_labels.ROLLOUTS[RolloutState(state)]
+        return Chip(chip.icon, chip.tone, f"Ends {chip.word}", chip.title)
+    return Chip("clock", "warn", "Does not come to an end")
+
+
+def _stops(runs: Sequence[Forecast]) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for run in runs:
+        for stop in run.stops:
+            found[stop.what] = found.get(stop.what, 0) + stop.runs
+    return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+_LOOKS = (
+    ("went back", ("undo", "back")),
+    ("halted", ("stop", "bad")),
+    ("failed", ("cross", "bad")),
+    ("Failed", ("cross", "bad")),
+    ("Reverted", ("undo", "back")),
+    ("Terminal", ("check", "good")),
+    ("wave", ("wave", "info")),
+    ("opened", ("rollouts", "info")),
+    ("holds", ("pause", "warn")),
+)
+_SENTENCES = ("opened", "wave", "the rollout", "halted")
+
+
+def _told(moment: Moment) -> TimelineEntry:
+    icon, tone = next((look for word, look in _LOOKS if word in moment.what), ("dots", "idle"))
+    begins = moment.what.startswith(_SENTENCES)  # else with a host's name, which stays as it is
+    said = moment.what[:1].upper() + moment.what[1:] if begins else moment.what
+    return TimelineEntry(icon, tone, said, format_duration(moment.seconds), None, 0)
+
+
+def format_duration(count: int) -> str:
+    """A duration in two units: 1 h 05 min."""
+    minutes, rest = divmod(count, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min" if minutes else f"{hours} h"
+    if minutes:
+        return f"{minutes} min {rest:02} s" if rest else f"{minutes} min"
+    return seconds(rest)
+
+
+ROUTES = (
+    page_route(
+        "/plan/forecast",
+        forecast,
+        requires(Verb.READ, lambda request: channel_scope(request.query.channel)),
+    ),
+)

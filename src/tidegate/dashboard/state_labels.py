@@ -1,0 +1,107 @@
+"""How each state looks: its glyph, its tone and its word. The one table of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tidegate.dashboard.components import Chip
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.outbox.states import IntentState as OutboxState
+from tidegate.domain.rollouts.states import Outcome, RolloutState
+
+UNORDERED: Final = Chip("ring", "none", "No order", "planned; no order was sent yet")
+LEFT: Final = Chip("skip", "gone", "Left", "waived or skipped: it counts no more")
+
+HOSTS: Final[Mapping[HostState, Chip]] = MappingProxyType(
+    {
+        HostState.PENDING: Chip("dots", "idle", "Pending", "ordered; not acknowledged yet"),
+        HostState.ACTIVATING: Chip("gear", "info", "Activating", "the switch runs"),
+        HostState.SOAKING: Chip("hourglass", "soak", "Soaking", "activated; probes run"),
+        HostState.CONVERGED: Chip("check", "good", "Converged", "runs the target, probes pass"),
+        HostState.DEFERRED: Chip("moon", "calm", "Deferred", "staged until its next reboot"),
+        HostState.FAILED: Chip("cross", "bad", "Failed"),
+        HostState.REVERTED: Chip("undo", "back", "Reverted", "went back to what ran before"),
+    }
+)
+# The byte of a host in the packed grid is its place in this list: the browser reads the same one.
+GRID: Final = (
+    ("unordered", UNORDERED),
+    *((str(state), chip) for state, chip in HOSTS.items()),
+    ("left", LEFT),
+)
+GRID_CODES: Final[Mapping[str, int]] = MappingProxyType(
+    {name: code for code, (name, _) in enumerate(GRID)}
+)
+
+ROLLOUTS: Final[Mapping[RolloutState, Chip]] = MappingProxyType(
+    {
+        RolloutState.OPENING: Chip("ring", "info", "Opening", "no host has its order yet"),
+        RolloutState.ACTIVE: Chip("play", "info", "Active", "hosts are on their way"),
+        RolloutState.CONVERGING: Chip("half", "calm", "Converging", "all so far are settled"),
+        RolloutState.TERMINAL: Chip("check", "good", "Terminal", "every host converged"),
+        RolloutState.REVERTED: Chip("undo", "back", "Reverted", "halted; hosts went back"),
+        RolloutState.FAILED: Chip("cross", "bad", "Failed", "a host failed and did not go back"),
+        RolloutState.SUPERSEDED: Chip("arrow", "gone", "Superseded", "a newer one took over"),
+        RolloutState.PRUNED: Chip("trash", "gone", "Pruned", "past its retention"),
+    }
+)
+OUTCOMES: Final[Mapping[Outcome, Chip]] = MappingProxyType(
+    {
+        Outcome.SUCCEEDED: Chip("check", "good", "Succeeded", "hosts of the plan converged"),
+        Outcome.EMPTY: Chip("ring", "gone", "No hosts", "no host ran it"),
+        Outcome.FAILED: Chip("cross", "bad", "Failed", "it ended with hosts that failed"),
+        Outcome.ROLLED_BACK: Chip("undo", "back", "Rolled back", "its hosts rolled back"),
+        Outcome.ABORTED: Chip("stop", "gone", "Aborted", "an operator ended it"),
+        Outcome.REPLACED: Chip("arrow", "gone", "Replaced", "another release took over"),
+    }
+)
+HALTED: Final = Chip("stop", "bad", "Halted", "no order goes out until somebody clears it")
+PAUSED: Final = Chip("pause", "warn", "Paused", "no order goes out until it is resumed")
+DEGRADED: Final = Chip("warning", "warn", "Degraded", "a host regressed or failed after the end")
+HELD: Final = Chip("lock", "warn", "Held")
+FROZEN: Final = Chip("snow", "calm", "Frozen")
+QUARANTINED: Final = Chip("ban", "bad", "Quarantined")
+SILENT: Final = Chip("silent", "warn", "Silent")
+
+LIFECYCLES: Final[Mapping[str, Chip]] = MappingProxyType(
+    {
+        "Draft": Chip("pencil", "idle", "Draft"),
+        "Proposed": Chip("clock", "warn", "Proposed", "waits for approval"),
+        "Published": Chip("check", "good", "Published", "immutable"),
+        "DeletionProposed": Chip("trash", "back", "Deletion proposed"),
+    }
+)
+OUTBOX: Final[Mapping[OutboxState, Chip]] = MappingProxyType(
+    {
+        OutboxState.PENDING: Chip("clock", "info", "Pending"),
+        OutboxState.DONE: Chip("check", "good", "Done"),
+        OutboxState.DEAD: Chip("cross", "bad", "Dead", "given up after its last attempt"),
+        OutboxState.SUPERSEDED: Chip("arrow", "gone", "Superseded"),
+        OutboxState.CANCELLED: Chip("ban", "gone", "Cancelled"),
+    }
+)
+HOST_STATUS: Final[Mapping[str, Chip]] = MappingProxyType(
+    {
+        "enrolled": Chip("check", "good", "Enrolled"),
+        "revoked": Chip("key", "bad", "Revoked", "its key counts no more"),
+        "retired": Chip("moon", "gone", "Retired"),
+    }
+)
+CONFIDENCE: Final[Mapping[str, Chip]] = MappingProxyType(
+    {
+        "high": Chip("shield", "good", "High confidence"),
+        "medium": Chip("shield", "warn", "Medium confidence"),
+        "low": Chip("shield", "back", "Low confidence"),
+        "unknown": Chip("shield", "gone", "Confidence unknown"),
+    }
+)
+
+
+def lifecycle(word: str) -> Chip:
+    return LIFECYCLES.get(word, Chip("warning", "bad", word or "unknown"))
+
+
+def confidence(level: str) -> Chip:
+    return CONFIDENCE.get(level, Chip("shield", "gone", f"{level} confidence"))

@@ -1,0 +1,645 @@
+"""What each screen shows, as frozen data: made by the pages from rows, drawn by the templates."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.dashboard.components import (
+    Bar,
+    Chip,
+    Field,
+    FormError,
+    Link,
+    Option,
+    TimelineEntry,
+    VerbButton,
+)
+
+# ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class RolloutLine(Struct, frozen=True, kw_only=True):
+    """A rollout in a list: its bar and a sentence."""
+
+    rollout_id: str
+    channel: str
+    target_ref: str
+    state: Chip
+    also: tuple[Chip, ...]
+    opened_at: datetime
+    bar: Bar
+    summary: str
+    hosts: int
+    settled: int
+    failed: int
+    wave_name: str = ""
+    wave_number: int = 0
+    wave_count: int = 0
+    waits: str = ""
+
+
+class Tile(Struct, frozen=True, kw_only=True):
+    """A figure of the overview, and where it leads."""
+
+    label: str
+    figure: int
+    icon: str
+    tone: str
+    href: str
+    note: str = ""
+
+
+class PendingApproval(Struct, frozen=True, kw_only=True):
+    """A revision that waits for approval."""
+
+    name: str
+    package: str
+    number: int  # that it would get
+    by: str
+    at: datetime | None
+    approvals: int
+    quorum: int
+    why: str = ""  # why this reader cannot approve it
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """A host that failed or is silent."""
+
+    host_id: str
+    chip: Chip
+    text: str
+    at: datetime | None
+    href: str
+
+
+class Quarantine(Struct, frozen=True, kw_only=True):
+    channel: str
+    closure_hash: str
+    release: str
+    at: datetime
+    host_id: str
+    rollout_id: str
+    reason: str
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    tiles: tuple[Tile, ...]
+    rollouts: tuple[RolloutLine, ...]
+    waiting: tuple[PendingApproval, ...]
+    troubles: tuple[Trouble, ...]
+    quarantine: tuple[Quarantine, ...]
+    outbox: tuple[OutboxLine, ...]
+    news: tuple[TimelineEntry, ...]
+
+
+class Rollouts(Struct, frozen=True, kw_only=True):
+    open: tuple[RolloutLine, ...]
+    past: tuple[RolloutLine, ...]
+    next: str = ""
+
+
+class WaveView(Struct, frozen=True, kw_only=True):
+    name: str
+    number: int
+    phase: str  # done, current, waiting
+    hosts: int
+    settled: int
+    bar: Bar
+    status: Chip
+    soak_seconds: int
+    failures_max: int
+    soaking: int = 0
+
+
+class GateLine(Struct, frozen=True, kw_only=True):
+    gate: str
+    passed: bool
+    reason: str
+    evidence: str = ""
+    hosts: int = 0
+    sample: tuple[str, ...] = ()  # some of these hosts
+    href: str = ""  # where all of them are
+
+
+class GatePanel(Struct, frozen=True, kw_only=True):
+    """Why a rollout waits: an answer, then each gate's word."""
+
+    verdict: str
+    tone: str
+    lines: tuple[GateLine, ...] = ()
+    at: datetime | None = None  # None: now
+    href: str = ""  # where it is asked for again; empty: with the page
+
+
+class HeldLine(Struct, frozen=True, kw_only=True):
+    host_id: str
+    gate: str
+    wave: str
+    reason: str
+
+
+class HeldPage(Struct, frozen=True, kw_only=True):
+    """The hosts that stop at a gate."""
+
+    rollout_id: str
+    gate: str  # empty: at any
+    gates: tuple[tuple[str, int], ...]
+    hosts: tuple[HeldLine, ...]
+    total: int
+    start: int
+    at: datetime | None
+    next: str = ""
+
+
+class Legend(Struct, frozen=True):
+    """A state in the legend of the grid; its place is the byte of the host."""
+
+    name: str
+    chip: Chip
+    count: int
+
+
+class HostLine(Struct, frozen=True, kw_only=True):
+    """A host of the rollout that deserves a line of its own."""
+
+    host_id: str
+    state: Chip
+    wave: str
+    text: str
+    at: datetime | None
+
+
+class RolloutPage(Struct, frozen=True, kw_only=True):
+    rollout_id: str
+    display_name: str
+    channel: str
+    target_ref: str
+    target_closure: str
+    previous_ref: str
+    state: Chip
+    also: tuple[Chip, ...]
+    opened_at: datetime
+    opened_by: str
+    opened_reason: str
+    on_failure: str
+    hosts: int
+    settled: int
+    waves: tuple[WaveView, ...]
+    gates: GatePanel
+    legend: tuple[Legend, ...]
+    troubled: tuple[HostLine, ...]
+    timeline: tuple[TimelineEntry, ...]
+    verbs: tuple[VerbButton, ...]
+    attempt: int
+    late: int
+    plan_digest: str
+    current_wave: int
+    version: int
+
+
+# ── channels ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class MapNode(Struct, frozen=True, kw_only=True):
+    """A channel on the map."""
+
+    channel: str
+    package: str
+    x: int
+    y: int
+    release: str
+    state: Chip
+    hosts: str
+    title: str
+
+
+class MapEdge(Struct, frozen=True, kw_only=True):
+    path: str
+    blocks: bool
+    text: str
+    tip: str
+    label_x: int
+    label_y: int
+    title: str
+
+
+class ChannelLine(Struct, frozen=True, kw_only=True):
+    channel: str
+    package: str
+    release: str
+    confidence: Chip | None
+    state: Chip
+    also: tuple[Chip, ...]
+    rollout_id: str
+    selector: str
+    waits: str
+    updated_at: datetime | None
+
+
+class Channels(Struct, frozen=True, kw_only=True):
+    width: int
+    height: int
+    nodes: tuple[MapNode, ...]
+    edges: tuple[MapEdge, ...]
+    channels: tuple[ChannelLine, ...]
+
+
+class EvidenceLine(Struct, frozen=True, kw_only=True):
+    kind: str
+    source: str
+    ref: str
+    digest: str
+    at: str
+
+
+class PinChange(Struct, frozen=True, kw_only=True):
+    """One change of a channel's pin."""
+
+    release: str
+    previous: str
+    event: str
+    by: str
+    at: datetime
+    reason: str
+    chip: Chip
+
+
+class ChannelPage(Struct, frozen=True, kw_only=True):
+    channel: str
+    package: str
+    selector: str
+    state: Chip
+    also: tuple[Chip, ...]
+    release: str
+    release_name: str
+    digest: str
+    previous: str
+    since: datetime | None
+    confidence: Chip | None
+    reasons: str
+    evidence: tuple[EvidenceLine, ...]
+    version: int | None
+    waits: tuple[GateLine, ...]
+    rollouts: tuple[RolloutLine, ...]
+    waves: tuple[str, ...]
+    edges: tuple[str, ...]
+    on_failure: str
+    history: tuple[PinChange, ...]
+    quarantine: tuple[Quarantine, ...]
+    verbs: tuple[VerbButton, ...]
+
+
+# ── releases ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class RevisionLine(Struct, frozen=True, kw_only=True):
+    name: str
+    package: str
+    repository: str
+    workspace: str
+    lifecycle: Chip
+    number: int
+    by: str
+    at: datetime | None
+    files: int
+    bytes: int
+    digest: str
+    channels: tuple[str, ...] = ()
+
+
+class Releases(Struct, frozen=True, kw_only=True):
+    tab: str
+    tabs: tuple[Option, ...]
+    waiting: tuple[PendingApproval, ...]
+    revisions: tuple[RevisionLine, ...]
+    next: str = ""
+    query: str = ""
+
+
+class DiffLine(Struct, frozen=True):
+    kind: str  # add, del, same, hunk
+    old: str
+    new: str
+    text: str
+
+
+class FileDiff(Struct, frozen=True, kw_only=True):
+    path: str
+    change: Chip
+    added: int
+    removed: int
+    lines: tuple[DiffLine, ...]
+    note: str = ""  # why there are no lines
+    mode: str = ""  # that it is a program, or that this changed
+    open: bool = True
+
+
+class ReferenceLine(Struct, frozen=True, kw_only=True):
+    """A file whose bytes lie elsewhere."""
+
+    path: str
+    uri: str
+    digest: str
+    bytes: int
+    executable: bool = False
+
+
+class RevisionPage(Struct, frozen=True, kw_only=True):
+    line: RevisionLine
+    against: str  # the name of what it is compared with; empty: with nothing
+    files: tuple[FileDiff, ...]
+    added: int
+    removed: int
+    cut: int  # files that are not shown
+    created_by: str
+    proposed_by: str
+    published_by: str
+    self_approved: bool
+    editors: str
+    approvals: tuple[str, ...]
+    quorum: int
+    gates: tuple[str, ...]
+    tasks: tuple[str, ...]
+    version: int
+    verbs: tuple[VerbButton, ...]
+    history: tuple[TimelineEntry, ...]
+    pinned: tuple[Link, ...]
+    references: tuple[ReferenceLine, ...] = ()
+    references_cut: int = 0  # of them that are not shown
+
+
+# ── plan and simulate ─────────────────────────────────────────────────────────────────────────────
+
+
+class PlanWaveLine(Struct, frozen=True, kw_only=True):
+    number: int
+    name: str
+    hosts: int
+    soak: str
+    failures_max: int
+    sample: tuple[str, ...]
+    bar: Bar
+
+
+class PlanFinding(Struct, frozen=True, kw_only=True):
+    chip: Chip
+    text: str
+
+
+class PlanPage(Struct, frozen=True, kw_only=True):
+    channels: tuple[Option, ...]
+    channel: str
+    releases: tuple[Option, ...]
+    release: str
+    luck: str
+    lucks: tuple[Option, ...]
+    failing: str
+    seed: int
+    waves: tuple[PlanWaveLine, ...]
+    unstaged: int
+    hosts: int
+    findings: tuple[PlanFinding, ...]
+    forecast: str = ""  # where the first run is asked for; empty: none was
+    no_simulation: str = ""  # why none can be run here
+    why: str = ""  # why there is no plan
+
+
+class AxisTick(Struct, frozen=True):
+    """A round time on the axis, in percent of its length."""
+
+    x: float
+    label: str
+
+
+class RunMark(Struct, frozen=True):
+    """What one run did, and when."""
+
+    x: float
+    tone: str
+    title: str
+
+
+class WaveLane(Struct, frozen=True, kw_only=True):
+    """A wave on the time axis: from when to when as a rule, and how much longer at worst."""
+
+    number: int
+    name: str
+    hosts: int
+    tone: str
+    x: float
+    width: float
+    worst: float
+    marks: tuple[RunMark, ...]
+    ended: int  # runs
+    stopped: int  # runs
+    after: str  # empty: no run ends it
+    after_worst: str
+    failed: int
+    failed_worst: int
+
+
+class OutcomeCount(Struct, frozen=True, kw_only=True):
+    chip: Chip
+    runs: int
+
+
+class SimulationPart(Struct, frozen=True, kw_only=True):
+    """What the same machines did with made-up hosts, in as many runs as were played so far."""
+
+    wanted: int
+    runs: int = 0
+    next: str = ""  # where the next run is asked for; empty: all are played
+    hosts: int = 0
+    stands_for: int = 1
+    seed: int = 0
+    lanes: tuple[WaveLane, ...] = ()
+    ticks: tuple[AxisTick, ...] = ()
+    ends: tuple[OutcomeCount, ...] = ()
+    ends_bar: Bar = Bar()
+    stops: tuple[tuple[str, int], ...] = ()
+    failed: int = 0
+    failed_worst: int = 0
+    lasts: str = ""
+    lasts_worst: str = ""
+    said: tuple[TimelineEntry, ...] = ()
+    said_more: int = 0
+    fault: str = ""  # why nothing was played
+
+
+# ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class HostRow(Struct, frozen=True, kw_only=True):
+    host_id: str
+    status: Chip
+    labels: tuple[str, ...]
+    seen_at: datetime | None
+    agent: str
+    runs: str
+    busy: str
+
+
+class Hosts(Struct, frozen=True, kw_only=True):
+    total: int
+    hosts: tuple[HostRow, ...]
+    filter: str
+    selector: str
+    next: str
+    fault: FormError | None = None
+
+
+class HostRolloutLine(Struct, frozen=True, kw_only=True):
+    """A host in one rollout."""
+
+    rollout_id: str
+    state: Chip
+    wave: str
+    text: str
+    at: datetime
+    attempt: int
+
+
+class ProbeLine(Struct, frozen=True, kw_only=True):
+    name: str
+    mode: str
+    chip: Chip
+    text: str
+    at: datetime | None
+
+
+class HostPage(Struct, frozen=True, kw_only=True):
+    row: HostRow
+    enrolled_at: datetime
+    public_key: str
+    silent_since: datetime | None
+    closures: tuple[Option, ...]
+    passages: tuple[HostRolloutLine, ...]
+    probes: tuple[ProbeLine, ...]
+    gates: tuple[GateLine, ...]
+    verbs: tuple[VerbButton, ...]
+
+
+# ── events ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class EventLine(Struct, frozen=True, kw_only=True):
+    position: int
+    at: datetime
+    type: str
+    kind: str
+    icon: str
+    tone: str
+    told: str
+    actor: str
+    tags: tuple[str, ...]
+    body: str
+    request: str
+    open: bool = False
+
+
+class Events(Struct, frozen=True, kw_only=True):
+    events: tuple[EventLine, ...]
+    types: tuple[str, ...]
+    type: str
+    tag: str
+    at: int  # the slider: events up to here
+    head: int
+    following: bool  # at the head: new ones appear by themselves
+    older: int
+    newer: int
+    times: tuple[int, ...]  # of the sampled positions, for the plot
+    positions: tuple[int, ...]
+    at_time: datetime | None
+    fault: FormError | None = None
+
+
+# ── outbox ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class OutboxLine(Struct, frozen=True, kw_only=True):
+    id: str
+    scope: str
+    operation: str
+    release: str
+    state: Chip
+    attempts: int
+    next_at: datetime | None
+    updated_at: datetime
+    error: str
+    key: str
+    redrive: VerbButton | None = None
+    cancel: VerbButton | None = None
+
+
+class DriftLine(Struct, frozen=True, kw_only=True):
+    scope: str
+    subject: str
+    chip: Chip
+    finding: str
+    at: datetime
+
+
+class Outbox(Struct, frozen=True, kw_only=True):
+    tab: str
+    tabs: tuple[Option, ...]
+    intents: tuple[OutboxLine, ...]
+    drifts: tuple[DriftLine, ...]
+    oldest: datetime | None
+
+
+# ── settings, sign in ─────────────────────────────────────────────────────────────────────────────
+
+
+class UserLine(Struct, frozen=True, kw_only=True):
+    user_id: str
+    name: str
+    chip: Chip
+    grants: tuple[str, ...]
+    tokens: int
+    added_at: datetime | None
+    verbs: tuple[VerbButton, ...] = ()
+
+
+class TokenLine(Struct, frozen=True, kw_only=True):
+    token_id: str
+    owner: str
+    chip: Chip
+    created_at: datetime | None
+    expires_at: datetime
+    grants: str
+    verbs: tuple[VerbButton, ...] = ()
+
+
+class SettingsPage(Struct, frozen=True, kw_only=True):
+    me: str
+    users: tuple[UserLine, ...]
+    tokens: tuple[TokenLine, ...]
+    repositories: tuple[Option, ...]
+    verbs: tuple[VerbButton, ...]
+    secret: str = ""  # a new token, shown this once
+    facts: tuple[Option, ...] = ()
+
+
+class SignInPage(Struct, frozen=True, kw_only=True):
+    """Sign in, or the set-up of a first start."""
+
+    action: str
+    fields: tuple[Field, ...]
+    label: str
+    next: str = ""
+    fault: FormError | None = None
+    note: str = ""
+
+
+class ErrorPage(Struct, frozen=True, kw_only=True):
+    """A page that is not there or must not be seen, or what was looked for."""
+
+    title: str
+    text: str
+    icon: str
+    command: str = ""
+    code: str = ""
+    request: str = ""  # its id, where only our log knows what happened
+    links: tuple[Option, ...] = ()

@@ -1,0 +1,1 @@
+"""HTTP for the API and the dashboard: connections, routing, decoding, authentication, problems."""

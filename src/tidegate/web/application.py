@@ -1,0 +1,516 @@
+"""The ASGI application: find the route, let in who may, decode, run, answer, log.
+
+    path 404 · method 405 · who 401 · how often 429 · size 413 · media 415 · may at all 403
+    · accept 406 · form 400 · may here 403 · version 428 · then the handler
+
+Handlers are plain functions: they run in a bounded pool of threads, or right on the event loop
+where all they do is a point read of a local log. Nothing here knows a noun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from tidegate.api.feed.tail import Tail
+from tidegate.api.metrics import Metrics
+from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import Accounts
+from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
+from tidegate.kernel.model import Position
+from tidegate.web import decoding
+from tidegate.web.authentication import (
+    AgentProof,
+    Authenticator,
+    authorize,
+    authorize_anywhere,
+    check_csrf,
+)
+from tidegate.web.connection_limits import ConnectionLimits, connections_max
+from tidegate.web.heads import Heads
+from tidegate.web.inputs import Input
+from tidegate.web.problems import (
+    HeadersTooLarge,
+    InternalError,
+    MethodNotAllowed,
+    NoSuchPath,
+    NotAcceptable,
+    Overloaded,
+    PositionNotReached,
+    RequestTooSlow,
+    Unauthenticated,
+    UnsupportedMedia,
+)
+from tidegate.web.rate_limits import Bucket
+from tidegate.web.request_log import RequestLine, RequestLog
+from tidegate.web.responses import (
+    EncodedResponse,
+    Headers,
+    encode_problem,
+    encode_response,
+    headers_of,
+)
+from tidegate.web.routing import (
+    AGENT,
+    EVENT_STREAM,
+    NOBODY,
+    Consumes,
+    Principal,
+    RawRequest,
+    Request,
+    Response,
+    Route,
+    Router,
+    Server,
+    VersionGuard,
+)
+
+WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
+BODY_SECONDS_MAX = 30.0
+PROOF_SECONDS_MAX = 1.0  # a body that takes longer is authenticated again when it is whole
+HEAD_BYTES_MAX = 16 * 1024
+MIN_POSITION_SECONDS_MAX = 5.0
+AHEAD_MAX = 1_000_000  # positions that the log might come to while somebody waits
+
+faults_log = logging.getLogger("tidegate.faults")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+T = TypeVar("T")
+
+HTML: Final = "text/html"
+SET_UP: Final = "/setup"  # the page where the first account is made
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_LIFE: Final = secrets.token_hex(4)  # of this process; with a number behind it, of a request
+_numbers = count(1)
+
+
+def new_request_id() -> str:
+    """Of a request that brought none."""
+    return f"{_LIFE}{next(_numbers):08x}"
+
+
+class _Gone(Exception):
+    """The client went away before its request was whole."""
+
+
+class Application:
+    """The API of one installation, as an ASGI application."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        routes: Sequence[Route],
+        *,
+        agents: AgentProof | None = None,
+        lines: RequestLog | None = None,
+    ) -> None:
+        settings = installation.settings
+        per_minute = settings.sign_ins_per_minute
+        accounts = Accounts(installation)
+        self.server = Server(
+            installation,
+            accounts,
+            Tail(installation),
+            Metrics(),
+            Bucket("sign-ins per minute", per_minute / 60, per_minute),
+            tuple(routes),
+        )
+        self._installation = installation
+        self._router = Router(tuple(routes))
+        self.agents = agents
+        self.heads = Heads()
+        per_address = None if settings.behind_proxy else settings.connections_per_address
+        self.connections = ConnectionLimits(per_address, connections_max())
+        self.server.metrics.connections.set_function(self.connections.__len__)
+        self._door = Authenticator(accounts, settings, agents)
+        self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
+        self._waiting = 0
+        self._is_set_up = False  # once it is, it stays so
+        self.lines = lines
+        # At a socket, nothing may wait: only where the log is local are there brief answers.
+        self.brief = {
+            route.path.encode(): route
+            for route in (routes if installation.is_local else ())
+            if route.briefly is not None
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await _Exchange(self, scope, receive, send).run()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.server.tail.start()
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def stop(self) -> None:
+        """End the streams and take no more work for threads."""
+        self.server.tail.stop()
+
+    def close(self) -> None:
+        """Wait for the threads; after the last answer."""
+        self._threads.shutdown(wait=True)
+        if self.lines is not None:
+            self.lines.flush()
+
+    def note(
+        self,
+        route: Route | None,
+        request_id: str,
+        principal: str,
+        method: str,
+        status: int,
+        seconds: float,
+        code: str | None = None,
+    ) -> None:
+        """Count a request that was answered, and write its line."""
+        operation = "none" if route is None else route.operation
+        self.server.metrics.requests.count(operation, status, seconds)
+        if self.lines is not None:
+            at = self._installation.clock()
+            path = "" if route is None else route.path
+            ms = int(seconds * 1e6) / 1000
+            self.lines.add(
+                RequestLine(at, "requests", request_id, principal, method, path, status, ms, code)
+            )
+
+    # ── the way of a request ──
+
+    def find(self, method: str, raw_path: bytes) -> tuple[Route, list[str]]:
+        """Raises: NoSuchPath, MethodNotAllowed, InvalidRequest."""
+        methods, values = self._router.plain.get(raw_path), list[str]()
+        if methods is None:
+            found = self._router.find(decoding.segments_of(raw_path))
+            if found is None:
+                raise NoSuchPath("nothing is served under this path")
+            methods, values = found
+        route = methods.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allowed = ", ".join(sorted(methods))
+            raise MethodNotAllowed(f"{method} is not served here", found=method, allowed=allowed)
+        return route, values
+
+    def lost(self, raw_path: bytes, headers: Mapping[bytes, bytes]) -> Route | None:
+        """Whose looks a refusal has where no route was found: for a browser, those of the pages."""
+        if raw_path.startswith(b"/v1") or b"text/html" not in headers.get(b"accept", b""):
+            return None
+        return self._router.plain.get(b"/", {}).get("GET")
+
+    async def awaits_set_up(self, route: Route) -> bool:
+        """Whether a page cannot be shown to anybody because there is no account yet."""
+        if self._is_set_up or route.is_write or route.produces != HTML:
+            return False
+        try:
+            self._is_set_up = await self.in_thread(lambda: self.server.accounts.is_set_up)
+        except TidegateError:
+            return False  # the store is away: treat the browser as signed out
+        return not self._is_set_up
+
+    async def principal(self, route: Route, arrived: RawRequest) -> Principal:
+        """Raises: Unauthenticated, CrossSite, RateLimited."""
+        # A session notes when it was seen, and a commit may wait; a token is point reads alone.
+        if self._installation.is_local and b"cookie" not in arrived.headers:
+            return self._door.principal(route, arrived)
+        return await self.in_thread(lambda: self._door.principal(route, arrived))
+
+    def agent(self, route: Route, arrived: RawRequest) -> Principal:
+        """Who asks on a route for agents, told right here: the log is local.
+
+        Raises:
+            Unauthenticated, UnsupportedProtocol, InvalidInput.
+        """
+        return self._door.principal(route, arrived)
+
+    async def answer(self, route: Route, request: Request[Any, Any, Any]) -> Response:
+        """What the handler says. Raises: whatever it raises."""
+        least: Position = getattr(request.query, "min_position", 0)
+        if least > self.server.tail.position:
+            await self._reach(least)
+        if route.is_async:
+            return await route.handler(request, self._installation)  # type: ignore[no-any-return]
+        if route.quick and self._installation.is_local:
+            return route.handler(request, self._installation)  # type: ignore[no-any-return]
+        return await self.in_thread(lambda: route.handler(request, self._installation))
+
+    async def _reach(self, position: Position) -> None:
+        """Wait for the log to come there, unless it is far. Raises: PositionNotReached."""
+        tail = self.server.tail
+        near = position - tail.position <= AHEAD_MAX
+        if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):
+            return
+        raise PositionNotReached(
+            f"the log is at {tail.position}, not yet at {position}",
+            found=tail.position,
+            wanted=position,
+        )
+
+    async def in_thread(self, run: Callable[[], T]) -> T:
+        """Run something that may wait. Raises: Overloaded."""
+        if self._waiting >= WAITING_MAX:
+            raise Overloaded(f"{WAITING_MAX} requests wait already", allowed=WAITING_MAX)
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        finally:
+            self._waiting -= 1
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, app: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        self._app = app
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._started = time.perf_counter()
+        self._headers: dict[bytes, bytes] = {}
+        self._head_bytes = 0
+        for name, value in scope["headers"]:
+            self._head_bytes += len(name) + len(value)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                break  # it is refused; to join thousands of fields takes long
+            # RFC 9110 §5.3: a field that comes twice is one list.
+            known = self._headers.get(name)
+            self._headers[name] = value if known is None else known + b", " + value
+        given = self._headers.get(b"x-request-id")
+        fits = given is not None and _REQUEST_ID.fullmatch(given)
+        self.id = given.decode() if given and fits else new_request_id()
+        self._route: Route | None = None
+        self._principal = NOBODY
+        self._status = 0
+        self._code: str | None = None
+
+    async def run(self) -> None:
+        try:
+            answer, route = await self._answered()
+            await self._send_answer(answer, route)
+        except TidegateError as error:
+            await self._send_problem(error)
+        except _Gone:
+            self._status = 499  # nobody hears it; it is for our log
+        except Exception:  # noqa: BLE001 - a bug is answered, too, and logged whole
+            faults_log.exception("request %s failed", self.id)
+            await self._send_problem(
+                InternalError("something is wrong here; the request id finds it")
+            )
+        finally:
+            self._log()
+
+    async def _answered(self) -> tuple[Response, Route]:
+        app, scope, headers = self._app, self._scope, self._headers
+        if self._head_bytes > HEAD_BYTES_MAX:
+            raise HeadersTooLarge(
+                f"The headers of a request may have at most {HEAD_BYTES_MAX} bytes.",
+                allowed=HEAD_BYTES_MAX,
+            )
+        self._route, values = app.find(scope["method"], scope["raw_path"])
+        route = self._route
+        if route.permission is AGENT:  # its proof is over the body, too
+            arrived = self._arrived(await self._body(route))
+            self._principal = await app.principal(route, arrived)
+        else:
+            self._principal = await app.principal(route, self._arrived(b""))
+            begun = time.monotonic()
+            arrived = self._arrived(await self._body(route))
+            if time.monotonic() - begun > PROOF_SECONDS_MAX:  # it may have ended meanwhile
+                self._principal = await app.principal(route, arrived)
+            check_csrf(route, arrived, self._principal)
+            authorize_anywhere(route, self._principal)
+        accept = headers.get(b"accept")
+        streams = route.streams and decoding.accepts(accept, EVENT_STREAM)
+        if not streams and not decoding.accepts(accept, route.produces):
+            raise NotAcceptable(f"this answer comes as {route.produces}", allowed=route.produces)
+        request: Request[Any, Any, Any] = Request(
+            decoding.path_of(route, values),
+            decoding.query_of(route, arrived.query),
+            await self._decoded(route, arrived.body),
+            self._principal,
+            self.id,
+            route.name,
+            arrived,
+            app.server,
+        )
+        authorize(route, request)
+        if route.is_write:
+            self._guard(route, request)
+        return await app.answer(route, request), route
+
+    def _guard(self, route: Route, request: Request[Any, Any, Any]) -> None:
+        """Raises: VersionRequired, InvalidInput."""
+        request.key = decoding.key_of(self._headers.get(b"idempotency-key"))
+        if route.guard is VersionGuard.NONE:
+            return
+        request.version = decoding.version_of(self._headers.get(b"if-match"))
+        if request.version is None and route.guard is VersionGuard.DEMANDED:
+            raise VersionRequired("say which version you saw: If-Match with the ETag that you got")
+
+    # ── the body ──
+
+    def _arrived(self, body: bytes) -> RawRequest:
+        scope = self._scope
+        client = scope.get("client")
+        return RawRequest(
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            self._headers,
+            client[0] if client else "",
+            body,
+        )
+
+    async def _body(self, route: Route) -> bytes:
+        if route.content is Consumes.NOTHING:
+            return b""
+        body = await self._received(route.body_bytes_max)
+        if body:
+            self._check_media(route)
+        return body
+
+    async def _decoded(self, route: Route, body: bytes) -> Input:
+        """Raises: MalformedBody, InvalidRequest, LimitExceeded, Overloaded."""
+        if len(body) <= decoding.LOOP_BYTES_MAX:
+            return decoding.body_of(route, body)
+        return await self._app.in_thread(lambda: decoding.body_of(route, body))
+
+    def _check_media(self, route: Route) -> None:
+        """Raises: UnsupportedMedia."""
+        media = (
+            self._headers.get(b"content-type", b"")
+            .partition(b";")[0]
+            .strip()
+            .lower()
+            .decode("latin-1")
+        )
+        wanted = route.content.value
+        if media != wanted or b"content-encoding" in self._headers:
+            raise UnsupportedMedia(
+                f"this route takes {wanted}, not compressed; found {media[:80]!r}", allowed=wanted
+            )
+
+    async def _received(self, bytes_max: int) -> bytes:
+        """Raises: LimitExceeded, RequestTooSlow."""
+        announced = self._headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > bytes_max:
+            raise LimitExceeded("bytes of a body", int(announced), bytes_max)
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                return await self._read(bytes_max)
+        except TimeoutError:
+            raise RequestTooSlow(
+                f"The body of the request did not arrive within {BODY_SECONDS_MAX:g} seconds."
+            ) from None
+
+    async def _read(self, bytes_max: int) -> bytes:
+        message = await self._receive()
+        if not message.get("more_body") and message["type"] == "http.request":
+            body: bytes = message.get("body", b"")
+            if len(body) > bytes_max:
+                raise LimitExceeded("bytes of a body", len(body), bytes_max)
+            return body
+        # One block that grows: thousands of parts would stay in the heap after they are joined.
+        whole = bytearray()
+        while True:
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            whole += message.get("body", b"")
+            if len(whole) > bytes_max:
+                raise LimitExceeded("bytes of a body", len(whole), bytes_max)
+            if not message.get("more_body"):
+                return bytes(whole)
+            message = await self._receive()
+
+    # ── the answer ──
+
+    async def _send_answer(self, answer: Response, route: Route) -> None:
+        if answer.stream is not None:
+            await self._send_stream(answer, headers_of(answer, route, self.id))
+            return
+        await self._reply(
+            encode_response(answer, route, self.id, self._headers.get(b"if-none-match"))
+        )
+
+    async def _send_problem(self, error: TidegateError) -> None:
+        if self._status:
+            return  # the answer has begun: it can only be cut off
+        self._code = error.code
+        raw_path = self._scope["raw_path"]
+        route = self._route or self._app.lost(raw_path, self._headers)
+        if route is not None and route.fails is not None:
+            if isinstance(error, Unauthenticated) and await self._app.awaits_set_up(route):
+                await self._send_answer(
+                    Response(None, status=303, headers={"location": SET_UP}), route
+                )
+                return
+            query = self._scope["query_string"]
+            error.facts.setdefault("request", self.id)
+            await self._send_answer(
+                route.fails(error, raw_path + (b"?" + query if query else b"")), route
+            )
+            return
+        await self._reply(encode_problem(error, self.id))
+
+    async def _reply(self, reply: EncodedResponse) -> None:
+        self._status = status = reply.status
+        start = {"type": "http.response.start", "status": status, "headers": reply.headers}
+        await self._send(start)
+        body = b"" if self._scope["method"] == "HEAD" else reply.body
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _send_stream(self, answer: Response, headers: Headers) -> None:
+        """Parts as they come, until they end or the client goes away."""
+        assert answer.stream is not None
+        self._status = answer.status or 200
+        headers.append((b"content-type", answer.media.encode()))
+        start = {"type": "http.response.start", "status": self._status, "headers": headers}
+        await self._send(start)
+        if self._scope["method"] == "HEAD":
+            await self._send({"type": "http.response.body", "body": b""})
+            return
+        gone = asyncio.create_task(self._until_gone())
+        parts = asyncio.create_task(self._send_parts(answer.stream))
+        _, pending = await asyncio.wait((gone, parts), return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        if parts.done() and not parts.cancelled():
+            parts.result()
+
+    async def _send_parts(self, stream: Any) -> None:
+        async for part in stream:
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def _log(self) -> None:
+        self._app.note(
+            self._route,
+            self.id,
+            self._principal.id,
+            self._scope["method"],
+            self._status,
+            time.perf_counter() - self._started,
+            self._code,
+        )

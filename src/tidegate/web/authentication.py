@@ -1,0 +1,223 @@
+"""Who asks, and whether they may: a session's cookie or an API token, then verb and scope.
+
+A browser's write must also prove that it comes from our own pages: CSRF token, Sec-Fetch-Site and
+Origin. A token comes in the Authorization header alone, never in a URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Iterable
+from functools import partial
+from http.cookies import CookieError, SimpleCookie
+from time import monotonic
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from tidegate.config import Settings
+from tidegate.control.operations.accounts import Accounts, AuthenticatedUser
+from tidegate.domain.access.erasable_rows import SESSION_LIFE
+from tidegate.domain.access.roles import Verb
+from tidegate.kernel.model import Event
+from tidegate.web.decoding import form_token
+from tidegate.web.problems import CrossSite, MissingPermission, Unauthenticated
+from tidegate.web.rate_limits import Bucket
+from tidegate.web.routing import (
+    NOBODY,
+    Consumes,
+    Principal,
+    PublicAccess,
+    RawRequest,
+    Request,
+    Requires,
+    Route,
+)
+
+COOKIE_BYTES_MAX = 4_096
+CHECK_SECONDS = 60.0  # between two looks at the credentials of an open stream
+SECURITY = "security"  # the kind of events about access
+
+
+class AgentProof(Protocol):
+    """Tells whose agent sent a request. Raises: Unauthenticated."""
+
+    def __call__(self, route: Route, arrived: RawRequest, /) -> Principal: ...
+
+    def proved(self, arrived: RawRequest, name: bytes, time: bytes, mac: bytes) -> Principal:
+        """The same, once its head was read: the session's name, the time and the MAC in it."""
+
+
+class Authenticator:
+    """Tells who asks, and lets in who may. ``agents`` proves the MAC of a host's request."""
+
+    def __init__(
+        self, accounts: Accounts, settings: Settings, agents: AgentProof | None = None
+    ) -> None:
+        self._accounts = accounts
+        self._settings = settings
+        self._agents = agents
+        self._reads = _bucket("reads per second", settings.reads_per_second)
+        self._writes = _bucket("writes per second", settings.writes_per_second)
+        self._urgent = _bucket("urgent writes per second", settings.writes_per_second)
+
+    def principal(self, route: Route, arrived: RawRequest) -> Principal:
+        """Who asks. Raises: Unauthenticated, CrossSite, RateLimited."""
+        if route.permission is PublicAccess.AGENT:
+            if self._agents is None:
+                raise Unauthenticated("this server takes no agents")
+            return self._agents(route, arrived)
+        found = self._admitted(arrived)
+        if found is None:
+            if route.permission is not PublicAccess.PUBLIC:
+                raise Unauthenticated("no valid session and no valid API token came along")
+            self._take(route, f"address {arrived.address}")
+            return NOBODY
+        if found.session and route.is_write:
+            check_origin(arrived, self._settings)
+        self._take(route, found.user.user_id)
+        token = found.token
+        return Principal(
+            found.user.user_id,
+            "session" if token is None else "token",
+            found.user.grants,
+            None if token is None else token.grants,
+            found.session,
+            found.csrf,
+            "" if token is None else token.token_id,
+            found.user.credentials_version,
+        )
+
+    def _take(self, route: Route, who: str) -> None:
+        bucket = self._writes if route.is_write else self._reads
+        (self._urgent if route.urgent else bucket).take(who)
+
+    def _admitted(self, arrived: RawRequest) -> AuthenticatedUser | None:
+        authorization = arrived.headers.get(b"authorization")
+        if authorization is not None:
+            scheme, _, text = authorization.decode("latin-1").partition(" ")
+            found = self._accounts.token(text.strip()) if scheme.lower() == "bearer" else None
+            if found is None:
+                raise Unauthenticated("the API token is unknown, expired or revoked")
+            return found
+        cookie = cookie_of(arrived, self._settings)
+        return None if cookie is None else self._accounts.session(cookie)
+
+
+def check_origin(arrived: RawRequest, settings: Settings) -> None:
+    """That a browser's write comes from our own pages. Raises: CrossSite."""
+    headers = arrived.headers
+    if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
+        raise CrossSite("the request comes from another site")
+    origin = headers.get(b"origin")
+    if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
+        return  # pages without referrer hide the origin of their forms; the browser vouches for it
+    if origin is not None:
+        ours = urlsplit(settings.public_url).netloc.encode() or headers.get(b"host", b"")
+        if urlsplit(origin).netloc != ours:
+            raise CrossSite("the request comes from another origin")
+
+
+def check_csrf(route: Route, arrived: RawRequest, principal: Principal) -> None:
+    """That a browser's write carries its session's token, in a header or in the form.
+
+    Raises:
+        CrossSite.
+    """
+    if not (principal.session and route.is_write):
+        return
+    sent = arrived.headers.get(b"x-csrf-token", b"")
+    if not sent and route.content is Consumes.FORM:
+        sent = form_token(arrived.body)
+    if not hmac.compare_digest(sent, principal.csrf.encode()):
+        raise CrossSite("send the session's CSRF token: X-CSRF-Token, or csrf_token in a form")
+
+
+class CredentialWatch:
+    """Tells an open stream when the session, token or roles that opened it have changed.
+
+    It looks when the log says something about the user, and once a minute: sessions and tokens
+    also end by time, which the log does not say.
+    """
+
+    def __init__(self, request: Request[Any, Any, Any]) -> None:
+        self._request = request
+        self._checked_at = monotonic()
+
+    async def holds(self, events: Iterable[Event]) -> bool:
+        """Whether the stream may go on after these events."""
+        principal = self._request.principal
+        tag = f"user_id:{principal.id}"
+        due = monotonic() - self._checked_at > CHECK_SECONDS
+        if not due and not any(item.kind == SECURITY and tag in item.tags for item in events):
+            return True
+        self._checked_at = monotonic()
+        accounts = self._request.server.accounts
+        read = partial(
+            accounts.is_still_authenticated, principal.id, principal.session, principal.token_id
+        )
+        user = await asyncio.get_running_loop().run_in_executor(None, read)
+        return user is not None and user.grants == principal.grants
+
+
+# ── cookies ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def cookie_name(settings: Settings) -> str:
+    return "__Host-tidegate" if settings.is_secure else "tidegate_session"
+
+
+def cookie_of(arrived: RawRequest, settings: Settings) -> str | None:
+    header = arrived.headers.get(b"cookie", b"")
+    if not header or len(header) > COOKIE_BYTES_MAX:
+        return None
+    try:
+        found = SimpleCookie(header.decode("latin-1")).get(cookie_name(settings))
+    except CookieError:
+        return None
+    return None if found is None else found.value
+
+
+def set_cookie(value: str, settings: Settings) -> str:
+    """The Set-Cookie of a session; an empty value takes it away."""
+    secure = "; Secure" if settings.is_secure else ""
+    age = int(SESSION_LIFE.total_seconds()) if value else 0
+    name = cookie_name(settings)
+    return f"{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{secure}"
+
+
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────
+
+
+def authorize_anywhere(route: Route, principal: Principal) -> None:
+    """Whether there is any scope on which they may: asked before their request is looked at.
+
+    Raises:
+        MissingPermission.
+    """
+    if isinstance(route.permission, Requires):
+        demand(principal, route.permission.verbs, None)
+
+
+def authorize(route: Route, request: Request[Any, Any, Any]) -> None:
+    """On the request's own scope. Raises: MissingPermission, and what finding it out raises."""
+    permission = route.permission
+    if not isinstance(permission, Requires):
+        return
+    if permission.scope is not None:
+        demand(request.principal, permission.verbs, permission.scope(request))
+
+
+def demand(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> None:
+    """That one of the verbs is allowed on this scope; None: on some. Raises: MissingPermission."""
+    if not any(principal.may(verb, scope) for verb in verbs):
+        verb = " or ".join(verbs)
+        raise MissingPermission(
+            f"none of your roles may {verb} on {scope or 'anything'}",
+            verb=verb,
+            scope=scope or "any",
+        )
+
+
+def _bucket(what: str, rate: int) -> Bucket:
+    return Bucket(what, rate, 2 * rate)

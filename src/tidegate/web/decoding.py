@@ -1,0 +1,380 @@
+"""Bytes of a request become typed values; what is wrong is told for every field at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from itertools import islice
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import FieldInfo, fields
+
+from tidegate import decoders
+from tidegate.errors import InvalidInput, LimitExceeded
+from tidegate.kernel.model import POSITION_MAX, Position
+from tidegate.web.inputs import NOTHING, Input, Nothing
+from tidegate.web.problems import InvalidRequest, MalformedBody
+from tidegate.web.routing import Consumes, Route
+from tidegate.web.shapes import FieldError
+
+DEPTH_MAX = 32
+FAULTS_COUNTED_MAX = 200  # a problem names the first of them, and says how many there are
+LOOP_BYTES_MAX = 64 * 1024  # of a body that is decoded on the event loop; others are in a thread
+VALUES_MAX = 250_000  # of a larger body: 10,000 files have some 60,000
+FOUND_CHARS_MAX = 80  # of a value that is shown as wrong
+QUERY_PAIRS_MAX = 100
+QUERY_BYTES_MAX = 16 * 1024
+PATH_BYTES_MAX = 16 * 1024
+KEY_CHARS_MAX = 64
+ACCEPTS_MAX = 256  # headers whose meaning is remembered
+CSRF_FIELD = "csrf_token"
+
+_NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
+_FORM = "matching regex"  # as msgspec says that a text has another form
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_ETAG = re.compile(r'"([0-9]{1,16})(-[0-9]{1,16})*"')
+_KEY = re.compile(rf"[!-~]{{1,{KEY_CHARS_MAX}}}")
+_BOOLEANS = {"true": True, "false": False}
+
+I = TypeVar("I", bound=Input)  # noqa: E741
+
+
+# ── path and query ────────────────────────────────────────────────────────────────────────────────
+
+
+def segments_of(raw_path: bytes) -> list[str]:
+    """The segments of a path, decoded one by one: %2F is part of a name. Raises: InvalidRequest."""
+    if len(raw_path) > PATH_BYTES_MAX:
+        raise InvalidRequest((FieldError("path", f"has more than {PATH_BYTES_MAX} bytes"),))
+    try:
+        return [unquote_to_bytes(part).decode() for part in raw_path[1:].split(b"/")]
+    except UnicodeDecodeError:
+        raise InvalidRequest((FieldError("path", "is not UTF-8"),)) from None
+
+
+def path_of(route: Route, values: list[str]) -> Input:
+    """The path's parameters. Raises: InvalidRequest."""
+    struct = route.types[0]
+    if struct is Nothing:
+        return NOTHING
+    texts = {name: [value] for name, value in zip(route.parameters, values, strict=True)}
+    return _from_texts(struct, texts, "path")
+
+
+def query_of(route: Route, query_string: bytes) -> Input:
+    """The query. Raises: InvalidRequest."""
+    struct = route.types[1]
+    if len(query_string) > QUERY_BYTES_MAX:
+        raise InvalidRequest((FieldError("query", f"has more than {QUERY_BYTES_MAX} bytes"),))
+    if not query_string:
+        return _nothing_said(struct)
+    return _from_texts(struct, _pairs(query_string, "query"), "query")
+
+
+@cache
+def _nothing_said(struct: type[Input]) -> Input:
+    """What an empty query means. Raises: InvalidRequest: something must be said."""
+    return NOTHING if struct is Nothing else _from_texts(struct, {}, "query")
+
+
+def _pairs(text: bytes, where: str) -> dict[str, list[str]]:
+    texts: dict[str, list[str]] = {}
+    parts = [part for part in text.split(b"&", QUERY_PAIRS_MAX) if part]
+    if text.count(b"&") >= QUERY_PAIRS_MAX:
+        raise InvalidRequest((FieldError(where, f"has more than {QUERY_PAIRS_MAX} pairs"),))
+    for part in parts:
+        name, _, value = part.replace(b"+", b" ").partition(b"=")
+        try:
+            texts.setdefault(unquote_to_bytes(name).decode(), []).append(
+                unquote_to_bytes(value).decode()
+            )
+        except UnicodeDecodeError:
+            raise InvalidRequest((FieldError(where, "is not UTF-8"),)) from None
+    return texts
+
+
+def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> I:
+    """Texts as the fields' types have them; a list field takes a name several times."""
+    known = _members(struct)
+    faults = list(_unknown((name for name in texts if name not in known), known, where))
+    found: dict[str, Any] = {}
+    for name, item in known.items():
+        values = texts.get(name)
+        if values is None:
+            if item.required:
+                faults.append(FieldError(f"{where}.{name}", "is missing"))
+            continue
+        try:
+            found[name] = _from_text(item, values)
+        except (ValueError, msgspec.ValidationError) as error:
+            faults.append(FieldError(f"{where}.{name}", _found(str(error), values[-1])))
+    if faults:
+        raise InvalidRequest(faults)
+    return decoders.convert(found, struct)
+
+
+@cache
+def _members(struct: type[Struct]) -> dict[str, FieldInfo]:
+    return {item.encode_name: item for item in fields(struct)}
+
+
+def _from_text(item: FieldInfo, values: list[str]) -> Any:
+    kind = _kind(item.type)
+    if kind is list:
+        return decoders.convert(values, item.type)
+    if len(values) > 1:
+        raise ValueError(f"is given {len(values)} times, once is allowed")
+    text = values[0]
+    content: Any = text
+    if kind is int:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"is an integer, found {text[:80]!r}")
+        content = int(text)
+    elif kind is bool:
+        if text not in _BOOLEANS:
+            raise ValueError(f"is true or false, found {text[:80]!r}")
+        content = _BOOLEANS[text]
+    return decoders.convert(content, item.type)
+
+
+def _bare(hint: Any) -> Any:
+    return _bare(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+
+
+@cache
+def _kind(hint: Any) -> type:
+    inner = _bare(hint)
+    if get_origin(inner) in (Union, UnionType):
+        arms = [arm for arm in get_args(inner) if arm is not NoneType]
+        return _kind(arms[0])
+    if get_origin(inner) in (tuple, list, frozenset):
+        return list
+    if inner is bool:
+        return bool
+    return int if isinstance(inner, type) and issubclass(inner, int) else str
+
+
+# ── body ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def body_of(route: Route, raw: bytes) -> Input:
+    """The body. Raises: MalformedBody, InvalidRequest, LimitExceeded."""
+    struct = route.types[2]
+    match route.content:
+        case Consumes.NOTHING | Consumes.BYTES:
+            return NOTHING
+        case Consumes.FORM:
+            texts = _pairs(raw, "body")
+            texts.pop(CSRF_FIELD, None)
+            return _from_texts(struct, texts, "body")
+    if not raw and route.has_optional_body:
+        return struct()
+    _check_depth(raw)
+    try:
+        found: Input = decoders.decoder(struct).decode(raw)
+        return found
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if len(raw) > LOOP_BYTES_MAX:
+            wrong = [_first_fault(error)]
+        else:
+            wrong = _all_faults(raw, struct) or [FieldError("body", str(error))]
+        raise InvalidRequest(wrong, is_cut=len(wrong) == FAULTS_COUNTED_MAX) from None
+
+
+def _all_faults(raw: bytes, struct: type[Input]) -> list[FieldError]:
+    """What is wrong with a body that could not be decoded. Raises: MalformedBody."""
+    try:
+        content = _loose.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    return list(islice(faults(content, struct, "body"), FAULTS_COUNTED_MAX))
+
+
+def _first_fault(error: Exception) -> FieldError:
+    """What is wrong with a large body: to list everything would take as much memory and time again.
+
+    Raises:
+        MalformedBody.
+    """
+    if not isinstance(error, msgspec.ValidationError):
+        raise MalformedBody(f"the body is not JSON: {error}") from None
+    reason, _, place = str(error).partition(" - at `$")
+    return FieldError("body" + place.rstrip("`"), reason)
+
+
+def form_token(raw: bytes) -> bytes:
+    """The CSRF token that a form carries; empty: none. Raises: InvalidRequest."""
+    return "".join(_pairs(raw, "body").get(CSRF_FIELD, ())).encode()
+
+
+_loose = decoders.build(Any)
+
+
+def _check_depth(raw: bytes) -> None:
+    """Refuse a body whose values would take far more memory than its bytes, or nest too deeply.
+
+    Raises:
+        MalformedBody, LimitExceeded.
+    """
+    is_large = len(raw) > LOOP_BYTES_MAX
+    if not is_large and raw.count(b"{") + raw.count(b"[") <= DEPTH_MAX:
+        return
+    structure = _structure(raw)
+    brackets = structure.replace(b",", b"")
+    values = len(structure) - len(brackets) + brackets.count(b"{") + brackets.count(b"[")
+    if is_large and values > VALUES_MAX:
+        raise LimitExceeded("values of a body", values, VALUES_MAX)
+    depth = 0
+    for bracket in brackets:
+        depth += 1 if bracket in b"{[" else -1
+        if depth > DEPTH_MAX:
+            raise MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
+        if depth < 0:
+            raise MalformedBody("the body is not JSON: a bracket closes what was not opened")
+
+
+def _structure(raw: bytes) -> bytes:
+    """The commas and brackets of JSON, without those in strings.
+
+    A search per string and not a step per byte: content of 30 MB is one string.
+
+    Raises:
+        LimitExceeded.
+    """
+    if b"\\" in raw:
+        raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")
+    parts: list[bytes] = []
+    at = 0
+    while (start := raw.find(b'"', at)) >= 0:
+        if len(parts) > 2 * VALUES_MAX:
+            raise LimitExceeded("values of a body", len(parts), VALUES_MAX)
+        parts.append(raw[at:start])
+        at = raw.find(b'"', start + 1) + 1
+        if not at:
+            break  # the last string has no end
+    else:
+        parts.append(raw[at:])
+    return b"".join(parts).translate(None, _NEITHER_COMMA_NOR_BRACKET)
+
+
+def faults(content: Any, hint: Any, where: str) -> Iterator[FieldError]:
+    """All that is wrong with decoded JSON of this type, each with its place.
+
+    One by one: who needs only some of them pays for these.
+    """
+    own = _own_fault(content, hint, where)
+    if not own:
+        return
+    inner = _bare(hint)
+    parts: Iterator[FieldError] = iter(())
+    if isinstance(inner, type) and issubclass(inner, Struct) and isinstance(content, dict):
+        parts = _struct_faults(content, inner, where)
+    elif get_origin(inner) in (tuple, list, frozenset) and isinstance(content, list):
+        element = get_args(inner)[0]
+        parts = (
+            fault
+            for number, item in enumerate(content)
+            for fault in faults(item, element, f"{where}[{number}]")
+        )
+    first = next(parts, None)
+    if first is None:
+        yield from own
+    else:
+        yield first
+        yield from parts
+
+
+def _struct_faults(
+    content: dict[str, Any], struct: type[Struct], where: str
+) -> Iterator[FieldError]:
+    known = _members(struct)
+    config = struct.__struct_config__
+    if config.forbid_unknown_fields:
+        strange = (name for name in content if name not in known and name != config.tag_field)
+        yield from _unknown(strange, known, where)
+    for name, item in known.items():
+        if name in content:
+            yield from faults(content[name], item.type, f"{where}.{name}")
+        elif item.required:
+            yield FieldError(f"{where}.{name}", "is missing")
+
+
+def _unknown(names: Iterable[str], known: Iterable[str], where: str) -> Iterator[FieldError]:
+    detail = f"is unknown; known are {', '.join(known) or 'none'}"
+    for name in names:
+        yield FieldError(f"{where}.{name[:FOUND_CHARS_MAX]}", detail)
+
+
+def _own_fault(content: Any, hint: Any, where: str) -> list[FieldError]:
+    try:
+        decoders.convert(content, hint)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        return [FieldError(where + place.rstrip("`"), _found(reason, content))]
+    return []
+
+
+def _found(reason: str, content: Any) -> str:
+    """What is wrong with a value; one of the wrong form is shown as well."""
+    if _FORM in reason and isinstance(content, str):
+        return f"{reason}; found {content[:FOUND_CHARS_MAX]!r}"
+    return reason
+
+
+# ── headers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def version_of(header: bytes | None) -> Position | None:
+    """The version that If-Match names: one strong ETag as answered. Raises: InvalidInput."""
+    if header is None:
+        return None
+    found = _ETAG.fullmatch(header.decode("latin-1").strip())
+    version = -1 if found is None else int(found[1])
+    if not 0 <= version <= POSITION_MAX:
+        raise InvalidInput(
+            f'If-Match is one ETag as it was answered, such as "17"; found {header[:80]!r}',
+            field="If-Match",
+        )
+    return version
+
+
+def key_of(header: bytes | None) -> str | None:
+    """The idempotency key. Raises: InvalidInput."""
+    if header is None:
+        return None
+    text = header.decode("latin-1")
+    if not _KEY.fullmatch(text):
+        raise InvalidInput(
+            f"Idempotency-Key has 1 to {KEY_CHARS_MAX} printable characters, no space",
+            field="Idempotency-Key",
+        )
+    return text
+
+
+def matches(header: bytes | None, etag: str) -> bool:
+    """Whether If-None-Match names this ETag; weak and strong are alike here (RFC 9110 §13.1.2)."""
+    if header is None:
+        return False
+    text = header.decode("latin-1")
+    if text.strip() == "*":
+        return True
+    return etag in [part.strip().removeprefix("W/") for part in text.split(",")]
+
+
+@lru_cache(ACCEPTS_MAX)
+def accepts(header: bytes | None, media: str) -> bool:
+    """Whether Accept lets this media type through; quality 0 does not."""
+    if header is None or header in (b"*/*", b""):
+        return True
+    kind = media.partition("/")[0]
+    for part in header.decode("latin-1").split(","):
+        name, *parameters = [item.strip().lower() for item in part.split(";")]
+        refused = any(item.replace(" ", "") in ("q=0", "q=0.0") for item in parameters)
+        if not refused and name in (media.partition(";")[0], f"{kind}/*", "*/*"):
+            return True
+    return False

@@ -1,0 +1,383 @@
+"""Connections on which plain requests are answered at once: no task, no coroutine, one write.
+
+    bytes ─▶ a head that is known? ───────────────────────────────────────┐
+      └────▶ parser ─▶ a plain request for a route that answers briefly? ─┴─▶ door ─▶ its answer
+                          └─ anything else, anything wrong ─▶ the whole way, through the application
+
+uvicorn's own protocol goes the whole way. Plain is a request whose head came in one piece, its body
+soon after, on a connection that waits for no other answer, with no header that could ask for more.
+Its head is known from then on. It passes the same door as any; what the door refuses goes the whole
+way, which has words for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from msgspec import Struct
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from tidegate.errors import TidegateError
+from tidegate.web import decoding
+from tidegate.web.application import Application, new_request_id
+from tidegate.web.connections import Connection
+from tidegate.web.heads import Known
+from tidegate.web.problems import InternalError
+from tidegate.web.responses import (
+    FOR_AGENTS,
+    NO_STORE,
+    EncodedResponse,
+    encode,
+    encode_problem,
+    encode_response,
+)
+from tidegate.web.routing import NOBODY, Principal, RawRequest, Response, Route, Server
+
+PLAIN_BYTES_MAX = 16 * 1024  # of the head, and of the body: within the limits of either
+PATIENCE_SECONDS = 1.0  # many clients send head and body one behind the other
+
+# Headers of which the application takes no notice here, or the same as is taken below.
+PLAIN: Final = frozenset(
+    {
+        *(b"accept", b"accept-encoding", b"accept-language", b"authorization", b"connection"),
+        *(b"content-length", b"content-type", b"host", b"tidegate-protocol", b"user-agent"),
+        *(b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"),
+        b"x-real-ip",
+    }
+)
+
+_FIXED: Final = b"".join(b"%b: %b\r\n" % header for header in (FOR_AGENTS, NO_STORE))
+_JSON: Final = b"content-type: application/json\r\ncontent-length: "
+
+faults_log = logging.getLogger("tidegate.faults")
+
+
+class _Nobody:
+    """Stands where somebody would wait for more of a request."""
+
+    def set(self) -> None:
+        """It is whole: nobody waits."""
+
+
+_NOBODY: Final = _Nobody()
+
+
+class FastExchange:
+    """One plain request and its answer; to uvicorn's protocol it is a cycle like any other."""
+
+    __slots__ = (
+        "_app",
+        "_protocol",
+        "_started",
+        "body",
+        "disconnected",
+        "id",
+        "keep_alive",
+        "principal",
+        "response_complete",
+        "route",
+        "server",
+    )
+    message_event: Final = _NOBODY
+
+    def __init__(
+        self, protocol: FastConnection, app: Application, route: Route, body: bytes = b""
+    ) -> None:
+        self._protocol = protocol
+        self._app = app
+        self._started = time.perf_counter()
+        self.route = route
+        self.server: Server = app.server
+        self.id = new_request_id()
+        self.principal: Principal = NOBODY
+        self.body = body
+        self.response_complete = False
+        self.disconnected = False
+        self.keep_alive = True
+
+    def send_success(self, content: Struct | None = None) -> None:
+        try:
+            if content is None:
+                status, tail = 204, b"\r\n"
+            else:
+                status, body = self.route.status, encode(content)
+                tail = b"%b%d\r\n\r\n%b" % (_JSON, len(body), body)
+        except Exception as error:  # noqa: BLE001 - a bug is answered, too, and logged whole
+            self.fail(error)
+            return
+        id = self.id.encode()
+        self._send(status, (b"x-request-id: ", id, b"\r\n", _FIXED, tail))
+
+    def answer(self, answer: Response) -> None:
+        try:
+            reply = encode_response(answer, self.route, self.id)
+        except Exception as error:  # noqa: BLE001 - a bug is answered, too, and logged whole
+            self.fail(error)
+            return
+        self._send(reply.status, _parts(reply))
+
+    def fail(self, error: BaseException) -> None:
+        if not isinstance(error, TidegateError):
+            faults_log.error("request %s failed", self.id, exc_info=error)
+            error = InternalError("something is wrong here; the request id finds it")
+        reply = encode_problem(error, self.id)
+        self._send(reply.status, _parts(reply), error.code)
+
+    def _send(self, status: int, parts: Iterable[bytes], code: str | None = None) -> None:
+        seconds = time.perf_counter() - self._started
+        self.response_complete = True
+        if not self.disconnected:
+            self._protocol.send(self, status, parts)
+        route, who = self.route, self.principal.id
+        self._app.note(route, self.id, who, route.method, status, seconds, code)
+
+
+def _parts(reply: EncodedResponse) -> list[bytes]:
+    head = [b"%b: %b\r\n" % header for header in reply.headers]
+    return [*head, b"\r\n", reply.body]
+
+
+class _Common:
+    """The headers of every answer as bytes: the server has new ones each second."""
+
+    def __init__(self) -> None:
+        self._last: tuple[object, bytes] = (None, b"")
+
+    def of(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        known, text = self._last
+        if headers is not known:
+            text = b"".join([b"%b: %b\r\n" % header for header in headers])
+            self._last = headers, text
+        return text
+
+
+class FastConnection(Connection):
+    """A connection. ``uvicorn.Config(application, http=Express)``."""
+
+    _common: Final = _Common()
+
+    def __init__(self, config: Config, *args: Any, **named: Any) -> None:
+        super().__init__(config, *args, **named)
+        self._brief = self._application.brief
+        self._heads = self._application.heads
+        self._at_hand = b""  # while they are read
+        self._idle_since: float | None = None  # None: a request is under way
+        self._few = False  # whether the bytes at hand are few
+        self._fresh = False  # whether this request began in the few bytes at hand
+        self._pending: FastExchange | None = None  # whose request is not whole yet
+        self._patience: asyncio.TimerHandle | None = None  # with the rest of that request
+
+    # ── bytes and parser ──
+
+    def data_received(self, data: bytes) -> None:
+        few = len(data) <= PLAIN_BYTES_MAX
+        if few and self._is_between and (known := self._heads.find(data)) is not None:
+            if self._is_idle() and self._is_known(known):
+                return
+            few = False  # it was looked at: the parser need not look for a short way again
+        self._fresh = False
+        self._few = few
+        self._at_hand = data
+        super().data_received(data)
+        self._at_hand = b""
+        if self._pending is not None and self._patience is None:
+            self._patience = self.loop.call_later(PATIENCE_SECONDS, self._lose_patience)
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._fresh = self._few
+        self._is_between = False
+
+    def on_headers_complete(self) -> None:
+        self._head_ended()
+        route = self._brief.get(self.url) if self._fresh else None
+        if route is None or not self._is_idle() or not self._is_plain(route):
+            self._start_cycle()
+            return
+        self._pending = FastExchange(self, self._application, route)
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self._pending
+        if exchange is None:
+            super().on_body(body)
+            return
+        self._progressed = True
+        exchange.body += body
+        if len(exchange.body) > PLAIN_BYTES_MAX:
+            self._go_the_whole_way()
+
+    def on_message_complete(self) -> None:
+        self._message_ended()
+        exchange = self._pending
+        if exchange is None:
+            super().on_message_complete()
+            return
+        if self._is_answered(exchange):
+            self._forget()
+            if self._fresh:  # else its head came before what is at hand
+                self._heads.learn(exchange.route, self._at_hand)
+        else:
+            self._go_the_whole_way()
+            super().on_message_complete()
+
+    def _is_idle(self) -> bool:
+        """Whether an answer can be given at once: nothing waits, in either direction."""
+        cycle = self.cycle
+        return (
+            (cycle is None or cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+        )
+
+    def _is_plain(self, route: Route) -> bool:
+        parser = self.parser
+        return (
+            parser.get_method() == route.method.encode()
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+        )
+
+    # ── the two ways ──
+
+    def _start_cycle(self) -> None:
+        """The whole way, as uvicorn goes it."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        super().on_headers_complete()
+
+    def _go_the_whole_way(self) -> None:
+        """Let the application have what came so far; it knows how long to wait for the rest."""
+        exchange = self._pending
+        self._forget()
+        if exchange is None or self.transport.is_closing():
+            return  # nobody is there any more, or what came was no HTTP
+        self._start_cycle()
+        if exchange.body:
+            super().on_body(exchange.body)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        self._go_the_whole_way()
+
+    def _forget(self) -> None:
+        self._pending = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _is_answered(self, exchange: FastExchange) -> bool:
+        """Whether it is, or will be; False: it is for the application."""
+        route = exchange.route
+        headers = dict(self.headers)
+        if (
+            len(headers) != len(self.headers)
+            or not headers.keys() <= PLAIN
+            or not decoding.accepts(headers.get(b"accept"), route.produces)
+            or (exchange.body and headers.get(b"content-type") != b"application/json")
+        ):
+            return False
+        client = self.client[0] if self.client else ""
+        path = self.url
+        arrived = RawRequest(route.method, path, b"", headers, client, exchange.body)
+        return self._is_let_in(exchange, self._application.agent, route, arrived)
+
+    def _is_known(self, known: Known) -> bool:
+        """As ``_is_answered``, of a request that is known by its head."""
+        if self._deadline is not None:
+            self._stop_waiting()
+        self._unset_keepalive_if_required()
+        exchange = FastExchange(self, self._application, known.route, known.arrived.body)
+        agents = self._application.agents
+        assert agents is not None, "a head is learnt from an agent that was let in"
+        return self._is_let_in(exchange, agents.proved, known.arrived, *known.proof)
+
+    def _is_let_in(
+        self, exchange: FastExchange, prove: Callable[..., Principal], *proof: Any
+    ) -> bool:
+        before = self.cycle
+        try:
+            exchange.principal = prove(*proof)
+            self.cycle = exchange
+            briefly = exchange.route.briefly
+            assert briefly is not None
+            if briefly(exchange, exchange.server.installation):
+                return True
+        except TidegateError:
+            pass
+        except Exception as error:
+            if exchange.response_complete:
+                raise
+            exchange.fail(error)
+            return True
+        self.cycle = before
+        return False
+
+    def send(self, exchange: FastExchange, status: int, parts: Iterable[bytes]) -> None:
+        """Write an answer, all of it at once, and go on with what waits behind it."""
+        common = self._common.of(self.server_state.default_headers)
+        if exchange.keep_alive:
+            self.transport.write(b"".join((STATUS_LINE[status], common, *parts)))
+        else:
+            closing = b"connection: close\r\n"
+            self.transport.write(b"".join((STATUS_LINE[status], common, closing, *parts)))
+            self.transport.close()
+        if self.cycle is exchange:
+            # A connection that idles keeps nothing of its last request.
+            self.cycle = None
+            self.headers = []
+        self.on_response_complete()
+
+    # ── connections that nobody uses ──
+
+    def on_response_complete(self) -> None:
+        """As uvicorn's, but for the timer: it runs on, and looks when it is due who was here."""
+        self.server_state.total_requests += 1
+        if self._in_body or self.transport.is_closing():
+            self._response_ended()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_in(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+        if self.transport.is_closing() and self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+
+    def _look_in(self, seconds: float) -> None:
+        look = self.timeout_keep_alive_handler
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, look)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if nothing came on it for as long as it may be idle."""
+        self.timeout_keep_alive_task = None
+        if self.transport.is_closing():
+            return
+        since = self._idle_since
+        left: float = self.timeout_keep_alive
+        if since is not None:
+            left -= self.loop.time() - since
+        if left > 0:
+            self._look_in(left)
+        else:
+            self.hang_up()

@@ -1,0 +1,225 @@
+"""Errors as RFC 9457 problem details: the only place that maps families to HTTP statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    PreconditionRequired,
+    Refused,
+    TidegateError,
+    TooLarge,
+    Unavailable,
+    Unknown,
+)
+from tidegate.web.shapes import FieldError
+
+MEDIA: Final = "application/problem+json"
+RETRY_SECONDS = 1
+FAULTS_MAX = 20  # that a problem lists
+FAULTS_SAID_MAX = 8  # of these, in the sentence
+
+
+class NoSuchPath(NotFound):
+    """No route has this path; /v1/openapi.json lists all of them."""
+
+    code = "no_such_path"
+
+
+class MethodNotAllowed(Invalid):
+    """The path is served, but not with this method."""
+
+    code = "method_not_allowed"
+
+
+class NotAcceptable(Invalid):
+    """The answer comes in another media type than those that the request accepts."""
+
+    code = "not_acceptable"
+
+
+class UnsupportedMedia(Invalid):
+    """The body's media type is not the one that this route takes."""
+
+    code = "unsupported_media_type"
+
+
+class HeadersTooLarge(TooLarge):
+    """The URL, the headers or the trailers of the request have more bytes than they may have."""
+
+    code = "headers_too_large"
+
+
+class RequestTooSlow(TooLarge):
+    """The request did not arrive in time; nothing was done."""
+
+    code = "request_too_slow"
+
+
+class MalformedBody(Invalid):
+    """The body is not JSON, or is nested too deeply."""
+
+    code = "malformed_body"
+
+
+class InvalidRequest(Invalid):
+    """Fields of the request are not as they must be; each is named."""
+
+    code = "invalid_request"
+
+    def __init__(self, faults: Sequence[FieldError], *, is_cut: bool = False) -> None:
+        """``is_cut``: there may be more faults than these."""
+        said = [f"{fault.field}: {fault.detail}" for fault in faults[:FAULTS_SAID_MAX]]
+        if len(faults) > FAULTS_SAID_MAX:
+            least = "at least " if is_cut else ""
+            said.append(f"and {least}{len(faults) - FAULTS_SAID_MAX} more")
+        super().__init__("; ".join(said), count=len(faults))
+        self.faults = tuple(faults[:FAULTS_MAX])
+
+
+class InvalidCursor(Invalid):
+    """A cursor is used as it was given, with the filters that it was given for."""
+
+    code = "invalid_cursor"
+
+
+class Unauthenticated(Forbidden):
+    """Sign in, or send an API token as ``Authorization: Bearer …``."""
+
+    code = "unauthenticated"
+
+
+class UnsupportedProtocol(Invalid):
+    """The agent speaks another version of the protocol than this server; upgrade it."""
+
+    code = "unsupported_protocol"
+
+
+class MissingPermission(Forbidden):
+    """None of your roles covers this verb on this scope."""
+
+    code = "missing_permission"
+
+
+class CrossSite(Forbidden):
+    """A browser's write needs its session's CSRF token and comes from our own pages."""
+
+    code = "cross_site"
+
+
+class RateLimited(Unavailable):
+    """Too many requests in too short a time; wait as long as Retry-After says."""
+
+    code = "rate_limited"
+
+    def __init__(self, limit: str, seconds: int) -> None:
+        super().__init__(f"{limit}; try again in {seconds} s", limit=limit, retry_after=seconds)
+
+
+class Overloaded(Unavailable):
+    """More requests wait than this server takes; nothing was done."""
+
+    code = "overloaded"
+
+
+class TooManyConnections(Unavailable):
+    """Your address, or the whole server, has as many connections as it may have."""
+
+    code = "too_many_connections"
+
+
+class PositionNotReached(Conflict):
+    """The log is not yet at the position that the request waits for; ask again later."""
+
+    code = "position_not_reached"
+
+
+class InternalError(TidegateError):
+    """Something is wrong with the server; the request id finds it in its log."""
+
+    code = "internal_error"
+
+
+# A leaf before its family: the first that fits counts.
+STATUS: Final[Mapping[type[TidegateError], int]] = {
+    MethodNotAllowed: 405,
+    NotAcceptable: 406,
+    UnsupportedMedia: 415,
+    Unauthenticated: 401,
+    UnsupportedProtocol: 426,
+    RateLimited: 429,
+    HeadersTooLarge: 431,
+    RequestTooSlow: 408,
+    Invalid: 400,
+    NotFound: 404,
+    Forbidden: 403,
+    Gone: 410,
+    TooLarge: 413,
+    PreconditionRequired: 428,
+    Refused: 422,
+    Conflict: 409,
+    Unavailable: 503,
+    Unknown: 503,
+    TidegateError: 500,
+}
+
+
+def status_of(error: type[TidegateError]) -> int:
+    return next(STATUS[kind] for kind in error.__mro__ if kind in STATUS)
+
+
+def title_of(error: type[TidegateError]) -> str:
+    return (error.__doc__ or "").partition("\n")[0].replace("``", "")
+
+
+def body_of(error: TidegateError, instance: str) -> bytes:
+    """Facts come first, so that none can take the place of a standard member."""
+    body: dict[str, Any] = {
+        **error.facts,
+        "type": f"/problems/{error.code}",
+        "title": title_of(type(error)),
+        "status": status_of(type(error)),
+        "detail": error.detail,
+        "code": error.code,
+        "instance": instance,
+    }
+    if isinstance(error, InvalidRequest):
+        body["errors"] = error.faults
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:  # what was found holds a lone surrogate
+        body = {name: _portable(value) for name, value in body.items()}
+        return msgspec.json.encode(body)
+
+
+def _portable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, tuple):
+        return [
+            {"field": _portable(fault.field), "detail": _portable(fault.detail)} for fault in value
+        ]
+    return value
+
+
+def headers_of(error: TidegateError) -> list[tuple[bytes, bytes]]:
+    """What a client is told beside the body."""
+    headers: list[tuple[bytes, bytes]] = []
+    if isinstance(error, Unavailable | Unknown | Conflict):
+        seconds = error.facts.get("retry_after") or RETRY_SECONDS
+        headers.append((b"retry-after", str(seconds).encode()))
+    if isinstance(error, Unauthenticated):
+        headers.append((b"www-authenticate", b'Bearer realm="tidegate"'))
+    if isinstance(error, UnsupportedProtocol):
+        headers.append((b"upgrade", f"tidegate/{error.facts['allowed']}".encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", str(error.facts["allowed"]).encode()))
+    return headers

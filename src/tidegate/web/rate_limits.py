@@ -1,0 +1,46 @@
+"""How often a principal or an address may ask, and how many connections there may be; in memory."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+
+from tidegate.web.problems import RateLimited
+
+KEYS_MAX = 100_000
+
+
+class Bucket:
+    """``rate`` a second on average, ``burst`` at once, for each key on its own."""
+
+    def __init__(
+        self,
+        what: str,
+        rate: float,
+        burst: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._what = what
+        self._rate = rate
+        self._burst = burst
+        self._monotonic = monotonic
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, key: str) -> None:
+        """Raises: RateLimited: nothing is left; says when there will be."""
+        now = self._monotonic()
+        with self._lock:
+            left, since = self._left.pop(key, (float(self._burst), now))
+            left = min(self._burst, left + (now - since) * self._rate)
+            allowed = left >= 1
+            self._left[key] = (left - 1 if allowed else left, now)
+            if len(self._left) > KEYS_MAX:
+                self._left.popitem(last=False)
+        if not allowed:
+            seconds = max(1, math.ceil((1 - left) / self._rate))
+            raise RateLimited(self._what, seconds)

@@ -1,0 +1,99 @@
+"""An answer on its way out: what a handler gave becomes a status, headers and bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tidegate.errors import TidegateError
+from tidegate.web import decoding, problems
+from tidegate.web.routing import AGENT, Response, Route
+
+CSP: Final = (
+    b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
+    b"form-action 'self'; object-src 'none'"
+)
+SECURITY: Final[tuple[tuple[bytes, bytes], ...]] = (
+    (b"content-security-policy", CSP),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+# No browser reads what agents are answered, and they ask far more often than anybody else.
+FOR_AGENTS: Final = (b"x-content-type-options", b"nosniff")
+NO_STORE: Final = (b"cache-control", b"no-store")
+_ASK_AGAIN: Final = (b"cache-control", b"private, no-cache")
+_BODILESS: Final = frozenset({204, 304})
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class EncodedResponse(NamedTuple):
+    """A whole answer; its headers say how long it is, but for a status that has no body."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+def headers_of(answer: Response, route: Route, request_id: str) -> Headers:
+    """All but those that tell of the body."""
+    headers: Headers = [(b"x-request-id", request_id.encode())]
+    headers += (FOR_AGENTS,) if route.permission is AGENT else SECURITY
+    if answer.headers:
+        headers += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()]
+    if answer.cookies:
+        headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in answer.cookies]
+    if answer.position:
+        headers.append((b"tidegate-position", b"%d" % answer.position))
+    etag = answer.etag
+    if etag is not None:
+        headers += [(b"etag", etag.encode()), _ASK_AGAIN]
+    elif "cache-control" not in answer.headers:
+        headers.append(NO_STORE)
+    return headers
+
+
+def encode_response(
+    answer: Response, route: Route, request_id: str, known: bytes | None = None
+) -> EncodedResponse:
+    """The answer as bytes; ``known``: the ETags that the client has, as it names them."""
+    headers = headers_of(answer, route, request_id)
+    etag = answer.etag
+    if etag is not None and not route.is_write and decoding.matches(known, etag):
+        return EncodedResponse(304, headers, b"")
+    if answer.body is None:
+        return _whole(answer.status or 204, headers, b"")
+    body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
+    headers.append((b"content-type", answer.media.encode()))
+    return _whole(answer.status or route.status, headers, body)
+
+
+def encode_problem(error: TidegateError, request_id: str) -> EncodedResponse:
+    """The error as a problem detail."""
+    headers = [
+        *SECURITY,
+        (b"x-request-id", request_id.encode()),
+        (b"content-type", problems.MEDIA.encode()),
+        NO_STORE,
+        *problems.headers_of(error),
+    ]
+    body = problems.body_of(error, f"/requests/{request_id}")
+    return _whole(problems.status_of(type(error)), headers, body)
+
+
+def _whole(status: int, headers: Headers, body: bytes) -> EncodedResponse:
+    if status not in _BODILESS:
+        headers.append((b"content-length", b"%d" % len(body)))
+    return EncodedResponse(status, headers, body)
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(body: Any) -> bytes:
+    """An answer as JSON."""
+    return _encoder.encode(body)
