@@ -22,7 +22,7 @@ from itertools import islice
 from multiprocessing import get_context
 
 from tests.simulation.mutants import planted
-from tidegate.simulate.scenario import drawn
+from tidegate.simulate.scenario import draw_scenario
 from tidegate.simulate.world import World
 
 CHUNK = 20  # seeds that a process is handed at once
@@ -68,7 +68,7 @@ def run(seeds: Sequence[int]) -> Sum:
     with planted():
         for seed in seeds:
             try:
-                ended = World(drawn(seed)).run()
+                ended = World(draw_scenario(seed)).run()
             except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
                 found.broken.append((seed, f"{type(error).__name__}: {error}"[:500]))
             else:

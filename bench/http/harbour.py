@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.fleet.fleets import BATCH, OPERATOR, PASSES_MAX, RELEASE, TARGET
 from tidegate.clock import system_clock
-from tidegate.commands.opening import FOLDS, open_installation
+from tidegate.commands.startup import FOLDS, open_installation
 from tidegate.config import Settings
 from tidegate.control.fleet.dispatch import Dispatcher
 from tidegate.control.installation import Installation

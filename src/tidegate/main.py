@@ -27,8 +27,8 @@ from prometheus_client import CollectorRegistry
 from tidegate import config
 from tidegate.api.agents.auth import AgentAuthenticator
 from tidegate.api.routes import ROUTES
-from tidegate.commands.listening import bound
-from tidegate.commands.opening import alone, open_installation, refuse_old_clock
+from tidegate.commands.sockets import bind_sockets
+from tidegate.commands.startup import open_installation, open_store_alone, refuse_old_clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.outbox.targets.configured import configure_targets
@@ -138,8 +138,8 @@ def make_application(
 def serve(settings: Settings) -> None:
     """Serve until a signal says stop; then finish what is under way. Raises: AddressUnusable."""
     with ExitStack() as stack:
-        stack.enter_context(alone(Path(settings.data)))
-        sockets = stack.enter_context(bound(settings))
+        stack.enter_context(open_store_alone(Path(settings.data)))
+        sockets = stack.enter_context(bind_sockets(settings))
         installation = open_installation(settings)
         stack.callback(installation.close)
         refuse_old_clock(installation)

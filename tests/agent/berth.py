@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.agent import probes
-from tidegate.agent.activate import Change, Driver, Outcome, Switched, Symlink
-from tidegate.agent.faults import ServerAway
+from tidegate.agent.drivers import Driver, Switched, SwitchOutcome, SwitchRequest, SymlinkDriver
+from tidegate.agent.errors import ServerAway
 from tidegate.agent.journal import Journal
-from tidegate.agent.lookout import Check
-from tidegate.agent.passages import Passages, Switch
-from tidegate.agent.probes import PASSED, Result
+from tidegate.agent.order_runs import OrderRuns, SwitchJob
+from tidegate.agent.probe_schedule import ProbeJob
+from tidegate.agent.probes import PASSED, ProbeOutcome
 from tidegate.clock import ManualClock
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.hosts.facts import AgentEvent
@@ -88,21 +88,21 @@ class Berth:
         self.clock = ManualClock(T0)
         self.shelf = Shelf(old=OLD, new=NEW)
         (tmp / "root").mkdir(exist_ok=True)
-        self.driver = driver or Symlink(tmp / "root", self.shelf)
+        self.driver = driver or SymlinkDriver(tmp / "root", self.shelf)
         self.probe_file = probe_file
         self.journal = Journal(self.state)
-        self.passages = self._passages()
+        self.passages = self._order_runs()
 
-    def _passages(self) -> Passages:
+    def _order_runs(self) -> OrderRuns:
         def load(channel: str) -> tuple[probes.Probe, ...]:
             return probes.load(self.probe_file)
 
-        return Passages(HOST, self.journal, {CHANNEL: self.driver}, load, self.clock)
+        return OrderRuns(HOST, self.journal, {CHANNEL: self.driver}, load, self.clock)
 
     def crash(self) -> None:
         self.journal.close()
         self.journal = Journal(self.state)
-        self.passages = self._passages()
+        self.passages = self._order_runs()
         self.passages.resume()
 
     def wait(self, seconds: float) -> None:
@@ -128,18 +128,18 @@ class Berth:
         for event in self.said:
             self.passages.confirmed(event.rollout_id, event.seq)
 
-    def switch(self, outcome: Outcome | None = None) -> Switch:
+    def switch(self, outcome: SwitchOutcome | None = None) -> SwitchJob:
         """Do the next job, a switch; with this outcome if one is given, else truly."""
         job = self.passages.jobs.popleft()
-        assert isinstance(job, Switch)
+        assert isinstance(job, SwitchJob)
         self.passages.switched(job, outcome or self.driver.switch(job.change))
         return job
 
-    def check(self, result: Result = PASSED) -> None:
+    def check(self, result: ProbeOutcome = PASSED) -> None:
         """Do the probes that are asked for; all of them say this."""
         while self.passages.jobs:
             job = self.passages.jobs.popleft()
-            assert isinstance(job, Check)
+            assert isinstance(job, ProbeJob)
             self.passages.checked(job, result)
 
     def soak(self, **policy: int) -> None:
@@ -152,5 +152,5 @@ class Berth:
 
 def run_old(berth: Berth) -> None:
     """Something runs before the order comes."""
-    done = berth.driver.switch(Change(closure_of(OLD), "", "/old"))
+    done = berth.driver.switch(SwitchRequest(closure_of(OLD), "", "/old"))
     assert isinstance(done, Switched)

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.agent.berth import CHANNEL, HOST, Shelf
 from tidegate.agent import identity
-from tidegate.agent.activate import drivers
-from tidegate.agent.client import Client
-from tidegate.agent.config import Channel, Settings
+from tidegate.agent.client import AgentClient
+from tidegate.agent.config import AgentSettings, ChannelSettings
+from tidegate.agent.drivers import build_drivers
 from tidegate.agent.journal import Journal
-from tidegate.agent.loop import Loop
+from tidegate.agent.loop import AgentLoop
 from tidegate.agent.manifest import PAYLOAD_TYPE
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import EnrollmentAnswer, Order
@@ -146,19 +146,21 @@ def agent(server: Hostile, place: Path, log_id: str = LOG_ID) -> Iterator[Path]:
     state, root = place / "state", place / "root"
     for directory in (state, root):
         directory.mkdir(exist_ok=True, mode=0o700)
-    settings = Settings(
+    settings = AgentSettings(
         server=f"http://127.0.0.1:{server.server_port}",
         state=str(state),
-        channels={CHANNEL: Channel(driver="symlink", root=str(root))},
+        channels={CHANNEL: ChannelSettings(driver="symlink", root=str(root))},
         poll_seconds=1,
         tick_seconds=0.05,
         heartbeat_seconds=0.1,
         back_off_seconds_max=0.1,
     )
-    client = Client(settings.server, identity.host_key(state), system_clock, HOST)
+    client = AgentClient(settings.server, identity.load_or_create_key(state), system_clock, HOST)
     journal = Journal(state)
     enrolled = EnrollmentAnswer(HOST, log_id, KEYS)
-    loop = Loop(settings, enrolled, client, journal, drivers(settings, client), system_clock, "1")
+    loop = AgentLoop(
+        settings, enrolled, client, journal, build_drivers(settings, client), system_clock, "1"
+    )
     working = Thread(target=loop.run)
     working.start()
     try:

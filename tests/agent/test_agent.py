@@ -15,7 +15,7 @@ import pytest
 from tests.agent.harbour import CHANNEL, Harbour, Hull, until
 from tests.agent.test_journal import acknowledged
 from tests.agent.test_journal import twin as taken
-from tidegate.agent.journal import Journal, Said, Twin
+from tidegate.agent.journal import Journal, ReportLine, TwinLine
 from tidegate.domain.access.roles import Role
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.hosts import agent_side
@@ -137,7 +137,7 @@ def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(moor: MOOR) -> 
     assert hull.stop() == 0
     unknown = taken("web-stable@web.99")
     journal = Journal(hull.state)
-    journal.append(Twin(unknown, "/none"), acknowledged(unknown))
+    journal.append(TwinLine(unknown, "/none"), acknowledged(unknown))
     journal.close()
 
     hull.start()
@@ -162,7 +162,9 @@ def test_drops_an_order_that_is_stopped_and_is_handed_it_again(moor: MOOR, stop:
     said = {"target_closure": order.target_closure, "current_closure_at_dispatch": ""}
     after, event, _ = agent_side.report(twin, DispatchAck, harbour.installation.clock(), **said)
     journal = Journal(hull.state)
-    journal.append(Twin(twin, "/v1/agent/releases/web.1"), Said(event_to_json(event), after))
+    journal.append(
+        TwinLine(twin, "/v1/agent/releases/web.1"), ReportLine(event_to_json(event), after)
+    )
     journal.close()
     operator = harbour.served.as_role(Role.FLEET_OPERATOR)
     started, ended, code = {

@@ -13,8 +13,8 @@ import pytest
 from tests.agent.berth import T0
 from tests.api.serving import ADMIN, Served, serving
 from tidegate.agent import identity
-from tidegate.agent.client import Client
-from tidegate.agent.faults import Answered, InvalidAgentSetting, ServerAway, StateHeld
+from tidegate.agent.client import AgentClient
+from tidegate.agent.errors import InvalidAgentSetting, RefusedByServer, ServerAway, StateHeld
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.kernel.model import Meta
@@ -29,13 +29,13 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def client(served: Served, tmp_path: Path) -> Iterator[Client]:
+def client(served: Served, tmp_path: Path) -> Iterator[AgentClient]:
     """Enrolled, with a clock that is the server's."""
     state = tmp_path / "agent"
     state.mkdir(mode=0o700)
-    client = Client(served.url, identity.host_key(state), served.installation.clock)
+    client = AgentClient(served.url, identity.load_or_create_key(state), served.installation.clock)
     made = Enrollment(served.installation).make_token("t1", HOST, None, Meta(actor=ADMIN))
-    identity.remember(state, client.enroll(made.token))
+    identity.save_enrollment(state, client.enroll(made.token))
     yield client
     client.close()
 
@@ -45,19 +45,19 @@ def clock_of(served: Served) -> ManualClock:
     return served.installation.clock
 
 
-def test_is_known_by_a_key_that_was_made_on_the_host(client: Client, tmp_path: Path) -> None:
+def test_is_known_by_a_key_that_was_made_on_the_host(client: AgentClient, tmp_path: Path) -> None:
     state = tmp_path / "agent"
 
-    known = identity.known(state)
+    known = identity.load_enrollment(state)
 
     assert known is not None
     assert known.host_id == HOST
     assert known.manifest_keys
-    assert identity.host_key(state).public == identity.host_key(state).public
+    assert identity.load_or_create_key(state).public == identity.load_or_create_key(state).public
     assert client.heartbeat("1", {}).last_accepted_seq == {}
 
 
-def test_renews_its_session_before_it_is_over(client: Client, served: Served) -> None:
+def test_renews_its_session_before_it_is_over(client: AgentClient, served: Served) -> None:
     client.heartbeat("1", {})
     first = client._session
     clock_of(served).advance(timedelta(minutes=11))
@@ -71,14 +71,14 @@ def test_renews_its_session_before_it_is_over(client: Client, served: Served) ->
 
 
 def test_opens_a_new_session_when_the_server_says_that_it_is_over(
-    client: Client, served: Served
+    client: AgentClient, served: Served
 ) -> None:
     client.heartbeat("1", {})
     slow = ManualClock(clock_of(served)())
     client._clock = slow  # the agent does not see that time goes on, until it is told
     clock_of(served).advance(timedelta(minutes=16))
 
-    with pytest.raises(Answered) as refused:
+    with pytest.raises(RefusedByServer) as refused:
         client.heartbeat("1", {})
     assert refused.value.said == "agent_clock_skew"
     slow.advance(timedelta(minutes=16))
@@ -86,7 +86,7 @@ def test_opens_a_new_session_when_the_server_says_that_it_is_over(
     assert client.heartbeat("1", {}).received_at == clock_of(served)()
 
 
-def test_is_told_when_its_key_counts_no_more(client: Client, served: Served) -> None:
+def test_is_told_when_its_key_counts_no_more(client: AgentClient, served: Served) -> None:
     client.heartbeat("1", {})
     answer = served.everything().post(
         f"/v1/hosts/{HOST}/revoke",
@@ -95,24 +95,28 @@ def test_is_told_when_its_key_counts_no_more(client: Client, served: Served) -> 
     )
     assert answer.status_code == 200, answer.text
 
-    with pytest.raises(Answered) as refused:
+    with pytest.raises(RefusedByServer) as refused:
         client.heartbeat("1", {})
 
     assert refused.value.status in (401, 403)
 
 
-def test_takes_a_token_once(client: Client, served: Served, tmp_path: Path) -> None:
+def test_takes_a_token_once(client: AgentClient, served: Served, tmp_path: Path) -> None:
     made = Enrollment(served.installation).make_token("t2", "web-2", None, Meta(actor=ADMIN))
-    other = Client(served.url, identity.host_key(tmp_path), served.installation.clock)
+    other = AgentClient(
+        served.url, identity.load_or_create_key(tmp_path), served.installation.clock
+    )
     other.enroll(made.token)
 
-    with pytest.raises(Answered, match="token_replayed"):
+    with pytest.raises(RefusedByServer, match="token_replayed"):
         other.enroll(made.token)
     other.close()
 
 
 def test_knows_a_server_that_is_not_there(tmp_path: Path) -> None:
-    client = Client("http://127.0.0.1:1", identity.host_key(tmp_path), lambda: T0, HOST)
+    client = AgentClient(
+        "http://127.0.0.1:1", identity.load_or_create_key(tmp_path), lambda: T0, HOST
+    )
 
     with pytest.raises(ServerAway):
         client.dispatch(1)
@@ -145,7 +149,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def test_takes_no_page_of_a_proxy_for_a_word_of_the_server(page: str, tmp_path: Path) -> None:
     """Else a proxy's 404 would void reports."""
-    client = Client(page, identity.host_key(tmp_path), lambda: T0, HOST)
+    client = AgentClient(page, identity.load_or_create_key(tmp_path), lambda: T0, HOST)
 
     with pytest.raises(ServerAway):
         client.report([])
@@ -158,14 +162,21 @@ def test_takes_no_page_of_a_proxy_for_a_word_of_the_server(page: str, tmp_path: 
 def test_lets_nobody_else_read_the_state(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
-    with pytest.raises(InvalidAgentSetting, match="chmod 700"), identity.held(tmp_path):
+    with (
+        pytest.raises(InvalidAgentSetting, match="chmod 700"),
+        identity.lock_state_directory(tmp_path),
+    ):
         pass
 
 
 def test_holds_the_state_for_itself(tmp_path: Path) -> None:
     state = tmp_path / "new" / "state"
-    with identity.held(state), pytest.raises(StateHeld), identity.held(state):
+    with (
+        identity.lock_state_directory(state),
+        pytest.raises(StateHeld),
+        identity.lock_state_directory(state),
+    ):
         pass
 
-    with identity.held(state):
+    with identity.lock_state_directory(state):
         pass

@@ -16,18 +16,26 @@ from threading import Event, Thread
 import pytest
 
 from tests.agent.berth import CHANNEL, NEW, OLD, Shelf, closure_of
-from tidegate.agent.activate import Broken, Change, Command, Running, Staged, Switched, Symlink
-from tidegate.agent.config import Channel
+from tidegate.agent.config import ChannelSettings
 from tidegate.agent.content import provide
-from tidegate.agent.faults import ContentMismatch, ServerAway
+from tidegate.agent.drivers import (
+    CommandDriver,
+    RunningArtifacts,
+    Staged,
+    Switched,
+    SwitchFailed,
+    SwitchRequest,
+    SymlinkDriver,
+)
+from tidegate.agent.errors import ContentMismatch, ServerAway
 from tidegate.domain.content.digests import digest_of, encode
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.hosts.protocol import ReleaseContent
 
-TO_OLD = Change(closure_of(OLD), "", "/old")
-TO_NEW = Change(closure_of(NEW), closure_of(OLD), "/new")
-BACK = Change(closure_of(OLD), closure_of(NEW), "")
+TO_OLD = SwitchRequest(closure_of(OLD), "", "/old")
+TO_NEW = SwitchRequest(closure_of(NEW), closure_of(OLD), "/new")
+BACK = SwitchRequest(closure_of(OLD), closure_of(NEW), "")
 
 
 @pytest.fixture
@@ -216,7 +224,7 @@ def test_fetches_again_what_somebody_changed(tmp_path: Path, shelf: Shelf) -> No
 
 
 def test_swaps_the_link_and_keeps_what_ran_before(root: Path, shelf: Shelf) -> None:
-    driver = Symlink(root, shelf)
+    driver = SymlinkDriver(root, shelf)
     assert driver.current() == ""
 
     assert driver.switch(TO_OLD) == Switched()
@@ -229,7 +237,7 @@ def test_swaps_the_link_and_keeps_what_ran_before(root: Path, shelf: Shelf) -> N
 
 
 def test_goes_back_without_the_server(root: Path, shelf: Shelf) -> None:
-    driver = Symlink(root, shelf)
+    driver = SymlinkDriver(root, shelf)
     driver.switch(TO_OLD)
     driver.switch(TO_NEW)
     (root / "current" / "written-by-the-app").write_text("x")
@@ -241,22 +249,22 @@ def test_goes_back_without_the_server(root: Path, shelf: Shelf) -> None:
 
 
 def test_says_so_when_there_is_no_way_back(root: Path, shelf: Shelf) -> None:
-    driver = Symlink(root, shelf)
+    driver = SymlinkDriver(root, shelf)
 
     outcome = driver.switch(BACK)
 
-    assert isinstance(outcome, Broken)
+    assert isinstance(outcome, SwitchFailed)
     assert "no way back" in outcome.stderr_tail
 
 
 def test_switches_nothing_when_the_content_is_wrong(root: Path, shelf: Shelf) -> None:
-    driver = Symlink(root, shelf)
+    driver = SymlinkDriver(root, shelf)
     driver.switch(TO_OLD)
     shelf.releases["/new"] = {"app.txt": b"evil"}
 
     outcome = driver.switch(TO_NEW)
 
-    assert isinstance(outcome, Broken)
+    assert isinstance(outcome, SwitchFailed)
     assert outcome.exit_code == -3
     assert driver.current() == closure_of(OLD)
 
@@ -265,14 +273,14 @@ def test_leaves_a_directory_alone_that_stands_where_the_link_goes(root: Path, sh
     (root / "current").mkdir()
     (root / "current" / "precious").write_text("x")
 
-    outcome = Symlink(root, shelf).switch(TO_NEW)
+    outcome = SymlinkDriver(root, shelf).switch(TO_NEW)
 
-    assert isinstance(outcome, Broken)
+    assert isinstance(outcome, SwitchFailed)
     assert (root / "current" / "precious").read_text() == "x"
 
 
 def test_shows_readers_the_old_or_the_new_and_never_none(root: Path, shelf: Shelf) -> None:
-    driver = Symlink(root, shelf)
+    driver = SymlinkDriver(root, shelf)
     driver.switch(TO_OLD)
     seen: set[bytes] = set()
     done = Event()
@@ -294,10 +302,10 @@ def test_shows_readers_the_old_or_the_new_and_never_none(root: Path, shelf: Shel
 
 def test_removes_what_nobody_goes_back_to(root: Path) -> None:
     shelf = Shelf(old=OLD, new=NEW, third={"app.txt": b"three"})
-    driver = Symlink(root, shelf)
+    driver = SymlinkDriver(root, shelf)
     driver.switch(TO_OLD)
     driver.switch(TO_NEW)
-    driver.switch(Change(closure_of({"app.txt": b"three"}), closure_of(NEW), "/third"))
+    driver.switch(SwitchRequest(closure_of({"app.txt": b"three"}), closure_of(NEW), "/third"))
 
     driver.keep({closure_of(NEW)})
 
@@ -309,12 +317,12 @@ def test_removes_what_nobody_goes_back_to(root: Path) -> None:
 # ── command ──
 
 
-def command(tmp_path: Path, shelf: Shelf, script: str, seconds: float = 60.0) -> Command:
+def command(tmp_path: Path, shelf: Shelf, script: str, seconds: float = 60.0) -> CommandDriver:
     state = tmp_path / "state"
     state.mkdir(exist_ok=True)
     argv = (sys.executable, "-c", script)
-    channel = Channel(driver="command", command=argv, timeout_seconds=seconds)
-    return Command(CHANNEL, channel, state, Running(state), shelf)
+    channel = ChannelSettings(driver="command", command=argv, timeout_seconds=seconds)
+    return CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), shelf)
 
 
 def test_tells_a_program_what_to_run_and_what_ran(
@@ -341,7 +349,7 @@ def test_tells_a_program_what_to_run_and_what_ran(
 def test_says_how_a_program_failed(tmp_path: Path, shelf: Shelf) -> None:
     driver = command(tmp_path, shelf, "import sys; sys.exit('it does not start; $(reboot)')")
 
-    assert driver.switch(TO_NEW) == Broken(1, "it does not start; $(reboot)\n")
+    assert driver.switch(TO_NEW) == SwitchFailed(1, "it does not start; $(reboot)\n")
     assert driver.current() == ""
 
 
@@ -357,7 +365,7 @@ def test_kills_a_program_that_takes_too_long_with_its_children(
     )
     for seconds in (1, 4, 16):  # until it has come as far as to start something
         outcome = command(tmp_path, shelf, script, seconds=seconds).switch(TO_NEW)
-        assert outcome == Broken(-4, f"killed after {seconds} s")
+        assert outcome == SwitchFailed(-4, f"killed after {seconds} s")
         if pids.exists() and pids.read_text().endswith("\n"):
             break
 

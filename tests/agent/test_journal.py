@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.berth import CHANNEL, HOST, ROLLOUT, T0
-from tidegate.agent.faults import JournalDamaged
-from tidegate.agent.journal import Confirmed, GivenUp, Journal, Said, Twin
+from tidegate.agent.errors import JournalDamaged
+from tidegate.agent.journal import ConfirmedLine, GivenUpLine, Journal, ReportLine, TwinLine
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationStarted, DispatchAck, DispatchReject
 from tidegate.domain.hosts.report_json import event_to_json
@@ -42,33 +42,33 @@ def twin(rollout_id: str = ROLLOUT) -> HostRecord:
     return agent_side.record_from_order(order, None, T0)
 
 
-def acknowledged(before: HostRecord) -> Said:
+def acknowledged(before: HostRecord) -> ReportLine:
     after, event, _ = agent_side.report(
         before, DispatchAck, T0, target_closure="sha256:new", current_closure_at_dispatch=""
     )
-    return Said(event_to_json(event), after)
+    return ReportLine(event_to_json(event), after)
 
 
-def started(before: HostRecord) -> Said:
+def started(before: HostRecord) -> ReportLine:
     after, event, _ = agent_side.report(before, ActivationStarted, T0)
-    return Said(event_to_json(event), after)
+    return ReportLine(event_to_json(event), after)
 
 
 def many(directory: Path) -> None:
     """Append for ever, a number for each report that is on disk; for a process to be killed."""
     journal = Journal(directory, bytes_max=64 * 1024)
-    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     while True:
         said = started(journal.twins[ROLLOUT])
         journal.append(said)
         if len(journal.entries) > 20:
-            journal.append(Confirmed(ROLLOUT, said.after.last_event_seq - 10))
+            journal.append(ConfirmedLine(ROLLOUT, said.after.last_event_seq - 10))
         print(said.after.last_event_seq, flush=True)
 
 
 def test_has_everything_again_after_it_was_closed(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     journal.append(started(journal.twins[ROLLOUT]))
     before = (dict(journal.twins), journal.entries)
     journal.close()
@@ -83,25 +83,25 @@ def test_has_everything_again_after_it_was_closed(tmp_path: Path) -> None:
 
 def test_keeps_a_report_until_it_is_confirmed(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     journal.append(started(journal.twins[ROLLOUT]))
-    assert journal.is_unsaid(ROLLOUT)
+    assert journal.is_acknowledgement_pending(ROLLOUT)
 
-    journal.append(Confirmed(ROLLOUT, 1))
+    journal.append(ConfirmedLine(ROLLOUT, 1))
     journal.close()
 
     again = Journal(tmp_path)
     assert [entry.event.seq for entry in again.entries] == [2]
-    assert not again.is_unsaid(ROLLOUT)
+    assert not again.is_acknowledgement_pending(ROLLOUT)
 
 
 def test_drops_only_the_rollout_that_was_given_up(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     other = twin("api@api.1")
-    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
-    journal.append(Twin(other, "/api"), acknowledged(other))
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
+    journal.append(TwinLine(other, "/api"), acknowledged(other))
 
-    journal.append(GivenUp(ROLLOUT, None, 7))
+    journal.append(GivenUpLine(ROLLOUT, None, 7))
 
     assert [entry.event.rollout_id for entry in journal.entries] == ["api@api.1"]
     assert ROLLOUT not in journal.twins
@@ -111,7 +111,7 @@ def test_drops_only_the_rollout_that_was_given_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [1, 9, 40, 200])
 def test_cuts_off_a_last_line_that_was_torn(tmp_path: Path, torn: int) -> None:
     journal = Journal(tmp_path)
-    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     journal.append(started(journal.twins[ROLLOUT]))
     journal.close()
     path = tmp_path / "journal"
@@ -127,7 +127,7 @@ def test_cuts_off_a_last_line_that_was_torn(tmp_path: Path, torn: int) -> None:
 
 def test_stops_at_damage_that_is_not_at_the_end(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     journal.append(started(journal.twins[ROLLOUT]))
     journal.close()
     path = tmp_path / "journal"
@@ -142,10 +142,10 @@ def test_stops_at_damage_that_is_not_at_the_end(tmp_path: Path) -> None:
 
 def test_is_written_anew_without_what_is_over(tmp_path: Path) -> None:
     journal = Journal(tmp_path, bytes_max=20_000)
-    journal.append(Twin(twin(), "/new"), acknowledged(twin()))
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     for _ in range(100):
         said = started(journal.twins[ROLLOUT])
-        journal.append(said, Confirmed(ROLLOUT, said.after.last_event_seq - 2))
+        journal.append(said, ConfirmedLine(ROLLOUT, said.after.last_event_seq - 2))
     before = (dict(journal.twins), journal.entries)
     journal.close()
 
@@ -160,10 +160,10 @@ def test_is_written_anew_without_what_is_over(tmp_path: Path) -> None:
 def test_forgets_old_passages_but_not_their_numbers(tmp_path: Path) -> None:
     journal = Journal(tmp_path, bytes_max=60_000)
     for number in range(200):
-        journal.append(GivenUp(f"web@web.{number}", None, number))
+        journal.append(GivenUpLine(f"web@web.{number}", None, number))
         record = twin(f"web@web.{number}")
-        over = Said(*_rejected(record))
-        journal.append(Twin(record, "/new"), over, Confirmed(record.rollout_id, 1))
+        over = ReportLine(*_rejected(record))
+        journal.append(TwinLine(record, "/new"), over, ConfirmedLine(record.rollout_id, 1))
     journal.close()
 
     again = Journal(tmp_path)

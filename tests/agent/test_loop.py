@@ -17,11 +17,11 @@ from tests.agent.berth import CHANNEL, HOST
 from tests.agent.harbour import until
 from tests.agent.test_journal import acknowledged, started, twin
 from tidegate.agent import identity
-from tidegate.agent.activate import drivers
-from tidegate.agent.client import Client
-from tidegate.agent.config import Channel, Settings
-from tidegate.agent.journal import Journal, Twin
-from tidegate.agent.loop import BackOff, Loop
+from tidegate.agent.client import AgentClient
+from tidegate.agent.config import AgentSettings, ChannelSettings
+from tidegate.agent.drivers import build_drivers
+from tidegate.agent.journal import Journal, TwinLine
+from tidegate.agent.loop import AgentLoop, BackOff
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import EnrollmentAnswer
 from tidegate.domain.hosts.states import HostState
@@ -94,21 +94,21 @@ def running(
     stub = Stub(answer)
     serving = Thread(target=stub.serve_forever)
     serving.start()
-    settings = Settings(
+    settings = AgentSettings(
         server=f"http://127.0.0.1:{stub.server_port}",
         state=str(tmp_path),
-        channels={CHANNEL: Channel(driver="fake")},
+        channels={CHANNEL: ChannelSettings(driver="fake")},
         tick_seconds=0.05,
         heartbeat_seconds=0.1,
         back_off_seconds_max=0.1,
     )
-    client = Client(settings.server, identity.host_key(tmp_path), system_clock, HOST)
-    loop = Loop(
+    client = AgentClient(settings.server, identity.load_or_create_key(tmp_path), system_clock, HOST)
+    loop = AgentLoop(
         settings,
         EnrollmentAnswer(HOST, "log", {}),
         client,
         journal,
-        drivers(settings, client),
+        build_drivers(settings, client),
         system_clock,
         "1",
     )
@@ -131,7 +131,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal = Journal(tmp_path)
     for rollout_id in (OTHER, twin().rollout_id):
         first = acknowledged(twin(rollout_id))
-        journal.append(Twin(twin(rollout_id), "/x"), first, started(first.after))
+        journal.append(TwinLine(twin(rollout_id), "/x"), first, started(first.after))
     yield journal
     journal.close()
 

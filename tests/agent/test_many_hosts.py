@@ -13,18 +13,18 @@ import pytest
 from tests.agent.harbour import CHANNEL, Harbour
 from tests.operations.processes import Server, opened, served
 from tidegate.agent import identity
-from tidegate.agent.client import Client
+from tidegate.agent.client import AgentClient
 from tidegate.clock import system_clock
 from tidegate.control.operations.promotion import Promote
 
 HOSTS = 16
 
 
-def ask_at_once(clients: list[Client]) -> set[bytes]:
+def ask_at_once(clients: list[AgentClient]) -> set[bytes]:
     """Every different body that they got. Raises: ServerAway, Answered."""
     ready = Barrier(len(clients))
 
-    def ask(client: Client) -> bytes:
+    def ask(client: AgentClient) -> bytes:
         client.heartbeat("1", {})  # the session is open
         ready.wait()
         return client.manifest(CHANNEL)
@@ -34,7 +34,7 @@ def ask_at_once(clients: list[Client]) -> set[bytes]:
 
 
 @pytest.fixture
-def promoted(tmp_path: Path) -> Iterator[tuple[Server, list[Client]]]:
+def promoted(tmp_path: Path) -> Iterator[tuple[Server, list[AgentClient]]]:
     """A server that only serves, after a promotion that published nothing; and hosts."""
     harbour = Harbour(tmp_path, "good one", "good two", "good three")
     tokens = {name: harbour.token(name) for name in (f"web-{n}" for n in range(HOSTS))}
@@ -49,7 +49,7 @@ def promoted(tmp_path: Path) -> Iterator[tuple[Server, list[Client]]]:
         for name, token in tokens.items():
             state = tmp_path / name
             state.mkdir(mode=0o700)
-            client = Client(server.url, identity.host_key(state), system_clock)
+            client = AgentClient(server.url, identity.load_or_create_key(state), system_clock)
             stack.callback(client.close)
             client.enroll(token)
             clients.append(client)
@@ -57,7 +57,7 @@ def promoted(tmp_path: Path) -> Iterator[tuple[Server, list[Client]]]:
 
 
 def test_all_hosts_that_ask_at_once_get_the_same_manifest(
-    promoted: tuple[Server, list[Client]],
+    promoted: tuple[Server, list[AgentClient]],
 ) -> None:
     server, clients = promoted
 

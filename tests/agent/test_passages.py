@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.berth import NEW, OLD, ROLLOUT, Berth, closure_of, order, run_old
-from tidegate.agent.activate import Broken, Change, Staged, Switched
-from tidegate.agent.probes import PASSED, failed
+from tidegate.agent.drivers import Staged, Switched, SwitchFailed, SwitchRequest
+from tidegate.agent.probes import PASSED, probe_failure
 from tidegate.domain.hosts.facts import (
     ActivationDeferred,
     ActivationFailed,
@@ -49,7 +49,7 @@ def berth(tmp_path: Path) -> Berth:
 def fail(berth: Berth) -> None:
     """Let the probe fail for as long as the policy stands it."""
     berth.soak()
-    berth.check(failed("no"))
+    berth.check(probe_failure("no"))
     berth.wait(61)
     berth.passages.tick()
 
@@ -98,7 +98,7 @@ def test_does_not_converge_without_a_pass_of_this_activation(berth: Berth) -> No
 
 def test_says_what_a_probe_says_only_when_it_changes(berth: Berth) -> None:
     berth.soak(soak_seconds=300)
-    for result in (PASSED, PASSED, failed("a"), failed("b"), PASSED):
+    for result in (PASSED, PASSED, probe_failure("a"), probe_failure("b"), PASSED):
         berth.wait(10)
         berth.passages.tick()
         berth.check(result)
@@ -133,7 +133,7 @@ def test_leaves_a_result_of_an_earlier_activation_alone(berth: Berth) -> None:
     berth.switch()
     said = len(berth.said)
 
-    berth.passages.checked(old, failed("late"))  # type: ignore[arg-type]
+    berth.passages.checked(old, probe_failure("late"))  # type: ignore[arg-type]
 
     assert len(berth.said) == said
 
@@ -250,7 +250,7 @@ def test_stays_where_it_is_under_the_policy_halt(berth: Berth) -> None:
     berth.passages.take(order(policy={"on_failure": OnFailure.HALT}))
     berth.confirm()
     berth.switch()
-    berth.check(failed("no"))
+    berth.check(probe_failure("no"))
     berth.wait(61)
     berth.passages.tick()
 
@@ -262,7 +262,7 @@ def test_stays_where_it_is_under_the_policy_halt(berth: Berth) -> None:
 def test_says_that_it_could_not_go_back(berth: Berth) -> None:
     fail(berth)
 
-    berth.switch(Broken(7, "no"))
+    berth.switch(SwitchFailed(7, "no"))
 
     assert berth.kinds[-2:] == ["Failed", "RollbackFailed"]
     assert berth.twin.rollback_failed
@@ -274,7 +274,7 @@ def test_goes_back_when_the_switch_fails(berth: Berth) -> None:
     berth.passages.take(order())
     berth.confirm()
 
-    berth.switch(Broken(1, "it does not start"))
+    berth.switch(SwitchFailed(1, "it does not start"))
     berth.switch()
 
     assert berth.is_at(HostState.REVERTED)
@@ -406,7 +406,7 @@ def test_resumes_with_an_acknowledgement_that_is_not_accepted_yet(berth: Berth) 
 def test_resumes_in_the_middle_of_a_switch(berth: Berth) -> None:
     berth.passages.take(order())
     berth.confirm()
-    berth.driver.switch(Change(closure_of(NEW), closure_of(OLD), "/new"))
+    berth.driver.switch(SwitchRequest(closure_of(NEW), closure_of(OLD), "/new"))
 
     berth.crash()
     berth.switch()

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from tidegate.agent.faults import InvalidProbes
-from tidegate.agent.probes import PASSED, Exec, Http, Tcp, load, run
+from tidegate.agent.errors import InvalidProbes
+from tidegate.agent.probes import PASSED, ExecProbe, HttpProbe, TcpProbe, load, run_probe
 from tidegate.domain.hosts.states import ProbeMode, ProbeStatus
 
 GOOD = """
@@ -64,9 +64,9 @@ def port() -> Iterator[int]:
     server.server_close()
 
 
-def http(port: int, path: str = "/", **more: object) -> Http:
+def http(port: int, path: str = "/", **more: object) -> HttpProbe:
     seconds = {"timeout_seconds": 60.0, **more}
-    return Http(name="front", url=f"http://127.0.0.1:{port}{path}", **seconds)  # type: ignore[arg-type]
+    return HttpProbe(name="front", url=f"http://127.0.0.1:{port}{path}", **seconds)  # type: ignore[arg-type]
 
 
 def test_reads_every_kind_and_mode(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_reads_every_kind_and_mode(tmp_path: Path) -> None:
 
     front, tcp, program = load(str(file))
 
-    assert isinstance(front, Http)
+    assert isinstance(front, HttpProbe)
     assert (front.expect_status, front.mode) == (204, ProbeMode.ENFORCE)
-    assert isinstance(tcp, Tcp)
+    assert isinstance(tcp, TcpProbe)
     assert tcp.mode is ProbeMode.OBSERVE
-    assert isinstance(program, Exec)
+    assert isinstance(program, ExecProbe)
     assert program.mode is ProbeMode.DISABLED
 
 
@@ -87,7 +87,7 @@ def test_reads_json_as_well(tmp_path: Path) -> None:
     file = tmp_path / "probes.json"
     file.write_text('{"probes": [{"name": "p", "kind": "tcp", "host": "::1", "port": 1}]}')
 
-    assert load(str(file)) == (Tcp(name="p", host="::1", port=1),)
+    assert load(str(file)) == (TcpProbe(name="p", host="::1", port=1),)
 
 
 def test_takes_no_path_for_no_probes() -> None:
@@ -127,8 +127,8 @@ def test_refuses_a_file_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_asks_a_server(port: int) -> None:
-    assert run(http(port)) == PASSED
-    assert run(http(port, body_contains="is well")) == PASSED
+    assert run_probe(http(port)) == PASSED
+    assert run_probe(http(port, body_contains="is well")) == PASSED
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_asks_a_server(port: int) -> None:
 def test_says_what_a_server_answered(
     port: int, path: str, more: dict[str, object], reason: str
 ) -> None:
-    result = run(http(port, path, **more))
+    result = run_probe(http(port, path, **more))
 
     assert result.status is ProbeStatus.FAIL
     assert result.reason is not None
@@ -151,25 +151,27 @@ def test_says_what_a_server_answered(
 
 
 def test_asks_a_port(port: int) -> None:
-    assert run(Tcp(name="p", host="127.0.0.1", port=port, timeout_seconds=60.0)) == PASSED
+    assert (
+        run_probe(TcpProbe(name="p", host="127.0.0.1", port=port, timeout_seconds=60.0)) == PASSED
+    )
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        refused = run(Tcp(name="p", host="127.0.0.1", port=closed.getsockname()[1]))
+        refused = run_probe(TcpProbe(name="p", host="127.0.0.1", port=closed.getsockname()[1]))
     assert refused.status is ProbeStatus.FAIL
 
 
 def test_asks_a_program() -> None:
     python = sys.executable
 
-    def program(script: str, code: int = 0) -> Exec:
+    def program(script: str, code: int = 0) -> ExecProbe:
         command = (python, "-c", script)
-        return Exec(name="p", command=command, expect_exit_code=code, timeout_seconds=60.0)
+        return ExecProbe(name="p", command=command, expect_exit_code=code, timeout_seconds=60.0)
 
-    assert run(program("pass")) == PASSED
-    assert run(program("raise SystemExit(3)", 3)) == PASSED
-    assert run(program("raise SystemExit(3)")).reason == "exit code 3, expected 0"
+    assert run_probe(program("pass")) == PASSED
+    assert run_probe(program("raise SystemExit(3)", 3)) == PASSED
+    assert run_probe(program("raise SystemExit(3)")).reason == "exit code 3, expected 0"
 
-    broken = run(program("raise SystemExit('no disk' * 500)"))
+    broken = run_probe(program("raise SystemExit('no disk' * 500)"))
 
     assert broken.status is ProbeStatus.FAIL
     assert broken.reason is not None
@@ -179,14 +181,14 @@ def test_asks_a_program() -> None:
 
 
 def test_fails_a_program_that_hangs_or_does_not_exist() -> None:
-    hangs = Exec(
+    hangs = ExecProbe(
         name="p",
         command=(sys.executable, "-c", "input() or exec('while 1: pass')"),
         timeout_seconds=0.5,
     )
-    spins = Exec(name="p", command=("/bin/sleep", "60"), timeout_seconds=0.5)
-    missing = Exec(name="p", command=("/nonexistent/program",))
+    spins = ExecProbe(name="p", command=("/bin/sleep", "60"), timeout_seconds=0.5)
+    missing = ExecProbe(name="p", command=("/nonexistent/program",))
 
-    assert run(hangs).status is ProbeStatus.FAIL
-    assert run(spins).reason == "killed after 0.5 s"
-    assert run(missing).status is ProbeStatus.FAIL
+    assert run_probe(hangs).status is ProbeStatus.FAIL
+    assert run_probe(spins).reason == "killed after 0.5 s"
+    assert run_probe(missing).status is ProbeStatus.FAIL

@@ -21,18 +21,18 @@ from tests.agent.warehouse import Says, Warehouse, certificate, warehouse
 from tests.api.test_packages import People
 from tests.servers.process import free_port
 from tidegate.agent import references
-from tidegate.agent.activate import (
-    EXIT_UNVERIFIED,
-    Broken,
-    Change,
-    Command,
-    Running,
-    Switched,
-    Symlink,
-)
-from tidegate.agent.config import Channel
+from tidegate.agent.config import ChannelSettings
 from tidegate.agent.content import provide
-from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused, ServerAway
+from tidegate.agent.drivers import (
+    EXIT_UNVERIFIED,
+    CommandDriver,
+    RunningArtifacts,
+    Switched,
+    SwitchFailed,
+    SwitchRequest,
+    SymlinkDriver,
+)
+from tidegate.agent.errors import ContentMismatch, ReferenceAway, ReferenceRefused, ServerAway
 from tidegate.agent.references import HTTP_ALONE, REDIRECTS_MAX, References
 from tidegate.domain.content.entries import File
 from tidegate.domain.hosts.protocol import ReleaseContent
@@ -431,23 +431,23 @@ def test_keeps_what_runs_when_a_reference_is_something_else(
     root.mkdir()
     shelf = Referring(bin__app=store.at("/app"))
     shelf.releases["/old"] = {"app.txt": b"old"}
-    driver = Symlink(root, shelf)
+    driver = SymlinkDriver(root, shelf)
     old = closure_of(shelf.releases["/old"])
-    assert driver.switch(Change(old, "", "/old")) == Switched()
+    assert driver.switch(SwitchRequest(old, "", "/old")) == Switched()
 
-    gone = driver.switch(Change(CLOSURE, old, "/new"))
+    gone = driver.switch(SwitchRequest(CLOSURE, old, "/new"))
     store.shelves["/app"] = b"evil"
-    evil = driver.switch(Change(CLOSURE, old, "/new"))
+    evil = driver.switch(SwitchRequest(CLOSURE, old, "/new"))
 
-    assert isinstance(gone, Broken)
+    assert isinstance(gone, SwitchFailed)
     assert (gone.exit_code, "404" in gone.stderr_tail) == (EXIT_UNVERIFIED, True)
-    assert isinstance(evil, Broken)
+    assert isinstance(evil, SwitchFailed)
     assert (evil.exit_code, "bin/app" in evil.stderr_tail) == (EXIT_UNVERIFIED, True)
     assert driver.current() == old
     assert (root / "current/app.txt").read_bytes() == b"old"
 
     store.shelves["/app"] = BODY
-    assert driver.switch(Change(CLOSURE, old, "/new")) == Switched()
+    assert driver.switch(SwitchRequest(CLOSURE, old, "/new")) == Switched()
     assert (root / "current/bin/app").read_bytes() == BODY
 
 
@@ -456,11 +456,11 @@ def test_gives_a_command_content_with_its_references(tmp_path: Path, store: Ware
     state.mkdir()
     store.shelves["/app"] = BODY
     words = ("/bin/sh", "-c", 'cp "$TIDEGATE_CONTENT/bin/app" "$0"', str(tmp_path / "out"))
-    channel = Channel(driver="command", command=words)
+    channel = ChannelSettings(driver="command", command=words)
     shelf = Referring(bin__app=store.at("/app"))
 
-    done = Command(CHANNEL, channel, state, Running(state), shelf).switch(
-        Change(CLOSURE, "", "/new")
+    done = CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), shelf).switch(
+        SwitchRequest(CLOSURE, "", "/new")
     )
 
     assert done == Switched()

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.agent.command import run
 from tidegate.agent.config import load
-from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled
+from tidegate.agent.errors import InvalidAgentSetting, NotEnrolled
 
 GOOD = """
 server = "http://127.0.0.1:8420"

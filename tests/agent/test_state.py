@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.harbour import Harbour, Hull, until
-from tidegate.agent.faults import StateFormatRefused
-from tidegate.agent.state import FILE, STATE_FORMAT, check_format
+from tidegate.agent.errors import StateFormatRefused
+from tidegate.agent.state_format import FILE, STATE_FORMAT, check_format
 from tidegate.domain.hosts.states import HostState
 
 

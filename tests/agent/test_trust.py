@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.agent.berth import CHANNEL, NEW, OLD, closure_of, order
 from tests.agent.harbour import until
 from tests.agent.hostile import KEYS, LOG_ID, Hostile, agent, hostile, manifest, release, signed
-from tidegate.agent.faults import ManifestMemoryDamaged
-from tidegate.agent.manifest import Memory, Untrusted, judge, verify
+from tidegate.agent.errors import ManifestMemoryDamaged
+from tidegate.agent.manifest import ManifestVersions, UntrustedManifest, judge, verify
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import Order
 
@@ -212,7 +212,9 @@ def test_remembers_the_newest_manifest_through_a_restart(tmp_path: Path) -> None
             server.manifest = 200, manifest(WANTED, 5)
             server.orders.append(evil_order())
             answered(server)
-        assert Memory(tmp_path / "state", LOG_ID).highest(CHANNEL) == 5, "before it was judged"
+        assert ManifestVersions(tmp_path / "state", LOG_ID).highest(CHANNEL) == 5, (
+            "before it was judged"
+        )
 
         with agent(server, tmp_path) as link:
             server.manifest = 200, manifest(OLDER, 4)
@@ -224,12 +226,12 @@ def test_remembers_the_newest_manifest_through_a_restart(tmp_path: Path) -> None
 
 
 def test_remembers_nothing_of_another_installation(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, "one log")
+    memory = ManifestVersions(tmp_path, "one log")
     memory.remember(CHANNEL, 5)
     memory.remember(CHANNEL, 3)
 
-    assert Memory(tmp_path, "one log").highest(CHANNEL) == 5
-    assert Memory(tmp_path, "another log").highest(CHANNEL) == 0
+    assert ManifestVersions(tmp_path, "one log").highest(CHANNEL) == 5
+    assert ManifestVersions(tmp_path, "another log").highest(CHANNEL) == 0
 
 
 @pytest.mark.parametrize(
@@ -246,16 +248,16 @@ def test_refuses_a_memory_of_another_format_in_one_sentence(
     (tmp_path / "manifests.json").write_bytes(content)
 
     with pytest.raises(ManifestMemoryDamaged, match=told) as refused:
-        Memory(tmp_path, LOG_ID)
+        ManifestVersions(tmp_path, LOG_ID)
     assert "remove it" in refused.value.detail
 
 
 def test_rejects_without_an_order_time_only_what_has_other_content(tmp_path: Path) -> None:
     """A time without a zone cannot be compared: the order waits instead of ending the agent."""
-    memory = Memory(tmp_path, LOG_ID)
+    memory = ManifestVersions(tmp_path, LOG_ID)
     found = verify(manifest(WANTED), CHANNEL, KEYS, memory, system_clock())
     naive = datetime(2020, 1, 1)  # noqa: DTZ001
 
-    with pytest.raises(Untrusted):
+    with pytest.raises(UntrustedManifest):
         judge(old_order(enqueued_at=naive), found)
     assert judge(ordered("web.2", "evil", "sha256:x", enqueued_at=naive), found) is not None

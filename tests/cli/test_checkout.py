@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.cli import checkout
-from tidegate.cli.checkout import Body, Files, Mark, manifest_of
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.transfer import archived, encoded
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.revisions import checkout
+from tidegate.cli.revisions.checkout import Body, CheckoutMark, Files, manifest_of
+from tidegate.cli.revisions.transfer import encode_files, unpack_archive
 from tidegate.domain.content.manifests import FileManifest
 
 FILES = {
@@ -23,9 +23,9 @@ FILES = {
 }
 
 
-def mark_of(files: Files, name: str = "n", version: int = 1) -> Mark:
+def mark_of(files: Files, name: str = "n", version: int = 1) -> CheckoutMark:
     content = manifest_of(files).content
-    return Mark(name, version, content.digest, content.manifest)
+    return CheckoutMark(name, version, content.digest, content.manifest)
 
 
 MARK = mark_of(FILES, "default.web.v1", 7)
@@ -35,7 +35,7 @@ def test_reads_back_what_it_wrote(tmp_path: Path) -> None:
     checkout.write(tmp_path / "web", FILES, MARK)
 
     assert checkout.read(tmp_path / "web") == FILES
-    assert checkout.marked(tmp_path / "web") == MARK
+    assert checkout.read_mark(tmp_path / "web") == MARK
 
 
 def test_names_content_as_the_server_does() -> None:
@@ -69,7 +69,7 @@ def test_sees_a_changed_mode_as_a_change_that_was_not_pushed(tmp_path: Path) -> 
     checkout.write(tmp_path, FILES, MARK)
     (tmp_path / "a.txt").chmod(0o755)
 
-    with pytest.raises(Stop) as stopped:
+    with pytest.raises(CommandExit) as stopped:
         checkout.check_free(tmp_path, MARK.name, discard=False)
 
     assert "changes that were not pushed" in stopped.value.detail
@@ -78,7 +78,7 @@ def test_sees_a_changed_mode_as_a_change_that_was_not_pushed(tmp_path: Path) -> 
 def test_reads_no_file_whose_name_no_revision_takes(tmp_path: Path) -> None:
     (tmp_path / "a\nb").write_text("x")
 
-    with pytest.raises(Stop) as stopped:
+    with pytest.raises(CommandExit) as stopped:
         checkout.read(tmp_path)
 
     assert "'a\\nb' is no path of a file in a package" in stopped.value.detail
@@ -101,10 +101,10 @@ def test_takes_away_what_a_newer_pull_does_not_have(tmp_path: Path) -> None:
 def test_writes_no_path_that_leads_out(tmp_path: Path, path: str) -> None:
     files = {path: Body(b"x")}
 
-    with pytest.raises(Stop) as stopped:
+    with pytest.raises(CommandExit) as stopped:
         checkout.write(tmp_path / "in", files, MARK)
 
-    assert stopped.value.code is Exit.REFUSED
+    assert stopped.value.code is ExitCode.REFUSED
 
     assert list(tmp_path.rglob("*")) == []
 
@@ -116,17 +116,17 @@ def test_writes_through_no_link(tmp_path: Path) -> None:
     (tmp_path / "in" / "dir").symlink_to(outside)
     files = {"dir/x": Body(b"x")}
 
-    with pytest.raises(Stop):
+    with pytest.raises(CommandExit):
         checkout.write(tmp_path / "in", files, mark_of(files))
 
     assert list(outside.iterdir()) == []
 
 
 def test_writes_nothing_that_is_not_what_was_announced(tmp_path: Path) -> None:
-    with pytest.raises(Stop) as stopped:
+    with pytest.raises(CommandExit) as stopped:
         checkout.write(tmp_path / "in", FILES, mark_of({}))
 
-    assert stopped.value.code is Exit.UNAVAILABLE
+    assert stopped.value.code is ExitCode.UNAVAILABLE
     assert not (tmp_path / "in").exists()
 
 
@@ -145,14 +145,14 @@ def test_refuses_too_many_files_before_it_sends_one(
     for number in range(3):
         (tmp_path / str(number)).touch()
 
-    with pytest.raises(Stop) as stopped:
+    with pytest.raises(CommandExit) as stopped:
         checkout.read(tmp_path)
 
-    assert stopped.value.code is Exit.REFUSED
+    assert stopped.value.code is ExitCode.REFUSED
 
 
 def test_sends_text_as_text_and_the_rest_as_base64() -> None:
-    sent = {item["path"]: item for item in encoded(FILES)}
+    sent = {item["path"]: item for item in encode_files(FILES)}
 
     assert sent["a.txt"]["text"] == "one\n"
     assert "base64" in sent["dir/b.bin"]
@@ -173,5 +173,5 @@ def packed(name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
     "content", [b"no tar", packed("x", tarfile.SYMTYPE), packed("x", tarfile.CHRTYPE)]
 )
 def test_takes_files_alone_out_of_an_archive(content: bytes) -> None:
-    with pytest.raises(Stop):
-        archived(content)
+    with pytest.raises(CommandExit):
+        unpack_archive(content)

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.test_verbs import COMMANDS
 from tidegate import api, control, dashboard, domain, web
-from tidegate.cli.desk import Noun
-from tidegate.cli.exits import exit_of_status
+from tidegate.cli.context import NounGroup
+from tidegate.cli.exit_codes import exit_code_of_status
 from tidegate.cli.hints import LISTS, LOOKS, NEXT, next_commands
 from tidegate.dashboard.html import HERE
 from tidegate.errors import TidegateError
@@ -53,13 +53,13 @@ NOUNS = sorted(LOOKS)
 def test_says_a_next_command_that_exists_for_every_error(noun: str) -> None:
     verb = next(name for name in COMMANDS if name.startswith(f"{noun} "))
     root = click.Context(click.Group("tidegate"), info_name="tidegate")
-    group = click.Context(Noun(noun), root, noun)
+    group = click.Context(NounGroup(noun), root, noun)
     ctx = click.Context(COMMANDS[verb], group, verb.split()[1])
     ctx.params["name"] = "x"
 
     with ctx:
         said = {
-            error.code: next_commands(error.code, exit_of_status(status_of(error)))
+            error.code: next_commands(error.code, exit_code_of_status(status_of(error)))
             for error in leaves()
         }
 

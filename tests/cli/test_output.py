@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.cli.scripted import Says, in_turn, scripted
 from tests.cli.shell import Shell
 from tidegate import errors
-from tidegate.cli.exits import Exit, Stop, exit_of, exit_of_status
-from tidegate.cli.frames import patiently, plain, wave_line
-from tidegate.cli.glyphs import STATES, TONES, clean, moment, segments, size
+from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of, exit_code_of_status
+from tidegate.cli.live_view import plain, retry_while_away, wave_line
 from tidegate.cli.output import aligned, text
+from tidegate.cli.symbols import STATES, TONES, clean, moment, segments, size
 
 PAGE = Says(
     200,
@@ -50,18 +50,18 @@ def _controls(character: str) -> bool:
 
 
 def test_waits_for_a_server_that_is_away_and_not_for_one_that_says_no() -> None:
-    away = Stop(Exit.UNAVAILABLE, "no answer")
-    answers: list[Stop | str] = [away, away, "back", Stop(Exit.NOT_FOUND, "gone")]
+    away = CommandExit(ExitCode.UNAVAILABLE, "no answer")
+    answers: list[CommandExit | str] = [away, away, "back", CommandExit(ExitCode.NOT_FOUND, "gone")]
 
     def ask() -> str:
         answer = answers.pop(0)
-        if isinstance(answer, Stop):
+        if isinstance(answer, CommandExit):
             raise answer
         return answer
 
-    assert patiently(ask) == "back"
-    with pytest.raises(Stop, match="gone"):
-        patiently(ask)
+    assert retry_while_away(ask) == "back"
+    with pytest.raises(CommandExit, match="gone"):
+        retry_while_away(ask)
 
 
 def test_tells_every_state_by_a_glyph_of_one_cell() -> None:
@@ -157,21 +157,21 @@ def test_ends_quietly_when_its_reader_has_seen_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.InvalidInput("x"), Exit.USAGE),
-        (errors.ImmutableRecord("x"), Exit.REFUSED),
-        (errors.LimitExceeded("x", 2, 1), Exit.REFUSED),
-        (errors.VersionConflict("a", "b", 1, 2), Exit.CONFLICT),
-        (errors.NotFound("x"), Exit.NOT_FOUND),
-        (errors.Gone("x"), Exit.NOT_FOUND),
-        (errors.Forbidden("x"), Exit.PERMISSION),
-        (errors.StoreUnavailable("x"), Exit.UNAVAILABLE),
-        (errors.OutcomeUnknown("x"), Exit.UNAVAILABLE),
+        (errors.InvalidInput("x"), ExitCode.USAGE),
+        (errors.ImmutableRecord("x"), ExitCode.REFUSED),
+        (errors.LimitExceeded("x", 2, 1), ExitCode.REFUSED),
+        (errors.VersionConflict("a", "b", 1, 2), ExitCode.CONFLICT),
+        (errors.NotFound("x"), ExitCode.NOT_FOUND),
+        (errors.Gone("x"), ExitCode.NOT_FOUND),
+        (errors.Forbidden("x"), ExitCode.PERMISSION),
+        (errors.StoreUnavailable("x"), ExitCode.UNAVAILABLE),
+        (errors.OutcomeUnknown("x"), ExitCode.UNAVAILABLE),
     ],
 )
 def test_ends_errors_of_this_process_by_their_family(
-    error: errors.TidegateError, code: Exit
+    error: errors.TidegateError, code: ExitCode
 ) -> None:
-    assert exit_of(error) is code
+    assert exit_code_of(error) is code
 
 
 def test_ends_the_same_family_alike_here_and_over_http() -> None:
@@ -180,6 +180,6 @@ def test_ends_the_same_family_alike_here_and_over_http() -> None:
     families = errors.TidegateError.__subclasses__()
     known = [kind for kind in families if kind.__module__ == errors.__name__]
 
-    assert {kind: exit_of_status(status_of(kind)) for kind in known} == {
-        kind: exit_of(kind("x")) for kind in known
+    assert {kind: exit_code_of_status(status_of(kind)) for kind in known} == {
+        kind: exit_code_of(kind("x")) for kind in known
     }

@@ -11,8 +11,15 @@ import pytest
 
 from tests.cli.conftest import Seat
 from tests.cli.test_rev import files
-from tidegate.cli import checkout
-from tidegate.cli.checkout import REFERENCES, Body, Files, Mark, Reference, manifest_of
+from tidegate.cli.revisions import checkout
+from tidegate.cli.revisions.checkout import (
+    REFERENCES,
+    Body,
+    CheckoutMark,
+    Files,
+    Reference,
+    manifest_of,
+)
 from tidegate.domain.access.roles import Role
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
@@ -90,7 +97,7 @@ def test_pulls_references_as_a_list_that_a_push_sends_again(seat: Seat, tmp_path
     assert moved.code == 0, moved.err
     assert (late.code, "somebody else pushed" in late.err) == (3, True)
     assert refreshed.code == 0
-    assert checkout.referenced(other)[0].uri == MIRROR
+    assert checkout.read_references(other)[0].uri == MIRROR
 
 
 def test_drops_a_reference_that_is_no_longer_listed(seat: Seat, tmp_path: Path) -> None:
@@ -136,9 +143,9 @@ def test_names_content_as_the_server_does() -> None:
     assert manifest_of(files, (APP,)).content == manifest.content
 
 
-def mark_of(files: Files, *references: Reference) -> Mark:
+def mark_of(files: Files, *references: Reference) -> CheckoutMark:
     content = manifest_of(files, references).content
-    return Mark("n", 1, content.digest, content.manifest)
+    return CheckoutMark("n", 1, content.digest, content.manifest)
 
 
 @pytest.mark.parametrize("program", [APP, replace(APP, executable=True)])
@@ -146,7 +153,7 @@ def test_writes_a_list_only_where_there_are_references(tmp_path: Path, program: 
     texts = {"a": Body(b"1")}
 
     checkout.write(tmp_path, texts, mark_of(texts, program), (program,))
-    assert checkout.referenced(tmp_path) == (program,)
+    assert checkout.read_references(tmp_path) == (program,)
     assert checkout.read(tmp_path) == texts
     checkout.check_free(tmp_path, "n", discard=False)
     checkout.write(tmp_path, texts, mark_of(texts))

@@ -56,7 +56,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.model import ALL, Commit, Event, Key, Record
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Schema, Store
-from tidegate.simulate.plant import Bodies, Fate, Plant
+from tidegate.simulate.control_plane import CommitFate, MemoryBlobs, SimulatedControlPlane
 
 T0 = datetime(2026, 5, 1, 6, tzinfo=UTC)
 PACKAGE = "default/web"
@@ -72,14 +72,14 @@ Row = TypeVar("Row")
 class Squadron:
     """One server, its clock, and everybody who talks to it."""
 
-    def __init__(self, store: Store, blobs: Bodies | None = None, name: str = "s0") -> None:
+    def __init__(self, store: Store, blobs: MemoryBlobs | None = None, name: str = "s0") -> None:
         self.store = store
         self.name = name
         self.clock = ManualClock(T0)
         self.commits: list[Commit] = []
-        self.blobs = cast(Blobs, blobs or Bodies())
-        self.fate = Fate.LIVES  # what becomes of the server around its next commits
-        self.plant = Plant(
+        self.blobs = cast(Blobs, blobs or MemoryBlobs())
+        self.fate = CommitFate.LIVES  # what becomes of the server around its next commits
+        self.control_plane = SimulatedControlPlane(
             store,
             FOLDS,
             self.clock,
@@ -156,7 +156,7 @@ class Squadron:
     # ── operators ──
 
     def execute(self, item: Slice, command: Struct) -> CommandOutcome:
-        return self.plant.control.execute(item, command)
+        return self.control_plane.control.execute(item, command)
 
     def enroll(self, *host_ids: str, **labels: str) -> None:
         for host_id in host_ids:
@@ -196,7 +196,9 @@ class Squadron:
             by="user_1",
             **said,
         )
-        promoted = codec.decode(self.plant.promotions.promote(asked).answer, PromotionResult)
+        promoted = codec.decode(
+            self.control_plane.promotions.promote(asked).answer, PromotionResult
+        )
         assert promoted.rollout_id is not None
         return promoted.rollout_id
 
@@ -223,7 +225,7 @@ class Squadron:
         self.execute(lift_quarantine, command)
 
     def dispatch(self, *, thorough: bool = False) -> DispatchResult:
-        return self.plant.dispatcher.run_pass(thorough=thorough)
+        return self.control_plane.dispatcher.run_pass(thorough=thorough)
 
     # ── agents ──
 
@@ -235,7 +237,7 @@ class Squadron:
         return kind(rollout_id=rollout_id, host_id=host_id, **(members | said))
 
     def say(self, kind: type[Struct], rollout_id: str, host_id: str, **said: Any) -> CommandOutcome:
-        (answer,) = self.plant.report(self.event(kind, rollout_id, host_id, **said))
+        (answer,) = self.control_plane.report(self.event(kind, rollout_id, host_id, **said))
         if isinstance(answer, TidegateError):
             raise answer
         assert isinstance(answer, CommandOutcome)
@@ -244,7 +246,7 @@ class Squadron:
     def ack(self, *host_ids: str) -> None:
         """Each host polls, and takes the order that it is handed."""
         for host_id in host_ids:
-            order = self.plant.deliveries.poll(host_id)
+            order = self.control_plane.deliveries.poll(host_id)
             assert order is not None, host_id
             self.say(
                 DispatchAck,
@@ -253,7 +255,7 @@ class Squadron:
                 target_closure=order.target_closure,
                 current_closure_at_dispatch=OLD,
             )
-            self.plant.deliveries.clear(host_id, order.rollout_id, order.attempt)
+            self.control_plane.deliveries.clear(host_id, order.rollout_id, order.attempt)
 
     def activate(self, rollout_id: str, *host_ids: str) -> None:
         """The target runs; the one probe is declared."""
@@ -371,10 +373,10 @@ def _pruned(squadron: Squadron) -> None:
     due = squadron.tally(LONE).due_at
     assert due is not None
     squadron.clock.now = due
-    assert squadron.plant.due.tick().retentions == 1
+    assert squadron.control_plane.due.tick().retentions == 1
     squadron.sound()
     squadron.wait(RETENTION)
-    assert squadron.plant.due.tick().retentions == 3
+    assert squadron.control_plane.due.tick().retentions == 3
 
 
 def _under_way(squadron: Squadron) -> None:

@@ -399,4 +399,6 @@ def test_takes_no_rollout_event_from_an_agent(sailed: Squadron) -> None:
             content = {"kind": kind.__name__, **codec.decode(codec.encode(event), dict)}
             refused(InvalidInput, event_from_json, content)
             command = ReportEvent(rollout_id=AGAIN, host_id="e1", event=event)
-            refused(InvalidInput, sailed.plant.lanes.record(AGAIN, report_event, command).result)
+            refused(
+                InvalidInput, sailed.control_plane.lanes.record(AGAIN, report_event, command).result
+            )

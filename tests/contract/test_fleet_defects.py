@@ -35,7 +35,7 @@ from tidegate.domain.rollouts.rows import ROLLOUTS
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.replay import rebuild
-from tidegate.simulate.plant import Fate
+from tidegate.simulate.control_plane import CommitFate
 
 
 def under_way(squadron: Squadron, *waves: WaveSpec, hosts: int = 3, **policy: object) -> str:
@@ -60,7 +60,7 @@ def test_d03_the_dispatcher_sends_nothing_more_after_a_failure(squadron: Squadro
 
     assert [done.ordered for done in passes] == [0, 0, 0, 0]
     assert [host.host_id for host in squadron.hosts(rollout_id)] == ["e1"]
-    assert squadron.plant.deliveries.poll("e2") is None
+    assert squadron.control_plane.deliveries.poll("e2") is None
     assert squadron.state(rollout_id) is RolloutState.FAILED
 
 
@@ -77,11 +77,13 @@ def test_d04_the_dispatcher_loads_what_is_quarantined_also_after_a_restart(
     assert squadron.state(rollout_id) is RolloutState.ACTIVE
 
     passes = [squadron.dispatch(thorough=True), squadron.dispatch()]
-    squadron.plant.restart()
+    squadron.control_plane.restart()
     passes.append(squadron.dispatch())
 
     assert [(done.ordered, done.lost) for done in passes] == [(0, 0)] * 3
-    said = explain(squadron.plant.fleet_reader.state([rollout_id], squadron.clock()), rollout_id)
+    said = explain(
+        squadron.control_plane.fleet_reader.state([rollout_id], squadron.clock()), rollout_id
+    )
     assert said.answer.startswith("quarantine holds 2 of 2 hosts")
     squadron.lift(rollout_id)
     assert squadron.dispatch().ordered == 1
@@ -156,15 +158,15 @@ def test_d11_a_report_is_answered_when_others_can_read_it_and_a_refused_one_is_t
 
     # A server that dies over a report answers nothing; the agent's repeat is taken once.
     topology = squadron.event(ProbeTopologyDeclared, rollout_id, "e1", probes=(HTTP,))
-    for fate, is_there in ((Fate.DIES_BEFORE, False), (Fate.DIES_AFTER, True)):
+    for fate, is_there in ((CommitFate.DIES_BEFORE, False), (CommitFate.DIES_AFTER, True)):
         head = squadron.head
         squadron.fate = fate
-        assert squadron.plant.report(topology) == [None]
-        assert squadron.plant.crashed
+        assert squadron.control_plane.report(topology) == [None]
+        assert squadron.control_plane.crashed
         assert (squadron.head > head) is is_there
-        squadron.fate = Fate.LIVES
-        squadron.plant.restart()
-    (again,) = squadron.plant.report(topology)
+        squadron.fate = CommitFate.LIVES
+        squadron.control_plane.restart()
+    (again,) = squadron.control_plane.report(topology)
     assert isinstance(again, CommandOutcome)
     assert (again.facts, again.receipt) == ((), None)
     assert squadron.types().count("ProbeTopologyDeclared") == 1
@@ -179,7 +181,7 @@ def test_d15_no_order_of_a_superseded_rollout_is_handed_out(squadron: Squadron) 
     squadron.dispatch(thorough=True)
     squadron.dispatch(thorough=True)
 
-    orders = [squadron.plant.deliveries.poll(f"e{number}") for number in (1, 2, 3)]
+    orders = [squadron.control_plane.deliveries.poll(f"e{number}") for number in (1, 2, 3)]
 
     assert [order and order.rollout_id for order in orders] == [second] * 3
     assert busy(squadron, first) == []
@@ -197,7 +199,7 @@ def test_d16_passes_over_a_fleet_that_waits_leave_the_log_as_it_is(squadron: Squ
         squadron.wait(15)
         squadron.dispatch(thorough=True)
         squadron.dispatch()
-        squadron.plant.restart()
+        squadron.control_plane.restart()
 
     assert squadron.head == head
     assert squadron.log()[-1].type == "GateChanged"
@@ -241,7 +243,7 @@ def test_d21_the_order_in_which_hosts_came_decides_nothing(
     squadron.dispatch()
 
     assert busy(squadron, rollout_id) == ["e1", "e2"]
-    plan = squadron.plant.fleet_reader.chart(squadron.tally(rollout_id).plan_digest).plan
+    plan = squadron.control_plane.fleet_reader.chart(squadron.tally(rollout_id).plan_digest).plan
     assert [wave.hosts for wave in plan.waves] == [("e1", "e2", "e3"), ("e4",)]
 
 

@@ -55,12 +55,12 @@ def abort(squadron: Squadron, rollout_id: str) -> None:
 
 def roll_back(squadron: Squadron, channel: str, reason: str = "memory leak") -> None:
     asked = RollBackChannel(channel=channel, command_id="back", by="user_1", reason=reason)
-    squadron.plant.promotions.rollback(asked)
+    squadron.control_plane.promotions.rollback(asked)
 
 
 def edge_gate(squadron: Squadron, rollout_id: str = PROD) -> GateVerdict:
     """What the gate says, after a pass that obeyed it."""
-    state = squadron.plant.fleet_reader.state([rollout_id], squadron.clock())
+    state = squadron.control_plane.fleet_reader.state([rollout_id], squadron.clock())
     explained = explain(state, rollout_id)
     (verdict,) = (item for item in explained.verdicts if item.gate == "channel-edges")
     if not verdict.passed:

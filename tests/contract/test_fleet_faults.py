@@ -16,10 +16,10 @@ from tidegate.domain.hosts.states import HostState
 from tidegate.domain.planner import IdleEdge, encode_plan
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.kernel.replay import differences
-from tidegate.simulate.plant import Bodies
+from tidegate.simulate.control_plane import MemoryBlobs
 
 
-class Swapped(Bodies):
+class Swapped(MemoryBlobs):
     """Blobs, some of which are not what was put."""
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
     blobs = Swapped()
     squadron = Squadron(berth.open(), blobs)
     core, edge = two_channels(squadron)
-    planned = squadron.plant.promotions.plan("core").plan
+    planned = squadron.control_plane.promotions.plan("core").plan
     (wave,) = planned.waves
     bad, _ = encode_plan(replace(planned, waves=(wave, replace(wave, name="again"))))
     blobs.instead[squadron.tally(core).plan_digest] = bad
-    squadron.plant.restart()
+    squadron.control_plane.restart()
 
     done = squadron.dispatch(thorough=thorough)
 
@@ -59,13 +59,15 @@ def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
     assert done.faults == (GateFault(core, "malformed_plan", detail),)
     assert [host.host_id for host in squadron.hosts(edge)] == ["edge1", "edge2"]
     assert list(squadron.hosts(core)) == []
-    said = explain(squadron.plant.fleet_reader.state([core], squadron.clock()), core, "core1")
+    said = explain(
+        squadron.control_plane.fleet_reader.state([core], squadron.clock()), core, "core1"
+    )
     assert said.answer == f"the dispatcher leaves the rollout out, malformed_plan: {detail}"
     assert [(item.gate, item.passed) for item in said.verdicts] == [("plan-and-rows", False)]
 
     # Its plan is there again, or a new one is made: it goes on by itself.
     blobs.instead.clear()
-    squadron.plant.restart()
+    squadron.control_plane.restart()
     assert squadron.dispatch(thorough=thorough).faults == ()
     assert [host.host_id for host in squadron.hosts(core)] == ["core1", "core2"]
     assert differences(squadron.store, FOLDS) == []
@@ -100,12 +102,14 @@ def test_promotes_on_after_a_host_that_an_edge_names_was_retired(berth: Berth) -
         "e1": HostState.PENDING,
         "e3": HostState.PENDING,
     }
-    plan = squadron.plant.fleet_reader.chart(squadron.tally(second).plan_digest).plan
+    plan = squadron.control_plane.fleet_reader.chart(squadron.tally(second).plan_digest).plan
     assert plan.policy.host_edges == edges
     assert plan.idle_edges == tuple(
         IdleEdge(edge.before, edge.after, "e2 is retired") for edge in edges
     )
-    said = explain(squadron.plant.fleet_reader.state([second], squadron.clock()), second, "e3")
+    said = explain(
+        squadron.control_plane.fleet_reader.state([second], squadron.clock()), second, "e3"
+    )
     (verdict,) = (item for item in said.verdicts if item.gate == "host-edge")
     assert verdict.passed
     assert verdict.reason.endswith("the edge e2 → e3 has no effect, e2 is retired")
@@ -121,4 +125,4 @@ def test_plans_nothing_by_an_edge_to_what_was_never_a_host(berth: Berth) -> None
     squadron.create("edge", host_edges=(HostEdge("e1", "e9"),))
 
     with pytest.raises(MalformedPolicy, match="e9 was never a host"):
-        squadron.plant.promotions.plan("edge")
+        squadron.control_plane.promotions.plan("edge")

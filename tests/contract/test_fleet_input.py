@@ -195,12 +195,12 @@ def reports(squadron: Squadron) -> list[Case]:
 def _in_the_name_of(squadron: Squadron, host_id: str) -> None:
     event = squadron.event(Converged, ROLLOUT, "e1", current_closure=TARGET)
     command = ReportEvent(rollout_id=ROLLOUT, host_id=host_id, event=event)
-    squadron.plant.lanes.record(ROLLOUT, report_event, command).result()
+    squadron.control_plane.lanes.record(ROLLOUT, report_event, command).result()
 
 
 def _order(squadron: Squadron, host_id: str, **said: Any) -> None:
     command = ReserveDispatch(rollout_id=ROLLOUT, host_id=host_id, policy=HostPolicy(), **said)
-    squadron.plant.lanes.record(ROLLOUT, reserve_dispatch, command).result()
+    squadron.control_plane.lanes.record(ROLLOUT, reserve_dispatch, command).result()
 
 
 def _end_early(squadron: Squadron) -> None:
@@ -292,7 +292,7 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(squadron: Squadron
 
     # A number that is known is no refusal: the agent only missed the answer.
     known = squadron.event(ActivationFailed, ROLLOUT, "e1", exit_code=1, seq=2)
-    (answer,) = squadron.plant.report(known)
+    (answer,) = squadron.control_plane.report(known)
     assert isinstance(answer, CommandOutcome)
     assert (answer.facts, answer.receipt) == ((), None)
     assert (rows(squadron.store), squadron.types()) == before
@@ -308,17 +308,17 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(squadron: Squadron
     )
     bad = squadron.event(Converged, ROLLOUT, "e1", current_closure="sha256:other", seq=good.seq + 1)
     last = squadron.event(Converged, ROLLOUT, "e1", current_closure=TARGET, seq=good.seq + 1)
-    answers = squadron.plant.report(good, bad, last)
+    answers = squadron.control_plane.report(good, bad, last)
     assert [type(answer).__name__ for answer in answers] == ["Outcome", "WrongClosure", "Outcome"]
     assert squadron.host(ROLLOUT, "e1").state == "Converged"
 
 
 @pytest.mark.req("RO-12")
 def test_opens_nothing_by_a_plan_that_has_a_host_twice(squadron: Squadron) -> None:
-    plan = squadron.plant.promotions.plan("edge").plan
+    plan = squadron.control_plane.promotions.plan("edge").plan
     twice = replace(plan.waves[1], hosts=("e1", *plan.waves[1].hosts))
     body, digest = encode_plan(replace(plan, waves=(plan.waves[0], twice)))
     assert squadron.blobs.put(body) == digest
 
     with pytest.raises(MalformedPlan, match="e1"):
-        squadron.plant.fleet_reader.chart(digest)
+        squadron.control_plane.fleet_reader.chart(digest)

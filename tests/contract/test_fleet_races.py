@@ -61,7 +61,7 @@ from tidegate.errors import Conflict, TidegateError, Unavailable
 from tidegate.kernel.model import NO_META
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
-from tidegate.simulate.plant import Bodies
+from tidegate.simulate.control_plane import MemoryBlobs
 
 ROLLOUT = "edge@web.1"
 TARGET = digest_of("web.1")
@@ -92,7 +92,7 @@ def launch(squadron: Squadron, count: int) -> list[str]:
         for host in hosts
     ]
     pack = [(reserve_dispatch, order, NO_META) for order in orders]
-    for future in squadron.plant.lanes.record_all(ROLLOUT, pack):
+    for future in squadron.control_plane.lanes.record_all(ROLLOUT, pack):
         future.result()
     return hosts
 
@@ -283,7 +283,7 @@ def demand_budget(squadron: Squadron, most: int) -> None:
 @pytest.mark.req("RO-12")
 def test_never_exceeds_a_budget_with_two_dispatchers_at_once(berth: Berth) -> None:
     """Of two rollouts each dispatcher saw the one that the other did not; then both see both."""
-    blobs = Bodies()
+    blobs = MemoryBlobs()
     one, other = Squadron(berth.open(), blobs), Squadron(berth.open(), blobs)
     for channel in ("edge", "core"):
         one.create(channel)
@@ -299,15 +299,17 @@ def test_never_exceeds_a_budget_with_two_dispatchers_at_once(berth: Berth) -> No
         assert one.dispatch().ordered == 2
         pause(one, core, resume=True)
 
-    plant = other.plant
-    stalled = Dispatcher(plant.lanes, Stalled(other, meanwhile), plant.clock).run_pass()
+    control_plane = other.control_plane
+    stalled = Dispatcher(
+        control_plane.lanes, Stalled(other, meanwhile), control_plane.clock
+    ).run_pass()
     assert (stalled.ordered, stalled.lost) == (0, 2)
 
     for _ in range(6):
         under_way = [host for id in (edge, core) for host in one.hosts(id) if host.busy]
         assert len(under_way) <= 2
         for host in under_way:
-            one.plant.restart()
+            one.control_plane.restart()
             one.reach(host.rollout_id, host.host_id)
         at_once(one.dispatch, other.dispatch, one.dispatch, other.dispatch)
     demand_budget(one, 2)
@@ -317,7 +319,7 @@ def test_never_exceeds_a_budget_with_two_dispatchers_at_once(berth: Berth) -> No
 
 @pytest.mark.req("RO-4")
 def test_lets_one_of_racing_promotions_win(berth: Berth) -> None:
-    blobs = Bodies()
+    blobs = MemoryBlobs()
     squadrons = [Squadron(berth.open(), blobs, f"s{number}") for number in range(RACERS)]
     first = squadrons[0]
     first.create("edge")
@@ -411,11 +413,13 @@ def converge_next(address: Address, nth: int, told: int) -> None:
             wave=wave,
             policy=HostPolicy(),
         )
-        squadron.plant.lanes.record(ROLLOUT, reserve_dispatch, order).result()
+        squadron.control_plane.lanes.record(ROLLOUT, reserve_dispatch, order).result()
         *early, last = life(host_id)
-        squadron.plant.report(*early)
+        squadron.control_plane.report(*early)
         later = Later()
-        lanes = Lanes(store, FOLDS, squadron.plant.submit, clock=squadron.clock, threads=later)
+        lanes = Lanes(
+            store, FOLDS, squadron.control_plane.submit, clock=squadron.clock, threads=later
+        )
         report = ReportEvent(rollout_id=ROLLOUT, host_id=host_id, event=last)
         sys.setprofile(Death(nth))
         taken = lanes.record(ROLLOUT, report_event, report)

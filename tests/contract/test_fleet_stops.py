@@ -43,7 +43,7 @@ from tidegate.domain.rollouts.rows import RolloutGates, gates_key
 from tidegate.errors import LimitExceeded, Refused, TidegateError
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.kernel.replay import differences
-from tidegate.simulate.plant import Inline
+from tidegate.simulate.control_plane import InlineExecutor
 
 ROLLOUT = "edge@web.1"
 TARGET = digest_of("web.1")
@@ -105,9 +105,12 @@ def test_hands_out_no_reserved_order_until_the_stop_ends(squadron: Squadron, sto
     ordered(squadron, "h1")
 
     start(squadron)
-    polled, handed = squadron.plant.deliveries.poll("h1"), squadron.plant.deliveries.hand_out("h1")
+    polled, handed = (
+        squadron.control_plane.deliveries.poll("h1"),
+        squadron.control_plane.deliveries.hand_out("h1"),
+    )
     squadron.wait(3_600)
-    squadron.plant.due.tick()  # the time to acknowledge has passed
+    squadron.control_plane.due.tick()  # the time to acknowledge has passed
     end(squadron)
 
     assert (polled, handed) == (None, NOTHING)
@@ -123,16 +126,16 @@ def test_hands_an_order_out_again_whose_acknowledgement_was_refused(
     """At once, though its lease runs: the lease is from before the stop."""
     start, end, _ = STOPS[stop]
     ordered(squadron, "h1")
-    assert squadron.plant.deliveries.poll("h1") is not None
-    assert squadron.plant.deliveries.poll("h1") is None, "it is leased"
+    assert squadron.control_plane.deliveries.poll("h1") is not None
+    assert squadron.control_plane.deliveries.poll("h1") is None, "it is leased"
 
     start(squadron)
-    assert squadron.plant.deliveries.poll("h1") is None
+    assert squadron.control_plane.deliveries.poll("h1") is None
     end(squadron)
 
-    assert squadron.plant.deliveries.next_look("h1") == 0
-    assert squadron.plant.deliveries.poll("h1") is not None
-    assert squadron.plant.deliveries.poll("h1") is None, "it is leased again"
+    assert squadron.control_plane.deliveries.next_look("h1") == 0
+    assert squadron.control_plane.deliveries.poll("h1") is not None
+    assert squadron.control_plane.deliveries.poll("h1") is None, "it is leased again"
 
 
 # ── acknowledgement ───────────────────────────────────────────────────────────────────────────────
@@ -144,7 +147,7 @@ def test_refuses_the_acknowledgement_of_an_order_that_was_handed_out_before(
 ) -> None:
     start, end, refusal = STOPS[stop]
     ordered(squadron, "h1")
-    assert squadron.plant.deliveries.poll("h1") is not None
+    assert squadron.control_plane.deliveries.poll("h1") is not None
 
     start(squadron)
     with pytest.raises(refusal) as refused:
@@ -194,7 +197,7 @@ def test_a_freeze_ends_by_itself_at_its_time(squadron: Squadron) -> None:
 
     assert refused.value.facts["until"] == until.isoformat()
     squadron.ack("h1")
-    assert squadron.plant.due.tick().freezes == 1
+    assert squadron.control_plane.due.tick().freezes == 1
     squadron.ack("h2")
 
 
@@ -207,9 +210,9 @@ def test_a_channel_is_stopped_while_any_of_its_stops_is_left(squadron: Squadron)
     )
 
     thaw(squadron)
-    assert squadron.plant.deliveries.poll("h1") is None
+    assert squadron.control_plane.deliveries.poll("h1") is None
     unhold(squadron)
-    assert squadron.plant.deliveries.poll("h1") is None
+    assert squadron.control_plane.deliveries.poll("h1") is None
     with pytest.raises(ChannelFrozen) as refused:
         acknowledge(squadron, "h1")
     squadron.execute(end_freeze, EndFreeze(freeze_id="audit", operator="user_1", reason="over"))
@@ -230,7 +233,7 @@ def test_a_channel_that_is_created_under_a_freeze_is_frozen(squadron: Squadron) 
     order = ReserveDispatch(
         rollout_id=ROLLOUT, host_id="h1", target_closure=TARGET, wave=0, policy=HostPolicy()
     )
-    answer = squadron.plant.recorded(ROLLOUT, reserve_dispatch, order)
+    answer = squadron.control_plane.recorded(ROLLOUT, reserve_dispatch, order)
     assert isinstance(answer, ChannelFrozen), "a dispatcher that did not see the freeze"
     thaw(squadron)
     assert squadron.dispatch().ordered == 1
@@ -247,7 +250,7 @@ def _lanes_that_wait(squadron: Squadron, meanwhile: Callable[[], None]) -> Lanes
     def submit(commit: Commit) -> Future[Receipt]:
         if once:
             once.pop()()
-        return squadron.plant.submit(commit)
+        return squadron.control_plane.submit(commit)
 
     return Lanes(
         squadron.store,
@@ -255,7 +258,7 @@ def _lanes_that_wait(squadron: Squadron, meanwhile: Callable[[], None]) -> Lanes
         submit,
         clock=squadron.clock,
         sleep=lambda seconds: None,
-        threads=Inline(),
+        threads=InlineExecutor(),
     )
 
 
@@ -388,14 +391,16 @@ def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
     squadron.ack("h2")
     start(squadron)
 
-    state = squadron.plant.fleet_reader.state([ROLLOUT], squadron.clock())
+    state = squadron.control_plane.fleet_reader.state([ROLLOUT], squadron.clock())
     host, switching, whole = (
         explain(state, ROLLOUT, "h1"),
         explain(state, ROLLOUT, "h2"),
         explain(state, ROLLOUT),
     )
     end(squadron)
-    after = explain(squadron.plant.fleet_reader.state([ROLLOUT], squadron.clock()), ROLLOUT, "h1")
+    after = explain(
+        squadron.control_plane.fleet_reader.state([ROLLOUT], squadron.clock()), ROLLOUT, "h1"
+    )
 
     assert host.answer.startswith(f"{gate}: ")
     assert switching.answer == "the host had its order and is Activating"

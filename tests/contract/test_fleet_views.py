@@ -400,16 +400,16 @@ def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
         sailed.store.restore(DISPATCH_QUEUE.name, ())
         store = berth.open()  # a start
         assert HOST_RECORDS.name in rebuild_lost(store, FOLDS)
-        sailed.plant.restart()
-        assert sailed.plant.deliveries.refill() == 1
-        assert sailed.plant.deliveries.refill() == 0
+        sailed.control_plane.restart()
+        assert sailed.control_plane.deliveries.refill() == 1
+        assert sailed.control_plane.deliveries.refill() == 0
 
         after = rows(store)
         refilled = after.pop(Key(DISPATCH_QUEUE.name, f"c1/{CORE_NEXT}/1"))
         assert refilled.data == queued[refilled.key].data
         assert after == {key: row for key, row in before.items() if key not in queued}
     assert differences(sailed.store, FOLDS) == []
-    order = sailed.plant.deliveries.poll("c1")
+    order = sailed.control_plane.deliveries.poll("c1")
     assert order is not None
     assert order.rollout_id == CORE_NEXT
 

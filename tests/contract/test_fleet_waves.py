@@ -51,7 +51,7 @@ def past_a_failure_of_late_hosts(squadron: Squadron) -> str:
 
 
 def why(squadron: Squadron, rollout_id: str, host_id: str) -> str:
-    state = squadron.plant.fleet_reader.state([rollout_id], squadron.clock())
+    state = squadron.control_plane.fleet_reader.state([rollout_id], squadron.clock())
     return explain(state, rollout_id, host_id).answer
 
 
@@ -66,7 +66,7 @@ def order_anyway(squadron: Squadron, rollout_id: str, host_id: str) -> object:
         policy=known.policy,
         attempt=squadron.tally(rollout_id).attempt,
     )
-    return squadron.plant.recorded(rollout_id, reserve_dispatch, command)
+    return squadron.control_plane.recorded(rollout_id, reserve_dispatch, command)
 
 
 @pytest.mark.req("RO-12")
@@ -220,11 +220,11 @@ def test_is_not_pruned_while_a_host_that_does_not_count_goes_back(
     assert squadron.state(first) is RolloutState.TERMINAL
 
     squadron.wait(120)
-    squadron.plant.due.tick()
+    squadron.control_plane.due.tick()
     assert squadron.state(first) is RolloutState.TERMINAL
 
     squadron.revert(first, "e2")
-    squadron.plant.due.tick()
+    squadron.control_plane.due.tick()
     assert squadron.state(first) is RolloutState.PRUNED
     second = squadron.promote("edge", "web.2")
     assert squadron.dispatch().ordered == 2

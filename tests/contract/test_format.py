@@ -17,7 +17,7 @@ from tests.contract.address import Address
 from tests.contract.conftest import Connect
 from tests.contract.world import ProductAdded, append
 from tests.servers.process import free_port
-from tidegate.commands.opening import open_installation
+from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.engines.dynamodb.client import BotoTransport
 from tidegate.engines.dynamodb.items import FORMAT, FORMAT_ATTRIBUTE

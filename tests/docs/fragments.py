@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tests.docs.blocks import Block
 from tidegate.clock import system_clock
-from tidegate.commands.opening import FOLDS
+from tidegate.commands.startup import FOLDS
 from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.control.publication.generations import list_referenced_blobs
 from tidegate.control.publication.publisher import Publisher

@@ -16,7 +16,7 @@ from threading import Event, Thread
 import httpx2
 
 from tests.servers.process import free_port
-from tidegate.commands.opening import open_installation
+from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import Accounts

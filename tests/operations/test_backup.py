@@ -10,7 +10,7 @@ from tests.api.serving import serving
 from tests.operations.processes import Load, opened, prepared, run, served
 from tests.servers.process import free_port
 from tidegate.clock import system_clock
-from tidegate.commands.opening import open_installation
+from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import Accounts

@@ -18,7 +18,7 @@ import pytest
 from tests.operations.processes import SECONDS_MAX, run, started
 from tests.servers.process import until
 from tidegate.clock import system_clock
-from tidegate.commands.opening import FOLDS, counted_store
+from tidegate.commands.startup import FOLDS, open_counted_store
 from tidegate.control.runtime import Control
 from tidegate.domain.setup import SetUp, set_up
 from tidegate.engines import connect
@@ -78,7 +78,7 @@ def set_up_by(store: Store, folds: Folds = FOLDS, user_id: str = ADMIN) -> None:
 
 
 def prepared(url: str) -> None:
-    with counted_store(url, FOLDS, system_clock) as store:
+    with open_counted_store(url, FOLDS, system_clock) as store:
         set_up_by(store)
 
 
@@ -93,7 +93,7 @@ def _place(url: str, how: str, lease: float) -> Iterator[Store | None]:
                 yield None
         case _:
             folds = NEWER if how == "starts newer" else FOLDS
-            with counted_store(url, folds, system_clock, lease=lease) as store:
+            with open_counted_store(url, folds, system_clock, lease=lease) as store:
                 yield store
 
 
@@ -255,7 +255,7 @@ def test_all_who_start_at_once_on_a_new_log_are_there_together(url: str) -> None
 
 
 def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: str) -> None:
-    with counted_store(url, FOLDS, system_clock) as server:
+    with open_counted_store(url, FOLDS, system_clock) as server:
         set_up_by(server)
 
         with other(url, "starts newer") as newer:
@@ -265,7 +265,7 @@ def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: 
         assert changed_folds(server, FOLDS) == ()
         assert differences(server, FOLDS) == []
 
-    with counted_store(url, NEWER, system_clock) as newer_store:
+    with open_counted_store(url, NEWER, system_clock) as newer_store:
         assert changed_folds(newer_store, NEWER) == ()
         assert [fold.collection.name for fold in changed_folds(newer_store, FOLDS)] == ["users"]
         assert differences(newer_store, NEWER) == []
@@ -312,7 +312,7 @@ def test_no_commit_of_a_process_that_stood_still_lands_after_a_rebuild(table_url
         server.ask("commit")
 
         assert "were made anew since it was opened" in server.hears()
-    with counted_store(table_url, FOLDS, system_clock) as store:
+    with open_counted_store(table_url, FOLDS, system_clock) as store:
         assert store.feed(after=0, limit=10).events == ()
         set_up_by(store)
 

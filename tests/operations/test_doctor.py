@@ -12,8 +12,8 @@ import pytest
 
 from tests.operations.processes import opened, prepared, run
 from tidegate.clock import system_clock
-from tidegate.commands.opening import open_installation
 from tidegate.commands.options import WORDS, commented_default
+from tidegate.commands.startup import open_installation
 from tidegate.config import NAMES, Settings, load
 from tidegate.control import doctor
 from tidegate.control.doctor import DoctorFinding, DoctorVerdict

@@ -36,7 +36,7 @@ from tidegate.domain.rollouts import machine as rollouts
 from tidegate.domain.rollouts import report_slices
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
 from tidegate.kernel.model import Commit, Put, Receipt
-from tidegate.simulate import plant
+from tidegate.simulate import control_plane
 
 SWITCH = "TIDEGATE_PLANTED_BUG"
 
@@ -136,7 +136,7 @@ def repeat_refused() -> Patches:
         return report_slices.decide_report((tally, forgetful, *others), command, now)
 
     forgetful = with_members(report_slices.report_event, decide=decide)
-    return [(plant, "report_event", forgetful)]
+    return [(control_plane, "report_event", forgetful)]
 
 
 def cursor_moved_by_joins() -> Patches:
@@ -294,7 +294,7 @@ def stops_not_seen_at_the_acknowledgement() -> Patches:
         seen = (*rows[:3], None, None) if acknowledged else rows
         return report_slices.decide_report(seen, command, now)
 
-    return [(plant, "report_event", with_members(report_slices.report_event, decide=blind))]
+    return [(control_plane, "report_event", with_members(report_slices.report_event, decide=blind))]
 
 
 def wave_not_seen_by_gates() -> Patches:

@@ -16,7 +16,7 @@ from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.store import Store
 from tidegate.simulate.rates import ROUGH
-from tidegate.simulate.scenario import Ended, Scenario, drawn
+from tidegate.simulate.scenario import Scenario, SimulationResult, draw_scenario
 from tidegate.simulate.world import World
 
 SEEDS = 2
@@ -29,11 +29,11 @@ TYPES = {"RollbackComplete", "OperatorClearance", "WaveAdvanced"}
 
 
 def small(seed: int) -> Scenario:
-    return replace(drawn(seed), hosts=HOSTS, releases=1, hours=0.2, rates=SICKLY)
+    return replace(draw_scenario(seed), hosts=HOSTS, releases=1, hours=0.2, rates=SICKLY)
 
 
 @cache
-def telling() -> list[Ended]:
+def telling() -> list[SimulationResult]:
     """The first seeds in which enough happens, as they go on memory."""
     ended = (World(small(seed)).run() for seed in islice(count(), SEEDS_MAX))
     brief = (item for item in ended if item.events <= EVENTS_MAX)

@@ -15,7 +15,7 @@ from tidegate.domain.planner import Plan, plan
 from tidegate.errors import InvalidInput, LimitExceeded
 from tidegate.simulate.forecast import SIMULATED_MAX, forecast
 from tidegate.simulate.rates import Rates
-from tidegate.simulate.scenario import Lane, Scenario
+from tidegate.simulate.scenario import Scenario, ScenarioChannel
 from tidegate.simulate.world import World
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -108,13 +108,13 @@ def test_a_host_that_is_off_is_waited_for_unless_the_policy_gives_it_up() -> Non
 
 def test_a_host_that_was_never_heard_is_silent_since_it_enrolled() -> None:
     policy = ChannelPolicy(offline_grace_seconds=300, ack_seconds=60)
-    lane = Lane(channel="web-stable", selector="*", policy=policy)
+    lane = ScenarioChannel(channel="web-stable", selector="*", policy=policy)
     scenario = Scenario(seed=1, hosts=1, channels=(lane,), rates=Rates(off=1.0), restless=False)
     world = World(scenario)
 
     world.play(lambda: False)
 
-    (host,) = world.plant.fleet_reader.hosts()
+    (host,) = world.control_plane.fleet_reader.hosts()
     assert host.silent_since == host.enrolled_at
     assert {"HostSilent", "HostSkipped", "RolloutTerminal"} <= world.watch.types
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.mutants import BUGS, SWITCH, planted
-from tidegate.simulate.scenario import drawn
+from tidegate.simulate.scenario import draw_scenario
 from tidegate.simulate.world import World
 
 SEEDS_MAX = 40  # within which each bug is found
@@ -45,7 +45,7 @@ def found() -> tuple[int, str] | None:
     with planted():
         for seed in range(SEEDS_MAX):
             try:
-                World(drawn(seed)).run()
+                World(draw_scenario(seed)).run()
             except AssertionError as violation:
                 return seed, str(violation)
     return None
@@ -55,7 +55,7 @@ def found() -> tuple[int, str] | None:
 def holds(seed: int) -> None:
     """Run the seed with no bug switched on: it is one program, whatever was looked for before."""
     with planted():
-        World(drawn(seed)).run()
+        World(draw_scenario(seed)).run()
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -14,7 +14,7 @@ import pytest
 from tidegate.domain.hosts.facts import HostEvent, HostJoined, HostStateChanged
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.domain.rollouts.transitions import RolloutEvent
-from tidegate.simulate.scenario import Ended, drawn
+from tidegate.simulate.scenario import SimulationResult, draw_scenario
 from tidegate.simulate.world import World
 
 SEEDS = 500
@@ -24,8 +24,8 @@ HOST_EVENTS = 60_000
 PURE = "the machines and folds are the same on every engine; engines run some seeds of their own"
 
 
-def run(seeds: Iterable[int]) -> list[Ended]:
-    return [World(drawn(seed)).run() for seed in seeds]
+def run(seeds: Iterable[int]) -> list[SimulationResult]:
+    return [World(draw_scenario(seed)).run() for seed in seeds]
 
 
 @pytest.mark.req("RO-3", engines=None, reason=PURE)

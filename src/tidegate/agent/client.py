@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from tidegate import decoders
-from tidegate.agent.faults import Answered, ServerAway
+from tidegate.agent.errors import RefusedByServer, ServerAway
 from tidegate.agent.identity import HostKey
 from tidegate.clock import Clock
 from tidegate.domain.hosts.protocol import (
@@ -59,7 +59,7 @@ for _answer in (
     decoders.build(_answer)
 
 
-class Client:
+class AgentClient:
     """One server, asked as one host. Threads may share it."""
 
     def __init__(self, server: str, key: HostKey, clock: Clock, host_id: str = "") -> None:
@@ -152,7 +152,7 @@ class Client:
         session = self._opened()
         try:
             return self._sent(method, path, body, session, seconds)
-        except Answered as answered:
+        except RefusedByServer as answered:
             if answered.status != UNPROVED or answered.said not in RENEWING:
                 raise
         with self._opening:
@@ -209,7 +209,7 @@ def _checked(answer: httpx2.Response) -> httpx2.Response:
         raise ServerAway(f"an answer {status} that is none of Tidegate's") from None
     if status < 400 or status >= 500 or status in PASSING or said in CONFLICTS:
         raise ServerAway(f"{status} {said}: {detail}")
-    raise Answered(status, str(said), str(detail), problem)
+    raise RefusedByServer(status, str(said), str(detail), problem)
 
 
 def _decoded(answer: httpx2.Response, shape: type[T]) -> T:

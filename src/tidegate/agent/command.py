@@ -14,13 +14,13 @@ from types import FrameType
 from typing import Final
 
 from tidegate.agent import identity
-from tidegate.agent.activate import drivers
-from tidegate.agent.client import Client
+from tidegate.agent.client import AgentClient
 from tidegate.agent.config import load
-from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, ServerAway
+from tidegate.agent.drivers import build_drivers
+from tidegate.agent.errors import InvalidAgentSetting, NotEnrolled, ServerAway
 from tidegate.agent.journal import Journal
-from tidegate.agent.loop import BackOff, Loop
-from tidegate.agent.state import check_format
+from tidegate.agent.loop import AgentLoop, BackOff
+from tidegate.agent.state_format import check_format
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
@@ -43,20 +43,22 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
         logging.getLogger(noisy).setLevel(logging.WARNING)
     state = Path(settings.state)
     with ExitStack() as stack:
-        stack.enter_context(identity.held(state))
+        stack.enter_context(identity.lock_state_directory(state))
         check_format(state)
-        key = identity.host_key(state)
-        enrolled = identity.known(state) or _enroll(state, settings.server, key, token_file)
-        client = Client(settings.server, key, system_clock, enrolled.host_id)
+        key = identity.load_or_create_key(state)
+        enrolled = identity.load_enrollment(state) or _enroll(
+            state, settings.server, key, token_file
+        )
+        client = AgentClient(settings.server, key, system_clock, enrolled.host_id)
         stack.callback(client.close)
         journal = Journal(state)
         stack.callback(journal.close)
-        loop = Loop(
+        loop = AgentLoop(
             settings,
             enrolled,
             client,
             journal,
-            drivers(settings, client),
+            build_drivers(settings, client),
             system_clock,
             version("tidegate"),
         )
@@ -76,16 +78,16 @@ def _enroll(state: Path, server: str, key: identity.HostKey, file: str | None) -
             raise InvalidAgentSetting(f"{file} cannot be read: {error.strerror}") from None
     if not token:
         raise NotEnrolled(f"the first start needs a one-time token: --token-file or {TOKEN}")
-    client = Client(server, key, system_clock)
+    client = AgentClient(server, key, system_clock)
     try:
         enrolled = _traded(client, token)
     finally:
         client.close()
-    identity.remember(state, enrolled)
+    identity.save_enrollment(state, enrolled)
     return enrolled
 
 
-def _traded(client: Client, token: str) -> EnrollmentAnswer:
+def _traded(client: AgentClient, token: str) -> EnrollmentAnswer:
     """The host's registration; a server that is away or busy is waited for."""
     back_off = BackOff(ENROLL_SECONDS_MAX)
     for _ in range(ENROLL_ATTEMPTS_MAX):
@@ -97,7 +99,7 @@ def _traded(client: Client, token: str) -> EnrollmentAnswer:
     raise NotEnrolled(f"the server did not answer in {ENROLL_ATTEMPTS_MAX} attempts")
 
 
-def _stop_on_signals(loop: Loop) -> None:
+def _stop_on_signals(loop: AgentLoop) -> None:
     def stop(number: int, frame: FrameType | None) -> None:
         loop.stop()
 

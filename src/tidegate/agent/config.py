@@ -20,35 +20,35 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tidegate import decoders
-from tidegate.agent.faults import InvalidAgentSetting
+from tidegate.agent.errors import InvalidAgentSetting
 from tidegate.domain.hosts.protocol import WAIT_SECONDS_MAX
 
 FILE_BYTES_MAX = 256 * 1024
 CHANNELS_MAX = 64
 REFERENCE_DIRECTORIES_MAX = 16
 
-Driver = Literal["symlink", "command", "fake"]
+DriverName = Literal["symlink", "command", "fake"]
 Seconds = Annotated[float, Meta(gt=0, le=3_600)]
 _SERVER = re.compile(r"https?://[^/\s?#]+")
 _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
 
 
-class Channel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChannelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How this host runs what a channel hands it."""
 
-    driver: Driver
+    driver: DriverName
     root: str = ""  # symlink: holds releases/ and current
     command: tuple[str, ...] = ()  # command: its argv
     timeout_seconds: Seconds = 300.0  # command: then it is killed, and failed
     probes: str = ""  # a TOML or JSON file; empty: this channel is run without probes
 
 
-class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it. Times are for the loop; what a rollout demands comes with its orders."""
 
     server: str
     state: str
-    channels: dict[str, Channel]
+    channels: dict[str, ChannelSettings]
     poll_seconds: Annotated[int, Meta(ge=1, le=WAIT_SECONDS_MAX)] = 30
     tick_seconds: Seconds = 5.0
     heartbeat_seconds: Seconds = 60.0
@@ -57,10 +57,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reference_directories: tuple[str, ...] = ()
 
 
-decoders.build(Settings)
+decoders.build(AgentSettings)
 
 
-def load(file: Path, **flags: str | None) -> Settings:
+def load(file: Path, **flags: str | None) -> AgentSettings:
     """The settings of a file; flags that are given win over its members.
 
     Raises:
@@ -70,7 +70,7 @@ def load(file: Path, **flags: str | None) -> Settings:
     found.update({name: value for name, value in flags.items() if value is not None})
     _check_members(found)
     try:
-        settings = decoders.convert(found, Settings)
+        settings = decoders.convert(found, AgentSettings)
     except msgspec.ValidationError as error:
         raise InvalidAgentSetting(f"{file.name}: {error}") from None
     _check(settings)
@@ -92,14 +92,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _check_members(found: dict[str, Any]) -> None:
     """That there is nothing but settings; whether all are there, their types tell."""
-    _demand_known("", found, Settings)
+    _demand_known("", found, AgentSettings)
     channels = found.get("channels")
     for name, channel in channels.items() if isinstance(channels, dict) else ():
         if isinstance(channel, dict):
-            _demand_known(f"channels.{name}.", channel, Channel)
+            _demand_known(f"channels.{name}.", channel, ChannelSettings)
             driver = str(channel.get("driver", ""))
-            if driver not in get_args(Driver):
-                allowed = ", ".join(get_args(Driver))
+            if driver not in get_args(DriverName):
+                allowed = ", ".join(get_args(DriverName))
                 raise _wrong(f"channels.{name}.driver", driver, f"one of {allowed}")
 
 
@@ -112,7 +112,7 @@ def _demand_known(where: str, found: dict[str, Any], model: type[Struct]) -> Non
             )
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: AgentSettings) -> None:
     if not _SERVER.fullmatch(settings.server):
         raise _wrong("server", settings.server, "scheme and host, as https://tidegate.example")
     if settings.server.startswith("http:") and not _LOOPBACK.fullmatch(settings.server):
@@ -131,7 +131,7 @@ def _check(settings: Settings) -> None:
         _check_channel(f"channels.{name}", channel)
 
 
-def _check_channel(name: str, channel: Channel) -> None:
+def _check_channel(name: str, channel: ChannelSettings) -> None:
     if channel.driver == "symlink" and not Path(channel.root).is_absolute():
         raise _wrong(f"{name}.root", channel.root, "an absolute path")
     if channel.driver == "command" and not (

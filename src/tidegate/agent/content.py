@@ -19,7 +19,7 @@ from shutil import rmtree
 from stat import S_IMODE, S_IXUSR
 from typing import Final, Protocol
 
-from tidegate.agent.faults import ContentMismatch, ReferenceRefused
+from tidegate.agent.errors import ContentMismatch, ReferenceRefused
 from tidegate.agent.references import HTTP_ALONE, References
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest

@@ -18,8 +18,8 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tidegate import decoders
-from tidegate.agent.durable import replace_file
-from tidegate.agent.faults import InvalidAgentSetting, NotEnrolled, StateHeld
+from tidegate.agent.durable_files import replace_file
+from tidegate.agent.errors import InvalidAgentSetting, NotEnrolled, StateHeld
 from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
 KEY: Final = "key"
@@ -42,7 +42,7 @@ class HostKey:
 
 
 @contextmanager
-def held(state: Path) -> Iterator[None]:
+def lock_state_directory(state: Path) -> Iterator[None]:
     """The state directory, made if it is missing, for this process alone.
 
     Raises:
@@ -62,7 +62,7 @@ def held(state: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def host_key(state: Path) -> HostKey:
+def load_or_create_key(state: Path) -> HostKey:
     """The key of this host, made at the first call. Raises: InvalidAgentSetting."""
     path = state / KEY
     if not path.exists():
@@ -76,7 +76,7 @@ def host_key(state: Path) -> HostKey:
         ) from None
 
 
-def remember(state: Path, enrolled: EnrollmentAnswer) -> None:
+def save_enrollment(state: Path, enrolled: EnrollmentAnswer) -> None:
     """Keep what the server said at the enrollment."""
     replace_file(state / IDENTITY, msgspec.json.encode(enrolled))
 
@@ -84,7 +84,7 @@ def remember(state: Path, enrolled: EnrollmentAnswer) -> None:
 _enrolled = decoders.build(EnrollmentAnswer)
 
 
-def known(state: Path) -> EnrollmentAnswer | None:
+def load_enrollment(state: Path) -> EnrollmentAnswer | None:
     """What the host is known as; None: it was not enrolled. Raises: NotEnrolled."""
     try:
         return _enrolled.decode((state / IDENTITY).read_bytes())

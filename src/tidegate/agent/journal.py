@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.agent.faults import JournalDamaged
+from tidegate.agent.errors import JournalDamaged
 from tidegate.domain.hosts.agent_side import is_rolling_back
 from tidegate.domain.hosts.facts import AgentEvent, DispatchAck
 from tidegate.domain.hosts.report_json import event_from_json, event_to_json
@@ -37,37 +37,37 @@ TWINS_MAX: Final = 64  # kept of passages that are over, so that an old order is
 CRC_CHARS: Final = 8
 
 
-class Twin(Struct, frozen=True):
+class TwinLine(Struct, frozen=True):
     record: HostRecord
     content: str  # where what it shall run is fetched
 
 
-class Said(Struct, frozen=True):
+class ReportLine(Struct, frozen=True):
     event: dict[str, Any]  # as it is sent
     after: HostRecord
 
 
-class Confirmed(Struct, frozen=True):
+class ConfirmedLine(Struct, frozen=True):
     rollout_id: str
     through: int
 
 
-class GivenUp(Struct, frozen=True):
+class GivenUpLine(Struct, frozen=True):
     rollout_id: str
     record: HostRecord | None
     numbered: int  # the last report of the rollout that counts
 
 
-Line = Twin | Said | Confirmed | GivenUp
-KINDS: Final[Mapping[str, type[Line]]] = MappingProxyType(
-    {"T": Twin, "S": Said, "C": Confirmed, "G": GivenUp}
+JournalLine = TwinLine | ReportLine | ConfirmedLine | GivenUpLine
+KINDS: Final[Mapping[str, type[JournalLine]]] = MappingProxyType(
+    {"T": TwinLine, "S": ReportLine, "C": ConfirmedLine, "G": GivenUpLine}
 )
 _LETTERS: Final = {kind: letter for letter, kind in KINDS.items()}
 _decoders: Final = {letter: decoders.build(kind) for letter, kind in KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PendingReport:
     """A report that waits, and the twin as it was before it."""
 
     event: AgentEvent
@@ -85,7 +85,7 @@ class Journal:
         self._path = directory / FILE
         self._bytes_max = bytes_max
         self._twins: dict[str, HostRecord] = {}
-        self._entries: list[Entry] = []
+        self._entries: list[PendingReport] = []
         self._contents: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         (directory / f"{FILE}.new").unlink(missing_ok=True)
@@ -104,7 +104,7 @@ class Journal:
         return MappingProxyType(self._twins)
 
     @property
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[PendingReport]:
         """What waits for the server, oldest first."""
         return tuple(self._entries)
 
@@ -116,14 +116,14 @@ class Journal:
         """The last report that counted of a rollout whose twin is gone."""
         return self._numbers.get(rollout_id, 0)
 
-    def is_unsaid(self, rollout_id: str) -> bool:
+    def is_acknowledgement_pending(self, rollout_id: str) -> bool:
         """Whether the acknowledgement of the rollout's order still waits to be accepted."""
         return any(
             isinstance(entry.event, DispatchAck) and entry.event.rollout_id == rollout_id
             for entry in self._entries
         )
 
-    def append(self, *lines: Line) -> None:
+    def append(self, *lines: JournalLine) -> None:
         """Remember, durably: what happened is on disk when this returns."""
         data = b"".join(map(_written, lines))
         if self._size + len(data) > self._bytes_max:
@@ -141,23 +141,23 @@ class Journal:
 
     # ── what lines mean ──
 
-    def _apply(self, line: Line) -> None:
+    def _apply(self, line: JournalLine) -> None:
         match line:
-            case Twin(record, content):
+            case TwinLine(record, content):
                 self._contents[record.rollout_id] = content
                 self._twins.pop(record.rollout_id, None)  # the newest stands last
                 self._twins[record.rollout_id] = record
-            case Said(event, after):
+            case ReportLine(event, after):
                 before = self._twins[after.rollout_id]
-                self._entries.append(Entry(event_from_json(event), before))
+                self._entries.append(PendingReport(event_from_json(event), before))
                 self._twins[after.rollout_id] = after
-            case Confirmed(rollout_id, through):
+            case ConfirmedLine(rollout_id, through):
                 self._entries = [
                     entry
                     for entry in self._entries
                     if entry.event.rollout_id != rollout_id or entry.event.seq > through
                 ]
-            case GivenUp(rollout_id, record, numbered):
+            case GivenUpLine(rollout_id, record, numbered):
                 self._entries = [e for e in self._entries if e.event.rollout_id != rollout_id]
                 self._twins.pop(rollout_id, None)
                 self._numbers[rollout_id] = numbered
@@ -203,24 +203,24 @@ class Journal:
             assert line is not None, "what was just written is whole"
             self._apply(line)
 
-    def _lines(self) -> Iterable[Line]:
+    def _lines(self) -> Iterable[JournalLine]:
         """What makes this memory: of each rollout the point before what waits, then what waits."""
-        waiting: dict[str, list[Entry]] = {}
+        waiting: dict[str, list[PendingReport]] = {}
         for entry in self._entries:
             waiting.setdefault(entry.event.rollout_id, []).append(entry)
         over = [id for id, twin in self._twins.items() if id not in waiting and _is_over(twin)]
         forgotten = set(over[: max(0, len(over) - TWINS_MAX)])
         for rollout_id, numbered in list(self._numbers.items())[-TWINS_MAX:]:
-            yield GivenUp(rollout_id, None, numbered)
+            yield GivenUpLine(rollout_id, None, numbered)
         for rollout_id, twin in self._twins.items():
             if rollout_id not in forgotten:
                 entries = waiting.get(rollout_id)
                 before = entries[0].before if entries else twin
-                yield Twin(before, self._contents[rollout_id])
+                yield TwinLine(before, self._contents[rollout_id])
         for entry, after in self._with_after():
-            yield Said(event_to_json(entry.event), after)
+            yield ReportLine(event_to_json(entry.event), after)
 
-    def _with_after(self) -> Iterable[tuple[Entry, HostRecord]]:
+    def _with_after(self) -> Iterable[tuple[PendingReport, HostRecord]]:
         """Each waiting report with the twin after it: that before the rollout's next one."""
         latest = dict(self._twins)
         found = []
@@ -235,12 +235,12 @@ def _is_over(twin: HostRecord) -> bool:
     return twin.state in ended and not is_rolling_back(twin)
 
 
-def _written(line: Line) -> bytes:
+def _written(line: JournalLine) -> bytes:
     rest = _LETTERS[type(line)].encode() + b" " + msgspec.json.encode(line)
     return b"%08x %s\n" % (crc32(rest), rest)
 
 
-def _line(raw: bytes) -> Line | None:
+def _line(raw: bytes) -> JournalLine | None:
     """The line of these bytes; None: they are not one, or not all of it.
 
     Raises:

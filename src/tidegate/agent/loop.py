@@ -24,13 +24,13 @@ from threading import Event, Thread
 from typing import Any, Final, Generic, TypeVar
 
 from tidegate.agent import manifest, probes
-from tidegate.agent.activate import EXIT_BROKEN, Broken, Driver, Outcome
-from tidegate.agent.client import CONFLICTS, Client
-from tidegate.agent.config import Settings
-from tidegate.agent.faults import Answered, ServerAway
-from tidegate.agent.journal import Entry, Journal
-from tidegate.agent.lookout import Check
-from tidegate.agent.passages import Passages, Switch
+from tidegate.agent.client import CONFLICTS, AgentClient
+from tidegate.agent.config import AgentSettings
+from tidegate.agent.drivers import EXIT_BROKEN, Driver, SwitchFailed, SwitchOutcome
+from tidegate.agent.errors import RefusedByServer, ServerAway
+from tidegate.agent.journal import Journal, PendingReport
+from tidegate.agent.order_runs import OrderRuns, SwitchJob
+from tidegate.agent.probe_schedule import ProbeJob
 from tidegate.clock import Clock
 from tidegate.domain.hosts.agent_side import WAITS
 from tidegate.domain.hosts.protocol import REPORTS_MAX, EnrollmentAnswer, Order, ReportResult
@@ -71,7 +71,7 @@ class BackOff:
         self._failures = 0
 
 
-class Crew(Generic[Task]):
+class TaskThreads(Generic[Task]):
     """Threads that do one kind of task and end with the process."""
 
     def __init__(self, name: str, size: int, do: Callable[[Task], None], inbox: Inbox) -> None:
@@ -92,22 +92,22 @@ class Crew(Generic[Task]):
             self._inbox.put(_died)  # by an error, which the interpreter has told of
 
 
-class Died(RuntimeError):
+class ThreadDied(RuntimeError):
     """A thread of the agent ended; nothing can be relied on without it."""
 
 
 def _died() -> None:
-    raise Died("a thread of the agent died")
+    raise ThreadDied("a thread of the agent died")
 
 
-class Loop:
+class AgentLoop:
     """The agent at work, from ``run`` until ``stop``."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         enrolled: EnrollmentAnswer,
-        client: Client,
+        client: AgentClient,
         journal: Journal,
         drivers: Mapping[str, Driver],
         clock: Clock,
@@ -120,8 +120,8 @@ class Loop:
         self._drivers = drivers
         self._clock = clock
         self._version = version
-        self._memory = manifest.Memory(Path(settings.state), enrolled.log_id)
-        self._passages = Passages(enrolled.host_id, journal, drivers, self._load_probes, clock)
+        self._memory = manifest.ManifestVersions(Path(settings.state), enrolled.log_id)
+        self._order_runs = OrderRuns(enrolled.host_id, journal, drivers, self._load_probes, clock)
         self._inbox: Inbox = SimpleQueue()
         self._stopping = Event()
         self._free = Event()  # for an order
@@ -140,16 +140,18 @@ class Loop:
 
     def run(self) -> None:
         """Work until told to stop. Raises: Died, OSError: the disk does not take the journal."""
-        self._sender: Crew[Callable[[], None]] = Crew("sender", 1, lambda do: do(), self._inbox)
-        self._switcher = Crew("switcher", 1, self._switch, self._inbox)
-        self._probers = Crew("prober", PROBERS, self._check, self._inbox)
-        poller: Crew[None] = Crew("poller", 1, lambda _: self._poll(), self._inbox)
+        self._sender: TaskThreads[Callable[[], None]] = TaskThreads(
+            "sender", 1, lambda do: do(), self._inbox
+        )
+        self._switcher = TaskThreads("switcher", 1, self._switch, self._inbox)
+        self._probers = TaskThreads("prober", PROBERS, self._check, self._inbox)
+        poller: TaskThreads[None] = TaskThreads("poller", 1, lambda _: self._poll(), self._inbox)
         poller.hand(None)
-        self._passages.resume()
+        self._order_runs.resume()
         tick_at = time.monotonic()
         while not self._stopping.is_set():
             if time.monotonic() >= tick_at:
-                self._passages.tick()
+                self._order_runs.tick()
                 tick_at = time.monotonic() + self._settings.tick_seconds
             self._hand_out()
             self._take(tick_at - time.monotonic())
@@ -163,16 +165,16 @@ class Loop:
 
     def _hand_out(self) -> None:
         """Give everybody what is there for them."""
-        while self._passages.jobs:
-            match self._passages.jobs.popleft():
-                case Switch() as job:
+        while self._order_runs.jobs:
+            match self._order_runs.jobs.popleft():
+                case SwitchJob() as job:
                     self._switching += 1
                     self._switcher.hand(job)
-                case Check() as job:
+                case ProbeJob() as job:
                     self._probers.hand(job)
         if not self._is_sending:
             self._send()
-        if self._passages.is_busy:
+        if self._order_runs.is_busy:
             self._free.clear()
         else:
             self._free.set()
@@ -188,7 +190,7 @@ class Loop:
                 order = self._client.dispatch(self._settings.poll_seconds)
                 if order is not None:
                     self._weigh(order)
-            except (ServerAway, Answered) as error:
+            except (ServerAway, RefusedByServer) as error:
                 log.warning("no orders: %s", error.detail)
                 self._stopping.wait(back_off.failed())
                 continue
@@ -204,7 +206,7 @@ class Loop:
             try:
                 self._bring(order, self._judge(order))
                 return
-            except (manifest.Untrusted, ServerAway, Answered) as error:
+            except (manifest.UntrustedManifest, ServerAway, RefusedByServer) as error:
                 if str(error) != said:
                     log.warning("order %s waits for its manifest: %s", order.rollout_id, error)
                 said = str(error)
@@ -221,7 +223,7 @@ class Loop:
         """What the server hands out now: the order that waits, a newer one, or none."""
         try:
             return self._client.dispatch(0)
-        except (ServerAway, Answered) as error:
+        except (ServerAway, RefusedByServer) as error:
             log.warning("no orders: %s", error.detail)
             return None
 
@@ -237,7 +239,7 @@ class Loop:
         beat = self._client.heartbeat(self._version, self._closures(), (order.rollout_id,))
         numbered = beat.last_accepted_seq.get(order.rollout_id, 0)
         self._free.clear()
-        self._inbox.put(partial(self._passages.take, order, numbered, doubt))
+        self._inbox.put(partial(self._order_runs.take, order, numbered, doubt))
 
     def _closures(self) -> dict[str, str]:
         running = {channel: driver.current() for channel, driver in self._drivers.items()}
@@ -245,15 +247,15 @@ class Loop:
 
     # ── switches and probes, on their own threads ──
 
-    def _switch(self, job: Switch) -> None:
+    def _switch(self, job: SwitchJob) -> None:
         back_off = BackOff(self._settings.back_off_seconds_max)
-        outcome: Outcome | None = None
+        outcome: SwitchOutcome | None = None
         while outcome is None:
             try:
                 outcome = self._drivers[job.channel].switch(job.change)
             except ServerAway as away:
                 if self._clock() >= job.until:
-                    outcome = Broken(EXIT_BROKEN, away.detail)
+                    outcome = SwitchFailed(EXIT_BROKEN, away.detail)
                     continue
                 log.warning("the switch of %s waits: %s", job.channel, away.detail)
                 if self._stopping.wait(back_off.failed()):
@@ -264,14 +266,14 @@ class Loop:
     def _left(self) -> None:
         self._switching -= 1  # the next start takes it up
 
-    def _switched(self, job: Switch, outcome: Outcome) -> None:
+    def _switched(self, job: SwitchJob, outcome: SwitchOutcome) -> None:
         self._switching -= 1
-        self._passages.switched(job, outcome)
+        self._order_runs.switched(job, outcome)
         self._beat_at = 0.0  # something else runs now
 
-    def _check(self, job: Check) -> None:
-        result = probes.run(job.probe)
-        self._inbox.put(partial(self._passages.checked, job, result))
+    def _check(self, job: ProbeJob) -> None:
+        result = probes.run_probe(job.probe)
+        self._inbox.put(partial(self._order_runs.checked, job, result))
 
     def _load_probes(self, channel: str) -> tuple[probes.Probe, ...]:
         return probes.load(self._settings.channels[channel].probes)
@@ -290,9 +292,9 @@ class Loop:
             self._is_sending = True
             self._sender.hand(self._beat)
 
-    def _batch(self, now: float) -> tuple[Entry, ...]:
+    def _batch(self, now: float) -> tuple[PendingReport, ...]:
         """What waits and may be sent now, in order; of a rollout that waits nothing."""
-        batch: list[Entry] = []
+        batch: list[PendingReport] = []
         size = 0
         for entry in self._journal.entries:
             if self._held.get(entry.event.rollout_id, 0.0) > now:
@@ -305,12 +307,12 @@ class Loop:
                 break
         return tuple(batch)
 
-    def _report(self, batch: Sequence[Entry]) -> None:
+    def _report(self, batch: Sequence[PendingReport]) -> None:
         try:
             answers = self._client.report([event_to_json(entry.event) for entry in batch])
         except ServerAway as away:
             self._inbox.put(partial(self._away, away.detail))
-        except Answered as answered:
+        except RefusedByServer as answered:
             self._inbox.put(partial(self._batch_refused, batch, answered))
         else:
             self._inbox.put(partial(self._answered, batch, answers))
@@ -318,7 +320,7 @@ class Loop:
     def _beat(self) -> None:
         try:
             self._client.heartbeat(self._version, self._closures())
-        except (ServerAway, Answered) as error:
+        except (ServerAway, RefusedByServer) as error:
             self._inbox.put(partial(self._away, error.detail))
         else:
             self._inbox.put(self._has_beaten)
@@ -334,7 +336,7 @@ class Loop:
         log.warning("the server is away, the journal waits %.1f s: %s", seconds, detail)
         self._quiet_until = time.monotonic() + seconds
 
-    def _batch_refused(self, batch: Sequence[Entry], answered: Answered) -> None:
+    def _batch_refused(self, batch: Sequence[PendingReport], answered: RefusedByServer) -> None:
         """The request as a whole: a report in it may be to blame, and must not stop the others."""
         if answered.status in NOT_THE_REPORTS:
             self._away(answered.detail)
@@ -346,13 +348,13 @@ class Loop:
         self._one_by_one = False
         self._give_up(batch[0], answered.detail, answered.members)
 
-    def _answered(self, batch: Sequence[Entry], answers: Sequence[ReportResult]) -> None:
+    def _answered(self, batch: Sequence[PendingReport], answers: Sequence[ReportResult]) -> None:
         self._is_sending = False
         self._one_by_one = False
         self._back_off.worked()
         through: dict[str, int] = {}
         refused: dict[
-            str, tuple[Entry, ReportResult]
+            str, tuple[PendingReport, ReportResult]
         ] = {}  # by rollout: the rest of it is void, too
         for entry, answer in zip(batch, answers, strict=True):
             rollout_id = entry.event.rollout_id
@@ -364,11 +366,11 @@ class Loop:
                 refused[rollout_id] = (entry, answer)
         for rollout_id, seq in through.items():
             self._held.pop(rollout_id, None)
-            self._passages.confirmed(rollout_id, seq)
+            self._order_runs.confirmed(rollout_id, seq)
         for entry, answer in refused.values():
             self._refused(entry, answer)
 
-    def _refused(self, entry: Entry, answer: ReportResult) -> None:
+    def _refused(self, entry: PendingReport, answer: ReportResult) -> None:
         rollout_id = entry.event.rollout_id
         if answer.status >= 500 or answer.code in LATER:
             log.info("%s waits: %s", rollout_id, answer.detail)
@@ -377,11 +379,11 @@ class Loop:
             members = {"state": answer.state, "expected": answer.expected}
             self._give_up(entry, f"{answer.code}: {answer.detail}", members)
 
-    def _give_up(self, entry: Entry, detail: str, members: dict[str, Any]) -> None:
+    def _give_up(self, entry: PendingReport, detail: str, members: dict[str, Any]) -> None:
         name = type(entry.event).__name__
         log.warning("%s of %s is refused for good: %s", name, entry.event.rollout_id, detail)
         state, expected = members.get("state"), members.get("expected")
-        self._passages.refused(
+        self._order_runs.refused(
             entry,
             state=state if isinstance(state, str) else "",
             expected=expected if isinstance(expected, int) else None,

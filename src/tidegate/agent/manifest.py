@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec import Meta, Struct
 
 from tidegate import decoders
-from tidegate.agent.durable import replace_file
-from tidegate.agent.faults import ManifestMemoryDamaged
+from tidegate.agent.durable_files import replace_file
+from tidegate.agent.errors import ManifestMemoryDamaged
 from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, Order
 
 PAYLOAD_TYPE: Final = b"tidegate.manifest.v2\n"  # signed together with the payload
@@ -39,41 +39,41 @@ SKEW: Final = timedelta(seconds=SKEW_SECONDS_MAX)
 AwareTime = Annotated[datetime, Meta(tz=True)]
 
 
-class Signed(Struct, frozen=True):
+class SignedPayload(Struct, frozen=True):
     payload: str
     key_id: str
     signature: str
 
 
-class NamedRelease(Struct, frozen=True):
+class AllowedRelease(Struct, frozen=True):
     release_id: str
     digest: str
 
 
-class Manifest(Struct, frozen=True):
+class ReceivedManifest(Struct, frozen=True):
     """The members that an order is judged by."""
 
     channel: str
     version: int
     generated_at: AwareTime
     expires_at: AwareTime
-    wanted: NamedRelease
-    rolling: NamedRelease | None = None
-    last_good: NamedRelease | None = None
-    previous: NamedRelease | None = None
+    wanted: AllowedRelease
+    rolling: AllowedRelease | None = None
+    last_good: AllowedRelease | None = None
+    previous: AllowedRelease | None = None
 
     @property
-    def named(self) -> tuple[NamedRelease, ...]:
+    def named(self) -> tuple[AllowedRelease, ...]:
         """Every release that the channel's hosts may be ordered to run."""
         found = (self.wanted, self.rolling, self.last_good, self.previous)
         return tuple(item for item in found if item is not None)
 
 
-class Untrusted(Exception):
+class UntrustedManifest(Exception):
     """The manifest does not count now: keep what runs and ask again."""
 
 
-class Seen(Struct, frozen=True):
+class SeenVersions(Struct, frozen=True):
     """The file: which log the versions belong to, and the highest one of each channel."""
 
     format: int
@@ -81,12 +81,12 @@ class Seen(Struct, frozen=True):
     versions: dict[str, int]
 
 
-_signed = decoders.build(Signed)
-_manifest = decoders.build(Manifest)
-_seen = decoders.build(Seen)
+_signed = decoders.build(SignedPayload)
+_manifest = decoders.build(ReceivedManifest)
+_seen = decoders.build(SeenVersions)
 
 
-class Memory:
+class ManifestVersions:
     """The highest manifest version of each channel, kept through restarts.
 
     An agent that enrolled at another installation starts without versions: they count per log.
@@ -96,7 +96,7 @@ class Memory:
         """Raises: ManifestMemoryDamaged."""
         self._path = state / FILE
         found = self._read()
-        self._seen = found if found.log_id == log_id else Seen(FORMAT, log_id, {})
+        self._seen = found if found.log_id == log_id else SeenVersions(FORMAT, log_id, {})
 
     def highest(self, channel: str) -> int:
         """0: no manifest of the channel was verified yet."""
@@ -107,15 +107,15 @@ class Memory:
         if version <= self.highest(channel):
             return
         versions = self._seen.versions | {channel: version}
-        seen = Seen(FORMAT, self._seen.log_id, versions)
+        seen = SeenVersions(FORMAT, self._seen.log_id, versions)
         replace_file(self._path, msgspec.json.encode(seen))
         self._seen = seen
 
-    def _read(self) -> Seen:
+    def _read(self) -> SeenVersions:
         try:
             found = _seen.decode(self._path.read_bytes())
         except FileNotFoundError:
-            return Seen(FORMAT, "", {})
+            return SeenVersions(FORMAT, "", {})
         except msgspec.MsgspecError as error:
             raise _damaged(self._path, f"cannot be read: {error}") from None
         if found.format != FORMAT:
@@ -131,8 +131,8 @@ def _damaged(path: Path, detail: str) -> ManifestMemoryDamaged:
 
 
 def verify(
-    body: bytes, channel: str, keys: Mapping[str, str], memory: Memory, now: datetime
-) -> Manifest:
+    body: bytes, channel: str, keys: Mapping[str, str], memory: ManifestVersions, now: datetime
+) -> ReceivedManifest:
     """The channel's manifest, if it counts now; its version is remembered before this returns.
 
     Raises:
@@ -141,22 +141,28 @@ def verify(
     try:
         manifest = _verified(body, keys)
     except (InvalidSignature, BadBase64, KeyError, ValueError, msgspec.MsgspecError):
-        raise Untrusted(f"the manifest of {channel} is not what a known key signed") from None
+        raise UntrustedManifest(
+            f"the manifest of {channel} is not what a known key signed"
+        ) from None
     if manifest.channel != channel:
-        raise Untrusted(f"the server sent the manifest of {manifest.channel} instead of {channel}")
+        raise UntrustedManifest(
+            f"the server sent the manifest of {manifest.channel} instead of {channel}"
+        )
     highest = memory.highest(channel)
     if manifest.version < highest:
-        raise Untrusted(
+        raise UntrustedManifest(
             f"the manifest of {channel} has version {manifest.version}, "
             f"version {highest} was seen before"
         )
     if manifest.expires_at <= now:
-        raise Untrusted(f"the manifest of {channel} expired at {manifest.expires_at.isoformat()}")
+        raise UntrustedManifest(
+            f"the manifest of {channel} expired at {manifest.expires_at.isoformat()}"
+        )
     memory.remember(channel, manifest.version)
     return manifest
 
 
-def judge(order: Order, manifest: Manifest) -> str | None:
+def judge(order: Order, manifest: ReceivedManifest) -> str | None:
     """Why the manifest forbids the order; None: it names the release with this digest.
 
     Raises:
@@ -170,11 +176,11 @@ def judge(order: Order, manifest: Manifest) -> str | None:
     named = ", ".join(sorted({item.release_id for item in manifest.named}))
     detail = f"the manifest of {order.channel} names {named}, not {order.release_id}"
     if order.enqueued_at.tzinfo is None or manifest.generated_at - SKEW < order.enqueued_at:
-        raise Untrusted(f"{detail}; it may be older than the order")
+        raise UntrustedManifest(f"{detail}; it may be older than the order")
     return detail
 
 
-def _verified(body: bytes, keys: Mapping[str, str]) -> Manifest:
+def _verified(body: bytes, keys: Mapping[str, str]) -> ReceivedManifest:
     signed = _signed.decode(body)
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(keys[signed.key_id]))
     payload = signed.payload.encode()

@@ -28,8 +28,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tidegate import decoders
-from tidegate.agent.activate import REASON_BYTES, environment
-from tidegate.agent.faults import InvalidProbes
+from tidegate.agent.drivers import REASON_BYTES, environment
+from tidegate.agent.errors import InvalidProbes
 from tidegate.domain.hosts.facts import ProbeDeclared
 from tidegate.domain.hosts.probes import PROBE_NAME_BYTES_MAX, PROBES_MAX
 from tidegate.domain.hosts.states import ProbeMode, ProbeStatus
@@ -43,7 +43,9 @@ Timeout = Annotated[float, Meta(gt=0, le=300)]
 Name = Annotated[str, Meta(min_length=1, max_length=PROBE_NAME_BYTES_MAX, pattern=r"^[\w.-]+$")]
 
 
-class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+class ProbeSettings(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
+):
     """What every probe says of itself."""
 
     name: Name
@@ -51,50 +53,50 @@ class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
     interval_seconds: Interval = INTERVAL_SECONDS
 
 
-class Http(Common, frozen=True, kw_only=True, tag="http"):
+class HttpProbe(ProbeSettings, frozen=True, kw_only=True, tag="http"):
     url: Annotated[str, Meta(pattern=r"^https?://[^/\s]+")]
     expect_status: Annotated[int, Meta(ge=100, le=599)] = 200
     body_contains: str = ""
     timeout_seconds: Timeout = 3.0
 
 
-class Tcp(Common, frozen=True, kw_only=True, tag="tcp"):
+class TcpProbe(ProbeSettings, frozen=True, kw_only=True, tag="tcp"):
     host: Annotated[str, Meta(min_length=1)]
     port: Annotated[int, Meta(ge=1, le=65_535)]
     timeout_seconds: Timeout = 3.0
 
 
-class Exec(Common, frozen=True, kw_only=True, tag="exec"):
+class ExecProbe(ProbeSettings, frozen=True, kw_only=True, tag="exec"):
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
     expect_exit_code: Annotated[int, Meta(ge=0, le=255)] = 0
     timeout_seconds: Timeout = 10.0
 
 
-Probe = Http | Tcp | Exec
+Probe = HttpProbe | TcpProbe | ExecProbe
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class ProbeFile(Struct, frozen=True, forbid_unknown_fields=True):
     probes: tuple[Probe, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ProbeOutcome:
     """What a probe says."""
 
     status: ProbeStatus
     reason: str | None = None
 
 
-PASSED: Final = Result(ProbeStatus.PASS)
+PASSED: Final = ProbeOutcome(ProbeStatus.PASS)
 
 
-def failed(reason: str) -> Result:
+def probe_failure(reason: str) -> ProbeOutcome:
     """A failure, and why in so many bytes."""
     data = reason.encode(errors="replace")[:REASON_BYTES]
-    return Result(ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
+    return ProbeOutcome(ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
 
 
-decoders.build(File)
+decoders.build(ProbeFile)
 
 
 def load(path: str) -> tuple[Probe, ...]:
@@ -113,7 +115,7 @@ def load(path: str) -> tuple[Probe, ...]:
     if len(content) > FILE_BYTES_MAX:
         raise InvalidProbes(f"{path} has more than {FILE_BYTES_MAX} bytes")
     try:
-        found = decoders.convert(_decoded(file, content), File).probes
+        found = decoders.convert(_decoded(file, content), ProbeFile).probes
     except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidProbes(f"{path}: {error}") from None
     names = [probe.name for probe in found]
@@ -131,26 +133,26 @@ def _decoded(file: Path, content: bytes) -> Any:
     return tomllib.loads(content.decode())
 
 
-def declared(probe: Probe) -> ProbeDeclared:
+def to_declaration(probe: Probe) -> ProbeDeclared:
     kind = type(probe).__struct_config__.tag
     return ProbeDeclared(probe.name, str(kind), probe.mode)
 
 
-def run(probe: Probe) -> Result:
+def run_probe(probe: Probe) -> ProbeOutcome:
     """Ask once, within the probe's time."""
     try:
         match probe:
-            case Http():
+            case HttpProbe():
                 return _http(probe)
-            case Tcp():
+            case TcpProbe():
                 return _tcp(probe)
-            case Exec():
+            case ExecProbe():
                 return _exec(probe)
     except (OSError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-        return failed(f"{type(error).__name__}: {error}")
+        return probe_failure(f"{type(error).__name__}: {error}")
 
 
-def _http(probe: Http) -> Result:
+def _http(probe: HttpProbe) -> ProbeOutcome:
     deadline = time.monotonic() + probe.timeout_seconds
     body = b""
     with (
@@ -158,7 +160,7 @@ def _http(probe: Http) -> Result:
         client.stream("GET", probe.url) as answer,
     ):
         if answer.status_code != probe.expect_status:
-            return failed(f"status {answer.status_code}, expected {probe.expect_status}")
+            return probe_failure(f"status {answer.status_code}, expected {probe.expect_status}")
         if not probe.body_contains:
             return PASSED
         for chunk in answer.iter_bytes():
@@ -168,16 +170,16 @@ def _http(probe: Http) -> Result:
             if len(body) > BODY_BYTES_MAX:
                 break
             if time.monotonic() > deadline:
-                return failed(f"no answer within {probe.timeout_seconds:g} s")
-    return failed(f"the body does not contain {probe.body_contains[:200]!r}")
+                return probe_failure(f"no answer within {probe.timeout_seconds:g} s")
+    return probe_failure(f"the body does not contain {probe.body_contains[:200]!r}")
 
 
-def _tcp(probe: Tcp) -> Result:
+def _tcp(probe: TcpProbe) -> ProbeOutcome:
     with socket.create_connection((probe.host, probe.port), probe.timeout_seconds):
         return PASSED
 
 
-def _exec(probe: Exec) -> Result:
+def _exec(probe: ExecProbe) -> ProbeOutcome:
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(
             probe.command,
@@ -192,10 +194,10 @@ def _exec(probe: Exec) -> Result:
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            return failed(f"killed after {probe.timeout_seconds:g} s")
+            return probe_failure(f"killed after {probe.timeout_seconds:g} s")
         if code == probe.expect_exit_code:
             return PASSED
         said.seek(max(0, said.seek(0, os.SEEK_END) - REASON_BYTES))
         told = said.read().decode(errors="ignore").strip()
     reason = f"exit code {code}, expected {probe.expect_exit_code}"
-    return failed(f"{reason}: {told}" if told else reason)
+    return probe_failure(f"{reason}: {told}" if told else reason)

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 
-from tidegate.agent.faults import ContentMismatch, ReferenceAway, ReferenceRefused
+from tidegate.agent.errors import ContentMismatch, ReferenceAway, ReferenceRefused
 from tidegate.bounded_http import BoundedBackend, BoundedTransport, ExchangeDeadline
 from tidegate.domain.content.entries import File
 

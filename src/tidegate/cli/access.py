@@ -7,35 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.desk import Desk, Verb, at_desk
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.context import CommandContext, VerbCommand, with_context
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import note, text
 from tidegate.cli.paths import at
 
 if TYPE_CHECKING:
-    from tidegate.cli.client import Client
+    from tidegate.cli.client import ApiClient
 
 LINE_CHARS_MAX = 4_096
 DAYS_DEFAULT = 30
 DAYS_MAX = 90
 
 
-def asked(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> str:
+def ask(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> str:
     """A value that was not given: asked for on a terminal, else named as missing. Raises: Stop."""
     if not sys.stdin.isatty():
         path = click.get_current_context().command_path
-        raise Stop(Exit.USAGE, f"{what} is missing: say {flag}", f"{path} --help")
+        raise CommandExit(ExitCode.USAGE, f"{what} is missing: say {flag}", f"{path} --help")
     return str(click.prompt(what, hide_input=secret, confirmation_prompt=twice, err=True))
 
 
-def secret_of(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -> str:
+def ask_secret(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -> str:
     """A secret: the first line of standard input, or what is typed unseen. Raises: Stop."""
     if from_stdin:
         return sys.stdin.readline(LINE_CHARS_MAX).rstrip("\r\n")
-    return asked(what, flag, secret=True, twice=twice)
+    return ask(what, flag, secret=True, twice=twice)
 
 
-@click.command(cls=Verb)
+@click.command(cls=VerbCommand)
 @click.option("--code", help="The one-time code that the server printed when it started.")
 @click.option("--login", "login_name", help="The name you will sign in with.")
 @click.option("--name", help="Your name, as others see it.")
@@ -46,9 +46,9 @@ def secret_of(from_stdin: bool, what: str, flag: str, *, twice: bool = False) ->
     help="Whether one person works here alone; a team wants a second pair of eyes.",
 )
 @click.option("--keep/--no-keep", default=True, help="Sign in at once and keep a token.")
-@at_desk
+@with_context
 def setup(
-    desk: Desk,
+    context: CommandContext,
     code: str | None,
     login_name: str | None,
     name: str | None,
@@ -57,28 +57,32 @@ def setup(
     keep: bool,
 ) -> None:
     """Make the first user of a new installation, with its one-time code."""
-    state = desk.get(at("setup"))
+    state = context.get(at("setup"))
     if state["set_up"]:
-        raise Stop(Exit.CONFLICT, "this installation is set up already", "tidegate login")
-    code = code or asked("Setup code", "--code")
-    login_name = login_name or asked("Sign-in name", "--login")
-    name = name or asked("Your name", "--name")
+        raise CommandExit(
+            ExitCode.CONFLICT, "this installation is set up already", "tidegate login"
+        )
+    code = code or ask("Setup code", "--code")
+    login_name = login_name or ask("Sign-in name", "--login")
+    name = name or ask("Your name", "--name")
     if alone is None:
         if not sys.stdin.isatty():
-            raise Stop(Exit.USAGE, "say --alone or --team: who approves?", "tidegate setup --help")
+            raise CommandExit(
+                ExitCode.USAGE, "say --alone or --team: who approves?", "tidegate setup --help"
+            )
         alone = click.confirm("Do you work here alone (nobody else approves)?", err=True)
-    password = secret_of(password_stdin, "Password", "--password-stdin", twice=True)
+    password = ask_secret(password_stdin, "Password", "--password-stdin", twice=True)
     body = {"code": code, "login": login_name, "name": name, "password": password, "alone": alone}
-    answer = desk.client.write("POST", at("setup"), body)
+    answer = context.client.write("POST", at("setup"), body)
     document = answer.json()
-    line = f"{desk.profile.url} is set up"
+    line = f"{context.profile.url} is set up"
     if keep:
-        _signed_in(desk, login_name, password, DAYS_DEFAULT, keep=True)
+        _signed_in(context, login_name, password, DAYS_DEFAULT, keep=True)
         line += f"; you are signed in as {login_name}"
-    desk.done(document, line)
+    context.done(document, line)
 
 
-@click.command(cls=Verb)
+@click.command(cls=VerbCommand)
 @click.option("--login", "login_name", help="The name you sign in with.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option("--token-stdin", is_flag=True, help="Read an API token from standard input instead.")
@@ -91,9 +95,9 @@ def setup(
     help="How long the token is good.",
 )
 @click.option("--keep/--no-keep", default=True, help="Keep the token, or print it.")
-@at_desk
+@with_context
 def login(
-    desk: Desk,
+    context: CommandContext,
     login_name: str | None,
     password_stdin: bool,
     token_stdin: bool,
@@ -104,50 +108,52 @@ def login(
 
     With --token or --token-stdin, that token is checked and kept.
     """
-    token = sys.stdin.readline(LINE_CHARS_MAX).strip() if token_stdin else desk.token
+    token = sys.stdin.readline(LINE_CHARS_MAX).strip() if token_stdin else context.token
     if token is None:
-        login_name = login_name or asked("Sign-in name", "--login")
-        password = secret_of(password_stdin, "Password", "--password-stdin")
-        token = _signed_in(desk, login_name, password, days, keep=keep)
-        me = _me(desk, token)
+        login_name = login_name or ask("Sign-in name", "--login")
+        password = ask_secret(password_stdin, "Password", "--password-stdin")
+        token = _signed_in(context, login_name, password, days, keep=keep)
+        me = _me(context, token)
     else:
-        me = _me(desk, token)
+        me = _me(context, token)
         if keep:
-            _kept(desk, token)
+            _kept(context, token)
     if keep:
         who = me["login"] or me["user_id"]
-        desk.done(me, f"signed in to {desk.profile.url} as {who}")
+        context.done(me, f"signed in to {context.profile.url} as {who}")
     else:
         click.echo(token)
 
 
-def _signed_in(desk: Desk, login_name: str, password: str, days: int, *, keep: bool) -> str:
+def _signed_in(
+    context: CommandContext, login_name: str, password: str, days: int, *, keep: bool
+) -> str:
     """A token for these credentials, by way of a session that is closed again."""
-    nobody = _client(desk, None)
+    nobody = _client(context, None)
     session = _session(nobody.write("POST", at("sessions"), _credentials(login_name, password)))
     token = _token_of(nobody, session, days)
     nobody.close()
     if keep:
-        _kept(desk, token)
+        _kept(context, token)
     return token
 
 
-def change_own_password(desk: Desk, me: Any, current: str, fresh: str) -> Any:
+def change_own_password(context: CommandContext, me: Any, current: str, fresh: str) -> Any:
     """Change the password of who is signed in, and keep a token of the time after.
 
     The server takes it from a session only, and ends every session and token that there is.
     """
     from tidegate.cli.profile import load
 
-    nobody = _client(desk, None)
+    nobody = _client(context, None)
     session = _session(nobody.write("POST", at("sessions"), _credentials(me["login"], current)))
     body = {"password": fresh, "current": current}
     answer = nobody.write("PUT", at("users", me["user_id"], "password"), body, headers=session)
     token = _token_of(nobody, _session(answer), DAYS_DEFAULT)
     nobody.close()
     kept = load()
-    if kept is not None and kept.token is not None and kept.url == desk.profile.url:
-        _kept(desk, token)
+    if kept is not None and kept.token is not None and kept.url == context.profile.url:
+        _kept(context, token)
     else:
         note("the token that you used has ended; make a new one: tidegate login")
     return {"position": answer.json()["position"]}
@@ -163,73 +169,73 @@ def _session(opened: Any) -> dict[str, str]:
     return {"Cookie": cookie, "X-CSRF-Token": opened.json()["csrf_token"]}
 
 
-def _token_of(client: Client, session: dict[str, str], days: int) -> str:
+def _token_of(client: ApiClient, session: dict[str, str], days: int) -> str:
     """A token made in a session, which is closed again."""
     made = client.write("POST", at("tokens"), {"days": days}, headers=session).json()
     client.write("DELETE", at("sessions", "current"), headers=session)
     return str(made["token"])
 
 
-def _kept(desk: Desk, token: str) -> None:
+def _kept(context: CommandContext, token: str) -> None:
     from tidegate.cli.profile import Profile, keep
 
-    path = keep(Profile(desk.profile.url, token))
+    path = keep(Profile(context.profile.url, token))
     note(f"the token is kept in {path}")
 
 
-def _client(desk: Desk, token: str | None) -> Client:
-    from tidegate.cli.client import Client
+def _client(context: CommandContext, token: str | None) -> ApiClient:
+    from tidegate.cli.client import ApiClient
     from tidegate.cli.profile import Profile
 
-    return Client(Profile(desk.profile.url, token))
+    return ApiClient(Profile(context.profile.url, token))
 
 
-def _me(desk: Desk, token: str) -> Any:
-    client = _client(desk, token)
+def _me(context: CommandContext, token: str) -> Any:
+    client = _client(context, token)
     try:
         return client.get(at("me")).json()
     finally:
         client.close()
 
 
-@click.command(cls=Verb)
-@at_desk
-def logout(desk: Desk) -> None:
+@click.command(cls=VerbCommand)
+@with_context
+def logout(context: CommandContext) -> None:
     """Revoke the kept token and forget it."""
-    from tidegate.cli.client import Client
+    from tidegate.cli.client import ApiClient
     from tidegate.cli.profile import forget, load
 
     kept = load()
     if kept is None or kept.token is None:
-        raise Stop(Exit.NOT_FOUND, "nobody is signed in here", "tidegate login")
-    client = Client(kept)
+        raise CommandExit(ExitCode.NOT_FOUND, "nobody is signed in here", "tidegate login")
+    client = ApiClient(kept)
     token_id = kept.token.split("_")[1] if kept.token.count("_") >= 2 else ""
     try:
         client.write("POST", at("tokens", token_id, "revoke"))
-    except Stop as stop:
-        if stop.code is Exit.UNAVAILABLE:
+    except CommandExit as stop:
+        if stop.code is ExitCode.UNAVAILABLE:
             raise
         # It opens nothing any more: expired, or revoked by somebody else.
     finally:
         client.close()
     forget()
-    desk.done({"url": kept.url}, f"signed out of {kept.url}")
+    context.done({"url": kept.url}, f"signed out of {kept.url}")
 
 
-@click.command(cls=Verb)
-@at_desk
-def whoami(desk: Desk) -> None:
+@click.command(cls=VerbCommand)
+@with_context
+def whoami(context: CommandContext) -> None:
     """Who you are to the server, and what you may."""
-    me = desk.get(at("me"))
+    me = context.get(at("me"))
     fields = [
-        ("server", desk.profile.url),
+        ("server", context.profile.url),
         ("user", text(me["user_id"])),
         ("login", text(me["login"])),
         ("name", text(me["name"])),
         ("by", text(me["method"])),
         ("may", roles(me["grants"])),
     ]
-    desk.card(me, fields)
+    context.card(me, fields)
 
 
 def roles(grants: Any) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, watched
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.context import CommandContext, NounGroup, watch_option, with_context
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import Column, Item, column, text
 from tidegate.cli.paths import at
 
 BUDGETS = names("/v1/budgets", "budget_id")
 
 
-def bound(item: Item) -> str:
+def format_bound(item: Item) -> str:
     """A number, a share of the hosts, or the smaller of both."""
     number, share = item.get("max_in_flight"), item.get("max_in_flight_pct")
     said = [text(number)] if number is not None else []
@@ -25,12 +25,12 @@ def bound(item: Item) -> str:
 COLUMNS = (
     column("BUDGET", "budget_id"),
     column("HOSTS", "selector"),
-    Column("AT MOST", bound),
+    Column("AT MOST", format_bound),
     column("TAKEN", "in_flight"),
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def budget() -> None:
     """How many hosts may be disrupted at once."""
 
@@ -46,33 +46,37 @@ def budget() -> None:
     metavar="N",
     help="Which share of them at once; with both, the smaller counts.",
 )
-@at_desk
-def set_one(desk: Desk, budget_id: str, selector: str, most: int | None, share: int | None) -> None:
+@with_context
+def set_one(
+    context: CommandContext, budget_id: str, selector: str, most: int | None, share: int | None
+) -> None:
     """Bound how many of some hosts may be in flight at once."""
     if most is None and share is None:
-        raise Stop(Exit.USAGE, "say --max, --max-percent or both", "tidegate budget set --help")
+        raise CommandExit(
+            ExitCode.USAGE, "say --max, --max-percent or both", "tidegate budget set --help"
+        )
     body = {"selector": selector, "max_in_flight": most, "max_in_flight_pct": share}
-    answer = desk.client.write("PUT", at("budgets", budget_id), body)
-    desk.done(answer, f"budget {budget_id}: at most {bound(body)} of hosts {selector}")
+    answer = context.client.write("PUT", at("budgets", budget_id), body)
+    context.done(answer, f"budget {budget_id}: at most {format_bound(body)} of hosts {selector}")
 
 
 @budget.command("remove")
 @click.argument("budget_id", shell_complete=BUDGETS)
-@at_desk
-def remove(desk: Desk, budget_id: str) -> None:
+@with_context
+def remove(context: CommandContext, budget_id: str) -> None:
     """Take a bound away."""
-    answer = desk.client.write("DELETE", at("budgets", budget_id))
+    answer = context.client.write("DELETE", at("budgets", budget_id))
     document = answer.json() or {"removed": budget_id, "position": answer.position}
-    desk.done(document, f"budget {budget_id} bounds nothing any more")
+    context.done(document, f"budget {budget_id} bounds nothing any more")
 
 
 @budget.command("list")
-@watched
-@at_desk
-def list_all(desk: Desk, watch: bool) -> None:
+@watch_option
+@with_context
+def list_all(context: CommandContext, watch: bool) -> None:
     """All budgets, and how much of each is taken now."""
-    desk.shown(
-        lambda: list(desk.client.items(at("budgets"))),
+    context.shown(
+        lambda: list(context.client.items(at("budgets"))),
         COLUMNS,
         watch=watch,
         empty="no budget: as many hosts at once as the waves allow",

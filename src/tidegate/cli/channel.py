@@ -7,57 +7,64 @@ from typing import Any
 import click
 
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, reason, versioned, watched
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.context import (
+    CommandContext,
+    NounGroup,
+    reason,
+    version_option,
+    watch_option,
+    with_context,
+)
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import (
     NOTHING,
     Cell,
     Column,
     Item,
-    State,
+    StateCell,
     column,
     dig,
     note,
-    person,
-    stated,
+    person_column,
+    state_column,
     text,
-    timed,
+    time_column,
     when,
 )
 from tidegate.cli.paths import at
-from tidegate.cli.revisions import REPOSITORY_DEFAULT
-from tidegate.cli.waiting import Waiting, awaited, waiting
+from tidegate.cli.revisions.names import REPOSITORY_DEFAULT
+from tidegate.cli.waiting import WaitOption, wait_for_rollout, wait_option
 
 POLICY_BYTES_MAX = 256 * 1024
 CHANNELS = names("/v1/channels", "channel")
 
 
-def standing(item: Item) -> State:
-    return State("held" if item.get("held_at") else "active")
+def channel_state(item: Item) -> StateCell:
+    return StateCell("held" if item.get("held_at") else "active")
 
 
 COLUMNS = (
     column("CHANNEL", "channel"),
     column("PACKAGE", "package"),
-    Column("STATE", standing),
+    Column("STATE", channel_state),
     Column("ROLLOUT", lambda item: text(item.get("newest_rollout_id"))),
-    stated("IS", "newest_state"),
+    state_column("IS", "newest_state"),
     column("HOSTS", "selector"),
     column("VERSION", "version"),
 )
 HISTORY = (
-    timed("TIME", "recordedAt"),
+    time_column("TIME", "recordedAt"),
     column("WHAT", "eventType"),
     column("RELEASE", "releaseId"),
     column("BEFORE", "previousReleaseId"),
     column("STATUS", "status"),
-    person("BY", "by"),
+    person_column("BY", "by"),
     column("EVIDENCE", "provenance", "kind"),
     column("WHY", "reason"),
 )
 
 
-def policy_of(file: str) -> Any:
+def load_policy(file: str) -> Any:
     """A policy as JSON, from a file. Raises: Stop."""
     import json
     from pathlib import Path
@@ -66,16 +73,16 @@ def policy_of(file: str) -> Any:
         content = Path(file).read_bytes()[:POLICY_BYTES_MAX]
         return json.loads(content)
     except OSError as error:
-        raise Stop(
-            Exit.USAGE, f"{file} cannot be read: {error.strerror}", f"ls -l {file}"
+        raise CommandExit(
+            ExitCode.USAGE, f"{file} cannot be read: {error.strerror}", f"ls -l {file}"
         ) from None
     except ValueError as error:
-        raise Stop(
-            Exit.USAGE, f"{file} is not JSON: {error}", "tidegate channel create --help"
+        raise CommandExit(
+            ExitCode.USAGE, f"{file} is not JSON: {error}", "tidegate channel create --help"
         ) from None
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def channel() -> None:
     """Channels: what is authoritative for which hosts, and how it reaches them."""
 
@@ -85,18 +92,20 @@ def channel() -> None:
 @click.option("--package", required=True, help="The package that it carries, e.g. web.")
 @click.option("--hosts", "selector", required=True, help="Which hosts: 'env=prod,!canary' or '*'.")
 @click.option("--policy", "file", metavar="FILE", help="The rollout policy as JSON; else: at once.")
-@at_desk
-def create(desk: Desk, channel: str, package: str, selector: str, file: str | None) -> None:
+@with_context
+def create(
+    context: CommandContext, channel: str, package: str, selector: str, file: str | None
+) -> None:
     """Make CHANNEL: one package, the hosts that a selector takes, a rollout policy."""
     body = {"channel": channel, "package": package, "selector": selector}
-    answer = desk.client.write(
-        "POST", at("channels"), {**body, "policy": policy_of(file) if file else {}}
+    answer = context.client.write(
+        "POST", at("channels"), {**body, "policy": load_policy(file) if file else {}}
     )
-    desk.done(answer, f"channel {channel} carries {package} to hosts {selector}")
-    _note_missing(desk, package)
+    context.done(answer, f"channel {channel} carries {package} to hosts {selector}")
+    _note_missing(context, package)
 
 
-def _note_missing(desk: Desk, package: str) -> None:
+def _note_missing(context: CommandContext, package: str) -> None:
     """A channel may come before its package; but a name that is not there may be a slip.
 
     A path alone is of the repository ``default``, as everywhere.
@@ -104,19 +113,19 @@ def _note_missing(desk: Desk, package: str) -> None:
     first, _, rest = package.partition("/")
     repository, path = (first, rest) if rest else (REPOSITORY_DEFAULT, first)
     for name in (package, f"{REPOSITORY_DEFAULT}/{package}"):
-        if "/" in name and not _is_missing(desk, name):
+        if "/" in name and not _is_missing(context, name):
             return
     where = "" if repository == REPOSITORY_DEFAULT else f" --repo {repository}"
     note(f"package {package} has no revision yet")
     note(f"  try: tidegate rev init {path} --workspace main{where}")
 
 
-def _is_missing(desk: Desk, package: str) -> bool:
+def _is_missing(context: CommandContext, package: str) -> bool:
     """Whether nothing is known of it; one that we may not look at is not told to be missing."""
     try:
-        desk.client.get(at("packages", *package.split("/")))
-    except Stop as stop:
-        return stop.code is Exit.NOT_FOUND
+        context.client.get(at("packages", *package.split("/")))
+    except CommandExit as stop:
+        return stop.code is ExitCode.NOT_FOUND
     return False
 
 
@@ -124,31 +133,39 @@ def _is_missing(desk: Desk, package: str) -> bool:
 @click.argument("channel", shell_complete=CHANNELS)
 @click.option("--hosts", "selector", help="Which hosts.")
 @click.option("--policy", "file", metavar="FILE", help="The whole rollout policy as JSON.")
-@versioned
-@at_desk
+@version_option
+@with_context
 def edit(
-    desk: Desk, channel: str, selector: str | None, file: str | None, version: int | None
+    context: CommandContext,
+    channel: str,
+    selector: str | None,
+    file: str | None,
+    version: int | None,
 ) -> None:
     """Change the hosts or the policy of CHANNEL; open rollouts keep their plan."""
     if selector is None and file is None:
-        raise Stop(
-            Exit.USAGE, "say --hosts or --policy: nothing to change", "tidegate channel edit --help"
+        raise CommandExit(
+            ExitCode.USAGE,
+            "say --hosts or --policy: nothing to change",
+            "tidegate channel edit --help",
         )
     path = at("channels", channel)
-    etag = desk.etag_of(path, version)
+    etag = context.etag_of(path, version)
     body: dict[str, Any] = {} if selector is None else {"selector": selector}
     if file is not None:
-        body["policy"] = policy_of(file)
-    desk.done(desk.client.write("PATCH", path, body, etag=etag), f"channel {channel} is changed")
+        body["policy"] = load_policy(file)
+    context.done(
+        context.client.write("PATCH", path, body, etag=etag), f"channel {channel} is changed"
+    )
 
 
 @channel.command("list")
-@watched
-@at_desk
-def list_all(desk: Desk, watch: bool) -> None:
+@watch_option
+@with_context
+def list_all(context: CommandContext, watch: bool) -> None:
     """All channels that you may read."""
-    desk.shown(
-        lambda: list(desk.client.items(at("channels"))),
+    context.shown(
+        lambda: list(context.client.items(at("channels"))),
         COLUMNS,
         watch=watch,
         empty="no channel yet; try: tidegate channel create --help",
@@ -158,12 +175,12 @@ def list_all(desk: Desk, watch: bool) -> None:
 @channel.command("show")
 @click.argument("channel", shell_complete=CHANNELS)
 @click.option("--as-of", metavar="POSITION|TIME", help="As it stood then.")
-@watched
-@at_desk
-def show(desk: Desk, channel: str, as_of: str | None, watch: bool) -> None:
+@watch_option
+@with_context
+def show(context: CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
     """What CHANNEL carries, what is authoritative on it, and on what evidence."""
     path = at("channels", channel)
-    desk.told(lambda: desk.get(path, as_of=as_of), channel_fields, watch=watch)
+    context.told(lambda: context.get(path, as_of=as_of), channel_fields, watch=watch)
 
 
 def channel_fields(found: Any) -> list[tuple[str, Cell]]:
@@ -171,7 +188,7 @@ def channel_fields(found: Any) -> list[tuple[str, Cell]]:
     newest = found.get("newest_state")
     return [
         ("channel", text(found["channel"])),
-        ("state", standing(found)),
+        ("state", channel_state(found)),
         ("held", _held(found)),
         ("package", text(found.get("package"))),
         ("release", text(dig(release, "pinnedReleaseId"))),
@@ -181,7 +198,7 @@ def channel_fields(found: Any) -> list[tuple[str, Cell]]:
         ("evidence", text(dig(release, "provenance", "kind"))),
         ("hosts", text(found.get("selector"))),
         ("rollout", text(found.get("newest_rollout_id"))),
-        ("is", State(newest) if newest else NOTHING),
+        ("is", StateCell(newest) if newest else NOTHING),
         ("waves", _waves(found)),
         ("after", _edges(found)),
         ("version", text(found.get("version"))),
@@ -215,55 +232,66 @@ def _waves(found: Item) -> str:
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("release")
 @reason(required=False)
-@versioned
-@waiting
-@at_desk
+@version_option
+@wait_option
+@with_context
 def promote(
-    desk: Desk, channel: str, release: str, reason: str | None, version: int | None, wait: Waiting
+    context: CommandContext,
+    channel: str,
+    release: str,
+    reason: str | None,
+    version: int | None,
+    wait: WaitOption,
 ) -> None:
     """Make RELEASE (such as web.3) authoritative on CHANNEL and roll it out."""
-    promoted(desk, channel, {"release_id": release, "reason": reason or ""}, version, wait)
+    request_promotion(
+        context, channel, {"release_id": release, "reason": reason or ""}, version, wait
+    )
 
 
 @channel.command("rollback")
 @click.argument("channel", shell_complete=CHANNELS)
 @reason(required=True)
-@versioned
-@waiting
-@at_desk
-def rollback(desk: Desk, channel: str, reason: str, version: int | None, wait: Waiting) -> None:
+@version_option
+@wait_option
+@with_context
+def rollback(
+    context: CommandContext, channel: str, reason: str, version: int | None, wait: WaitOption
+) -> None:
     """Promote the release that was authoritative on CHANNEL before, again."""
-    promoted(desk, channel, {"reason": reason}, version, wait, verb="rollback")
+    request_promotion(context, channel, {"reason": reason}, version, wait, verb="rollback")
 
 
-def promoted(
-    desk: Desk,
+def request_promotion(
+    context: CommandContext,
     channel: str,
     body: dict[str, Any],
     version: int | None,
-    wait: Waiting,
+    wait: WaitOption,
     *,
     verb: str = "promote",
 ) -> None:
     """Move a channel's pin; with ``--wait``, until its rollout ended. Raises: Stop."""
-    etag = desk.etag_of(at("channels", channel), version)
-    answer = desk.client.write("POST", at("channels", channel, verb), body, etag=etag).json()
+    etag = context.etag_of(at("channels", channel), version)
+    answer = context.client.write("POST", at("channels", channel, verb), body, etag=etag).json()
     rollout_id = str(answer["rollout_id"])
-    if not wait.is_asked or desk.is_for_people:
+    if not wait.is_asked or context.is_for_people:
         release = rollout_id.partition("@")[2].partition("~")[0]
-        desk.done(answer, f"{release} is authoritative on {channel}; rollout {rollout_id} is open")
+        context.done(
+            answer, f"{release} is authoritative on {channel}; rollout {rollout_id} is open"
+        )
     if wait.is_asked:
-        awaited(desk, rollout_id, wait)
+        wait_for_rollout(context, rollout_id, wait)
 
 
 @channel.command("hold")
 @click.argument("channel", shell_complete=CHANNELS)
 @reason(required=True)
-@at_desk
-def hold(desk: Desk, channel: str, reason: str) -> None:
+@with_context
+def hold(context: CommandContext, channel: str, reason: str) -> None:
     """No promotion and no order on CHANNEL until it is let go."""
-    answer = desk.client.write("POST", at("channels", channel, "hold"), {"reason": reason})
-    desk.done(
+    answer = context.client.write("POST", at("channels", channel, "hold"), {"reason": reason})
+    context.done(
         answer, f"channel {channel} is held; let it go with: tidegate channel unhold {channel}"
     )
 
@@ -271,18 +299,18 @@ def hold(desk: Desk, channel: str, reason: str) -> None:
 @channel.command("unhold")
 @click.argument("channel", shell_complete=CHANNELS)
 @reason(required=True)
-@at_desk
-def unhold(desk: Desk, channel: str, reason: str) -> None:
+@with_context
+def unhold(context: CommandContext, channel: str, reason: str) -> None:
     """Let CHANNEL go again."""
-    answer = desk.client.write("POST", at("channels", channel, "unhold"), {"reason": reason})
-    desk.done(answer, f"channel {channel} goes on")
+    answer = context.client.write("POST", at("channels", channel, "unhold"), {"reason": reason})
+    context.done(answer, f"channel {channel} goes on")
 
 
 @channel.command("history")
 @click.argument("channel", shell_complete=CHANNELS)
-@at_desk
-def history(desk: Desk, channel: str) -> None:
+@with_context
+def history(context: CommandContext, channel: str) -> None:
     """What was authoritative on CHANNEL, when, and who decided it."""
-    desk.list(
-        desk.client.items(at("releases", channel, "events")), HISTORY, empty="no promotion yet"
+    context.list(
+        context.client.items(at("releases", channel, "events")), HISTORY, empty="no promotion yet"
     )

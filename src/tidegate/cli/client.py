@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tidegate import __version__
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.hints import problem
 from tidegate.cli.paths import Query, located
 from tidegate.cli.profile import Profile
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]  # bytes sent so far, of how many
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerResponse:
     """What the server said, if it did not say no."""
 
     status: int
@@ -56,24 +56,24 @@ class Answer:
         try:
             return json.loads(self.body)
         except ValueError:
-            raise Stop(
-                Exit.UNAVAILABLE,
+            raise CommandExit(
+                ExitCode.UNAVAILABLE,
                 "the answer is not JSON: is this address a Tidegate server?",
                 "tidegate whoami",
             ) from None
 
 
-class Client:
+class ApiClient:
     """One server, asked as one principal, over one connection at a time."""
 
     def __init__(self, profile: Profile, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self.profile = profile
         self.attempts_max = ATTEMPTS_MAX
         self._timeout = timeout
-        self._known: dict[str, Answer] = {}
+        self._known: dict[str, ServerResponse] = {}
         self._connection: http.client.HTTPConnection | None = None
 
-    def get(self, path: str, query: Query | None = None) -> Answer:
+    def get(self, path: str, query: Query | None = None) -> ServerResponse:
         """Read; what was read before and has not changed is not sent again."""
         target = located(path, query)
         known = self._known.get(target)
@@ -95,7 +95,7 @@ class Client:
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
-    ) -> Answer:
+    ) -> ServerResponse:
         """Change something, once: every repeat carries the same key."""
         said = {"Idempotency-Key": os.urandom(16).hex(), **(headers or {})}
         if etag is not None:
@@ -126,7 +126,7 @@ class Client:
         headers: dict[str, str],
         body: bytes | None,
         progress: Progress | None = None,
-    ) -> Answer:
+    ) -> ServerResponse:
         for attempt in range(1, self.attempts_max + 1):
             last = attempt == self.attempts_max
             try:
@@ -155,7 +155,7 @@ class Client:
         headers: dict[str, str],
         body: bytes | None,
         progress: Progress | None,
-    ) -> Answer:
+    ) -> ServerResponse:
         if self._connection is None:
             self._connection = self._connected()
         said = {
@@ -173,7 +173,7 @@ class Client:
         with self._connection.getresponse() as response:
             content = response.read(ANSWER_BYTES_MAX)
             named = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, named, content)
+            return ServerResponse(response.status, named, content)
 
     def _connected(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.profile.url)
@@ -182,21 +182,23 @@ class Client:
         try:
             return kind(parts.hostname or "", parts.port, timeout=self._timeout)
         except ValueError as error:
-            raise Stop(Exit.USAGE, f"{self.profile.url}: {error}", "tidegate --help") from None
+            raise CommandExit(
+                ExitCode.USAGE, f"{self.profile.url}: {error}", "tidegate --help"
+            ) from None
 
-    def _elsewhere(self, answer: Answer) -> Stop:
+    def _elsewhere(self, answer: ServerResponse) -> CommandExit:
         """A redirect is told, not followed: the token is for this server alone."""
         place = answer.headers.get("location", "another place")
-        return Stop(
-            Exit.UNAVAILABLE,
+        return CommandExit(
+            ExitCode.UNAVAILABLE,
             f"{self.profile.url} sends us to {place}",
             "tidegate login --url …",
         )
 
-    def _unreachable(self, error: Exception) -> Stop:
+    def _unreachable(self, error: Exception) -> CommandExit:
         words = str(error) or type(error).__name__
-        return Stop(
-            Exit.UNAVAILABLE,
+        return CommandExit(
+            ExitCode.UNAVAILABLE,
             f"no answer from {self.profile.url}: {words}",
             "tidegate serve",
             "tidegate login --url …",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tidegate.cli.desk import Desk, Verb
-from tidegate.cli.exits import Stop
+from tidegate.cli.context import CommandContext, VerbCommand
+from tidegate.cli.exit_codes import CommandExit
 from tidegate.cli.root import COMPLETION
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ NAMES_MAX = 100
 ANSWER_BYTES_MAX = 1024 * 1024
 
 
-@click.command(cls=Verb)
+@click.command(cls=VerbCommand)
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of SHELL.
@@ -60,9 +60,9 @@ def names(path: str, *field: str, **query: Any) -> Completer:
 
         try:
             asked = located(path, {"limit": NAMES_MAX, **query})
-            page = json.loads(_glimpse(ctx.ensure_object(Desk).profile, asked))
+            page = json.loads(_glimpse(ctx.ensure_object(CommandContext).profile, asked))
             found = [str(dig(item, *field)) for item in page["items"]]
-        except (Stop, OSError, ValueError, KeyError, TypeError):
+        except (CommandExit, OSError, ValueError, KeyError, TypeError):
             return []
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
@@ -74,9 +74,9 @@ def _glimpse(profile: Profile, target: str) -> bytes:
     library to be imported. Raises: Stop, OSError, ValueError.
     """
     if not profile.url.startswith("http://"):
-        from tidegate.cli.client import Client
+        from tidegate.cli.client import ApiClient
 
-        client = Client(profile, timeout=SECONDS_MAX)
+        client = ApiClient(profile, timeout=SECONDS_MAX)
         client.attempts_max = 1
         return client.get(target).body
     from socket import create_connection

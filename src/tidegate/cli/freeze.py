@@ -6,21 +6,21 @@ import click
 
 from tidegate.cli.channel import CHANNELS
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, reason, watched
-from tidegate.cli.output import Column, column, person, text, timed
+from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
+from tidegate.cli.output import Column, column, person_column, text, time_column
 from tidegate.cli.paths import at
 
 COLUMNS = (
     column("FREEZE", "freeze_id"),
     Column("CHANNELS", lambda item: text(item.get("channels") or "all")),
-    timed("SINCE", "started_at"),
-    timed("UNTIL", "until"),
-    person("BY", "operator"),
+    time_column("SINCE", "started_at"),
+    time_column("UNTIL", "until"),
+    person_column("BY", "operator"),
     column("WHY", "reason"),
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def freeze() -> None:
     """Times in which nothing is dispatched."""
 
@@ -29,30 +29,32 @@ def freeze() -> None:
 @click.option("--channel", "channels", multiple=True, shell_complete=CHANNELS, help="Else: all.")
 @click.option("--until", metavar="TIME", help="When it ends by itself: 2026-12-24T18:00:00Z.")
 @reason(required=True)
-@at_desk
-def start(desk: Desk, channels: tuple[str, ...], until: str | None, reason: str) -> None:
+@with_context
+def start(
+    context: CommandContext, channels: tuple[str, ...], until: str | None, reason: str
+) -> None:
     """Dispatch nothing from now on."""
     body = {"channels": list(channels), "until": until, "reason": reason}
-    answer = desk.client.write("POST", at("freezes"), body)
+    answer = context.client.write("POST", at("freezes"), body)
     freeze_id = answer.json()["freeze_id"]
-    desk.done(answer, f"frozen; end it with: tidegate freeze end {freeze_id} --reason …")
+    context.done(answer, f"frozen; end it with: tidegate freeze end {freeze_id} --reason …")
 
 
 @freeze.command("end")
 @click.argument("freeze_id", shell_complete=names("/v1/freezes", "freeze_id"))
 @reason(required=True)
-@at_desk
-def end(desk: Desk, freeze_id: str, reason: str) -> None:
+@with_context
+def end(context: CommandContext, freeze_id: str, reason: str) -> None:
     """End a freeze before its time."""
-    answer = desk.client.write("POST", at("freezes", freeze_id, "end"), {"reason": reason})
-    desk.done(answer, f"freeze {freeze_id} is over")
+    answer = context.client.write("POST", at("freezes", freeze_id, "end"), {"reason": reason})
+    context.done(answer, f"freeze {freeze_id} is over")
 
 
 @freeze.command("list")
-@watched
-@at_desk
-def list_all(desk: Desk, watch: bool) -> None:
+@watch_option
+@with_context
+def list_all(context: CommandContext, watch: bool) -> None:
     """The freezes that hold now."""
-    desk.shown(
-        lambda: list(desk.client.items(at("freezes"))), COLUMNS, watch=watch, empty="no freeze"
+    context.shown(
+        lambda: list(context.client.items(at("freezes"))), COLUMNS, watch=watch, empty="no freeze"
     )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.cli.frames import Line
-from tidegate.cli.glyphs import clean, glyph
+from tidegate.cli.live_view import Line
 from tidegate.cli.output import counted, dig
+from tidegate.cli.symbols import clean, glyph
 
 SHOWN_MAX = 50
 
 
-def explained(found: Any) -> list[Line]:
+def explain_lines(found: Any) -> list[Line]:
     """An explanation: the answer, then every gate; of several, one below the other."""
     several = found if isinstance(found, list) else found.get("items")
     if several is not None:
-        return [line for one in several[:SHOWN_MAX] for line in explained(one)]
+        return [line for one in several[:SHOWN_MAX] for line in explain_lines(one)]
     lines: list[Line] = []
     about = found.get("host_id") or found.get("rollout_id")
     if about:

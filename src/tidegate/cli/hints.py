@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from tidegate.cli.exits import Exit, Stop, exit_of_status
+from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of_status
 
 FAULTS_MAX = 20
 
@@ -96,7 +96,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
 SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key")  # of verbs
 
 
-def problem(status: int, body: bytes, headers: Mapping[str, str]) -> Stop:
+def problem(status: int, body: bytes, headers: Mapping[str, str]) -> CommandExit:
     """A problem document as the end of the command that met it."""
     try:
         told = json.loads(body)
@@ -104,7 +104,7 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> Stop:
     except (ValueError, AssertionError):
         told = {"detail": f"the server answered {status} and no problem document"}
     said = str(told.get("code", ""))
-    code = exit_of_status(status)
+    code = exit_code_of_status(status)
     detail = str(told.get("detail") or told.get("title") or f"status {status}")
     faults = told.get("errors") or ()
     more = tuple(f"{fault.get('field')}: {fault.get('detail')}" for fault in faults[:FAULTS_MAX])
@@ -115,7 +115,7 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> Stop:
     if status >= 500 and "x-request-id" in headers:
         detail += f" (request {headers['x-request-id']})"
     line = f"{detail} [{said}]" if said else detail
-    return Stop(code, line, *next_commands(said, code), more=more)
+    return CommandExit(code, line, *next_commands(said, code), more=more)
 
 
 def _versions(told: Mapping[str, Any]) -> str:
@@ -125,18 +125,18 @@ def _versions(told: Mapping[str, Any]) -> str:
     return f" (you saw version {told.get('expected')}, it is at {current})"
 
 
-def next_commands(said: str, code: Exit) -> tuple[str, ...]:
+def next_commands(said: str, code: ExitCode) -> tuple[str, ...]:
     """The commands to try after a server said this, spelt out for the verb that runs."""
     noun, path, name = _verb()
     if said in NEXT:
         wanted = NEXT[said]
-    elif code is Exit.NOT_FOUND:
+    elif code is ExitCode.NOT_FOUND:
         wanted = (LISTS.get(noun, "--help"),)
-    elif code is Exit.UNAVAILABLE:
+    elif code is ExitCode.UNAVAILABLE:
         wanted = ("doctor", "whoami")
-    elif code is Exit.USAGE:
+    elif code is ExitCode.USAGE:
         wanted = ("{path} --help",)
-    elif code is Exit.PERMISSION:
+    elif code is ExitCode.PERMISSION:
         wanted = ("whoami",)
     else:
         wanted = (LOOKS.get(noun, "{path} --help") if name else LISTS.get(noun, "{path} --help"),)

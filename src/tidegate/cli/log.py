@@ -10,15 +10,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.desk import Desk, Noun, at_desk
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.frames import counting, patiently
-from tidegate.cli.glyphs import clean, moment
+from tidegate.cli.context import CommandContext, NounGroup, with_context
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.live_view import progress_bar, retry_while_away
 from tidegate.cli.output import coloured, line_of, note, say, text
 from tidegate.cli.paths import at
+from tidegate.cli.symbols import clean, moment
 
 if TYPE_CHECKING:
-    from tidegate.cli.client import Answer
+    from tidegate.cli.client import ServerResponse
 
 WAIT_SECONDS = 25
 COUNT_MAX = 10_000
@@ -28,7 +28,7 @@ DATA_CHARS_MAX = 160
 GAUGE = "tidegate_log_position "
 
 
-def filters(verb: Any) -> Any:
+def filter_options(verb: Any) -> Any:
     """``--type`` and ``--tag``: which events."""
     typed = click.option("--type", "types", multiple=True, help="Only of this type; again: or.")
     tagged = click.option("--tag", "tags", multiple=True, help="Only with this tag; again: and.")
@@ -36,31 +36,38 @@ def filters(verb: Any) -> Any:
 
 
 def pages(
-    desk: Desk, after: int, types: tuple[str, ...], tags: tuple[str, ...], *, wait: int = 0
+    context: CommandContext,
+    after: int,
+    types: tuple[str, ...],
+    tags: tuple[str, ...],
+    *,
+    wait: int = 0,
 ) -> Iterator[tuple[list[Any], int]]:
     """Events behind a position, page by page, for ever; each with the position it reaches."""
-    ask: Callable[[partial[Answer]], Answer] = patiently if wait else lambda read: read()
+    ask: Callable[[partial[ServerResponse]], ServerResponse] = (
+        retry_while_away if wait else lambda read: read()
+    )
     while True:
         asked = {"after": after, "type": list(types), "tag": list(tags), "limit": PAGE}
         if wait:
             asked["wait"] = wait
-        page = ask(partial(desk.client.get, at("events"), asked)).json()
+        page = ask(partial(context.client.get, at("events"), asked)).json()
         before, after = after, int(page["position"])
         yield page["items"], after
         if not wait and not page["items"] and after == before:
             return
 
 
-def head_of(desk: Desk) -> int:
+def head_of(context: CommandContext) -> int:
     """The newest position that the server has seen."""
-    counters = desk.client.get("/metrics").body.decode(errors="replace").splitlines()
+    counters = context.client.get("/metrics").body.decode(errors="replace").splitlines()
     found = [line.removeprefix(GAUGE) for line in counters if line.startswith(GAUGE)]
     return int(float(found[0])) if found else 0
 
 
-def shown(desk: Desk, event: Any) -> None:
+def print_event(context: CommandContext, event: Any) -> None:
     """An event as one line."""
-    if not desk.is_for_people:
+    if not context.is_for_people:
         say(line_of(event))
         return
     told = {
@@ -76,7 +83,7 @@ def shown(desk: Desk, event: Any) -> None:
     say(f"{position}  {moment(event['time'])}  {coloured(clean(name), 'cyan')}  {cut}{by}")
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def log() -> None:
     """The log of facts: what happened, in order, for ever."""
 
@@ -93,10 +100,10 @@ def log() -> None:
 )
 @click.option("-f", "--follow", is_flag=True, help="Stay, and print what happens.")
 @click.option("--after", type=click.IntRange(0), metavar="POSITION", help="From here on instead.")
-@filters
-@at_desk
+@filter_options
+@with_context
 def tail(
-    desk: Desk,
+    context: CommandContext,
     count: int,
     follow: bool,
     after: int | None,
@@ -106,33 +113,33 @@ def tail(
     """The last events, or those behind a position; with -f, as they happen."""
     reached = after
     if after is None:
-        recent, reached = _recent(desk, count, types, tags)
+        recent, reached = _recent(context, count, types, tags)
         for event in recent:
-            shown(desk, event)
+            print_event(context, event)
     elif not follow:
-        for items, _ in pages(desk, after, types, tags):
+        for items, _ in pages(context, after, types, tags):
             for event in items:
-                shown(desk, event)
+                print_event(context, event)
     if not follow:
         return
     sys.stdout.flush()
-    for items, _ in pages(desk, reached or 0, types, tags, wait=WAIT_SECONDS):
+    for items, _ in pages(context, reached or 0, types, tags, wait=WAIT_SECONDS):
         for event in items:
-            shown(desk, event)
+            print_event(context, event)
         sys.stdout.flush()
 
 
 def _recent(
-    desk: Desk, count: int, types: tuple[str, ...], tags: tuple[str, ...]
+    context: CommandContext, count: int, types: tuple[str, ...], tags: tuple[str, ...]
 ) -> tuple[list[Any], int]:
     """The last so many events that fit, and the position they reach: looks back further and
     further, because a filter may leave little of each stretch.
     """
-    head = head_of(desk)
+    head = head_of(context)
     stretch = max(count, PAGE)
     while True:
         start = max(0, head - stretch)
-        found = [event for items, _ in pages(desk, start, types, tags) for event in items]
+        found = [event for items, _ in pages(context, start, types, tags) for event in items]
         if len(found) >= count or start == 0:
             reached = max([head, *(event["position"] for event in found)])
             return found[len(found) - min(count, len(found)) :], reached
@@ -141,13 +148,13 @@ def _recent(
 
 @log.command("show")
 @click.argument("position", type=click.IntRange(1))
-@at_desk
-def show(desk: Desk, position: int) -> None:
+@with_context
+def show(context: CommandContext, position: int) -> None:
     """The event at POSITION, whole."""
-    page = desk.get(at("events"), after=position - 1, limit=1)
+    page = context.get(at("events"), after=position - 1, limit=1)
     if not page["items"] or page["items"][0]["position"] != position:
-        raise Stop(
-            Exit.NOT_FOUND,
+        raise CommandExit(
+            ExitCode.NOT_FOUND,
             f"no event that you may see stands at {position}",
             "tidegate log tail",
         )
@@ -161,23 +168,23 @@ def show(desk: Desk, position: int) -> None:
         ("by", text(event.get("actor"))),
         *((clean(name), text(value)) for name, value in event["data"].items()),
     ]
-    desk.card(event, fields)
+    context.card(event, fields)
 
 
 @log.command("export")
 @click.argument("file", type=click.Path(), default="-")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="POSITION", help="From there.")
-@filters
-@at_desk
+@filter_options
+@with_context
 def export(
-    desk: Desk, file: str, after: int, types: tuple[str, ...], tags: tuple[str, ...]
+    context: CommandContext, file: str, after: int, types: tuple[str, ...], tags: tuple[str, ...]
 ) -> None:
     """Write the log to FILE (else to standard output), a line of JSON per event.
 
     FILE appears when it is whole; each line is the event as CloudEvents has it.
     """
     if file == "-":
-        for items, _ in pages(desk, after, types, tags):
+        for items, _ in pages(context, after, types, tags):
             for event in items:
                 say(line_of(event))
         return
@@ -187,27 +194,29 @@ def export(
     fresh = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         with fresh.open("w") as out:
-            count, reached = _written(desk, out, after, types, tags)
+            count, reached = _written(context, out, after, types, tags)
             out.flush()
             os.fsync(out.fileno())
         fresh.replace(place)
     except OSError as error:
-        raise Stop(
-            Exit.USAGE, f"{file} cannot be written: {error.strerror}", "tidegate log export --help"
+        raise CommandExit(
+            ExitCode.USAGE,
+            f"{file} cannot be written: {error.strerror}",
+            "tidegate log export --help",
         ) from None
     finally:
         fresh.unlink(missing_ok=True)
     document = {"file": file, "events": count, "position": reached}
-    desk.done(document, f"{count} events up to {reached} are in {file}")
+    context.done(document, f"{count} events up to {reached} are in {file}")
 
 
 def _written(
-    desk: Desk, out: IO[str], after: int, types: tuple[str, ...], tags: tuple[str, ...]
+    context: CommandContext, out: IO[str], after: int, types: tuple[str, ...], tags: tuple[str, ...]
 ) -> tuple[int, int]:
     count, reached = 0, after
-    total = head_of(desk) if sys.stderr.isatty() else 0
-    with counting("exporting", total) as progress:
-        for items, position in pages(desk, after, types, tags):
+    total = head_of(context) if sys.stderr.isatty() else 0
+    with progress_bar("exporting", total) as progress:
+        for items, position in pages(context, after, types, tags):
             reached = max(reached, position)
             for event in items:
                 out.write(line_of(event) + "\n")
@@ -217,22 +226,22 @@ def _written(
 
 
 @log.command("verify")
-@at_desk
-def verify(desk: Desk) -> None:
+@with_context
+def verify(context: CommandContext) -> None:
     """Replay the whole log and compare every derived row, byte for byte."""
     note("replaying the log …")
-    found = desk.get(at("views", "verify"))
+    found = context.get(at("views", "verify"))
     if found["verified"]:
-        desk.done(found, f"every row is what the log says, up to {found['position']}")
+        context.done(found, f"every row is what the log says, up to {found['position']}")
         return
-    if not desk.is_for_people:
-        desk.card(found, [])
+    if not context.is_for_people:
+        context.card(found, [])
     shown = [
         f"{item['row']}: {item['what']}, wanted {item['wanted'][:80]}, found {item['found'][:80]}"
         for item in found["differences"]
     ]
-    raise Stop(
-        Exit.REFUSED,
+    raise CommandExit(
+        ExitCode.REFUSED,
         f"{found['count']} rows are not what the log says",
         "tidegate views rebuild",
         more=tuple(shown),

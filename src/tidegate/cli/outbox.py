@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, reason, watched
-from tidegate.cli.output import column, stated, timed
+from tidegate.cli.context import CommandContext, NounGroup, reason, watch_option, with_context
+from tidegate.cli.output import column, state_column, time_column
 from tidegate.cli.paths import at
 
 INTENTS = names("/v1/outbox", "id", state="dead")
@@ -14,15 +14,15 @@ COLUMNS = (
     column("CHANNEL", "scope"),
     column("OPERATION", "operation"),
     column("RELEASE", "requestedState", "releaseId"),
-    stated("STATE", "state"),
+    state_column("STATE", "state"),
     column("ATTEMPTS", "attempts"),
-    timed("NEXT", "nextAttemptAt"),
+    time_column("NEXT", "nextAttemptAt"),
     column("LAST ERROR", "lastError"),
     column("INTENT", "id"),
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def outbox() -> None:
     """What is owed to the world: webhooks, programs, files."""
 
@@ -34,13 +34,13 @@ def outbox() -> None:
     type=click.Choice(("pending", "done", "dead", "superseded", "cancelled")),
     help="Only those; without --channel: pending.",
 )
-@watched
-@at_desk
-def list_all(desk: Desk, channel: str | None, state: str | None, watch: bool) -> None:
+@watch_option
+@with_context
+def list_all(context: CommandContext, channel: str | None, state: str | None, watch: bool) -> None:
     """Intents with their attempts."""
     query = {"scope": channel, "state": state}
-    desk.shown(
-        lambda: list(desk.client.items(at("outbox"), query)),
+    context.shown(
+        lambda: list(context.client.items(at("outbox"), query)),
         COLUMNS,
         watch=watch,
         empty=f"nothing is {state or 'pending'}",
@@ -50,18 +50,18 @@ def list_all(desk: Desk, channel: str | None, state: str | None, watch: bool) ->
 @outbox.command("redrive")
 @click.argument("intent", shell_complete=INTENTS)
 @reason(required=True)
-@at_desk
-def redrive(desk: Desk, intent: str, reason: str) -> None:
+@with_context
+def redrive(context: CommandContext, intent: str, reason: str) -> None:
     """Try a dead INTENT again, under the same idempotency key."""
-    answer = desk.client.write("POST", at("outbox", intent, "redrive"), {"reason": reason})
-    desk.done(answer, f"{intent} is tried again; see: tidegate outbox list --watch")
+    answer = context.client.write("POST", at("outbox", intent, "redrive"), {"reason": reason})
+    context.done(answer, f"{intent} is tried again; see: tidegate outbox list --watch")
 
 
 @outbox.command("cancel")
 @click.argument("intent", shell_complete=INTENTS)
 @reason(required=True)
-@at_desk
-def cancel(desk: Desk, intent: str, reason: str) -> None:
+@with_context
+def cancel(context: CommandContext, intent: str, reason: str) -> None:
     """Give INTENT up, with a reason."""
-    answer = desk.client.write("POST", at("outbox", intent, "cancel"), {"reason": reason})
-    desk.done(answer, f"{intent} is given up")
+    answer = context.client.write("POST", at("outbox", intent, "cancel"), {"reason": reason})
+    context.done(answer, f"{intent} is given up")

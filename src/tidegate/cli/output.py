@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from tidegate.cli.glyphs import clean, glyph, moment
+from tidegate.cli.symbols import clean, glyph, moment
 
 NOTHING: Final = "–"
 
 Item = Mapping[str, Any]
 
 
-class State(NamedTuple):
+class StateCell(NamedTuple):
     """A cell that is a state: shown as glyph, colour and word."""
 
     word: str
@@ -29,7 +29,7 @@ class State(NamedTuple):
         return f"{glyph(self.word)[0]} {clean(self.word)}"
 
 
-Cell = str | State
+Cell = str | StateCell
 
 
 class Column(NamedTuple):
@@ -45,17 +45,17 @@ def column(title: str, *path: str) -> Column:
     return Column(title, lambda item: text(dig(item, *path)))
 
 
-def person(title: str, *path: str) -> Column:
+def person_column(title: str, *path: str) -> Column:
     """A column that shows who it was: by name, to who may know it."""
     return Column(title, lambda item: text(dig(item, *path)), is_person=True)
 
 
-def timed(title: str, *path: str) -> Column:
+def time_column(title: str, *path: str) -> Column:
     return Column(title, lambda item: when(dig(item, *path)))
 
 
-def stated(title: str, *path: str) -> Column:
-    return Column(title, lambda item: State(str(dig(item, *path) or "?")))
+def state_column(title: str, *path: str) -> Column:
+    return Column(title, lambda item: StateCell(str(dig(item, *path) or "?")))
 
 
 def dig(item: Any, *path: str) -> Any:
@@ -119,7 +119,7 @@ def coloured(words: str, colour: str) -> str:
 # ── shapes ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def listing(
+def print_list(
     output: str, items: Iterable[Item], columns: Sequence[Column], *, empty: str = "nothing"
 ) -> None:
     """Items in the format that was asked for; ``empty`` says so to people, beside the output."""
@@ -137,20 +137,20 @@ def listing(
         _table([column.title for column in columns], rows)
 
 
-def card(output: str, document: Any, fields: Sequence[tuple[str, Cell]]) -> None:
+def print_card(output: str, document: Any, fields: Sequence[tuple[str, Cell]]) -> None:
     """One thing: its fields below each other; a field without a value is left out."""
     if output == "json":
         say(json_of(document))
     elif output == "jsonl":
         say(line_of(document))
     else:
-        from tidegate.cli.frames import card_lines, painted
+        from tidegate.cli.live_view import card_lines, paint
 
         for line in card_lines(fields):
-            say(painted(line))
+            say(paint(line))
 
 
-def done(output: str, document: Any, line: str) -> None:
+def print_done(output: str, document: Any, line: str) -> None:
     """A change that landed: one line for people, the server's answer for programs."""
     if output == "json":
         say(json_of(document))
@@ -176,7 +176,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     if is_terminal():
         _drawn(titles, rows)
         return
-    texts = [[cell.text if isinstance(cell, State) else cell for cell in row] for row in rows]
+    texts = [[cell.text if isinstance(cell, StateCell) else cell for cell in row] for row in rows]
     for line in aligned([list(titles), *texts]):
         say(line)
 
@@ -202,7 +202,7 @@ def _drawn(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
         table.add_row(
             *(
                 Text(cell.text, style=glyph(cell.word)[1])
-                if isinstance(cell, State)
+                if isinstance(cell, StateCell)
                 else Text(cell)
                 for cell in row
             )

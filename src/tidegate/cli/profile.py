@@ -12,7 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 
 if TYPE_CHECKING:  # late: completion reads the file at every press of a key
     from pathlib import Path
@@ -37,7 +37,7 @@ def resolve(url: str | None, token: str | None) -> Profile:
     named = url or os.environ.get("TIDEGATE_URL")
     shown = token or os.environ.get("TIDEGATE_TOKEN")
     if shown is not None:
-        shown = checked(shown)
+        shown = check_url(shown)
     if named and shown:
         return Profile(trimmed(named), shown)
     kept = load()
@@ -47,11 +47,13 @@ def resolve(url: str | None, token: str | None) -> Profile:
     return Profile(chosen, shown)
 
 
-def checked(token: str) -> str:
+def check_url(token: str) -> str:
     """A token as it may stand in a header. Raises: Stop."""
     text = token.strip()
     if not (text.isascii() and text.isprintable() and text and " " not in text):
-        raise Stop(Exit.USAGE, "the token holds characters that no token has", "tidegate login")
+        raise CommandExit(
+            ExitCode.USAGE, "the token holds characters that no token has", "tidegate login"
+        )
     return text
 
 
@@ -60,15 +62,15 @@ def trimmed(url: str) -> str:
     text = url.rstrip("/")
     scheme, _, rest = text.partition("://")
     if scheme not in ("http", "https") or not rest or any(mark in rest for mark in "?# @/"):
-        raise Stop(
-            Exit.USAGE,
+        raise CommandExit(
+            ExitCode.USAGE,
             f"a server is named http://host:port or https://host, found {url!r}",
             f"tidegate --url {URL_DEFAULT} whoami",
         )
     return text
 
 
-def place() -> str:
+def profile_path() -> str:
     """Where the file lies."""
     root = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return os.path.join(root, "tidegate", "client.json")
@@ -76,24 +78,26 @@ def place() -> str:
 
 def load() -> Profile | None:
     """What ``login`` kept; None: nothing. Raises: Stop."""
-    path = place()
+    path = profile_path()
     try:
         with open(path, "rb") as file:
             content = file.read(FILE_BYTES_MAX)
         found = json.loads(content)
         token = found.get("token")
-        return Profile(trimmed(found["url"]), None if token is None else checked(token))
+        return Profile(trimmed(found["url"]), None if token is None else check_url(token))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Stop(Exit.USAGE, f"{path} is not a profile ({error})", "tidegate login") from None
+        raise CommandExit(
+            ExitCode.USAGE, f"{path} is not a profile ({error})", "tidegate login"
+        ) from None
 
 
 def keep(profile: Profile) -> Path:
     """Write the file as a whole, readable by its owner alone. Raises: Stop."""
     from pathlib import Path
 
-    path = Path(place())
+    path = Path(profile_path())
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     content = json.dumps({"url": profile.url, "token": profile.token}, indent=2) + "\n"
     try:
@@ -103,8 +107,8 @@ def keep(profile: Profile) -> Path:
             file.write(content)
         fresh.replace(path)
     except OSError as error:
-        raise Stop(
-            Exit.USAGE,
+        raise CommandExit(
+            ExitCode.USAGE,
             f"{path} cannot be written: {error.strerror}",
             "tidegate login --no-keep",
         ) from None
@@ -114,7 +118,7 @@ def keep(profile: Profile) -> Path:
 def forget() -> bool:
     """Remove the file; False: there was none."""
     try:
-        os.unlink(place())
+        os.unlink(profile_path())
     except FileNotFoundError:
         return False
     return True

@@ -10,7 +10,7 @@ from inspect import cleandoc
 
 import click
 
-from tidegate.cli.exits import Exit
+from tidegate.cli.exit_codes import ExitCode
 
 INTRODUCTION = """# The command line
 
@@ -41,15 +41,15 @@ They may stand before the noun or behind the verb. `tidegate login` keeps server
 |---|---|
 """
 ENDINGS = {
-    Exit.DONE: "done",
-    Exit.REFUSED: "refused: a rule says no",
-    Exit.USAGE: "usage: the command or its input is not of the form that it must have",
-    Exit.CONFLICT: "conflict: somebody else moved first",
-    Exit.NOT_FOUND: "not found",
-    Exit.PERMISSION: "permission: not signed in, or not allowed",
-    Exit.UNAVAILABLE: "unavailable: no answer, or not now",
-    Exit.ROLLED_BACK: "rolled back (with `--wait` and `rollout watch`)",
-    Exit.INTERRUPTED: "interrupted",
+    ExitCode.DONE: "done",
+    ExitCode.REFUSED: "refused: a rule says no",
+    ExitCode.USAGE: "usage: the command or its input is not of the form that it must have",
+    ExitCode.CONFLICT: "conflict: somebody else moved first",
+    ExitCode.NOT_FOUND: "not found",
+    ExitCode.PERMISSION: "permission: not signed in, or not allowed",
+    ExitCode.UNAVAILABLE: "unavailable: no answer, or not now",
+    ExitCode.ROLLED_BACK: "rolled back (with `--wait` and `rollout watch`)",
+    ExitCode.INTERRUPTED: "interrupted",
 }
 SHARED = frozenset({"output", "url", "token", "help"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, versioned
+from tidegate.cli.context import CommandContext, NounGroup, version_option, with_context
 from tidegate.cli.output import column
 from tidegate.cli.paths import at
 
@@ -18,7 +18,7 @@ COLUMNS = (
 )
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def repo() -> None:
     """Repositories: where packages live, and how many must approve."""
 
@@ -35,9 +35,13 @@ def repo() -> None:
 )
 @click.option("--deployment", is_flag=True, help="What is deployed from: deletions need two.")
 @click.option("--protect-proposed", is_flag=True, default=None, help="Proposals are not deleted.")
-@at_desk
+@with_context
 def create(
-    desk: Desk, name: str, approvals: int, deployment: bool, protect_proposed: bool | None
+    context: CommandContext,
+    name: str,
+    approvals: int,
+    deployment: bool,
+    protect_proposed: bool | None,
 ) -> None:
     """Make the repository NAME."""
     body = {
@@ -46,8 +50,8 @@ def create(
         "deployment": deployment,
         "protect_proposed": protect_proposed,
     }
-    answer = desk.client.write("POST", at("repositories"), body)
-    desk.done(answer, f"repository {name} is there; {approvals} must approve")
+    answer = context.client.write("POST", at("repositories"), body)
+    context.done(answer, f"repository {name} is there; {approvals} must approve")
 
 
 @repo.command("edit")
@@ -61,10 +65,10 @@ def create(
     default=None,
     help="Whether a proposal must be withdrawn or rejected before it is deleted.",
 )
-@versioned
-@at_desk
+@version_option
+@with_context
 def edit(
-    desk: Desk,
+    context: CommandContext,
     name: str,
     approvals: int | None,
     deployment: bool | None,
@@ -74,14 +78,14 @@ def edit(
     """Change how NAME wants its revisions approved; what is not said stays."""
     path = at("repositories", name)
     body = {"quorum": approvals, "deployment": deployment, "protect_proposed": protect_proposed}
-    etag = desk.etag_of(path, version)
-    answer = desk.client.write("PATCH", path, body, etag=etag)
-    desk.done(answer, f"repository {name} is changed")
+    etag = context.etag_of(path, version)
+    answer = context.client.write("PATCH", path, body, etag=etag)
+    context.done(answer, f"repository {name} is changed")
 
 
 @repo.command("list")
-@at_desk
-def list_all(desk: Desk) -> None:
+@with_context
+def list_all(context: CommandContext) -> None:
     """All repositories that you may read."""
-    items = desk.client.items(at("repositories"))
-    desk.list(items, COLUMNS, empty="no repository yet; try: tidegate repo create default")
+    items = context.client.items(at("repositories"))
+    context.list(items, COLUMNS, empty="no repository yet; try: tidegate repo create default")

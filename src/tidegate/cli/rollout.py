@@ -6,27 +6,42 @@ from typing import Any
 
 import click
 
-from tidegate.cli.channel import CHANNELS, promoted
+from tidegate.cli.channel import CHANNELS, request_promotion
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, reason, versioned, watched
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.frames import follow, painted, span
-from tidegate.cli.gates import explained
+from tidegate.cli.context import (
+    CommandContext,
+    NounGroup,
+    reason,
+    version_option,
+    watch_option,
+    with_context,
+)
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.gates import explain_lines
+from tidegate.cli.live_view import follow, paint, span
 from tidegate.cli.output import (
     Column,
     Item,
-    State,
+    StateCell,
     column,
     counted,
     dig,
-    person,
+    person_column,
     say,
-    stated,
+    state_column,
     text,
-    timed,
+    time_column,
 )
 from tidegate.cli.paths import at
-from tidegate.cli.waiting import ENDS, OUTCOMES, Waiting, awaited, ended, rollout_frame, waiting
+from tidegate.cli.waiting import (
+    ENDS,
+    OUTCOMES,
+    WaitOption,
+    exit_by_outcome,
+    rollout_frame,
+    wait_for_rollout,
+    wait_option,
+)
 
 ROLLOUTS = names("/v1/rollouts", "rollout_id")
 STATES = (
@@ -34,53 +49,53 @@ STATES = (
 )
 COLUMNS = (
     column("ROLLOUT", "rollout_id"),
-    stated("STATE", "state"),
+    state_column("STATE", "state"),
     Column("OUTCOME", lambda item: OUTCOMES.get(str(item.get("outcome")), "–")),
     column("WAVE", "current_wave"),
-    timed("OPENED", "opened_at"),
+    time_column("OPENED", "opened_at"),
     column("SUPERSEDED BY", "superseded_by"),
 )
 HOSTS = (
     column("HOST", "host_id"),
-    stated("STATE", "state"),
+    state_column("STATE", "state"),
     column("WAVE", "wave"),
     column("ATTEMPT", "attempt"),
     column("FAILURE", "failure"),
     column("LEFT", "left"),
-    timed("DUE", "due_at"),
+    time_column("DUE", "due_at"),
 )
 EVENTS = (
     column("POSITION", "position"),
-    timed("TIME", "time"),
+    time_column("TIME", "time"),
     Column("WHAT", lambda item: str(item["type"]).removeprefix("tidegate.")),
     Column("HOST", lambda item: text(dig(item, "data", "host_id"))),
-    Column("SAYS", lambda item: said(item)),
-    person("BY", "actor"),
+    Column("SAYS", lambda item: describe_event(item)),
+    person_column("BY", "actor"),
 )
 SILENT = frozenset({"rollout_id", "host_id", "at", "channel", "target_closure", "policy", "waves"})
 
 
-def said(item: Item) -> str:
+def describe_event(item: Item) -> str:
     """The members of an event that tell something beside who and when."""
     told = dig(item, "data") or {}
     return text({name: value for name, value in told.items() if name not in SILENT})
 
 
-def id_of(desk: Desk, name: str) -> str:
+def id_of(context: CommandContext, name: str) -> str:
     """A rollout by its id, or the newest one of a channel. Raises: Stop."""
     if "@" in name:
         return name
-    newest = desk.get(at("channels", name)).get("newest_rollout_id")
+    newest = context.get(at("channels", name)).get("newest_rollout_id")
     if newest is None:
-        raise Stop(
-            Exit.NOT_FOUND,
+        raise CommandExit(
+            ExitCode.NOT_FOUND,
             f"channel {name} has no rollout yet",
             f"tidegate rollout plan {name} RELEASE",
         )
     return str(newest)
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def rollout() -> None:
     """Rollouts. Where ROLLOUT is asked for, a channel's name means its newest one."""
 
@@ -88,16 +103,16 @@ def rollout() -> None:
 @rollout.command("plan")
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("release")
-@at_desk
-def plan(desk: Desk, channel: str, release: str) -> None:
+@with_context
+def plan(context: CommandContext, channel: str, release: str) -> None:
     """Which host would get RELEASE on CHANNEL in which wave; changes nothing."""
     body = {"channel": channel, "release_id": release}
-    planned(desk, desk.client.write("POST", at("rollouts", "plan"), body).json())
+    print_plan(context, context.client.write("POST", at("rollouts", "plan"), body).json())
 
 
-def planned(desk: Desk, found: Any) -> None:
-    if not desk.is_for_people:
-        desk.card(found, [])
+def print_plan(context: CommandContext, found: Any) -> None:
+    if not context.is_for_people:
+        context.card(found, [])
         return
     waves = found.get("waves") or []
     if not waves:
@@ -123,17 +138,19 @@ def _host(host: Any) -> str:
 @click.argument("release")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same run.")
 @click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
-@at_desk
-def simulate(desk: Desk, channel: str, release: str, seed: int, failing: tuple[str, ...]) -> None:
+@with_context
+def simulate(
+    context: CommandContext, channel: str, release: str, seed: int, failing: tuple[str, ...]
+) -> None:
     """Play the rollout of RELEASE on CHANNEL with simulated hosts; changes nothing."""
     body = {"channel": channel, "release_id": release, "seed": seed, "failing": list(failing)}
-    found = desk.client.write("POST", at("rollouts", "simulate"), body).json()
-    if not desk.is_for_people:
-        desk.card(found, [])
+    found = context.client.write("POST", at("rollouts", "simulate"), body).json()
+    if not context.is_for_people:
+        context.card(found, [])
         return
     for moment in found.get("timeline") or []:
         say(f"{moment.get('seconds', 0):>7} s  {text(moment.get('what'))}")
-    end = painted([span(State(str(found.get("state"))))])
+    end = paint([span(StateCell(str(found.get("state"))))])
     say(f"ends {end} after {found.get('seconds', 0)} s")
 
 
@@ -141,14 +158,21 @@ def simulate(desk: Desk, channel: str, release: str, seed: int, failing: tuple[s
 @click.argument("channel", shell_complete=CHANNELS)
 @click.argument("release")
 @reason(required=False)
-@versioned
-@waiting
-@at_desk
+@version_option
+@wait_option
+@with_context
 def open_one(
-    desk: Desk, channel: str, release: str, reason: str | None, version: int | None, wait: Waiting
+    context: CommandContext,
+    channel: str,
+    release: str,
+    reason: str | None,
+    version: int | None,
+    wait: WaitOption,
 ) -> None:
     """Open a rollout of RELEASE on CHANNEL: the same as channel promote."""
-    promoted(desk, channel, {"release_id": release, "reason": reason or ""}, version, wait)
+    request_promotion(
+        context, channel, {"release_id": release, "reason": reason or ""}, version, wait
+    )
 
 
 @rollout.command("get")
@@ -156,10 +180,10 @@ def open_one(
 @click.option("--channel", shell_complete=CHANNELS, help="Only those of this channel.")
 @click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
 @click.option("--hosts", is_flag=True, help="Its hosts, each with its state.")
-@watched
-@at_desk
+@watch_option
+@with_context
 def get(
-    desk: Desk,
+    context: CommandContext,
     rollout: str | None,
     channel: str | None,
     state: str | None,
@@ -169,99 +193,103 @@ def get(
     """One rollout with its waves, or all of them."""
     if rollout is None:
         query = {"channel": channel, "state": state}
-        desk.shown(
-            lambda: list(desk.client.items(at("rollouts"), query)),
+        context.shown(
+            lambda: list(context.client.items(at("rollouts"), query)),
             COLUMNS,
             watch=watch,
             empty="no rollout; try: tidegate channel promote CHANNEL RELEASE",
         )
         return
-    rollout_id = id_of(desk, rollout)
+    rollout_id = id_of(context, rollout)
     if hosts:
         path = at("rollouts", rollout_id, "hosts")
-        desk.shown(
-            lambda: list(desk.client.items(path, {"state": state})),
+        context.shown(
+            lambda: list(context.client.items(path, {"state": state})),
             HOSTS,
             watch=watch,
             empty="no host has an order yet",
         )
     elif watch:
-        follow(lambda: desk.get(at("rollouts", rollout_id)), rollout_frame, output=desk.output)
+        follow(
+            lambda: context.get(at("rollouts", rollout_id)), rollout_frame, output=context.output
+        )
     else:
-        found = desk.get(at("rollouts", rollout_id))
-        if not desk.is_for_people:
-            desk.card(found, [])
+        found = context.get(at("rollouts", rollout_id))
+        if not context.is_for_people:
+            context.card(found, [])
             return
         for line in rollout_frame(found):
-            say(painted(line))
+            say(paint(line))
 
 
 @rollout.command("watch")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--timeout", type=click.IntRange(1), metavar="SECONDS", help="No longer than this.")
-@at_desk
-def watch(desk: Desk, rollout: str, timeout: int | None) -> None:
+@with_context
+def watch(context: CommandContext, rollout: str, timeout: int | None) -> None:
     """Watch the waves of ROLLOUT until it ended; the exit code tells how, as with --wait."""
-    rollout_id = id_of(desk, rollout)
+    rollout_id = id_of(context, rollout)
     if timeout is not None:
-        awaited(desk, rollout_id, Waiting(True, timeout))
+        wait_for_rollout(context, rollout_id, WaitOption(True, timeout))
         return
     found = follow(
-        lambda: desk.get(at("rollouts", rollout_id)),
+        lambda: context.get(at("rollouts", rollout_id)),
         rollout_frame,
-        output=desk.output,
+        output=context.output,
         until=lambda found: found["state"] in ENDS,
     )
-    ended(rollout_id, found)
+    exit_by_outcome(rollout_id, found)
 
 
-def _steered(desk: Desk, rollout: str, verb: str, body: dict[str, Any], line: str) -> None:
-    rollout_id = id_of(desk, rollout)
-    answer = desk.client.write("POST", at("rollouts", rollout_id, verb), body)
-    desk.done(answer, f"{rollout_id} {line}")
+def _steered(
+    context: CommandContext, rollout: str, verb: str, body: dict[str, Any], line: str
+) -> None:
+    rollout_id = id_of(context, rollout)
+    answer = context.client.write("POST", at("rollouts", rollout_id, verb), body)
+    context.done(answer, f"{rollout_id} {line}")
 
 
 @rollout.command("pause")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @reason(required=True)
-@at_desk
-def pause(desk: Desk, rollout: str, reason: str) -> None:
+@with_context
+def pause(context: CommandContext, rollout: str, reason: str) -> None:
     """No order and no wave until it is resumed."""
-    _steered(desk, rollout, "pause", {"reason": reason}, "is paused")
+    _steered(context, rollout, "pause", {"reason": reason}, "is paused")
 
 
 @rollout.command("resume")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @reason(required=True)
-@at_desk
-def resume(desk: Desk, rollout: str, reason: str) -> None:
+@with_context
+def resume(context: CommandContext, rollout: str, reason: str) -> None:
     """Let a paused rollout go on (a halted one is cleared instead)."""
-    _steered(desk, rollout, "resume", {"reason": reason}, "goes on")
+    _steered(context, rollout, "resume", {"reason": reason}, "goes on")
 
 
 @rollout.command("abort")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @reason(required=True)
-@at_desk
-def abort(desk: Desk, rollout: str, reason: str) -> None:
+@with_context
+def abort(context: CommandContext, rollout: str, reason: str) -> None:
     """End it where it stands: nothing more is dispatched, the channel keeps its pin."""
     channel = rollout.partition("@")[0]
     line = f"is aborted; next: tidegate channel promote {channel} RELEASE"
-    _steered(desk, rollout, "abort", {"reason": reason}, line)
+    _steered(context, rollout, "abort", {"reason": reason}, line)
 
 
 @rollout.command("retry")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @reason(required=True)
-@waiting
-@at_desk
-def retry(desk: Desk, rollout: str, reason: str, wait: Waiting) -> None:
+@wait_option
+@with_context
+def retry(context: CommandContext, rollout: str, reason: str, wait: WaitOption) -> None:
     """Try the failed and reverted hosts of a halted rollout again."""
-    rollout_id = id_of(desk, rollout)
-    answer = desk.client.write("POST", at("rollouts", rollout_id, "retry"), {"reason": reason})
-    desk.done(answer, f"{rollout_id} is tried again")
+    rollout_id = id_of(context, rollout)
+    answer = context.client.write("POST", at("rollouts", rollout_id, "retry"), {"reason": reason})
+    context.done(answer, f"{rollout_id} is tried again")
     if wait.is_asked:
-        awaited(desk, rollout_id, wait)
+        wait_for_rollout(context, rollout_id, wait)
 
 
 @rollout.command("clear")
@@ -274,32 +302,34 @@ def retry(desk: Desk, rollout: str, reason: str, wait: Waiting) -> None:
 )
 @click.option("--host", "hosts", multiple=True, help="A host that is waived; may stand again.")
 @reason(required=True)
-@at_desk
-def clear(desk: Desk, rollout: str, mode: str, hosts: tuple[str, ...], reason: str) -> None:
+@with_context
+def clear(
+    context: CommandContext, rollout: str, mode: str, hosts: tuple[str, ...], reason: str
+) -> None:
     """Decide about a halted rollout, as an operator who looked."""
     body = {"mode": mode, "reason": reason, "hosts": list(hosts)}
-    _steered(desk, rollout, "clearance", body, f"is cleared: {mode}")
+    _steered(context, rollout, "clearance", body, f"is cleared: {mode}")
 
 
 @rollout.command("explain")
 @click.argument("rollout", shell_complete=ROLLOUTS)
 @click.option("--host", help="Why this host waits.")
-@at_desk
-def explain(desk: Desk, rollout: str, host: str | None) -> None:
+@with_context
+def explain(context: CommandContext, rollout: str, host: str | None) -> None:
     """Why it waits: every gate, what it says, and the fact or row that decides it."""
-    rollout_id = id_of(desk, rollout)
-    found = desk.get(at("rollouts", rollout_id, "explain"), host_id=host)
-    if not desk.is_for_people:
-        desk.card(found, [])
+    rollout_id = id_of(context, rollout)
+    found = context.get(at("rollouts", rollout_id, "explain"), host_id=host)
+    if not context.is_for_people:
+        context.card(found, [])
         return
-    for line in explained(found):
-        say(painted(line))
+    for line in explain_lines(found):
+        say(paint(line))
 
 
 @rollout.command("events")
 @click.argument("rollout", shell_complete=ROLLOUTS)
-@at_desk
-def events(desk: Desk, rollout: str) -> None:
+@with_context
+def events(context: CommandContext, rollout: str) -> None:
     """What happened to ROLLOUT and its hosts, in order."""
-    path = at("rollouts", id_of(desk, rollout), "events")
-    desk.list(desk.client.items(path), EVENTS, empty="nothing happened yet")
+    path = at("rollouts", id_of(context, rollout), "events")
+    context.list(context.client.items(path), EVENTS, empty="nothing happened yet")

@@ -10,8 +10,8 @@ from typing import Final, NoReturn
 import click
 
 from tidegate import __version__
-from tidegate.cli.exits import Exit, Stop, exit_of
-from tidegate.cli.lazy import Lazy, LazyGroup, ReaderGone
+from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of
+from tidegate.cli.lazy_groups import Lazy, LazyGroup, ReaderGone
 from tidegate.errors import TidegateError
 
 WIDTH_MAX: Final = 100
@@ -26,7 +26,7 @@ ACCESS: Final[Mapping[str, Lazy]] = {
 }
 NOUNS: Final[Mapping[str, Lazy]] = {
     "repo": (f"{_HERE}.repo:repo", "Repositories: who must approve what."),
-    "rev": (f"{_HERE}.rev:rev", "Package revisions: draft, review, publish."),
+    "rev": (f"{_HERE}.revisions.commands:rev", "Package revisions: draft, review, publish."),
     "channel": (f"{_HERE}.channel:channel", "Channels: what is authoritative, and for whom."),
     "rollout": (f"{_HERE}.rollout:rollout", "Rollouts: plan, watch, steer, explain."),
     "host": (f"{_HERE}.host:host", "Hosts of the fleet."),
@@ -48,7 +48,7 @@ wave by wave, and prove afterwards what happened."""
 
 def root(commands: Mapping[str, Lazy]) -> click.Group:
     """The group of all commands; ``commands`` are those that start the rest, by where they are."""
-    from tidegate.cli.desk import Desk, shared_options
+    from tidegate.cli.context import CommandContext, shared_options
 
     group = LazyGroup(
         name="tidegate",
@@ -73,7 +73,7 @@ def root(commands: Mapping[str, Lazy]) -> click.Group:
         context_settings={"help_option_names": ["-h", "--help"], "terminal_width": _columns()},
         no_args_is_help=True,
     )
-    group.context_settings["obj"] = Desk()
+    group.context_settings["obj"] = CommandContext()
     return group
 
 
@@ -97,30 +97,32 @@ def run(commands: Mapping[str, Lazy], args: Sequence[str] | None = None) -> int:
     try:
         result = group.main(given, prog_name="tidegate", standalone_mode=False)
         sys.stdout.flush()
-    except Stop as stop:
-        return told(stop)
+    except CommandExit as stop:
+        return print_exit(stop)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
-        return Exit.USAGE
+        return ExitCode.USAGE
     except click.UsageError as error:
-        return told(_usage(error))
+        return print_exit(_usage(error))
     except click.ClickException as error:
-        return told(Stop(Exit.USAGE, error.format_message(), "tidegate --help"))
+        return print_exit(CommandExit(ExitCode.USAGE, error.format_message(), "tidegate --help"))
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        return Exit.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except (BrokenPipeError, ReaderGone):
         # Nothing is left to tell, not even when the interpreter flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.DONE
+        return ExitCode.DONE
     except TidegateError as error:
-        return told(Stop(exit_of(error), f"{error.detail} [{error.code}]", "tidegate doctor"))
-    return result if isinstance(result, int) else Exit.DONE
+        return print_exit(
+            CommandExit(exit_code_of(error), f"{error.detail} [{error.code}]", "tidegate doctor")
+        )
+    return result if isinstance(result, int) else ExitCode.DONE
 
 
-def told(stop: Stop) -> int:
+def print_exit(stop: CommandExit) -> int:
     """Say why it ends, beside the output, and what to try."""
-    from tidegate.cli.glyphs import clean
+    from tidegate.cli.symbols import clean
 
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     mark = click.style("✘", fg="red") if is_coloured else "✘"
@@ -132,9 +134,9 @@ def told(stop: Stop) -> int:
     return stop.code
 
 
-def _usage(error: click.UsageError) -> Stop:
+def _usage(error: click.UsageError) -> CommandExit:
     path = error.ctx.command_path if error.ctx else "tidegate"
-    return Stop(Exit.USAGE, error.format_message(), f"{path} --help")
+    return CommandExit(ExitCode.USAGE, error.format_message(), f"{path} --help")
 
 
 def _columns() -> int:

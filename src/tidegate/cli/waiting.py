@@ -7,20 +7,20 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from tidegate.cli.desk import Desk
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.frames import Line, follow, wave_line
-from tidegate.cli.glyphs import clean, glyph
+from tidegate.cli.context import CommandContext
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.live_view import Line, follow, wave_line
 from tidegate.cli.output import dig, note, when
 from tidegate.cli.paths import at
+from tidegate.cli.symbols import clean, glyph
 
 SECONDS_DEFAULT = 3_600
 ENDS: Final = {
-    "Terminal": Exit.DONE,
-    "Reverted": Exit.ROLLED_BACK,
-    "Failed": Exit.REFUSED,
-    "Superseded": Exit.CONFLICT,
-    "Pruned": Exit.NOT_FOUND,
+    "Terminal": ExitCode.DONE,
+    "Reverted": ExitCode.ROLLED_BACK,
+    "Failed": ExitCode.REFUSED,
+    "Superseded": ExitCode.CONFLICT,
+    "Pruned": ExitCode.NOT_FOUND,
 }
 OUTCOMES: Final = {
     "succeeded": "Succeeded",
@@ -33,18 +33,18 @@ OUTCOMES: Final = {
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Waiting(NamedTuple):
+class WaitOption(NamedTuple):
     """Whether to wait, and how long at most."""
 
     is_asked: bool
     seconds: int
 
 
-def waiting(verb: F) -> F:
+def wait_option(verb: F) -> F:
     """``--wait`` and ``--timeout``, handed over as one value."""
 
-    def both(ctx: click.Context, param: click.Parameter, value: bool) -> Waiting:
-        return Waiting(value, int(ctx.params.pop("timeout", SECONDS_DEFAULT)))
+    def both(ctx: click.Context, param: click.Parameter, value: bool) -> WaitOption:
+        return WaitOption(value, int(ctx.params.pop("timeout", SECONDS_DEFAULT)))
 
     asked = click.option(
         "--wait",
@@ -102,31 +102,31 @@ def rollout_frame(found: Any) -> list[Line]:
     return lines
 
 
-def awaited(desk: Desk, rollout_id: str, wait: Waiting) -> None:
+def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption) -> None:
     """Watch a rollout until it ended. Raises: Stop: it did not end well, or not in time."""
     try:
         found = follow(
-            lambda: desk.get(at("rollouts", rollout_id)),
+            lambda: context.get(at("rollouts", rollout_id)),
             rollout_frame,
-            output=desk.output,
+            output=context.output,
             until=lambda found: found["state"] in ENDS,
             seconds=wait.seconds,
         )
     except TimeoutError:
-        raise Stop(
-            Exit.UNAVAILABLE,
+        raise CommandExit(
+            ExitCode.UNAVAILABLE,
             f"{rollout_id} did not end in {wait.seconds} s",
             f"tidegate rollout explain {rollout_id}",
             f"tidegate rollout watch {rollout_id}",
         ) from None
-    ended(rollout_id, found)
+    exit_by_outcome(rollout_id, found)
 
 
-def ended(rollout_id: str, found: Any) -> None:
+def exit_by_outcome(rollout_id: str, found: Any) -> None:
     """Raises: Stop: the rollout ended in another state than Terminal."""
     state = str(found["state"])
     code = ENDS[state]
-    if code is Exit.DONE:
+    if code is ExitCode.DONE:
         note(f"{rollout_id}: every host converged")
         return
     after = found.get("superseded_by")
@@ -136,7 +136,7 @@ def ended(rollout_id: str, found: Any) -> None:
         "Superseded": f"was superseded by {clean(after)}" if after else "was given up",
         "Pruned": "is past its retention",
     }
-    raise Stop(
+    raise CommandExit(
         code,
         f"{rollout_id} {words[state]}",
         f"tidegate rollout explain {rollout_id}",

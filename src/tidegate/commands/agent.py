@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.exits import Stop, exit_of
+from tidegate.cli.exit_codes import CommandExit, exit_code_of
 from tidegate.errors import TidegateError
 
 
@@ -19,12 +19,12 @@ def agent(file: str, token_file: str | None, state: str | None) -> None:
     later starts need none. A signal (INT or TERM) ends it; the next start goes on from there.
     """
     from tidegate.agent.command import run
-    from tidegate.agent.faults import Answered, NotEnrolled
+    from tidegate.agent.errors import NotEnrolled, RefusedByServer
 
     try:
         run(file, token_file, state)
     except TidegateError as error:
         # What helps is at the agent's own settings, or with who gives out its tokens.
-        asks = isinstance(error, Answered | NotEnrolled)
+        asks = isinstance(error, RefusedByServer | NotEnrolled)
         tries = ("tidegate host enroll …",) * asks + ("tidegate agent --help",)
-        raise Stop(exit_of(error), f"{error.detail} [{error.code}]", *tries) from None
+        raise CommandExit(exit_code_of(error), f"{error.detail} [{error.code}]", *tries) from None

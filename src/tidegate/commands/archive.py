@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.commands.options import settings_of, with_settings
 from tidegate.config import InvalidSetting, Settings
 from tidegate.errors import NotFound
@@ -44,8 +44,8 @@ def verify(file: str | None, **flags: str | None) -> None:
     for line in islice(named, SHOWN_MAX):
         click.echo(line)
     if named:
-        raise Stop(
-            Exit.REFUSED,
+        raise CommandExit(
+            ExitCode.REFUSED,
             f"{len(named)} segments are not what the log says",
             "tidegate archive rebuild",
         )
@@ -77,11 +77,11 @@ def _archive(settings: Settings) -> Iterator[Archive]:
     if not Path(settings.archive).is_dir():
         raise NotFound(f"there is no archive in {settings.archive}")
     from tidegate.clock import system_clock
-    from tidegate.commands.opening import opened_store
+    from tidegate.commands.startup import open_store
     from tidegate.control.installation import log_id
     from tidegate.control.storage.archive import Archive
     from tidegate.control.storage.archive.files import FileSegmentStore
 
-    with opened_store(settings) as store:
+    with open_store(settings) as store:
         place = FileSegmentStore(settings.archive)
         yield Archive(store, place, log_id=log_id(store, system_clock), clock=system_clock)

@@ -49,7 +49,7 @@ def demo(data: str | None, port: int | None, speed: float, minutes: float | None
         import logging
 
         from tidegate import main
-        from tidegate.demo.stage import play
+        from tidegate.demo.servers import run_demo
 
         main.log_to_stderr(logging.WARNING)
         began = time.monotonic()
@@ -59,7 +59,7 @@ def demo(data: str | None, port: int | None, speed: float, minutes: float | None
             click.echo(f"{seconds // 60:02}:{seconds % 60:02}  {text}")
 
         say(f"setting up, at {speed:g}× speed; Ctrl-C ends it")
-        play(settings, speed=speed, minutes=minutes, say=say)
+        run_demo(settings, speed=speed, minutes=minutes, say=say)
 
 
 def _free_port() -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tidegate.cli.exits import Stop, exit_of
-from tidegate.commands.listening import AddressUnusable
+from tidegate.cli.exit_codes import CommandExit, exit_code_of
 from tidegate.commands.options import commented_default, settings_of, with_settings
+from tidegate.commands.sockets import AddressUnusable
 
 
 @click.command()
@@ -31,7 +31,7 @@ def serve(file: str | None, prints: bool, **flags: str | None) -> None:
         main.serve(settings)
     except AddressUnusable as error:
         said = f"{error.detail} [{error.code}]"
-        raise Stop(exit_of(error), said, "tidegate serve --port …") from None
+        raise CommandExit(exit_code_of(error), said, "tidegate serve --port …") from None
 
 
 @click.command()

@@ -75,7 +75,7 @@ def simulate(
     settings = settings_of(file, flags)
     from tidegate.control.queries.forecasts import Odds
 
-    row, plan = planned(settings, channel)
+    row, plan = load_plan(settings, channel)
     seeds = range(seed, seed + runs)
     found = _played(row, plan, Odds(**shares, failing=failing), seeds, quiet=as_json)
     if as_json:
@@ -83,26 +83,26 @@ def simulate(
 
         click.echo(json_of(msgspec.to_builtins(found)))
         return
-    for line in told(found):
+    for line in describe_forecast(found):
         click.echo(line)
 
 
-def planned(settings: Settings, channel: str) -> tuple[Channel, Plan]:
+def load_plan(settings: Settings, channel: str) -> tuple[Channel, Plan]:
     """The channel and its plan, read from the log. Raises: NotFound, MalformedPolicy, …"""
-    from tidegate.commands.opening import FOLDS
+    from tidegate.commands.startup import FOLDS
     from tidegate.control.fleet.reader import FleetReader
     from tidegate.domain.channels.refusals import ChannelNotFound
     from tidegate.domain.channels.rows import Channel, channel_key
     from tidegate.domain.planner import plan
     from tidegate.engines import connect
     from tidegate.errors import NotFound
-    from tidegate.simulate.plant import Bodies
+    from tidegate.simulate.control_plane import MemoryBlobs
 
     if not settings.store and not Path(settings.data).is_dir():
         raise NotFound(f"there is no log in {settings.data}")
     store = connect(settings.store_url, FOLDS.schema)
     try:
-        sights = FleetReader(store, Bodies())
+        sights = FleetReader(store, MemoryBlobs())
         found = sights.row(channel_key(channel), Channel)
         if found is None:
             raise ChannelNotFound(channel)
@@ -121,7 +121,7 @@ def _played(row: Channel, plan: Plan, odds: Odds, seeds: range, *, quiet: bool) 
         return forecast(row, plan, odds, seeds, lambda done: bar.update(1))
 
 
-def told(found: Forecast) -> list[str]:
+def describe_forecast(found: Forecast) -> list[str]:
     """A forecast for people: a line of sum, the waves, the ends."""
     lines = [f"{found.channel}: {found.hosts} hosts, {found.runs} runs from seed {found.seed}"]
     if found.stands_for > 1:
@@ -147,10 +147,10 @@ def told(found: Forecast) -> list[str]:
 def _times(spread: Spread | None) -> list[str]:
     if spread is None:
         return [NOTHING, NOTHING]
-    return [lasting(spread.median), lasting(spread.worst)]
+    return [format_duration(spread.median), format_duration(spread.worst)]
 
 
-def lasting(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """Seconds as hours and minutes."""
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.commands.options import settings_of, with_settings
 
 SHOWN_MAX = 20
@@ -26,18 +26,18 @@ def verify(file: str | None, **flags: str | None) -> None:
     The exit code is 0 if all rows are what the log says, else 1.
     """
     settings = settings_of(file, flags)
-    from tidegate.commands.opening import FOLDS, opened_store
+    from tidegate.commands.startup import FOLDS, open_store
     from tidegate.kernel.replay import differences
 
-    with opened_store(settings) as store:
+    with open_store(settings) as store:
         found = differences(store, FOLDS)
     for item in found[:SHOWN_MAX]:
         click.echo(f"{item.key}: {item.what}")
         click.echo(f"  the log says  {item.expected[:TEXT_CHARS_MAX]}")
         click.echo(f"  there is      {item.found[:TEXT_CHARS_MAX]}")
     if found:
-        raise Stop(
-            Exit.REFUSED,
+        raise CommandExit(
+            ExitCode.REFUSED,
             f"{len(found)} rows or facts are not what the log says",
             "tidegate backup DIR",
             "tidegate views rebuild",
@@ -55,7 +55,7 @@ def rebuild(file: str | None, **flags: str | None) -> None:
     """
     settings = settings_of(file, flags)
     from tidegate.clock import system_clock
-    from tidegate.commands.opening import FOLDS, alone, opened_store
+    from tidegate.commands.startup import FOLDS, open_store, open_store_alone
     from tidegate.engines.presence import present
     from tidegate.errors import NotFound
     from tidegate.kernel.replay import differences, rebuild_all
@@ -63,12 +63,16 @@ def rebuild(file: str | None, **flags: str | None) -> None:
     data = Path(settings.data)
     if not settings.store and not data.is_dir():
         raise NotFound(f"there is no log in {settings.data}")
-    with alone(data), present(settings.store_url, alone=True), opened_store(settings) as store:
+    with (
+        open_store_alone(data),
+        present(settings.store_url, alone=True),
+        open_store(settings) as store,
+    ):
         count = rebuild_all(store, FOLDS, system_clock())
         found = differences(store, FOLDS)
     if found:
-        raise Stop(
-            Exit.REFUSED,
+        raise CommandExit(
+            ExitCode.REFUSED,
             f"{found[0].key}: {found[0].what}; did somebody write meanwhile? stop every server "
             "and worker, then again",
             "tidegate views rebuild",

@@ -29,7 +29,7 @@ from tidegate.domain.hosts.rows import QueuedDispatch
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.errors import TidegateError, Unavailable, Unknown
 from tidegate.kernel.model import Meta
-from tidegate.simulate.agents import Agent, Entry
+from tidegate.simulate.agents import JournalEntry, SimulatedAgent
 from tidegate.simulate.rates import Rates, Span
 
 BEAT_SECONDS = 0.1  # how often the fleet does what is due
@@ -41,17 +41,17 @@ ACTIONS_MAX = 20_000  # in one beat
 WELL = Rates(activation=Span(20.0, 120.0), rollback=Span(60.0, 180.0), probe=Span(10.0, 40.0))
 ILL = Rates(activation=WELL.activation, rollback=WELL.rollback, probe=WELL.probe, probe_fails=1.0)
 
-Reported = tuple[Agent, Entry, "Future[CommandOutcome]"]
+Reported = tuple[SimulatedAgent, JournalEntry, "Future[CommandOutcome]"]
 
 
-class Fleet:
+class DemoFleet:
     """The hosts of the demo. ``run`` lives their lives until it is told to stop."""
 
     def __init__(self, installation: Installation, speed: float, seed: int = 1) -> None:
         self._installation = installation
         self._speed = speed
         self._random = Random(seed)
-        self._agents: dict[str, Agent] = {}
+        self._agents: dict[str, SimulatedAgent] = {}
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._woken: set[str] = set()
@@ -61,12 +61,12 @@ class Fleet:
     def join(self, host_ids: Iterable[str]) -> None:
         """Hosts that are enrolled already."""
         for host_id in host_ids:
-            agent = Agent(host_id, WELL, self._random, self)
+            agent = SimulatedAgent(host_id, WELL, self._random, self)
             self._agents[host_id] = agent
             self._at(self._random.uniform(0.0, POLL_SECONDS), partial(self._asks, agent))
             self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._lives, agent))
 
-    def sicken(self, target: str, host_id: str) -> None:
+    def make_probe_fail(self, target: str, host_id: str) -> None:
         """This host's probe will fail on this target; every other host is well with it."""
         with self._lock:
             self._ill[target] = host_id
@@ -84,7 +84,7 @@ class Fleet:
     def now(self) -> datetime:
         return self._installation.clock()
 
-    def flush(self, agent: Agent) -> None:
+    def flush(self, agent: SimulatedAgent) -> None:
         """Nothing: every beat sends what the journals hold."""
 
     def _at(self, seconds: float, action: Callable[[], None]) -> None:
@@ -110,11 +110,11 @@ class Fleet:
             self._ask(self._agents[host_id])
         self._report()
 
-    def _asks(self, agent: Agent) -> None:
+    def _asks(self, agent: SimulatedAgent) -> None:
         self._at(POLL_SECONDS, partial(self._asks, agent))
         self._ask(agent)
 
-    def _ask(self, agent: Agent) -> None:
+    def _ask(self, agent: SimulatedAgent) -> None:
         if agent.busy:
             return
         try:
@@ -124,13 +124,13 @@ class Fleet:
         if order is not None:
             self._take(agent, order)
 
-    def _take(self, agent: Agent, order: QueuedDispatch) -> None:
+    def _take(self, agent: SimulatedAgent, order: QueuedDispatch) -> None:
         with self._lock:
             is_ill = self._ill.get(order.target_closure) == agent.host_id
         agent.rates = ILL if is_ill else WELL
         agent.take(order)
 
-    def _lives(self, agent: Agent) -> None:
+    def _lives(self, agent: SimulatedAgent) -> None:
         """A heartbeat."""
         self._at(HEARD_SECONDS, partial(self._lives, agent))
         seen = Liveness(host_id=agent.host_id, last_seen_at=self.now())
@@ -141,7 +141,7 @@ class Fleet:
 
     def _report(self) -> None:
         """Send what the journals hold, all hosts of a rollout together; each gets its answer."""
-        waiting: dict[str, list[tuple[Agent, Entry]]] = {}
+        waiting: dict[str, list[tuple[SimulatedAgent, JournalEntry]]] = {}
         for agent in self._agents.values():
             if agent.journal:
                 rollout_id = agent.journal[0].event.rollout_id
@@ -157,7 +157,9 @@ class Fleet:
         if sent:
             self._installation.nudge()
 
-    def _send(self, rollout_id: str, entries: Sequence[tuple[Agent, Entry]]) -> list[Reported]:
+    def _send(
+        self, rollout_id: str, entries: Sequence[tuple[SimulatedAgent, JournalEntry]]
+    ) -> list[Reported]:
         reports = [
             (
                 report_event,
@@ -170,9 +172,9 @@ class Fleet:
         return [(*entry, future) for entry, future in zip(entries, futures, strict=True)]
 
 
-def _batch(agent: Agent, rollout_id: str) -> list[tuple[Agent, Entry]]:
+def _batch(agent: SimulatedAgent, rollout_id: str) -> list[tuple[SimulatedAgent, JournalEntry]]:
     """The first reports of a journal, as far as they are of one rollout."""
-    found: list[tuple[Agent, Entry]] = []
+    found: list[tuple[SimulatedAgent, JournalEntry]] = []
     for entry in agent.journal:
         if entry.event.rollout_id != rollout_id or len(found) == REPORTS_MAX:
             break
@@ -188,7 +190,7 @@ def _answer(future: Future[CommandOutcome]) -> TidegateError | None:
     return None
 
 
-def _answered(agent: Agent, entry: Entry, error: TidegateError | None) -> bool:
+def _answered(agent: SimulatedAgent, entry: JournalEntry, error: TidegateError | None) -> bool:
     """What an agent makes of an answer; whether what it said after that counts."""
     if error is None:
         agent.journal.remove(entry)

@@ -36,7 +36,7 @@ from tidegate.kernel.slices import Slice
 
 REPOSITORY = "default"
 KEY_BYTES = 32
-CAST: Mapping[str, tuple[str, tuple[Role, ...]]] = {
+ACCOUNTS: Mapping[str, tuple[str, tuple[Role, ...]]] = {
     "author": ("The author", (Role.AUTHOR,)),
     "approver": ("The approver", (Role.APPROVER, Role.AUTHOR)),
     "manager": ("The manager", (Role.RELEASE_MANAGER, Role.FLEET_OPERATOR)),
@@ -44,14 +44,14 @@ CAST: Mapping[str, tuple[str, tuple[Role, ...]]] = {
 VISITOR = "demo"
 
 
-class Released(Struct, frozen=True):
+class DemoRelease(Struct, frozen=True):
     """A published revision."""
 
     release_id: str
     digest: str
 
 
-class People:
+class DemoPeople:
     """The cast, signed up on an installation in which nothing has happened yet."""
 
     def __init__(self, installation: Installation, accounts: Accounts, password: str) -> None:
@@ -64,7 +64,7 @@ class People:
         accounts.set_up(code, called, secrets.token_urlsafe(24), alone=False)
         found = installation.feed(after=0, limit=1)[0].meta.actor
         self._ids: dict[str, str] = {}
-        for login, (name, roles) in {**CAST, VISITOR: ("You", tuple(Role))}.items():
+        for login, (name, roles) in {**ACCOUNTS, VISITOR: ("You", tuple(Role))}.items():
             user_id = self._ids[login] = new_user_id()
             password = self.password if login == VISITOR else secrets.token_urlsafe(24)
             grants = tuple(sorted(Grant(role) for role in roles))
@@ -101,7 +101,7 @@ class People:
         command = ProposeRevision(name=name, by=self._ids["author"], expected_version=version)
         self.tell("author", propose_revision, command)
 
-    def approve(self, name: str, remark: str) -> Released:
+    def approve(self, name: str, remark: str) -> DemoRelease:
         """The approver read the diff."""
         row, version = self._revision(name)
         command = ApproveRevision(
@@ -113,7 +113,7 @@ class People:
         )
         self.tell("approver", approve_revision, command)
         row, _ = self._revision(name)
-        return Released(release_id_of(row.package, row.number), row.content.digest)
+        return DemoRelease(release_id_of(row.package, row.number), row.content.digest)
 
     def _revision(self, name: str) -> tuple[Revision, int]:
         found = self._installation.find(revision_key(name), Revision)

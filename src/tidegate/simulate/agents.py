@@ -49,16 +49,16 @@ DRIFT_SECONDS = 60.0
 SEND_SECONDS = 0.1  # from the journal to the network
 
 
-class Surroundings(Protocol):
+class AgentEnvironment(Protocol):
     """What a host needs of its world."""
 
     def after(self, seconds: float, action: Callable[[], None]) -> None: ...
     def now(self) -> datetime: ...
-    def flush(self, agent: Agent) -> None: ...
+    def flush(self, agent: SimulatedAgent) -> None: ...
 
 
 @dataclass(slots=True)
-class Entry:
+class JournalEntry:
     """A report in the journal, and the twin as it was before it."""
 
     event: AgentEvent
@@ -66,7 +66,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Luck:
+class OrderFaults:
     """What will go wrong with one order, drawn when it is taken."""
 
     rejects: bool
@@ -78,24 +78,24 @@ class Luck:
     dies: bool
 
     @classmethod
-    def drawn(cls, rates: Rates, random: Random) -> Luck:
+    def drawn(cls, rates: Rates, random: Random) -> OrderFaults:
         return cls(*(random.random() < getattr(rates, name) for name in cls.__slots__))
 
 
 @dataclass
-class Agent:
+class SimulatedAgent:
     """One host. Disk: ``running``, ``twins``, ``journal``. The rest is gone with a crash."""
 
     host_id: str
     rates: Rates
     random: Random
-    world: Surroundings
+    world: AgentEnvironment
     base: str = ""  # what runs before anything of ours; empty: nothing
     doomed: bool = False  # its probes fail, whatever it is given
     running: dict[str, str] = field(default_factory=dict)  # channel → closure
     twins: dict[str, HostRecord] = field(default_factory=dict)
-    journal: deque[Entry] = field(default_factory=deque)
-    luck: dict[str, Luck] = field(default_factory=dict)
+    journal: deque[JournalEntry] = field(default_factory=deque)
+    luck: dict[str, OrderFaults] = field(default_factory=dict)
     online: bool = True
     dead: bool = False
     lives: int = 0  # what was under way in an earlier life does not happen
@@ -122,7 +122,7 @@ class Agent:
             return
         self._unstage(order)
         self.twins[order.rollout_id] = twin
-        self.luck[order.rollout_id] = luck = Luck.drawn(self.rates, self.random)
+        self.luck[order.rollout_id] = luck = OrderFaults.drawn(self.rates, self.random)
         luck.probe_fails |= self.doomed
         if luck.rejects:
             self._say(order.rollout_id, DispatchReject, reason="the signature does not verify")
@@ -141,12 +141,12 @@ class Agent:
             if staged and rollout_id != order.rollout_id:
                 del self.twins[rollout_id]
 
-    def accepted(self, entry: Entry) -> None:
+    def accepted(self, entry: JournalEntry) -> None:
         """The control plane has this report, durably."""
         if isinstance(entry.event, DispatchAck):
             self._act(entry.event.rollout_id, (FireSwitch(entry.event.target_closure),))
 
-    def refused(self, entry: Entry, error: TidegateError) -> None:
+    def refused(self, entry: JournalEntry, error: TidegateError) -> None:
         """It will never be taken: so much for what we said since."""
         rollout_id = entry.event.rollout_id
         self.journal = deque(item for item in self.journal if item.event.rollout_id != rollout_id)
@@ -218,7 +218,7 @@ class Agent:
         self, before: HostRecord, twin: HostRecord, event: AgentEvent, effects: Sequence[Effect]
     ) -> None:
         self.twins[event.rollout_id] = twin
-        self.journal.append(Entry(event, before))
+        self.journal.append(JournalEntry(event, before))
         self.world.after(SEND_SECONDS, lambda: self.world.flush(self))
         if not _is_ack(event):
             self._act(event.rollout_id, effects)
@@ -246,7 +246,7 @@ class Agent:
         seconds = self.rates.activation.draw(self.random)
         self._after(seconds, lambda: self._switched(rollout_id, luck))
 
-    def _switched(self, rollout_id: str, luck: Luck) -> None:
+    def _switched(self, rollout_id: str, luck: OrderFaults) -> None:
         twin = self.twins.get(rollout_id)
         if twin is None:
             return

@@ -46,7 +46,7 @@ from tidegate.errors import InvalidInput
 from tidegate.kernel.model import at_most
 from tidegate.simulate.operator import PACKAGE
 from tidegate.simulate.rates import Rates, Span
-from tidegate.simulate.scenario import Lane, Scenario
+from tidegate.simulate.scenario import Scenario, ScenarioChannel
 from tidegate.simulate.world import World
 
 SIMULATED_MAX = 200  # hosts of one run; more are stood for
@@ -59,7 +59,7 @@ WAITS_FOR_WAVE = "wave-promotion"
 OVER = frozenset({RolloutState.TERMINAL, RolloutState.REVERTED, RolloutState.FAILED})
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class SeedRun(Struct, frozen=True, kw_only=True):
     """How one seed went."""
 
     state: RolloutState
@@ -89,7 +89,7 @@ def forecast(
     _check(plan, odds)
     stands_for = -(-plan.hosts // SIMULATED_MAX) or 1
     scenario = _scenario(channel, plan, odds, stands_for)
-    runs: list[Run] = []
+    runs: list[SeedRun] = []
     for seed in seeds:
         runs.append(_played(replace(scenario, seed=seed)))
         progress(len(runs))
@@ -141,7 +141,9 @@ def _scenario(channel: Channel, plan: Plan, odds: Odds, stands_for: int) -> Scen
         fleet=fleet,
         doomed=frozenset(odds.failing),
         channels=(
-            Lane(channel=channel.channel, selector="*", policy=_policy(plan, fleet, stands_for)),
+            ScenarioChannel(
+                channel=channel.channel, selector="*", policy=_policy(plan, fleet, stands_for)
+            ),
         ),
         budgets=budgets,
         releases=1,
@@ -194,13 +196,13 @@ def _rates(odds: Odds) -> Rates:
 # ── one run ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _played(scenario: Scenario) -> Run:
+def _played(scenario: Scenario) -> SeedRun:
     (lane,) = scenario.channels
     opened = rollout_id(lane.channel, f"{PACKAGE}.1")
     world = World(scenario, watching=False, silence_seconds=SILENCE_SECONDS)
     if not scenario.fleet:
         moment = Moment(0, "no host is in a wave: nothing to do")
-        return Run(
+        return SeedRun(
             state=RolloutState.TERMINAL,
             seconds=0,
             timeline=(moment,),
@@ -225,14 +227,14 @@ class Ending:
         if self._world.commits == self._seen:
             return False
         self._seen = self._world.commits
-        rows = self._world.plant.fleet_reader.open_rollouts()
+        rows = self._world.control_plane.fleet_reader.open_rollouts()
         found = [row for row in rows if row.rollout_id == self._opened]
         return bool(self._world.operator.releases) and (not found or found[0].state in OVER)
 
 
-def _told(world: World, opened: str) -> Run:
+def _told(world: World, opened: str) -> SeedRun:
     """The story of the rollout, from the log of its world."""
-    story = Story(opened)
+    story = RolloutTimeline(opened)
     after = 0
     while page := world.store.feed(after=after, limit=PAGE).events:
         for event in page:
@@ -242,11 +244,13 @@ def _told(world: World, opened: str) -> Run:
     if stop is None and story.state not in OVER:
         stop = _waiting(world, opened, story)
     elif stop is not None and story.halted_by:
-        record = world.plant.fleet_reader.row(record_key(opened, story.halted_by), HostRecord)
+        record = world.control_plane.fleet_reader.row(
+            record_key(opened, story.halted_by), HostRecord
+        )
         why = "unknown" if record is None else record.row.failure or "unknown"
         stop = f"a host failed: {why}"
     end = story.at or world.now()
-    return Run(
+    return SeedRun(
         state=story.state,
         seconds=story.since(end),
         timeline=tuple(story.moments[:TIMELINE_MAX]),
@@ -256,9 +260,9 @@ def _told(world: World, opened: str) -> Run:
     )
 
 
-def _waiting(world: World, opened: str, story: Story) -> str:
+def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
     """For whom a rollout waits that did not end."""
-    state = world.plant.fleet_reader.state([opened], world.now())
+    state = world.control_plane.fleet_reader.state([opened], world.now())
     sight = state.sight(opened)
     for wave in sight.chart.plan.waves[: sight.tally.row.current_wave + 1]:
         for host_id in wave.hosts:
@@ -269,7 +273,7 @@ def _waiting(world: World, opened: str, story: Story) -> str:
     return f"it waits{story.held()}"
 
 
-class Story:
+class RolloutTimeline:
     """What the log says of one rollout, as moments since its opening."""
 
     def __init__(self, rollout_id: str) -> None:
@@ -350,7 +354,7 @@ class Story:
 # ── all runs ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wave(plan: Plan, number: int, runs: Sequence[Run], stands_for: int) -> WaveForecast:
+def _wave(plan: Plan, number: int, runs: Sequence[SeedRun], stands_for: int) -> WaveForecast:
     ends = [run.wave_ends[number] for run in runs if number in run.wave_ends]
     return WaveForecast(
         name=plan.waves[number].name,
@@ -365,6 +369,6 @@ def _spread(values: Sequence[int]) -> Spread:
     return Spread(median_low(values), max(values))
 
 
-def _stops(runs: Sequence[Run]) -> tuple[Stopped, ...]:
+def _stops(runs: Sequence[SeedRun]) -> tuple[Stopped, ...]:
     found = Counter(run.stop for run in runs if run.stop is not None)
     return tuple(Stopped(what, count) for what, count in found.most_common())

@@ -51,7 +51,7 @@ from tidegate.errors import Conflict, Gone, NotFound, Refused
 from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit
 from tidegate.kernel.slices import Slice
-from tidegate.simulate.scenario import Lane
+from tidegate.simulate.scenario import ScenarioChannel
 
 if TYPE_CHECKING:
     from tidegate.simulate.world import World
@@ -65,7 +65,7 @@ LUNCH_SECONDS = 120.0
 WAIVED_MAX = 10
 
 
-class Operator:
+class SimulatedOperator:
     """Looks at the fleet now and then, and does something."""
 
     def __init__(self, world: World) -> None:
@@ -104,8 +104,8 @@ class Operator:
         )
         self._world.join(host_id)
 
-    def _create(self, lane: Lane) -> None:
-        fleet = self._world.plant.fleet_reader.row(fleet_key(), Fleet)
+    def _create(self, lane: ScenarioChannel) -> None:
+        fleet = self._world.control_plane.fleet_reader.row(fleet_key(), Fleet)
         command = CreateChannel(
             channel=lane.channel,
             package=PACKAGE,
@@ -132,7 +132,7 @@ class Operator:
         )
         builder = CommitBuilder(world.folds, world.store.get)
         builder.add((offered,), world.now())
-        world.plant.commit(builder.commit(Commit(world.now()))).result()
+        world.control_plane.commit(builder.commit(Commit(world.now()))).result()
         for lane in world.scenario.channels:
             asked = Promote(
                 channel=lane.channel,
@@ -147,7 +147,7 @@ class Operator:
 
     def _promote(self, asked: Promote) -> None:
         key = f"{asked.command_id} {asked.channel}"
-        self._world.plant.promotions.promote(asked, key=key)
+        self._world.control_plane.promotions.promote(asked, key=key)
 
     def tidy_up(self) -> None:
         """Undo every hold and freeze, so that a last release can go everywhere."""
@@ -158,7 +158,7 @@ class Operator:
 
     def look(self, *, restless: bool) -> None:
         """See to what is halted; restless: find something else to do as well."""
-        for row in self._world.plant.fleet_reader.open_rollouts():
+        for row in self._world.control_plane.fleet_reader.open_rollouts():
             if row.state in CLEARABLE:
                 self._clear(row)
             elif restless and self._random.random() < MEDDLES:
@@ -183,7 +183,7 @@ class Operator:
         self._world.after(LUNCH_SECONDS, partial(self._tell, resume_rollout, resume))
 
     def _abort(self) -> None:
-        for row in self._world.plant.fleet_reader.open_rollouts()[:1]:
+        for row in self._world.control_plane.fleet_reader.open_rollouts()[:1]:
             command = AbortRollout(rollout_id=row.rollout_id, operator=NAME, reason="enough")
             self._tell(abort_rollout, command)
 
@@ -200,7 +200,7 @@ class Operator:
         self._tell(clear_rollout, command)
 
     def _failed(self, rollout_id: str) -> tuple[str, ...]:
-        state = self._world.plant.fleet_reader.state([rollout_id], self._world.now())
+        state = self._world.control_plane.fleet_reader.state([rollout_id], self._world.now())
         standings = sorted(state.sight(rollout_id).standings.items())
         ended = (HostState.FAILED, HostState.REVERTED)
         found = [id for id, seen in standings if seen.row.state in ended and not seen.row.left]
@@ -241,12 +241,12 @@ class Operator:
         self.deeds += 1
         command_id = f"r{self.deeds}"
         with suppress(NothingBefore, Refused, Conflict):
-            self._world.plant.promotions.rollback(
+            self._world.control_plane.promotions.rollback(
                 RollBackChannel(channel=channel, command_id=command_id, by=NAME)
             )
 
     def _lift(self) -> None:
-        for seen in self._world.plant.fleet_reader.rows(QUARANTINE, Quarantined):
+        for seen in self._world.control_plane.fleet_reader.rows(QUARANTINE, Quarantined):
             command = LiftQuarantine(
                 channel=seen.row.channel,
                 closure_hash=seen.row.closure_hash,
@@ -266,4 +266,4 @@ class Operator:
     def _tell(self, item: Slice, command: Struct) -> None:
         # Who comes too late is refused, like any operator.
         with suppress(Refused, Conflict, NotFound, Gone):
-            self._world.insist(lambda: self._world.plant.control.execute(item, command))
+            self._world.insist(lambda: self._world.control_plane.control.execute(item, command))

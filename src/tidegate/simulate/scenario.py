@@ -19,7 +19,7 @@ RETENTION_SECONDS = 86_400
 LARGE_EVERY = 50  # seeds; the others have small fleets
 
 
-class Lane(Struct, frozen=True, kw_only=True):
+class ScenarioChannel(Struct, frozen=True, kw_only=True):
     """A channel of the scenario."""
 
     channel: str
@@ -34,8 +34,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     hosts: int = 20
     fleet: dict[str, dict[str, str]] = {}  # hosts by name, with labels; none: so many, numbered
     doomed: frozenset[str] = frozenset()  # hosts whose probes fail, whatever the rates say
-    channels: tuple[Lane, ...] = (
-        Lane(channel="web-stable", selector="*", policy=ChannelPolicy(waves=WAVES)),
+    channels: tuple[ScenarioChannel, ...] = (
+        ScenarioChannel(channel="web-stable", selector="*", policy=ChannelPolicy(waves=WAVES)),
     )
     budgets: dict[str, int] = {}  # selector → how many at once
     releases: int = 2
@@ -45,7 +45,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     restless: bool = True  # the operator freezes, holds, pauses, enrolls and retires
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class SimulationResult(Struct, frozen=True, kw_only=True):
     """How a simulation went."""
 
     seed: int
@@ -58,7 +58,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     entered: frozenset[str]  # states that some rollout entered
 
 
-def drawn(seed: int) -> Scenario:
+def draw_scenario(seed: int) -> Scenario:
     """The scenario of a seed: policies, channels, edges and budgets of all kinds."""
     random = Random(f"scenario {seed}")
     hosts = random.randint(60, 200) if seed % LARGE_EVERY == LARGE_EVERY - 1 else 20
@@ -70,7 +70,9 @@ def drawn(seed: int) -> Scenario:
         host_edges=(HostEdge("web-000", "web-002"),) if random.random() < 0.3 else (),
     )
     if random.random() < 0.7:
-        channels: tuple[Lane, ...] = (Lane(channel="web-stable", selector="*", policy=policy),)
+        channels: tuple[ScenarioChannel, ...] = (
+            ScenarioChannel(channel="web-stable", selector="*", policy=policy),
+        )
     else:
         first = ChannelPolicy(waves=_waves(random), retention_seconds=RETENTION_SECONDS)
         after = ChannelPolicy(
@@ -79,8 +81,8 @@ def drawn(seed: int) -> Scenario:
             retention_seconds=RETENTION_SECONDS,
         )
         channels = (
-            Lane(channel="web-a", selector="zone=a", policy=first),
-            Lane(channel="web-b", selector="zone=b", policy=after),
+            ScenarioChannel(channel="web-a", selector="zone=a", policy=first),
+            ScenarioChannel(channel="web-b", selector="zone=b", policy=after),
         )
     budgets = random.choice([{}, {"*": max(2, hosts // 3)}, {"*": hosts // 2, "zone=a": 3}])
     releases = random.choice([1, 1, 2])

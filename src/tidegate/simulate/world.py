@@ -24,13 +24,19 @@ from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Commit
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
-from tidegate.simulate.agents import Agent, Entry
-from tidegate.simulate.operator import LUNCH_SECONDS, PACKAGE, Operator
-from tidegate.simulate.plant import SILENCE_SECONDS, Bodies, Crash, Fate, Plant
+from tidegate.simulate.agents import JournalEntry, SimulatedAgent
+from tidegate.simulate.control_plane import (
+    SILENCE_SECONDS,
+    CommitFate,
+    MemoryBlobs,
+    SimulatedControlPlane,
+    SimulatedCrash,
+)
+from tidegate.simulate.invariants import InvariantChecker
+from tidegate.simulate.operator import LUNCH_SECONDS, PACKAGE, SimulatedOperator
 from tidegate.simulate.rates import CALM
-from tidegate.simulate.rival import Rival
-from tidegate.simulate.scenario import Ended, Scenario
-from tidegate.simulate.watch import Watch
+from tidegate.simulate.scenario import Scenario, SimulationResult
+from tidegate.simulate.second_dispatcher import SecondDispatcher
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PASS_SECONDS = 15.0
@@ -67,29 +73,29 @@ class World:
         self.clock = ManualClock(T0)
         self.store = store or MemoryStore(folds.schema)
         self.folds = folds
-        self.watch = Watch(self.store, folds)
+        self.watch = InvariantChecker(self.store, folds)
         self._watching = watching
         self.commits = 0
         self._due: tuple[datetime, int] = (T0, 0)  # when the next pass is, and which one counts
-        self.plant = Plant(
+        self.control_plane = SimulatedControlPlane(
             self.store,
             folds,
             self.clock,
-            Bodies(),
+            MemoryBlobs(),
             self._seen,
             self._ordered,
             self._fate,
             silence_seconds,
         )
-        self._rival = Rival(self.plant, scenario.seed, self._ordered)
+        self._rival = SecondDispatcher(self.control_plane, scenario.seed, self._ordered)
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._count = 0
         self._passes = 0
         self._settled = False
         self._faults = False  # until everything is set up
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, SimulatedAgent] = {}
         self.gone: set[str] = set()
-        self.operator = Operator(self)
+        self.operator = SimulatedOperator(self)
 
     # ── time ──
 
@@ -101,7 +107,7 @@ class World:
         when = self.now() + timedelta(microseconds=int(seconds * 1e6))
         heapq.heappush(self._heap, (when, self._count, action))
 
-    def run(self) -> Ended:
+    def run(self) -> SimulationResult:
         """Live through it: with faults, then without, until nothing is left to happen.
 
         Raises:
@@ -131,7 +137,7 @@ class World:
             self.clock.now = max(when, self.now())
             try:
                 action()
-            except Crash:
+            except SimulatedCrash:
                 self._restart()
         else:
             raise AssertionError(f"seed {self.scenario.seed}: more than {STEPS_MAX} steps")
@@ -147,7 +153,7 @@ class World:
 
     def join(self, host_id: str) -> None:
         """A host appears, with an agent on it."""
-        agent = Agent(host_id, self.rates, self.random, self)
+        agent = SimulatedAgent(host_id, self.rates, self.random, self)
         agent.base = "" if self.random.random() < self.rates.bare else BASE
         agent.doomed = host_id in self.scenario.doomed
         agent.online = self.random.random() >= self.rates.off
@@ -181,7 +187,7 @@ class World:
         idle = False
         try:
             idle = self._work()
-        except Crash:
+        except SimulatedCrash:
             self._restart()
         if self._passes % OPERATE_EVERY == 0 and self.scenario.attended:
             self.after(0.0, self._look)
@@ -193,29 +199,29 @@ class World:
 
     def _work(self) -> bool:
         """Timers and orders; whether there was nothing to do."""
-        tick = self.plant.due.tick()
+        tick = self.control_plane.due.tick()
         if self._watching and self._faults:
-            self._rival.meddle()
-        done = self.plant.dispatcher.run_pass(thorough=self._passes % THOROUGH_EVERY == 0)
+            self._rival.try_order()
+        done = self.control_plane.dispatcher.run_pass(thorough=self._passes % THOROUGH_EVERY == 0)
         return tick == TimersResult() and not (done.ordered or done.skipped or done.cancelled)
 
-    def _fate(self) -> Fate:
+    def _fate(self) -> CommitFate:
         if not self._faulty(self.rates.torn):
-            return Fate.LIVES
-        return self.random.choice((Fate.DIES_BEFORE, Fate.DIES_AFTER))
+            return CommitFate.LIVES
+        return self.random.choice((CommitFate.DIES_BEFORE, CommitFate.DIES_AFTER))
 
     def _restart(self) -> None:
         """Start the server again, however often that takes."""
-        self.plant.restart()
-        self.insist(lambda: self.plant.deliveries.refill())
+        self.control_plane.restart()
+        self.insist(lambda: self.control_plane.deliveries.refill())
 
     def insist(self, deed: Callable[[], object]) -> None:
         """Do it; if the server dies over it, whether or not it was done, do it again."""
         for _ in range(DEEDS_MAX):
             try:
                 deed()
-            except Crash:
-                self.plant.restart()
+            except SimulatedCrash:
+                self.control_plane.restart()
             else:
                 return
         raise AssertionError(f"the server died {DEEDS_MAX} times over one deed")
@@ -230,7 +236,7 @@ class World:
         if hosts and self._faults and self.scenario.restless:
             self.operator.interrupt()
 
-    def _poll(self, agent: Agent) -> None:
+    def _poll(self, agent: SimulatedAgent) -> None:
         """The agent's own rhythm: brisk while it has something to say, slow otherwise."""
         if agent.dead:
             return
@@ -243,30 +249,30 @@ class World:
             agent.crash()
         self._ask(agent)
 
-    def _ask(self, agent: Agent) -> None:
+    def _ask(self, agent: SimulatedAgent) -> None:
         if agent.dead or not agent.online:
             return
-        self.plant.heard(agent.host_id)
+        self.control_plane.heard(agent.host_id)
         self._heartbeat(agent)
         if agent.busy:
             self.flush(agent)
             return
-        order = self.plant.deliveries.poll(agent.host_id)
+        order = self.control_plane.deliveries.poll(agent.host_id)
         if order is not None and not self._faulty(self.rates.lost):
             agent.take(order)
 
-    def _back(self, agent: Agent) -> None:
+    def _back(self, agent: SimulatedAgent) -> None:
         agent.online = True
         self._ask(agent)
 
-    def _heartbeat(self, agent: Agent) -> None:
+    def _heartbeat(self, agent: SimulatedAgent) -> None:
         for rollout_id, twin in agent.twins.items():
             running = agent.running.get(twin.channel)
             share = 1.0 if twin.state in RECOVERABLE else HEARTBEATS
             if running and not agent.journal and self.random.random() < share:
-                self.plant.observed(rollout_id, agent.host_id, running)
+                self.control_plane.observed(rollout_id, agent.host_id, running)
 
-    def flush(self, agent: Agent) -> None:
+    def flush(self, agent: SimulatedAgent) -> None:
         """Send what the journal holds, the oldest first, until something goes wrong."""
         while agent.journal and agent.online and not agent.dead:
             if self._faulty(self.rates.lost):
@@ -282,25 +288,25 @@ class World:
             if not all(map(self._answered, [agent] * len(batch), batch, answers)):
                 return
 
-    def _report(self, batch: Sequence[Entry]) -> list[object]:
+    def _report(self, batch: Sequence[JournalEntry]) -> list[object]:
         events = [entry.event for entry in batch]
-        answers = self.plant.report(*events)
-        if self.plant.crashed:
+        answers = self.control_plane.report(*events)
+        if self.control_plane.crashed:
             self._restart()
         if self._watching:
             self.watch.answered(events, answers)
         return list(answers)
 
-    def _batch(self, agent: Agent) -> list[Entry]:
+    def _batch(self, agent: SimulatedAgent) -> list[JournalEntry]:
         rollout_id = agent.journal[0].event.rollout_id
-        batch: list[Entry] = []
+        batch: list[JournalEntry] = []
         for entry in agent.journal:
             if entry.event.rollout_id != rollout_id or len(batch) == BATCH_MAX:
                 break
             batch.append(entry)
         return batch
 
-    def _answered(self, agent: Agent, entry: Entry, answer: object) -> bool:
+    def _answered(self, agent: SimulatedAgent, entry: JournalEntry, answer: object) -> bool:
         """What the agent makes of an answer; whether it may go on to the next one."""
         if answer is None:
             return False
@@ -337,7 +343,7 @@ class World:
         if self.operator.releases < self.scenario.releases + 1:
             return ["the last release is not out yet"]
         found = []
-        for seen in self.plant.fleet_reader.channels():
+        for seen in self.control_plane.fleet_reader.channels():
             row = seen.row
             if row.newest_state != "Terminal" or row.terminal_ref != wanted:
                 found.append(f"{row.newest_rollout_id} is {row.newest_state}")
@@ -350,14 +356,14 @@ class World:
         found = self._unsettled()
         assert not found, f"seed {self.scenario.seed}: {found[:5]}"
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> SimulationResult:
         trace = sha256()
         after = 0
         while page := self.store.feed(after=after, limit=1_000).events:
             for event in page:
                 trace.update(f"{event.at} {event.type} ".encode() + event.body)
             after = page[-1].position
-        return Ended(
+        return SimulationResult(
             seed=self.scenario.seed,
             events=self.watch.events,
             host_events=self.watch.host_events,

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tidegate.cli.desk import Desk, Verb, at_desk, versioned
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.glyphs import size
+from tidegate.cli.context import CommandContext, VerbCommand, version_option, with_context
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import Column, coloured, column, counted, dig, note, say, text
 from tidegate.cli.paths import at
-from tidegate.cli.revisions import REVISIONS, content_digest, full
+from tidegate.cli.revisions.documents import content_digest
+from tidegate.cli.revisions.names import REVISIONS, full_name
+from tidegate.cli.symbols import size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidegate.cli.checkout import Files, Mark, Reference
+    from tidegate.cli.revisions.checkout import CheckoutMark, Files, Reference
 
 F = TypeVar("F", bound=Callable[..., Any])
 Given = tuple[tuple[str, str, str, int], ...]  # --reference
@@ -32,7 +33,7 @@ FILES = (
 SIDES = (("-", "red", "before"), ("+", "green", "after"))
 
 
-def referring(verb: F) -> F:
+def reference_options(verb: F) -> F:
     """``--reference``: a file whose bytes lie elsewhere; ``--executable``: it is a program."""
     verb = click.option(
         "--executable",
@@ -51,19 +52,21 @@ def referring(verb: F) -> F:
     )(verb)
 
 
-def brought(place: Path, given: Given, programs: Programs) -> tuple[Files, tuple[Reference, ...]]:
+def read_checkout(
+    place: Path, given: Given, programs: Programs
+) -> tuple[Files, tuple[Reference, ...]]:
     """The files of a directory, and its references with those of the flags. Raises: Stop."""
     from dataclasses import replace
 
-    from tidegate.cli import checkout
+    from tidegate.cli.revisions import checkout
 
     files = checkout.read(place)
-    references = {item.path: item for item in checkout.referenced(place)}
+    references = {item.path: item for item in checkout.read_references(place)}
     references |= {item[0]: checkout.Reference(*item) for item in given}
     for path in programs:
         if path not in references:
-            raise Stop(
-                Exit.USAGE,
+            raise CommandExit(
+                ExitCode.USAGE,
                 f"--executable names {path}, which is no reference; a file is executable by its"
                 " own mode",
                 f"chmod +x {place / path}",
@@ -71,61 +74,61 @@ def brought(place: Path, given: Given, programs: Programs) -> tuple[Files, tuple
         references[path] = replace(references[path], executable=True)
     twice = sorted(files.keys() & references.keys())
     if twice:
-        raise Stop(
-            Exit.USAGE,
+        raise CommandExit(
+            ExitCode.USAGE,
             f"{twice[0]} is a file in {place} and a reference; it is one of the two",
             f"rm {place / twice[0]}",
         )
     return files, tuple(references.values())
 
 
-@click.command("pull", cls=Verb)
+@click.command("pull", cls=VerbCommand)
 @click.argument("name", shell_complete=REVISIONS)
 @click.argument("directory", type=click.Path(), required=False)
 @click.option("--discard", is_flag=True, help="Overwrite changes that were not pushed.")
-@at_desk
-def pull(desk: Desk, name: str, directory: str | None, discard: bool) -> None:
+@with_context
+def pull(context: CommandContext, name: str, directory: str | None, discard: bool) -> None:
     """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest.
 
     References are not fetched: they stand in .tidegate-references.json, which a push sends again.
     """
     from pathlib import Path
 
-    from tidegate.cli import checkout
-    from tidegate.cli.transfer import archived
+    from tidegate.cli.revisions import checkout
+    from tidegate.cli.revisions.transfer import unpack_archive
 
-    name = full(name)
+    name = full_name(name)
     place = Path(directory or name)
     checkout.check_free(place, name, discard=discard)
-    found = desk.get(at("revisions", name))
-    answer = desk.client.get(at("revisions", name, "archive"))
-    files = archived(answer.body)
+    found = context.get(at("revisions", name))
+    answer = context.client.get(at("revisions", name, "archive"))
+    files = unpack_archive(answer.body)
     references: tuple[Reference, ...] = ()
     if dig(found, "status", "content", "references"):
-        listed = desk.get(at("revisions", name, "resources"))["files"]
-        references = tuple(checkout.reference(item) for item in listed if item.get("uri"))
+        listed = context.get(at("revisions", name, "resources"))["files"]
+        references = tuple(checkout.reference_from_json(item) for item in listed if item.get("uri"))
     checkout.write(place, files, _mark(name, found), references)
     total = size(sum(len(body.content) for body in files.values()))
     more = f", {len(references)} are references" if references else ""
-    desk.done(found, f"{place} has {counted(len(files), 'file')} ({total}) of {name}{more}")
+    context.done(found, f"{place} has {counted(len(files), 'file')} ({total}) of {name}{more}")
 
 
-def _mark(name: str, found: Any) -> Mark:
-    from tidegate.cli.checkout import Mark
+def _mark(name: str, found: Any) -> CheckoutMark:
+    from tidegate.cli.revisions.checkout import CheckoutMark
 
     manifest = str(dig(found, "status", "content", "manifest") or "")
     version = int(found["metadata"]["resourceVersion"])
-    return Mark(name, version, content_digest(found), manifest)
+    return CheckoutMark(name, version, content_digest(found), manifest)
 
 
-@click.command("push", cls=Verb)
+@click.command("push", cls=VerbCommand)
 @click.argument("name", shell_complete=REVISIONS)
 @click.argument("directory", type=click.Path())
-@referring
-@versioned
-@at_desk
+@reference_options
+@version_option
+@with_context
 def push(
-    desk: Desk,
+    context: CommandContext,
     name: str,
     directory: str,
     given: Given,
@@ -139,40 +142,42 @@ def push(
     """
     from pathlib import Path
 
-    from tidegate.cli import checkout
-    from tidegate.cli.transfer import encoded, uploading
+    from tidegate.cli.revisions import checkout
+    from tidegate.cli.revisions.transfer import encode_files, upload_progress
 
-    name = full(name)
+    name = full_name(name)
     place = Path(directory)
-    files, references = brought(place, given, programs)
+    files, references = read_checkout(place, given, programs)
     path = at("revisions", name)
-    etag = f'"{version}"' if version is not None else _unchanged(desk, name, place)
-    with uploading(desk, sum(len(body.content) for body in files.values())) as progress:
-        body = {"files": encoded(files, references)}
-        answer = desk.client.write("PUT", f"{path}/resources", body, etag=etag, progress=progress)
+    etag = f'"{version}"' if version is not None else _unchanged(context, name, place)
+    with upload_progress(context, sum(len(body.content) for body in files.values())) as progress:
+        body = {"files": encode_files(files, references)}
+        answer = context.client.write(
+            "PUT", f"{path}/resources", body, etag=etag, progress=progress
+        )
     found = answer.json()
-    if checkout.marked(place) is not None:
-        checkout.refer(place, references)
+    if checkout.read_mark(place) is not None:
+        checkout.write_references(place, references)
         checkout.mark(place, _mark(name, found))
     count = dig(found, "status", "content", "file_count")
     more = f", {len(references)} by reference" if references else ""
-    desk.done(
+    context.done(
         found, f"{name} has {counted(count, 'file')}{more}; next: tidegate rev propose {name}"
     )
 
 
-def _unchanged(desk: Desk, name: str, place: Path) -> str | None:
+def _unchanged(context: CommandContext, name: str, place: Path) -> str | None:
     """The version that stands, if its content is what was pulled here. Raises: Stop."""
-    from tidegate.cli.checkout import marked
+    from tidegate.cli.revisions.checkout import read_mark
 
-    answer = desk.client.get(at("revisions", name))
-    mark = marked(place)
+    answer = context.client.get(at("revisions", name))
+    mark = read_mark(place)
     if mark is None or mark.name != name:
         return answer.etag
     stands = _mark(name, answer.json())
     if mark.manifest != stands.manifest:
-        raise Stop(
-            Exit.CONFLICT,
+        raise CommandExit(
+            ExitCode.CONFLICT,
             f"somebody else pushed to {name} since it was pulled into {place}",
             f"tidegate rev pull {name} ANOTHER-DIRECTORY",
             f"tidegate rev history {name}",
@@ -180,25 +185,25 @@ def _unchanged(desk: Desk, name: str, place: Path) -> str | None:
     return answer.etag
 
 
-@click.command("files", cls=Verb)
+@click.command("files", cls=VerbCommand)
 @click.argument("name", shell_complete=REVISIONS)
-@at_desk
-def files(desk: Desk, name: str) -> None:
+@with_context
+def files(context: CommandContext, name: str) -> None:
     """The files of NAME: paths, modes, sizes, hashes, and where the bytes of a reference are."""
-    found = desk.get(at("revisions", full(name), "resources"))
-    desk.list(found["files"], FILES)
+    found = context.get(at("revisions", full_name(name), "resources"))
+    context.list(found["files"], FILES)
 
 
-@click.command("diff", cls=Verb)
+@click.command("diff", cls=VerbCommand)
 @click.argument("name", shell_complete=REVISIONS)
 @click.argument("against", required=False, shell_complete=REVISIONS)
-@at_desk
-def diff(desk: Desk, name: str, against: str | None) -> None:
+@with_context
+def diff(context: CommandContext, name: str, against: str | None) -> None:
     """How NAME differs from AGAINST; else from the package's latest published revision."""
-    other = full(against) if against else None
-    found = desk.get(at("revisions", full(name), "diff"), against=other)
-    if not desk.is_for_people:
-        desk.card(found, [])
+    other = full_name(against) if against else None
+    found = context.get(at("revisions", full_name(name), "diff"), against=other)
+    if not context.is_for_people:
+        context.card(found, [])
         return
     if not found["changes"]:
         note(f"no difference to {text(found['old'])}")
@@ -214,7 +219,7 @@ def _patch_lines(change: Any) -> list[str]:
         sizes = " → ".join(size(count) for count in (before, after) if count is not None)
         summary = f"{change['what']}: {text(change['path'])} ({sizes})"
         return [summary, *_mode_lines(change), *_side_lines(change)]
-    from tidegate.cli.glyphs import clean
+    from tidegate.cli.symbols import clean
 
     return _mode_lines(change) + [
         coloured(clean(line.replace("\t", "    ")), colours.get(line[:1], "default"))

@@ -41,7 +41,7 @@ SILENCE_SECONDS = 600  # simulated hosts poll rarely when nothing happens
 Observer = Callable[[Commit], None]
 
 
-class Fate(Enum):
+class CommitFate(Enum):
     """What becomes of a server around one commit."""
 
     LIVES = "it lives"
@@ -49,11 +49,11 @@ class Fate(Enum):
     DIES_AFTER = "it dies between the commit and the answer: it is there, and nobody is told"
 
 
-class Crash(BaseException):
+class SimulatedCrash(BaseException):
     """The server is dead. No error: nothing in the server may catch it and go on."""
 
 
-class Inline(Executor):
+class InlineExecutor(Executor):
     """Runs what it is given at once, in the thread that gives it."""
 
     def __init__(self) -> None:
@@ -64,14 +64,14 @@ class Inline(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Crash:
+        except SimulatedCrash:
             if not self.answers_first:
                 raise
             self.crashed = True
         return future
 
 
-class Bodies:
+class MemoryBlobs:
     """Blobs in memory: plans, for the length of a simulation."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Bodies:
         raise AttributeError(f"a simulation does not {name} blobs")
 
 
-class Plant:
+class SimulatedControlPlane:
     """Everything that a server runs, over one store. ``restart`` forgets all but the store."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Plant:
         blobs: Blobs,
         observe: Observer,
         wake: Callable[[Sequence[str]], None],
-        fate: Callable[[], Fate] = lambda: Fate.LIVES,
+        fate: Callable[[], CommitFate] = lambda: CommitFate.LIVES,
         silence_seconds: int = SILENCE_SECONDS,
     ) -> None:
         self.store = store
@@ -116,7 +116,7 @@ class Plant:
 
     def restart(self) -> None:
         """As after a crash: caches, lanes and leases in memory are gone, rows are not."""
-        self._inline = Inline()
+        self._inline = InlineExecutor()
         self.control = Control(
             self.store,
             self.folds,
@@ -146,11 +146,11 @@ class Plant:
     def submit(self, commit: Commit) -> Future[Receipt]:
         """Commit, as its fate has it. Raises: Crash."""
         fate = self._fate()
-        if fate is Fate.DIES_BEFORE:
-            raise Crash
+        if fate is CommitFate.DIES_BEFORE:
+            raise SimulatedCrash
         future = self.commit(commit)
-        if fate is Fate.DIES_AFTER:
-            raise Crash
+        if fate is CommitFate.DIES_AFTER:
+            raise SimulatedCrash
         return future
 
     def commit(self, commit: Commit) -> Future[Receipt]:

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.paths import check_file_path
@@ -46,7 +46,7 @@ Files = dict[str, Body]  # by path, as the server spells it
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CheckoutMark:
     """What a directory was taken from."""
 
     name: str
@@ -89,7 +89,9 @@ def read(directory: Path) -> Files:
         Stop: no such directory, something that is no plain file, too much.
     """
     if not directory.is_dir():
-        raise Stop(Exit.USAGE, f"{directory} is no directory", "tidegate rev pull NAME DIRECTORY")
+        raise CommandExit(
+            ExitCode.USAGE, f"{directory} is no directory", "tidegate rev pull NAME DIRECTORY"
+        )
     files: Files = {}
     size = 0
     for path in _below(directory):
@@ -99,23 +101,23 @@ def read(directory: Path) -> Files:
             content = path.read_bytes()
             executable = bool(path.stat().st_mode & stat.S_IXUSR)
         except InvalidFilePath as error:
-            raise Stop(Exit.USAGE, error.detail, f"ls -lb {directory}") from None
+            raise CommandExit(ExitCode.USAGE, error.detail, f"ls -lb {directory}") from None
         except OSError as error:
-            raise Stop(
-                Exit.USAGE, f"{named} cannot be read: {error.strerror}", f"ls -l {path}"
+            raise CommandExit(
+                ExitCode.USAGE, f"{named} cannot be read: {error.strerror}", f"ls -l {path}"
             ) from None
         files[named] = Body(content, executable)
         size += len(content)
         if len(files) > FILES_MAX or size > BYTES_MAX:
-            raise Stop(
-                Exit.REFUSED,
+            raise CommandExit(
+                ExitCode.REFUSED,
                 f"{directory} holds more than {FILES_MAX} files or {BYTES_MAX >> 20} MiB",
                 "tidegate rev push --help",
             )
     return files
 
 
-def reference(item: Any) -> Reference:
+def reference_from_json(item: Any) -> Reference:
     """One of a list in JSON. Raises: KeyError, TypeError, ValueError."""
     executable = item.get("executable", False)
     if not isinstance(executable, bool):
@@ -125,29 +127,31 @@ def reference(item: Any) -> Reference:
     )
 
 
-def listed(item: Reference) -> dict[str, Any]:
+def reference_to_json(item: Reference) -> dict[str, Any]:
     """A reference in JSON; of a file that is no program nothing is said about it."""
     return {name: value for name, value in asdict(item).items() if value is not False}
 
 
-def referenced(directory: Path) -> tuple[Reference, ...]:
+def read_references(directory: Path) -> tuple[Reference, ...]:
     """What the directory's list of references names. Raises: Stop: it is no such list."""
     place = directory / REFERENCES
     try:
-        return tuple(reference(item) for item in json.loads(place.read_text()))
+        return tuple(reference_from_json(item) for item in json.loads(place.read_text()))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Stop(
-            Exit.USAGE,
+        raise CommandExit(
+            ExitCode.USAGE,
             f"{place} is no list of path, uri, sha256 and bytes: {type(error).__name__} {error}",
             "tidegate rev push --help",
         ) from None
 
 
-def refer(directory: Path, references: Iterable[Reference]) -> None:
+def write_references(directory: Path, references: Iterable[Reference]) -> None:
     """Make the directory's list name these, and no others."""
-    items = [listed(item) for item in sorted(references, key=lambda item: item.path.encode())]
+    items = [
+        reference_to_json(item) for item in sorted(references, key=lambda item: item.path.encode())
+    ]
     if items:
         _replace(directory / REFERENCES, (json.dumps(items, indent=2) + "\n").encode())
     else:
@@ -166,8 +170,8 @@ def _below(directory: Path) -> list[Path]:
                 continue
             if not stat.S_ISREG(mode):
                 what = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
-                raise Stop(
-                    Exit.USAGE,
+                raise CommandExit(
+                    ExitCode.USAGE,
                     f"{path.relative_to(directory)} is {what}; a revision holds plain files only",
                     f"ls -l {path}",
                 )
@@ -175,17 +179,17 @@ def _below(directory: Path) -> list[Path]:
     return found
 
 
-def marked(directory: Path) -> Mark | None:
+def read_mark(directory: Path) -> CheckoutMark | None:
     """What a pull wrote down here; None: nothing, or nothing that can be read."""
     try:
         found = json.loads((directory / MARK).read_text())
         name, version = str(found["name"]), int(found["version"])
-        return Mark(name, version, str(found["digest"]), str(found["manifest"]))
+        return CheckoutMark(name, version, str(found["digest"]), str(found["manifest"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def mark(directory: Path, what: Mark) -> None:
+def mark(directory: Path, what: CheckoutMark) -> None:
     _replace(directory / MARK, (json.dumps(asdict(what), indent=2) + "\n").encode())
 
 
@@ -197,33 +201,33 @@ def check_free(directory: Path, name: str, *, discard: bool) -> None:
     """
     if not directory.exists() or not any(directory.iterdir()):
         return
-    mark = marked(directory)
+    mark = read_mark(directory)
     if mark is None or mark.name != name:
         held = "files of its own" if mark is None else mark.name
-        raise Stop(
-            Exit.CONFLICT,
+        raise CommandExit(
+            ExitCode.CONFLICT,
             f"{directory} holds {held}",
             f"tidegate rev pull {name} ANOTHER-DIRECTORY",
         )
     if not discard and _is_changed(directory, mark):
-        raise Stop(
-            Exit.CONFLICT,
+        raise CommandExit(
+            ExitCode.CONFLICT,
             f"{directory} has changes that were not pushed",
             f"tidegate rev push {name} {directory}",
             f"tidegate rev pull {name} {directory} --discard",
         )
 
 
-def _is_changed(directory: Path, mark: Mark) -> bool:
+def _is_changed(directory: Path, mark: CheckoutMark) -> bool:
     try:
-        found = manifest_of(read(directory), referenced(directory)).content
+        found = manifest_of(read(directory), read_references(directory)).content
     except (Invalid, TooLarge):
         return True  # what no revision holds was not pushed
     return found.manifest != mark.manifest
 
 
 def write(
-    directory: Path, files: Files, what: Mark, references: tuple[Reference, ...] = ()
+    directory: Path, files: Files, what: CheckoutMark, references: tuple[Reference, ...] = ()
 ) -> None:
     """Make the directory hold these files, and none that a pull left there before.
 
@@ -235,14 +239,14 @@ def write(
     try:
         found = manifest_of(files, references).digest
     except (Invalid, TooLarge) as error:
-        raise Stop(
-            Exit.REFUSED,
+        raise CommandExit(
+            ExitCode.REFUSED,
             f"the server named files that no revision holds: {error.detail}",
             "tidegate doctor",
         ) from None
     if found != what.digest:
-        raise Stop(
-            Exit.UNAVAILABLE,
+        raise CommandExit(
+            ExitCode.UNAVAILABLE,
             f"the files of {what.name} are not those of its digest {what.digest}",
             f"tidegate rev pull {what.name}",
         )
@@ -256,7 +260,7 @@ def write(
         if gone.relative_to(directory).as_posix() not in files:
             gone.unlink()
             _prune(gone.parent, directory)
-    refer(directory, references)
+    write_references(directory, references)
     mark(directory, what)
 
 
@@ -265,12 +269,12 @@ def check_path(path: str) -> None:
     try:
         check_file_path(path)
     except InvalidFilePath as error:
-        raise Stop(
-            Exit.REFUSED, f"the server sent an invalid file: {error.detail}", "tidegate doctor"
+        raise CommandExit(
+            ExitCode.REFUSED, f"the server sent an invalid file: {error.detail}", "tidegate doctor"
         ) from None
     if path.partition("/")[0] in SKIPPED:
-        raise Stop(
-            Exit.REFUSED,
+        raise CommandExit(
+            ExitCode.REFUSED,
             f"the server sent a file {path[:80]!r} that no revision can hold",
             "tidegate doctor",
         )
@@ -279,7 +283,7 @@ def check_path(path: str) -> None:
 def _replace(place: Path, content: bytes, *, executable: bool = False) -> None:
     """The whole file or nothing of it, also if something else lay there."""
     if place.is_symlink() or place.is_dir():
-        raise Stop(Exit.CONFLICT, f"{place} is in the way", f"ls -l {place}")
+        raise CommandExit(ExitCode.CONFLICT, f"{place} is in the way", f"ls -l {place}")
     handle, fresh = tempfile.mkstemp(dir=place.parent, prefix=".tidegate-")
     try:
         with os.fdopen(handle, "wb") as file:

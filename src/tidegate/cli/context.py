@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
 
-from tidegate.cli.lazy import resolve as resolve_member
+from tidegate.cli.lazy_groups import resolve as resolve_member
 
 if TYPE_CHECKING:  # late, each where it is used: help needs none of them
-    from tidegate.cli.client import Answer, Client
+    from tidegate.cli.client import ApiClient, ServerResponse
     from tidegate.cli.output import Cell, Column, Item
-    from tidegate.cli.people import People
     from tidegate.cli.profile import Profile
+    from tidegate.cli.user_names import UserNames
 
 FORMATS: Final = ("table", "json", "jsonl")
 
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Desk:
+class CommandContext:
     """The flags that all verbs share, and what follows from them."""
 
     def __init__(self) -> None:
@@ -37,16 +37,16 @@ class Desk:
         return resolve(self.url, self.token)
 
     @cached_property
-    def client(self) -> Client:
-        from tidegate.cli.client import Client
+    def client(self) -> ApiClient:
+        from tidegate.cli.client import ApiClient
 
-        return Client(self.profile)
+        return ApiClient(self.profile)
 
     @cached_property
-    def people(self) -> People:
-        from tidegate.cli.people import People
+    def people(self) -> UserNames:
+        from tidegate.cli.user_names import UserNames
 
-        return People(self.client)
+        return UserNames(self.client)
 
     # ── asking ──
 
@@ -67,12 +67,12 @@ class Desk:
         *,
         empty: str = "nothing",
     ) -> None:
-        from tidegate.cli.output import listing
+        from tidegate.cli.output import print_list
 
         if self.is_for_people:
             items = [*items]
             columns = self._named(items, columns)
-        listing(self.output, items, columns, empty=empty)
+        print_list(self.output, items, columns, empty=empty)
 
     def _named(self, items: Sequence[Item], columns: Sequence[Column]) -> Sequence[Column]:
         """The columns, with the names of people where they are known."""
@@ -92,7 +92,7 @@ class Desk:
         if not watch:
             self.list(ask(), columns, empty=empty)
             return
-        from tidegate.cli.frames import follow, list_lines
+        from tidegate.cli.live_view import follow, list_lines
 
         def drawn(items: Sequence[Item]) -> Any:
             return list_lines(self._named(items, columns), items)
@@ -111,20 +111,20 @@ class Desk:
             found = ask()
             self.card(found, fields(found))
             return
-        from tidegate.cli.frames import card_lines, follow
+        from tidegate.cli.live_view import card_lines, follow
 
         follow(ask, lambda found: card_lines(fields(found)), output=self.output)
 
     def card(self, document: Any, fields: Sequence[tuple[str, Cell]]) -> None:
-        from tidegate.cli.output import card
+        from tidegate.cli.output import print_card
 
-        card(self.output, document, fields)
+        print_card(self.output, document, fields)
 
-    def done(self, answer: Answer | Any, line: str) -> None:
-        from tidegate.cli.output import done
+    def done(self, answer: ServerResponse | Any, line: str) -> None:
+        from tidegate.cli.output import print_done
 
         document = answer if isinstance(answer, dict | list) else answer.json()
-        done(self.output, document, line)
+        print_done(self.output, document, line)
 
     @property
     def is_for_people(self) -> bool:
@@ -133,7 +133,7 @@ class Desk:
 
 def _kept(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
-        setattr(ctx.ensure_object(Desk), param.name or "", value)
+        setattr(ctx.ensure_object(CommandContext), param.name or "", value)
 
 
 def shared_options() -> list[click.Parameter]:
@@ -163,7 +163,7 @@ def shared_options() -> list[click.Parameter]:
     ]
 
 
-class Verb(click.Command):
+class VerbCommand(click.Command):
     """A command that takes the shared flags, too."""
 
     def __init__(self, *args: Any, **rest: Any) -> None:
@@ -171,10 +171,10 @@ class Verb(click.Command):
         self.params += shared_options()
 
 
-class Noun(click.Group):
+class NounGroup(click.Group):
     """A noun: a group of verbs, shown in the order in which they are written."""
 
-    command_class = Verb
+    command_class = VerbCommand
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.commands)
@@ -185,11 +185,11 @@ class Noun(click.Group):
         return resolve_member(self, ctx, args)
 
 
-def at_desk(verb: Callable[Concatenate[Desk, P], R]) -> Callable[P, R]:
-    """Hand the desk to a verb as its first argument."""
+def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[P, R]:
+    """Hand the context to a verb as its first argument."""
 
     def handed(*args: P.args, **rest: P.kwargs) -> R:
-        return verb(click.get_current_context().ensure_object(Desk), *args, **rest)
+        return verb(click.get_current_context().ensure_object(CommandContext), *args, **rest)
 
     handed.__doc__ = verb.__doc__
     handed.__name__ = verb.__name__
@@ -203,7 +203,7 @@ def at_desk(verb: Callable[Concatenate[Desk, P], R]) -> Callable[P, R]:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def versioned(verb: F) -> F:
+def version_option(verb: F) -> F:
     """``--version``: change it only if it is still as you saw it."""
     return click.option(
         "--version",
@@ -213,7 +213,7 @@ def versioned(verb: F) -> F:
     )(verb)
 
 
-def watched(verb: F) -> F:
+def watch_option(verb: F) -> F:
     """``--watch``: show it again whenever it changes."""
     return click.option(
         "--watch", is_flag=True, help="Redraw it in place as it changes; on a pipe, print changes."

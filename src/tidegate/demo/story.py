@@ -16,9 +16,9 @@ from collections.abc import Callable
 from threading import Event
 
 from tidegate.control.installation import Installation
-from tidegate.demo.fleet import Fleet
-from tidegate.demo.people import People, Released
-from tidegate.demo.receiver import Receiver
+from tidegate.demo.fleet import DemoFleet
+from tidegate.demo.people import DemoPeople, DemoRelease
+from tidegate.demo.webhook_receiver import Receiver
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
@@ -35,18 +35,18 @@ SETTLED = frozenset({RolloutState.TERMINAL, RolloutState.REVERTED, RolloutState.
 Say = Callable[[str], None]
 
 
-class Over(Exception):
+class DemoOver(Exception):
     """The demo ends."""
 
 
-class Plot:
+class DemoStory:
     """The story, told by two teams at once."""
 
     def __init__(
         self,
         installation: Installation,
-        people: People,
-        fleet: Fleet,
+        people: DemoPeople,
+        fleet: DemoFleet,
         receiver: Receiver,
         *,
         speed: float,
@@ -127,7 +127,7 @@ class Plot:
             self._settle("api-stable")
             self._pause(4)
             bad = self._release("api", _api(number, 0), "no workers? let us see")
-            self._fleet.sicken(bad.digest, "api-001")
+            self._fleet.make_probe_fail(bad.digest, "api-001")
             self._receiver.go_down()
             self._say("the receiver of webhooks is down")
             self._promote("api-stable", bad)
@@ -141,7 +141,7 @@ class Plot:
             self._settle("api-stable")
             self._pause(12)
 
-    def _release(self, package: str, files: dict[str, str], remark: str) -> Released:
+    def _release(self, package: str, files: dict[str, str], remark: str) -> DemoRelease:
         name = self._people.draft(package, files)
         self._pause(1)
         self._people.propose(name)
@@ -151,7 +151,7 @@ class Plot:
         self._pause(1)
         return released
 
-    def _promote(self, channel: str, released: Released) -> None:
+    def _promote(self, channel: str, released: DemoRelease) -> None:
         try:
             rollout_id = self._people.promote(channel, released.release_id)
         except TidegateError as error:
@@ -184,7 +184,7 @@ class Plot:
     def _wait(self, seconds: float) -> None:
         """Raises: Over."""
         if self._stop.wait(seconds):
-            raise Over
+            raise DemoOver
 
 
 def _web(number: int) -> dict[str, str]:

@@ -17,8 +17,8 @@ from tidegate.domain.gates.explain import judge
 from tidegate.domain.gates.inputs import GateInput
 from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
-from tidegate.simulate.plant import Plant
-from tidegate.simulate.watch import Violation
+from tidegate.simulate.control_plane import SimulatedControlPlane
+from tidegate.simulate.invariants import InvariantViolation
 
 # The gates that are asked again by the rows. What the others say may have changed since: a
 # dispatcher that saw it before is not refused.
@@ -30,22 +30,24 @@ TWICE: Final = frozenset(
 )
 
 
-class Rival:
+class SecondDispatcher:
     """Tries one order now and then. It draws from numbers of its own."""
 
-    def __init__(self, plant: Plant, seed: int, wake: Callable[[Sequence[str]], None]) -> None:
-        self._plant = plant
+    def __init__(
+        self, control_plane: SimulatedControlPlane, seed: int, wake: Callable[[Sequence[str]], None]
+    ) -> None:
+        self._control_plane = control_plane
         self._random = Random(f"rival {seed}")
         self._wake = wake
 
-    def meddle(self) -> None:
+    def try_order(self) -> None:
         """Try the order of some host that waits for one. Raises: Violation, Crash."""
-        sights: FleetReader = self._plant.fleet_reader
+        sights: FleetReader = self._control_plane.fleet_reader
         ids = [row.rollout_id for row in sights.open_rollouts()]
         if not ids:
             return
         rollout_id = self._random.choice(ids)
-        state = sights.state([rollout_id], self._plant.clock())
+        state = sights.state([rollout_id], self._control_plane.clock())
         sight = state.sight(rollout_id)
         waiting = [command for host in sight.chart.waves if (command := _order(sight, host))]
         if not waiting:
@@ -55,13 +57,17 @@ class Rival:
         shut = [verdict for verdict in verdicts if not verdict.passed]
         if shut and not any(verdict.gate in TWICE for verdict in shut):
             return  # the rows would let it go, and rightly
-        answer = self._plant.recorded(rollout_id, reserve_dispatch, command)
+        answer = self._control_plane.recorded(rollout_id, reserve_dispatch, command)
         if isinstance(answer, TidegateError):
             if not shut:
-                raise Violation(f"every gate is open, and the rows say {answer.code}: {answer}")
+                raise InvariantViolation(
+                    f"every gate is open, and the rows say {answer.code}: {answer}"
+                )
             return
         if shut:
-            raise Violation(f"{shut[0].gate} is shut, {shut[0].reason}; the rows take the order")
+            raise InvariantViolation(
+                f"{shut[0].gate} is shut, {shut[0].reason}; the rows take the order"
+            )
         self._wake([command.host_id])
 
 

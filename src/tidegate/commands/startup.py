@@ -52,7 +52,7 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
     secrets = Secrets.in_directory(data)
     url = settings.store_url
     with ExitStack() as stack:
-        store = stack.enter_context(counted_store(url, FOLDS, clock))
+        store = stack.enter_context(open_counted_store(url, FOLDS, clock))
         writer = GroupCommit(store)
         stack.callback(writer.close)
         control = Control(store, FOLDS, writer.submit, clock=clock)
@@ -78,7 +78,7 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
 
 
 @contextmanager
-def counted_store(
+def open_counted_store(
     url: str, folds: Folds, clock: Clock, *, lease: float = LEASE_SECONDS
 ) -> Iterator[Store]:
     """A log whose rows are those of these folds, with this process among those who have it open.
@@ -134,7 +134,7 @@ def _forecast(channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int]) ->
 
 
 @contextmanager
-def opened_store(settings: Settings) -> Iterator[Store]:
+def open_store(settings: Settings) -> Iterator[Store]:
     """The log alone: nothing is written by opening it.
 
     Raises:
@@ -150,7 +150,7 @@ def opened_store(settings: Settings) -> Iterator[Store]:
 
 
 @contextmanager
-def alone(data: Path) -> Iterator[None]:
+def open_store_alone(data: Path) -> Iterator[None]:
     """Be the one server of a data directory for as long as the block lasts; workers may join.
 
     Raises:

@@ -29,7 +29,7 @@ class AddressUnusable(Unavailable):
 
 
 @contextmanager
-def bound(settings: Settings) -> Iterator[list[socket.socket]]:
+def bind_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
     """A socket for each address of the host, for as long as the block lasts; none listens yet.
 
     Raises:

@@ -70,7 +70,7 @@ from tidegate.kernel.store import Store
 PAGE = 1_000
 
 
-class Violation(AssertionError):
+class InvariantViolation(AssertionError):
     """Something that must hold does not."""
 
 
@@ -121,7 +121,7 @@ class RolloutModel:
         return planned - left - settled
 
 
-class Watch:
+class InvariantChecker:
     """Sees every commit of a simulation, right after it landed.
 
     Raises, from ``see``:
@@ -169,14 +169,14 @@ class Watch:
                 continue
             record = self._record(event.rollout_id, event.host_id)
             if record is None or record.last_event_seq < event.seq:
-                raise Violation(f"RO-11: {event} was accepted, and is not in the record")
+                raise InvariantViolation(f"RO-11: {event} was accepted, and is not in the record")
 
     def repeated(self, first: Sequence[object], second: Sequence[object]) -> None:
         """What was accepted once is accepted when it is sent again. Raises: Violation."""
         for answer, again in zip(first, second, strict=True):
             accepted = answer is not None and not isinstance(answer, TidegateError)
             if accepted and isinstance(again, TidegateError):
-                raise Violation(f"H4: a repeat is refused: {again}")
+                raise InvariantViolation(f"H4: a repeat is refused: {again}")
 
     def _compare_rows(self, touched: dict[Key, None]) -> None:
         _demand(not self._shadow.differences, lambda: str(self._shadow.differences[:3]))
@@ -184,7 +184,7 @@ class Watch:
         for key, found in zip(keys, self._store.get(*keys), strict=True):
             wanted = self._shadow.record(key) if key in self._shadow.rows else None
             if found != wanted:
-                raise Violation(f"{key}: the row is {found}, the log says {wanted}")
+                raise InvariantViolation(f"{key}: the row is {found}, the log says {wanted}")
 
     # ── the model ──
 
@@ -272,7 +272,7 @@ class Watch:
             self._taken[slot.budget_id] += 1
             taken = self._taken[slot.budget_id]
             if taken > slot.slots:
-                raise Violation(f"budget {slot.budget_id}: {taken} in flight")
+                raise InvariantViolation(f"budget {slot.budget_id}: {taken} in flight")
         pair = (value.channel, value.target_closure)
         _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
         _demand(not model.halted or value.late, lambda: "R9: an order while halted")
@@ -291,7 +291,9 @@ class Watch:
         for channel in model.before:
             word = self.words.get((channel, model.release))
             if word is not Word.GOOD or (channel, model.closure) in self.quarantined:
-                raise Violation(f"OP-2: an order for {model.release}, which is {word} on {channel}")
+                raise InvariantViolation(
+                    f"OP-2: an order for {model.release}, which is {word} on {channel}"
+                )
 
     def _learn_move(self, value: HostStateChanged) -> None:
         model = self.rollouts[value.rollout_id]
@@ -405,7 +407,9 @@ class Watch:
             # A cancelled order takes its host out of the tally's count, not out of ours.
             for state, count in wave.states.items():
                 if state is not HostState.PENDING and states[state] != count:
-                    raise Violation(f"wave {number}: {count} {state} counted, {states[state]} are")
+                    raise InvariantViolation(
+                        f"wave {number}: {count} {state} counted, {states[state]} are"
+                    )
         self._hold_state(model)
         model.halted = tally.halted_at is not None or model.state is RolloutState.FAILED
 
@@ -442,9 +446,11 @@ class Watch:
                 budget = None if row is None else codec.decode(row.data, Budget)
                 if budget is not None and budget.in_flight != self._taken[budget.budget_id]:
                     taken = self._taken[budget.budget_id]
-                    raise Violation(f"budget {key.id}: {budget.in_flight} counted, {taken} taken")
+                    raise InvariantViolation(
+                        f"budget {key.id}: {budget.in_flight} counted, {taken} taken"
+                    )
 
 
 def _demand(holds: bool, what: Callable[[], str]) -> None:
     if not holds:
-        raise Violation(what())
+        raise InvariantViolation(what())

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event, Thread, Timer
 
-from tidegate.commands.opening import open_installation
+from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.outbox.targets.webhook import WebhookTarget
 from tidegate.control.worker import LoopPace, Worker
-from tidegate.demo.entrance import Entrance
-from tidegate.demo.fleet import Fleet
-from tidegate.demo.people import VISITOR, People
-from tidegate.demo.plot import NOTIFY, Over, Plot, Say
-from tidegate.demo.receiver import Receiver
+from tidegate.demo.fleet import DemoFleet
+from tidegate.demo.people import VISITOR, DemoPeople
+from tidegate.demo.sign_in import SignInLink
+from tidegate.demo.story import NOTIFY, DemoOver, DemoStory, Say
+from tidegate.demo.webhook_receiver import Receiver
 from tidegate.main import make_application, make_server
 
 JOIN_SECONDS = 10.0
@@ -23,7 +23,7 @@ WEBHOOK_SECONDS = 5.0
 PACE = LoopPace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, reconcile=15.0)
 
 
-def play(settings: Settings, *, speed: float, minutes: float | None, say: Say) -> None:
+def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Say) -> None:
     """Run the demo until a signal or the end of its minutes.
 
     Raises:
@@ -32,17 +32,17 @@ def play(settings: Settings, *, speed: float, minutes: float | None, say: Say) -
     with ExitStack() as stack:
         installation = open_installation(settings)
         stack.callback(installation.close)
-        entrance = Entrance(VISITOR, password := secrets.token_urlsafe(12))
+        entrance = SignInLink(VISITOR, password := secrets.token_urlsafe(12))
         application = make_application(installation, more=(entrance.route,))
         stack.callback(application.close)
-        people = People(installation, application.server.accounts, password)
+        people = DemoPeople(installation, application.server.accounts, password)
         server = make_server(application, settings)
-        fleet = Fleet(installation, speed)
+        fleet = DemoFleet(installation, speed)
         receiver = Receiver()
         stack.callback(receiver.go_down)
-        plot = Plot(installation, people, fleet, receiver, speed=speed, say=say)
+        plot = DemoStory(installation, people, fleet, receiver, speed=speed, say=say)
         plot.lay_out()
-        cast = Cast(server.end)
+        cast = DemoThreads(server.end)
         stack.enter_context(
             Worker(
                 installation,
@@ -81,7 +81,7 @@ def _target(receiver: Receiver) -> WebhookTarget:
     )
 
 
-class Cast:
+class DemoThreads:
     """The threads of the demo. One that fails ends it."""
 
     def __init__(self, end: Callable[[], None]) -> None:
@@ -98,7 +98,7 @@ class Cast:
     def _run(self, part: Callable[[], None]) -> None:
         try:
             part()
-        except Over:
+        except DemoOver:
             return
         except Exception as error:  # noqa: BLE001 — raised by ``check``
             self._failure = error

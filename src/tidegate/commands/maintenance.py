@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidegate.cli.exits import Exit
+from tidegate.cli.exit_codes import ExitCode
 from tidegate.commands.options import settings_of, with_settings
 from tidegate.config import InvalidSetting, Settings
 from tidegate.errors import TidegateError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.control.doctor import DoctorFinding
     from tidegate.control.installation import Installation
 
-GLYPHS: Final = {"well": "✔", "note": "•", "ill": "✘"}
+SYMBOLS: Final = {"well": "✔", "note": "•", "ill": "✘"}
 SQLITE: Final = "sqlite:///"
 
 
@@ -37,7 +37,7 @@ def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) ->
     for finding in _findings(settings, views):
         is_well = is_well and finding.verdict != "ill"
         _show(finding, as_json)
-    return Exit.DONE if is_well else Exit.REFUSED
+    return ExitCode.DONE if is_well else ExitCode.REFUSED
 
 
 def _findings(settings: Settings, views: bool) -> Iterator[DoctorFinding]:
@@ -110,7 +110,7 @@ def _show(finding: DoctorFinding, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(finding).decode())
         return
-    click.echo(f"{GLYPHS[finding.verdict]} {finding.what}: {finding.detail}")
+    click.echo(f"{SYMBOLS[finding.verdict]} {finding.what}: {finding.detail}")
     if finding.advice:
         click.echo(f"    do: {finding.advice}")
 
@@ -182,6 +182,6 @@ def _database(settings: Settings) -> Path:
 
 
 def _opened(settings: Settings) -> Installation:
-    from tidegate.commands.opening import open_installation
+    from tidegate.commands.startup import open_installation
 
     return open_installation(settings)

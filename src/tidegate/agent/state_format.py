@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tidegate.agent.durable import replace_file
-from tidegate.agent.faults import StateFormatRefused
+from tidegate.agent.durable_files import replace_file
+from tidegate.agent.errors import StateFormatRefused
 
 # Raised whenever an agent that knows only the number before would misread what the directory holds.
 # 2: content digests of domain/content. Agents before that wrote no number.

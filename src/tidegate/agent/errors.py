@@ -53,7 +53,7 @@ class ServerAway(Unavailable):
     code = "server_away"
 
 
-class Answered(Refused):
+class RefusedByServer(Refused):
     """The server said no, in its own words: ``code`` of the problem, and its further members."""
 
     code = "answered"
@@ -84,4 +84,4 @@ class ReferenceRefused(Refused):
 
 
 # Why there is nothing to activate, for good: trying again cannot work.
-UNPROVIDED = (ContentMismatch, Answered, ReferenceRefused)
+UNPROVIDED = (ContentMismatch, RefusedByServer, ReferenceRefused)

@@ -21,11 +21,11 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Tidegate</
 <meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on to the dashboard</a></p></html>"""
 
 
-class EntrancePath(Input, frozen=True):
+class SignInLinkPath(Input, frozen=True):
     code: Annotated[str, Meta(max_length=64)]
 
 
-class Entrance:
+class SignInLink:
     """Knows who the visitor is."""
 
     def __init__(self, login: str, password: str) -> None:
@@ -42,7 +42,7 @@ class Entrance:
     @property
     def route(self) -> Route:
         def enter(
-            request: Request[EntrancePath, PageQuery, Nothing], installation: Installation
+            request: Request[SignInLinkPath, PageQuery, Nothing], installation: Installation
         ) -> Response:
             """Sign the visitor in, once."""
             if not self._fits(request.path.code):

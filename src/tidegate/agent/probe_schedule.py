@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidegate.agent.faults import InvalidProbes
+from tidegate.agent.errors import InvalidProbes
 from tidegate.agent.probes import Probe
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import ProbeMode
@@ -21,7 +21,7 @@ log = logging.getLogger("tidegate.agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ProbeJob:
     """Ask a probe, for this activation."""
 
     rollout_id: str
@@ -29,7 +29,7 @@ class Check:
     probe: Probe
 
 
-class Lookout:
+class ProbeSchedule:
     """The probes of the passage that soaks, and when each is due."""
 
     def __init__(self, load_probes: LoadProbes) -> None:
@@ -46,7 +46,7 @@ class Lookout:
         self._watch(twin.rollout_id, found)
         return found
 
-    def due(self, twin: HostRecord, now: datetime) -> Iterator[Check]:
+    def due(self, twin: HostRecord, now: datetime) -> Iterator[ProbeJob]:
         """The declared probes whose interval is over; a clock that was set back stops none."""
         self._resume(twin)
         since = twin.activation_completed_at
@@ -60,7 +60,7 @@ class Lookout:
             if due <= now or due - now > interval:
                 self._due[name] = now + interval
                 self._asked.add(name)
-                yield Check(twin.rollout_id, since, probe)
+                yield ProbeJob(twin.rollout_id, since, probe)
 
     def lost(self, twin: HostRecord) -> Sequence[str]:
         """Probes that were declared, and that their file does not have any more."""
@@ -71,7 +71,7 @@ class Lookout:
             if name not in self._probes and known.mode is not ProbeMode.DISABLED
         ]
 
-    def heard(self, check: Check) -> None:
+    def heard(self, check: ProbeJob) -> None:
         if check.rollout_id == self._rollout_id:
             self._asked.discard(check.probe.name)
 

@@ -7,23 +7,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.cli.exits import Stop
-from tidegate.cli.glyphs import clean
+from tidegate.cli.exit_codes import CommandExit
 from tidegate.cli.output import Column, Item
 from tidegate.cli.paths import at
+from tidegate.cli.symbols import clean
 
 if TYPE_CHECKING:
-    from tidegate.cli.client import Client
+    from tidegate.cli.client import ApiClient
 
 ASKED_MAX: Final = 50  # for one table
 AUDITORS: Final = frozenset({"auditor", "security-admin"})
 USER: Final = "user_"
 
 
-class People:
+class UserNames:
     """Names by user id, each asked for once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._names: dict[str, str] = {}
         self._audits: bool | None = None  # None: nobody asked yet
@@ -52,7 +52,7 @@ class People:
             for user_id in wanted if self._audits else ():
                 if user_id not in self._names:
                     self._keep(user_id, self._client.get(at("users", user_id)).json()["name"])
-        except Stop:
+        except CommandExit:
             self._audits = False  # a table with ids is better than none
 
     def _keep(self, user_id: str, name: str | None) -> None:

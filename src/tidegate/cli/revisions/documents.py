@@ -4,61 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.glyphs import size
+from tidegate.cli.context import CommandContext
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import (
     Cell,
     Column,
     Item,
-    State,
+    StateCell,
     column,
     dig,
-    person,
-    stated,
+    person_column,
+    state_column,
     text,
-    timed,
+    time_column,
     when,
 )
 from tidegate.cli.paths import at
+from tidegate.cli.revisions.names import REPOSITORY_DEFAULT, full_name
+from tidegate.cli.symbols import size
 
 if TYPE_CHECKING:
-    from tidegate.cli.client import Answer
+    from tidegate.cli.client import ServerResponse
 
-REPOSITORY_DEFAULT = "default"
-REVISIONS = names("/v1/revisions", "metadata", "name")
-PUBLISHED = names("/v1/revisions", "metadata", "name", lifecycle="Published")
-DRAFTS = names("/v1/revisions", "metadata", "name", lifecycle="Draft")
-PROPOSED = names("/v1/revisions", "metadata", "name", lifecycle="Proposed")
 
 COLUMNS = (
     column("NAME", "metadata", "name"),
-    stated("LIFECYCLE", "spec", "lifecycle"),
+    state_column("LIFECYCLE", "spec", "lifecycle"),
     Column("REVISION", lambda item: number_of(item)),
     Column("FILES", lambda item: files_of(item)),
-    person("BY", "status", "createdBy"),
-    timed("CREATED", "metadata", "creationTimestamp"),
+    person_column("BY", "status", "createdBy"),
+    time_column("CREATED", "metadata", "creationTimestamp"),
     column("VERSION", "metadata", "resourceVersion"),
 )
-
-
-def full(name: str) -> str:
-    """A revision's whole name; ``web.v1`` is one of the repository ``default``. Raises: Stop."""
-    if "." not in name:
-        raise Stop(
-            Exit.USAGE,
-            f"a revision is named repository.package.workspace, such as default.web.v1 or, in"
-            f" {REPOSITORY_DEFAULT}, web.v1; found {name!r}",
-            "tidegate rev get",
-        )
-    return f"{REPOSITORY_DEFAULT}.{name}" if name.count(".") == 1 else name
-
-
-def parts_of(name: str) -> tuple[str, str, str]:
-    """Repository, package path and workspace of a whole name."""
-    repository, *path, workspace = full(name).split(".")
-    return repository, "/".join(path), workspace
 
 
 def number_of(item: Item) -> str:
@@ -91,7 +68,7 @@ def revision_fields(found: Any) -> list[tuple[str, Cell]]:
     met = {item["type"]: item["status"] for item in status.get("conditions") or []}
     return [
         ("name", text(found["metadata"]["name"])),
-        ("lifecycle", State(spec["lifecycle"])),
+        ("lifecycle", StateCell(spec["lifecycle"])),
         ("revision", number_of(found)),
         ("release", release_of(found)),
         ("digest", text(dig(status, "content", "digest"))),
@@ -118,16 +95,20 @@ def _by(who: Any, at_time: Any) -> str:
     return "–" if not who else f"{text(who)} at {when(at_time)}"
 
 
-def stepped(desk: Desk, name: str, verb: str, body: dict[str, Any], version: int | None) -> Answer:
+def take_step(
+    context: CommandContext, name: str, verb: str, body: dict[str, Any], version: int | None
+) -> ServerResponse:
     """A step of a revision's lifecycle, on the version that was given or that stands."""
-    path = at("revisions", full(name))
-    etag = desk.etag_of(path, version)
-    return desk.client.write("POST", f"{path}/{verb}", body, etag=etag)
+    path = at("revisions", full_name(name))
+    etag = context.etag_of(path, version)
+    return context.client.write("POST", f"{path}/{verb}", body, etag=etag)
 
 
 def content_digest(found: Any) -> str:
     """Raises: Stop: the answer is no revision."""
     digest = dig(found, "status", "content", "digest")
     if not isinstance(digest, str):
-        raise Stop(Exit.UNAVAILABLE, "the server's answer is no revision", "tidegate --version")
+        raise CommandExit(
+            ExitCode.UNAVAILABLE, "the server's answer is no revision", "tidegate --version"
+        )
     return digest

@@ -11,21 +11,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tidegate.cli.checkout import BYTES_MAX, Body, Files, Reference, listed
 from tidegate.cli.client import Progress
-from tidegate.cli.desk import Desk
-from tidegate.cli.exits import Exit, Stop
+from tidegate.cli.context import CommandContext
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.revisions.checkout import BYTES_MAX, Body, Files, Reference, reference_to_json
 from tidegate.domain.content.manifests import FILES_MAX
 
 BAR_BYTES_MIN = 512 * 1024  # below, a push is over before a bar is read
 
 
-def encoded(files: Files, references: Iterable[Reference] = ()) -> list[dict[str, Any]]:
+def encode_files(files: Files, references: Iterable[Reference] = ()) -> list[dict[str, Any]]:
     """Files as the API takes them: text as it is, other bytes as base64, references as such."""
     sent: list[dict[str, Any]] = [
         {"path": path, **_content(body)} for path, body in sorted(files.items())
     ]
-    return sent + [listed(item) for item in references]
+    return sent + [reference_to_json(item) for item in references]
 
 
 def _content(body: Body) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def _content(body: Body) -> dict[str, Any]:
         return {"base64": base64.b64encode(body.content).decode(), **marked}
 
 
-def archived(content: bytes) -> Files:
+def unpack_archive(content: bytes) -> Files:
     """The files of a tar, in memory; nothing is extracted by what it says. Raises: Stop."""
     files: Files = {}
     size = 0
@@ -54,14 +54,16 @@ def archived(content: bytes) -> Files:
     return files
 
 
-def _bad_archive(why: str) -> Stop:
-    return Stop(Exit.UNAVAILABLE, f"the server's archive cannot be used: {why}", "tidegate doctor")
+def _bad_archive(why: str) -> CommandExit:
+    return CommandExit(
+        ExitCode.UNAVAILABLE, f"the server's archive cannot be used: {why}", "tidegate doctor"
+    )
 
 
 @contextmanager
-def uploading(desk: Desk, size: int) -> Iterator[Progress | None]:
+def upload_progress(context: CommandContext, size: int) -> Iterator[Progress | None]:
     """A bar on the terminal while an upload runs; none where nobody would see it."""
-    if not (desk.is_for_people and sys.stderr.isatty() and size >= BAR_BYTES_MIN):
+    if not (context.is_for_people and sys.stderr.isatty() and size >= BAR_BYTES_MIN):
         yield None
         return
     from rich.console import Console

@@ -10,14 +10,13 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.glyphs import TONES, clean, glyph, segments
+from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import (
     NOTHING,
     Cell,
     Column,
     Item,
-    State,
+    StateCell,
     coloured,
     dig,
     is_terminal,
@@ -25,6 +24,7 @@ from tidegate.cli.output import (
     note,
     say,
 )
+from tidegate.cli.symbols import TONES, clean, glyph, segments
 
 Span = tuple[str, str]  # text, colour
 Line = list[Span]
@@ -46,13 +46,13 @@ def plain(line: Line) -> str:
     return "".join(words for words, _ in line).rstrip()
 
 
-def painted(line: Line) -> str:
+def paint(line: Line) -> str:
     """A line with its colours, where there is somebody to see them."""
     return "".join(coloured(words, colour) for words, colour in line).rstrip()
 
 
 def span(cell: Cell) -> Span:
-    return (cell.text, glyph(cell.word)[1]) if isinstance(cell, State) else (cell, "default")
+    return (cell.text, glyph(cell.word)[1]) if isinstance(cell, StateCell) else (cell, "default")
 
 
 def table_lines(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[Line]:
@@ -155,15 +155,15 @@ def _fitted(line: Line, columns: int) -> str:
     return "".join(parts)
 
 
-def patiently(ask: Callable[[], T]) -> T:
+def retry_while_away(ask: Callable[[], T]) -> T:
     """Ask, and where the server is away, ask again until it is back. Raises: Stop."""
     deadline = time.monotonic() + AWAY_SECONDS_MAX
     told = False
     while True:
         try:
             return ask()
-        except Stop as stop:
-            if stop.code is not Exit.UNAVAILABLE or time.monotonic() >= deadline:
+        except CommandExit as stop:
+            if stop.code is not ExitCode.UNAVAILABLE or time.monotonic() >= deadline:
                 raise
             if not told:
                 note(f"{stop.detail}; waiting for it")
@@ -206,11 +206,11 @@ def follow(
         if deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError
         time.sleep(INTERVAL_SECONDS)
-        found = patiently(ask)
+        found = retry_while_away(ask)
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar on the terminal while something long is counted; nothing where nobody would see it."""
     if not (sys.stderr.isatty() and total):
         yield lambda done: None

@@ -20,10 +20,10 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate import decoders
-from tidegate.agent.config import Channel, Settings
+from tidegate.agent.config import AgentSettings, ChannelSettings
 from tidegate.agent.content import Source, closure_of, keep_only, name_of, provide
-from tidegate.agent.durable import replace_file
-from tidegate.agent.faults import UNPROVIDED
+from tidegate.agent.durable_files import replace_file
+from tidegate.agent.errors import UNPROVIDED
 from tidegate.agent.references import HTTP_ALONE, References
 
 EXIT_BROKEN: Final = -1
@@ -49,18 +49,18 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class SwitchFailed:
     """It could not be brought to run."""
 
     exit_code: int
     stderr_tail: str
 
 
-Outcome = Switched | Staged | Broken
+SwitchOutcome = Switched | Staged | SwitchFailed
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SwitchRequest:
     """Run this closure in place of the prior one.
 
     ``content`` is where it is fetched; empty: on the way back, to what ran before and is here.
@@ -71,7 +71,7 @@ class Change:
     content: str
 
     @property
-    def is_back(self) -> bool:
+    def is_rollback(self) -> bool:
         return not self.content
 
 
@@ -82,7 +82,7 @@ class Driver(Protocol):
         """The closure that runs; empty: none that we know."""
         ...
 
-    def switch(self, change: Change) -> Outcome:
+    def switch(self, change: SwitchRequest) -> SwitchOutcome:
         """Make the closure run.
 
         Raises:
@@ -101,9 +101,9 @@ def tail(text: bytes | str, limit: int = STDERR_BYTES) -> str:
     return data[-limit:].decode(errors="ignore").replace("\0", "")
 
 
-def _placed(change: Change, place: Path, source: Source, references: References) -> Path:
+def _placed(change: SwitchRequest, place: Path, source: Source, references: References) -> Path:
     """The content's directory. Raises: those of ``provide``; FileNotFoundError: no way back."""
-    if not change.is_back:
+    if not change.is_rollback:
         return provide(change.closure, change.content, place, source, references)
     path = place / name_of(change.closure)
     if not path.is_dir():
@@ -111,7 +111,7 @@ def _placed(change: Change, place: Path, source: Source, references: References)
     return path
 
 
-class Symlink:
+class SymlinkDriver:
     """Content in a directory per closure, and one symbolic link to that which runs."""
 
     def __init__(self, root: Path, source: Source, references: References = HTTP_ALONE) -> None:
@@ -128,14 +128,14 @@ class Symlink:
         parent, _, name = target.rpartition("/")
         return closure_of(name) if parent == RELEASES else ""
 
-    def switch(self, change: Change) -> Outcome:
+    def switch(self, change: SwitchRequest) -> SwitchOutcome:
         try:
             placed = _placed(change, self._releases, self._source, self._references)
             self._swap(placed.name)
         except UNPROVIDED as error:
-            return Broken(EXIT_UNVERIFIED, tail(error.detail))
+            return SwitchFailed(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
-            return Broken(EXIT_BROKEN, tail(str(error)))
+            return SwitchFailed(EXIT_BROKEN, tail(str(error)))
         return Switched()
 
     def keep(self, closures: set[str]) -> None:
@@ -157,7 +157,7 @@ class Symlink:
 _running = decoders.build(dict[str, str])
 
 
-class Running:
+class RunningArtifacts:
     """What runs by the word of drivers that cannot look, one file for all channels."""
 
     def __init__(self, state: Path) -> None:
@@ -176,17 +176,17 @@ class Running:
             return {}
 
 
-class Fake:
+class FakeDriver:
     """For demonstrations: everything works, and nothing is done."""
 
-    def __init__(self, channel: str, running: Running) -> None:
+    def __init__(self, channel: str, running: RunningArtifacts) -> None:
         self._channel = channel
         self._running = running
 
     def current(self) -> str:
         return self._running[self._channel]
 
-    def switch(self, change: Change) -> Outcome:
+    def switch(self, change: SwitchRequest) -> SwitchOutcome:
         self._running[self._channel] = change.closure
         return Switched()
 
@@ -194,15 +194,15 @@ class Fake:
         pass
 
 
-class Command:
+class CommandDriver:
     """A program of the operator's. It gets verified content, and may be run again after a crash."""
 
     def __init__(
         self,
         name: str,
-        channel: Channel,
+        channel: ChannelSettings,
         state: Path,
-        running: Running,
+        running: RunningArtifacts,
         source: Source,
         references: References = HTTP_ALONE,
     ) -> None:
@@ -219,14 +219,14 @@ class Command:
     def current(self) -> str:
         return self._running[self._name]
 
-    def switch(self, change: Change) -> Outcome:
+    def switch(self, change: SwitchRequest) -> SwitchOutcome:
         try:
             placed = _placed(change, self._content, self._source, self._references)
             outcome = self._run(change, placed)
         except UNPROVIDED as error:
-            return Broken(EXIT_UNVERIFIED, tail(error.detail))
+            return SwitchFailed(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
-            return Broken(EXIT_BROKEN, tail(str(error)))
+            return SwitchFailed(EXIT_BROKEN, tail(str(error)))
         if isinstance(outcome, Switched):
             self._running[self._name] = change.closure
         return outcome
@@ -235,7 +235,7 @@ class Command:
         if self._content.is_dir():
             keep_only(self._content, {*closures, self.current()})
 
-    def _run(self, change: Change, place: Path) -> Outcome:
+    def _run(self, change: SwitchRequest, place: Path) -> SwitchOutcome:
         self._end_orphan()
         with self._stderr.open("wb") as stderr:  # no pipe: it may outlive us
             child = subprocess.Popen(
@@ -258,7 +258,7 @@ class Command:
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            return Broken(EXIT_TIMED_OUT, f"killed after {self._seconds:g} s")
+            return SwitchFailed(EXIT_TIMED_OUT, f"killed after {self._seconds:g} s")
         finally:
             self._child.unlink(missing_ok=True)
         told = tail(self._stderr.read_bytes())
@@ -266,7 +266,7 @@ class Command:
             return Switched()
         if code == EXIT_DEFERRED:
             return Staged(tail(told.strip(), REASON_BYTES) or "reboot")
-        return Broken(code if code > 0 else 128 - code, told)
+        return SwitchFailed(code if code > 0 else 128 - code, told)
 
     def _end_orphan(self) -> None:
         """A child of an agent that was killed still runs: two at once must not be."""
@@ -293,18 +293,18 @@ def environment(**more: str) -> Mapping[str, str]:
     return {**kept, **more}
 
 
-def drivers(settings: Settings, source: Source) -> Mapping[str, Driver]:
+def build_drivers(settings: AgentSettings, source: Source) -> Mapping[str, Driver]:
     """The driver of each channel that this host serves."""
     state = Path(settings.state)
-    running = Running(state)
+    running = RunningArtifacts(state)
     references = References(tuple(map(Path, settings.reference_directories)))
     made: dict[str, Driver] = {}
     for name, channel in settings.channels.items():
         match channel.driver:
             case "symlink":
-                made[name] = Symlink(Path(channel.root), source, references)
+                made[name] = SymlinkDriver(Path(channel.root), source, references)
             case "command":
-                made[name] = Command(name, channel, state, running, source, references)
+                made[name] = CommandDriver(name, channel, state, running, source, references)
             case "fake":
-                made[name] = Fake(name, running)
+                made[name] = FakeDriver(name, running)
     return made

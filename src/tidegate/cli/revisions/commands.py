@@ -6,38 +6,37 @@ from typing import Any
 
 import click
 
-from tidegate.cli import files, review
 from tidegate.cli.completion import names
-from tidegate.cli.desk import Desk, Noun, at_desk, watched
-from tidegate.cli.exits import Exit, Stop
-from tidegate.cli.files import Given, Programs, brought, referring
-from tidegate.cli.output import column, dig, note, person, stated, timed
+from tidegate.cli.context import CommandContext, NounGroup, watch_option, with_context
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.output import column, dig, note, person_column, state_column, time_column
 from tidegate.cli.paths import at
-from tidegate.cli.revisions import (
-    COLUMNS,
+from tidegate.cli.revisions import files, review
+from tidegate.cli.revisions.documents import COLUMNS, revision_fields
+from tidegate.cli.revisions.files import Given, Programs, read_checkout, reference_options
+from tidegate.cli.revisions.names import (
     PUBLISHED,
     REPOSITORY_DEFAULT,
     REVISIONS,
-    full,
-    parts_of,
-    revision_fields,
+    full_name,
+    split_name,
 )
 
 STRATEGIES = ("three-way", "copy-merge", "force-delete-replace", "fast-forward")
 LIFECYCLES = ("Draft", "Proposed", "Published", "DeletionProposed")
 HISTORY = (
     column("POSITION", "position"),
-    timed("TIME", "at"),
+    time_column("TIME", "at"),
     column("WHAT", "action"),
-    stated("LIFECYCLE", "lifecycle"),
+    state_column("LIFECYCLE", "lifecycle"),
     column("REVISION", "revision"),
-    person("BY", "by"),
+    person_column("BY", "by"),
     column("WHY", "reason"),
 )
 REPOSITORIES = names("/v1/repositories", "name")
 
 
-@click.group(cls=Noun)
+@click.group(cls=NounGroup)
 def rev() -> None:
     """Package revisions. NAME is repository.package.workspace; web.v1 means default.web.v1."""
 
@@ -57,12 +56,12 @@ def rev() -> None:
     help="Where it lives.",
 )
 @click.option("--from", "directory", type=click.Path(), help="Its first files.")
-@referring
+@reference_options
 @click.option("--description", default="", help="What the package is.")
 @click.option("--gate", "gates", multiple=True, help="A condition that it needs before review.")
-@at_desk
+@with_context
 def init(
-    desk: Desk,
+    context: CommandContext,
     package: str,
     workspace: str,
     repository: str,
@@ -77,17 +76,19 @@ def init(
     if directory is not None:
         from pathlib import Path
 
-        from tidegate.cli.transfer import encoded
+        from tidegate.cli.revisions.transfer import encode_files
 
-        sent = encoded(*brought(Path(directory), given, programs))
+        sent = encode_files(*read_checkout(Path(directory), given, programs))
     elif given or programs:
-        raise Stop(
-            Exit.USAGE,
+        raise CommandExit(
+            ExitCode.USAGE,
             "--reference and --executable go with --from: they join the files of a directory",
             "tidegate rev init --help",
         )
     task = {"type": "init", "description": description}
-    drafted(desk, repository, package, workspace, task, files=sent, readinessGates=list(gates))
+    create_draft(
+        context, repository, package, workspace, task, files=sent, readinessGates=list(gates)
+    )
 
 
 @rev.command("clone")
@@ -97,22 +98,24 @@ def init(
 @click.option(
     "--repo", "repository", default=REPOSITORY_DEFAULT, show_default=True, help="Where it lives."
 )
-@at_desk
-def clone(desk: Desk, source: str, package: str, workspace: str, repository: str) -> None:
+@with_context
+def clone(
+    context: CommandContext, source: str, package: str, workspace: str, repository: str
+) -> None:
     """Draft PACKAGE from SOURCE, a published revision of another package."""
-    task = {"type": "clone", "upstream": full(source)}
-    drafted(desk, repository, package, workspace, task)
+    task = {"type": "clone", "upstream": full_name(source)}
+    create_draft(context, repository, package, workspace, task)
 
 
 @rev.command("copy")
 @click.argument("source", shell_complete=PUBLISHED)
 @click.option("--workspace", required=True, help="The draft's own name: v2.")
-@at_desk
-def copy(desk: Desk, source: str, workspace: str) -> None:
+@with_context
+def copy(context: CommandContext, source: str, workspace: str) -> None:
     """Draft the next revision of a package from SOURCE, a published one of it."""
-    repository, package, _ = parts_of(source)
-    task = {"type": "edit", "source": full(source)}
-    drafted(desk, repository, package, workspace, task)
+    repository, package, _ = split_name(source)
+    task = {"type": "edit", "source": full_name(source)}
+    create_draft(context, repository, package, workspace, task)
 
 
 @rev.command("upgrade")
@@ -126,39 +129,45 @@ def copy(desk: Desk, source: str, workspace: str) -> None:
     show_default=True,
     help="What happens to files that both sides changed.",
 )
-@at_desk
-def upgrade(desk: Desk, name: str, workspace: str, upstream: str | None, strategy: str) -> None:
+@with_context
+def upgrade(
+    context: CommandContext, name: str, workspace: str, upstream: str | None, strategy: str
+) -> None:
     """Draft a revision that brings NAME from its upstream to a newer one."""
-    found = desk.get(at("revisions", full(name)))
+    found = context.get(at("revisions", full_name(name)))
     old = dig(found, "status", "upstream", "name")
     if old is None:
-        raise Stop(Exit.REFUSED, f"{full(name)} descends from nothing", "tidegate rev clone --help")
-    repository, package, _ = parts_of(name)
+        raise CommandExit(
+            ExitCode.REFUSED,
+            f"{full_name(name)} descends from nothing",
+            "tidegate rev clone --help",
+        )
+    repository, package, _ = split_name(name)
     task = {
         "type": "upgrade",
         "oldUpstream": old,
-        "newUpstream": full(upstream) if upstream else _newest(desk, old),
-        "localPackageRevision": full(name),
+        "newUpstream": full_name(upstream) if upstream else _newest(context, old),
+        "localPackageRevision": full_name(name),
         "strategy": strategy,
     }
-    drafted(desk, repository, package, workspace, task)
+    create_draft(context, repository, package, workspace, task)
 
 
-def _newest(desk: Desk, upstream: str) -> str:
-    repository, package, _ = parts_of(upstream)
-    found = desk.get(at("packages", repository, *package.split("/")))
+def _newest(context: CommandContext, upstream: str) -> str:
+    repository, package, _ = split_name(upstream)
+    found = context.get(at("packages", repository, *package.split("/")))
     newest = str(dig(found, "latest", "name") or upstream)
     if newest == upstream:
-        raise Stop(
-            Exit.REFUSED,
+        raise CommandExit(
+            ExitCode.REFUSED,
             f"{upstream} is the newest revision of its package: nothing to upgrade to",
             f"tidegate rev get {upstream}",
         )
     return newest
 
 
-def drafted(
-    desk: Desk, repository: str, package: str, workspace: str, task: Any, **more: Any
+def create_draft(
+    context: CommandContext, repository: str, package: str, workspace: str, task: Any, **more: Any
 ) -> None:
     body = {
         "repository": repository,
@@ -167,10 +176,10 @@ def drafted(
         "tasks": [task],
         **{name: value for name, value in more.items() if value},
     }
-    answer = desk.client.write("POST", at("revisions"), body)
+    answer = context.client.write("POST", at("revisions"), body)
     name = answer.json()["metadata"]["name"]
     following = f"propose {name}" if more.get("files") else f"push {name} DIRECTORY"
-    desk.done(answer, f"{name} is drafted; next: tidegate rev {following}")
+    context.done(answer, f"{name} is drafted; next: tidegate rev {following}")
 
 
 # ── read ──────────────────────────────────────────────────────────────────────────────────────────
@@ -184,10 +193,10 @@ def drafted(
 @click.option("--author", metavar="USER", help="Only those that this user drafted; me: yours.")
 @click.option("--owner", metavar="KIND/ID", help="Only those that name this owner.")
 @click.option("--as-of", metavar="POSITION|TIME", help="As it stood then.")
-@watched
-@at_desk
+@watch_option
+@with_context
 def get(
-    desk: Desk,
+    context: CommandContext,
     name: str | None,
     repository: str | None,
     package: str | None,
@@ -199,8 +208,8 @@ def get(
 ) -> None:
     """One revision, or all of them."""
     if name is not None:
-        path = at("revisions", full(name))
-        desk.told(lambda: desk.get(path, as_of=as_of), revision_fields, watch=watch)
+        path = at("revisions", full_name(name))
+        context.told(lambda: context.get(path, as_of=as_of), revision_fields, watch=watch)
         return
     query = {
         "repository": repository,
@@ -209,8 +218,8 @@ def get(
         "author": author,
         "owner": owner,
     }
-    desk.shown(
-        lambda: list(desk.client.items(at("revisions"), query)),
+    context.shown(
+        lambda: list(context.client.items(at("revisions"), query)),
         COLUMNS,
         watch=watch,
         empty="no revision; try: tidegate rev init web --workspace v1",
@@ -223,26 +232,26 @@ for verb in files.VERBS:
 
 @rev.command("history")
 @click.argument("name", shell_complete=REVISIONS)
-@at_desk
-def history(desk: Desk, name: str) -> None:
+@with_context
+def history(context: CommandContext, name: str) -> None:
     """Who did what to NAME, when and why; also after it is deleted."""
-    desk.list(desk.client.items(at("revisions", full(name), "history")), HISTORY)
+    context.list(context.client.items(at("revisions", full_name(name), "history")), HISTORY)
 
 
 @rev.command("reap")
 @click.argument("kind")
 @click.argument("id")
-@at_desk
-def reap(desk: Desk, kind: str, id: str) -> None:
+@with_context
+def reap(context: CommandContext, kind: str, id: str) -> None:
     """Delete what is still Draft or Proposed in the name of an owner (KIND and ID) that is gone.
 
     Published revisions stay. What may not go, or moved meanwhile, is kept and named.
     """
-    answer = desk.client.write("POST", at("revision-reaps"), {"kind": kind, "id": id})
+    answer = context.client.write("POST", at("revision-reaps"), {"kind": kind, "id": id})
     found = answer.json()
     for name in found["kept"]:
         note(f"{name} is kept; see: tidegate rev get {name}")
-    desk.done(answer, f"{len(found['deleted'])} revisions of {kind} {id} are deleted")
+    context.done(answer, f"{len(found['deleted'])} revisions of {kind} {id} are deleted")
 
 
 for verb in review.VERBS:

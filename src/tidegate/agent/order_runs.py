@@ -21,20 +21,27 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from tidegate.agent import probes
-from tidegate.agent.activate import (
+from tidegate.agent.drivers import (
     REASON_BYTES,
-    Broken,
-    Change,
     Driver,
-    Outcome,
     Staged,
     Switched,
+    SwitchFailed,
+    SwitchOutcome,
+    SwitchRequest,
     tail,
 )
-from tidegate.agent.faults import InvalidProbes
-from tidegate.agent.journal import Confirmed, Entry, GivenUp, Journal, Said, Twin
-from tidegate.agent.lookout import Check, LoadProbes, Lookout
-from tidegate.agent.probes import Result
+from tidegate.agent.errors import InvalidProbes
+from tidegate.agent.journal import (
+    ConfirmedLine,
+    GivenUpLine,
+    Journal,
+    PendingReport,
+    ReportLine,
+    TwinLine,
+)
+from tidegate.agent.probe_schedule import LoadProbes, ProbeJob, ProbeSchedule
+from tidegate.agent.probes import ProbeOutcome
 from tidegate.clock import Clock
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.effects import Effect, FireRollbackTo, FireSwitch, ResetProbeCache
@@ -68,20 +75,20 @@ log = logging.getLogger("tidegate.agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class SwitchJob:
     """Make a closure run: the target, or after a failure the one that ran before."""
 
     rollout_id: str
     attempt: int
     channel: str
-    change: Change
+    change: SwitchRequest
     until: datetime  # while the server is away, fetching is tried again until then
 
 
-Job = Switch | Check
+Job = SwitchJob | ProbeJob
 
 
-class Passages:
+class OrderRuns:
     """All passages of this host, and what is to be done next."""
 
     def __init__(
@@ -98,7 +105,7 @@ class Passages:
         self._drivers = drivers
         self._load_probes = load_probes
         self._clock = clock
-        self._lookout = Lookout(load_probes)
+        self._probe_schedule = ProbeSchedule(load_probes)
 
     @property
     def is_busy(self) -> bool:
@@ -145,7 +152,7 @@ class Passages:
                 target_closure=twin.target_closure,
             )
         after, event, _ = said
-        self._journal.append(Twin(twin, content), Said(event_to_json(event), after))
+        self._journal.append(TwinLine(twin, content), ReportLine(event_to_json(event), after))
 
     def _doubt(self, channel: str) -> str | None:
         if channel not in self._drivers:
@@ -161,20 +168,20 @@ class Passages:
     def confirmed(self, rollout_id: str, through: int) -> None:
         """The server has the rollout's reports up to this number, durably."""
         twin = self._journal.twins.get(rollout_id)
-        waited = self._journal.is_unsaid(rollout_id)
-        self._journal.append(Confirmed(rollout_id, through))
-        if twin is not None and waited and not self._journal.is_unsaid(rollout_id):
+        waited = self._journal.is_acknowledgement_pending(rollout_id)
+        self._journal.append(ConfirmedLine(rollout_id, through))
+        if twin is not None and waited and not self._journal.is_acknowledgement_pending(rollout_id):
             self._forget_staged(twin)
             self._switch(twin)
 
-    def refused(self, entry: Entry, *, state: str, expected: int | None = None) -> None:
+    def refused(self, entry: PendingReport, *, state: str, expected: int | None = None) -> None:
         """This report will never be taken: so much for what was said since."""
         event = entry.event
         twin, effects = agent_side.drop_refused_report(entry.before, event, state, self._clock())
         numbered = entry.before.last_event_seq if expected is None else expected - 1
         if twin is not None:
             twin = replace(twin, last_event_seq=numbered)
-        self._journal.append(GivenUp(event.rollout_id, twin, numbered))
+        self._journal.append(GivenUpLine(event.rollout_id, twin, numbered))
         self._act(event.rollout_id, effects)
 
     def _forget_staged(self, twin: HostRecord) -> None:
@@ -182,20 +189,20 @@ class Passages:
         for other in list(self._journal.twins.values()):
             overtaken = other.channel == twin.channel and other.rollout_id != twin.rollout_id
             if overtaken and other.state is HostState.DEFERRED:
-                self._journal.append(GivenUp(other.rollout_id, None, other.last_event_seq))
+                self._journal.append(GivenUpLine(other.rollout_id, None, other.last_event_seq))
 
     # ── what became of jobs ──
 
-    def switched(self, job: Switch, outcome: Outcome) -> None:
+    def switched(self, job: SwitchJob, outcome: SwitchOutcome) -> None:
         twin = self._journal.twins.get(job.rollout_id)
         if twin is None or twin.attempt != job.attempt:
             return
-        if job.change.is_back:
+        if job.change.is_rollback:
             self._went_back(twin, outcome)
         elif twin.state in (HostState.ACTIVATING, HostState.DEFERRED):
             self._went_on(twin, outcome)
 
-    def _went_on(self, twin: HostRecord, outcome: Outcome) -> None:
+    def _went_on(self, twin: HostRecord, outcome: SwitchOutcome) -> None:
         rollout_id = twin.rollout_id
         match outcome:
             case Switched():
@@ -208,10 +215,10 @@ class Passages:
             case Staged(component):
                 if twin.state is HostState.ACTIVATING:  # else it still waits for the reboot
                     self._say(rollout_id, ActivationDeferred, component=component)
-            case Broken(code, stderr):
+            case SwitchFailed(code, stderr):
                 self._say(rollout_id, ActivationFailed, exit_code=code, stderr_tail=tail(stderr))
 
-    def _went_back(self, twin: HostRecord, outcome: Outcome) -> None:
+    def _went_back(self, twin: HostRecord, outcome: SwitchOutcome) -> None:
         if not agent_side.is_rolling_back(twin):
             return
         prior = prior_closure(twin)
@@ -223,19 +230,19 @@ class Passages:
                 self._say(twin.rollout_id, RollbackFailed, phase="observe", exit_code=-1)
             case Staged(component):
                 self._say(twin.rollout_id, RollbackFailed, phase=_short(component), exit_code=75)
-            case Broken(code, stderr):
+            case SwitchFailed(code, stderr):
                 log.error("the way back of %s failed: %s", twin.rollout_id, stderr)
                 self._say(twin.rollout_id, RollbackFailed, phase="switch", exit_code=code)
 
-    def checked(self, job: Check, result: Result) -> None:
+    def checked(self, job: ProbeJob, result: ProbeOutcome) -> None:
         """Say what the probe says, if it is something new; and what follows from it."""
-        self._lookout.heard(job)
+        self._probe_schedule.heard(job)
         twin = self._journal.twins.get(job.rollout_id)
         if twin is not None and twin.activation_completed_at == job.since:
             self._observe(twin, job.probe.name, result)
             self._elapse(job.rollout_id)
 
-    def _observe(self, twin: HostRecord, name: str, result: Result) -> None:
+    def _observe(self, twin: HostRecord, name: str, result: ProbeOutcome) -> None:
         known = twin.probes.get(name)
         if twin.state is not HostState.SOAKING or known is None or known.status is result.status:
             return
@@ -256,11 +263,13 @@ class Passages:
         """Go on from whatever the disk shows."""
         for rollout_id, twin in list(self._journal.twins.items()):
             match twin.state:
-                case HostState.PENDING if not self._journal.is_unsaid(rollout_id):
+                case HostState.PENDING if not self._journal.is_acknowledgement_pending(rollout_id):
                     # The answer was torn off with the power. It may have been a rejection by the
                     # manifest, so the order is forgotten: it is handed out and judged again.
-                    self._journal.append(GivenUp(rollout_id, None, twin.last_event_seq))
-                case HostState.ACTIVATING if not self._journal.is_unsaid(rollout_id):
+                    self._journal.append(GivenUpLine(rollout_id, None, twin.last_event_seq))
+                case HostState.ACTIVATING if not self._journal.is_acknowledgement_pending(
+                    rollout_id
+                ):
                     self._switch(twin)
                 case HostState.DEFERRED:
                     self._switch(twin)
@@ -287,9 +296,11 @@ class Passages:
     def _probe(self, rollout_id: str) -> None:
         twin = self._journal.twins[rollout_id]
         if twin.state is HostState.SOAKING:
-            self.jobs.extend(self._lookout.due(twin, self._clock()))
-            for name in self._lookout.lost(twin):
-                self._observe(twin, name, probes.failed("it cannot be read from its file any more"))
+            self.jobs.extend(self._probe_schedule.due(twin, self._clock()))
+            for name in self._probe_schedule.lost(twin):
+                self._observe(
+                    twin, name, probes.probe_failure("it cannot be read from its file any more")
+                )
 
     # ── saying and doing ──
 
@@ -305,7 +316,7 @@ class Passages:
         return True
 
     def _remember(self, after: HostRecord, event: AgentEvent, effects: Sequence[Effect]) -> None:
-        self._journal.append(Said(event_to_json(event), after))
+        self._journal.append(ReportLine(event_to_json(event), after))
         log.info("%s: %s, now %s", event.rollout_id, type(event).__name__, after.state)
         self._act(event.rollout_id, effects)
         if after.state is HostState.CONVERGED:
@@ -343,7 +354,7 @@ class Passages:
             self._say(twin.rollout_id, ActivationStarted, switch_method=method)
         prior = twin.current_closure_at_dispatch or ""
         content = self._journal.content(twin.rollout_id)
-        change = Change(twin.target_closure, prior, content)
+        change = SwitchRequest(twin.target_closure, prior, content)
         self._ask(twin, change, twin.policy.activation_seconds)
 
     def _go_back(self, twin: HostRecord) -> None:
@@ -352,23 +363,23 @@ class Passages:
         if twin.channel not in self._drivers:
             self._say(twin.rollout_id, RollbackFailed, phase="no driver", exit_code=-1)
             return
-        change = Change(prior, twin.target_closure, content="")
+        change = SwitchRequest(prior, twin.target_closure, content="")
         self._ask(twin, change, twin.policy.rollback_seconds)
 
-    def _ask(self, twin: HostRecord, change: Change, seconds: int) -> None:
+    def _ask(self, twin: HostRecord, change: SwitchRequest, seconds: int) -> None:
         until = self._clock() + timedelta(seconds=seconds)
-        self.jobs.append(Switch(twin.rollout_id, twin.attempt, twin.channel, change, until))
+        self.jobs.append(SwitchJob(twin.rollout_id, twin.attempt, twin.channel, change, until))
 
     def _declare(self, rollout_id: str) -> None:
         """Name the probes of this activation, before any of them speaks."""
         twin = self._journal.twins[rollout_id]
         try:
-            named = tuple(map(probes.declared, self._lookout.begin(twin)))
+            named = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
         except InvalidProbes as error:
             log.error("%s", error.detail)
             if self._say(rollout_id, ProbeTopologyDeclared, probes=(UNREADABLE,)):
                 ill = self._journal.twins[rollout_id]
-                self._observe(ill, UNREADABLE.probe_name, probes.failed(error.detail))
+                self._observe(ill, UNREADABLE.probe_name, probes.probe_failure(error.detail))
             return
         if self._say(rollout_id, ProbeTopologyDeclared, probes=named):
             self._elapse(rollout_id)

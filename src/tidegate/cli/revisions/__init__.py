@@ -1,0 +1,1 @@
+"""The verbs of `tidegate rev`: draft, edit, review and read package revisions."""

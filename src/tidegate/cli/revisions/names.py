@@ -1,0 +1,44 @@
+"""Names of package revisions: parse, complete and shorten them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.cli.completion import names
+from tidegate.cli.exit_codes import CommandExit, ExitCode
+
+if TYPE_CHECKING:
+    pass
+
+
+REPOSITORY_DEFAULT = "default"
+
+
+REVISIONS = names("/v1/revisions", "metadata", "name")
+
+
+PUBLISHED = names("/v1/revisions", "metadata", "name", lifecycle="Published")
+
+
+DRAFTS = names("/v1/revisions", "metadata", "name", lifecycle="Draft")
+
+
+PROPOSED = names("/v1/revisions", "metadata", "name", lifecycle="Proposed")
+
+
+def full_name(name: str) -> str:
+    """A revision's whole name; ``web.v1`` is one of the repository ``default``. Raises: Stop."""
+    if "." not in name:
+        raise CommandExit(
+            ExitCode.USAGE,
+            f"a revision is named repository.package.workspace, such as default.web.v1 or, in"
+            f" {REPOSITORY_DEFAULT}, web.v1; found {name!r}",
+            "tidegate rev get",
+        )
+    return f"{REPOSITORY_DEFAULT}.{name}" if name.count(".") == 1 else name
+
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """Repository, package path and workspace of a whole name."""
+    repository, *path, workspace = full_name(name).split(".")
+    return repository, "/".join(path), workspace
