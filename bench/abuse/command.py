@@ -13,10 +13,10 @@ from bench.abuse import measure, report
 from bench.abuse.attacks import ATTACKS
 from bench.abuse.results import Results
 from bench.http.command import STATE
-from bench.http.harbour import fill
+from bench.http.prepared_data import fill
 from bench.http.server import serving
+from bench.speed.log_cache import Shelf
 from bench.speed.machine import described
-from bench.speed.shelf import Shelf
 
 AGENTS = 200
 EVERY_SECONDS = 30.0

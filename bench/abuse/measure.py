@@ -13,7 +13,7 @@ from bench.abuse.attacks import ANSWER_SECONDS_MAX, UPLOAD_BYTES
 from bench.abuse.probes import Everyone
 from bench.abuse.results import GROWTH_BYTES_MAX, UPLOAD_TIMES_MAX, Case
 from bench.http.calls import run
-from bench.http.harbour import Harbour
+from bench.http.prepared_data import Harbour
 from bench.http.results import at_share
 from bench.http.server import Server
 

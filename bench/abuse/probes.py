@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from bench.http.calls import Tally, connected
-from bench.http.harbour import Harbour
+from bench.http.prepared_data import Harbour
 from bench.http.signing import Signer
 
 LIVE_EVERY_SECONDS = 0.02

@@ -17,8 +17,8 @@ from bench.fleet.fleets import sqlite_url
 from bench.fleet.measure import SMALL, Growth, Rate, Size
 from bench.fleet.results import Results
 from bench.speed.databases import Databases, serving
+from bench.speed.log_cache import Shelf
 from bench.speed.machine import described
-from bench.speed.shelf import Shelf
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"

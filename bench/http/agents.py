@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from bench.fleet.fleets import RELEASE, passage
 from bench.http.calls import HOST, Call, Tally, connected
-from bench.http.harbour import SEA, Harbour
+from bench.http.prepared_data import SEA, Harbour
 from bench.http.server import Server
 from bench.http.signing import Signer
 from tidegate.clock import system_clock

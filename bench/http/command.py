@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.http import measure, report
-from bench.http.harbour import fill
+from bench.http.prepared_data import fill
 from bench.http.results import Results
+from bench.speed.log_cache import Shelf
 from bench.speed.machine import described
-from bench.speed.shelf import Shelf
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"

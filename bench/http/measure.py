@@ -12,8 +12,8 @@ import msgspec
 from bench.fleet.fleets import PASSAGE
 from bench.http.agents import Agents, subscribed
 from bench.http.calls import Tally, connected, replay, run
-from bench.http.harbour import Harbour
 from bench.http.metered import BEGIN, FRAMES
+from bench.http.prepared_data import Harbour
 from bench.http.results import Cost, Following, Running
 from bench.http.server import METERED, Server, serving
 from bench.http.signing import Signer

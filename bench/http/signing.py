@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from bench.fleet.fleets import passage
-from bench.http.harbour import Harbour, public_key
+from bench.http.prepared_data import Harbour, public_key
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,

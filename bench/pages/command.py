@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.http.command import PAGE, STATE
-from bench.http.harbour import fill
+from bench.http.prepared_data import fill
 from bench.pages import measure, report
 from bench.pages.report import Results
+from bench.speed.log_cache import Shelf
 from bench.speed.machine import described
-from bench.speed.shelf import Shelf
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from statistics import median
 from msgspec import Struct
 from playwright.sync_api import Browser, BrowserContext
 
-from bench.http.harbour import Harbour
+from bench.http.prepared_data import Harbour
 from bench.http.server import serving
 from tests.browser.gallery import launched
 

@@ -14,9 +14,9 @@ from random import Random
 from bench.registry import report
 from bench.registry.measure import measured
 from bench.registry.results import Results, in_milliseconds
-from bench.registry.town import PER_PACKAGE
+from bench.registry.sample_registry import PER_PACKAGE
+from bench.speed.log_cache import Shelf
 from bench.speed.machine import described
-from bench.speed.shelf import Shelf
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"

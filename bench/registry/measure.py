@@ -13,7 +13,7 @@ from random import Random
 
 from msgspec import Struct
 
-from bench.registry.town import (
+from bench.registry.sample_registry import (
     AUTHOR,
     FILE,
     MANAGER,
@@ -26,7 +26,7 @@ from bench.registry.town import (
     pinning,
     revision_name,
 )
-from bench.speed.shelf import Shelf
+from bench.speed.log_cache import Shelf
 from tidegate.clock import system_clock
 from tidegate.control.queries import history
 from tidegate.control.runtime import Control

@@ -17,11 +17,11 @@ from bench.speed import memory, report, rounds
 from bench.speed.contender import Contender
 from bench.speed.databases import Databases, serving
 from bench.speed.eventsourcing_recorder import Eventsourcing
+from bench.speed.log_cache import Shelf
 from bench.speed.machine import described
 from bench.speed.measure import Work
 from bench.speed.ours import Memory, Postgres, Sqlite
 from bench.speed.results import Results, by_name
-from bench.speed.shelf import Shelf
 from bench.speed.umadb_server import Umadb
 from bench.speed.workload import Layout
 

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from bench.speed.contender import batches
+from bench.speed.log_cache import Shelf
 from bench.speed.ours import open_sqlite
 from bench.speed.processes import resident_bytes
-from bench.speed.shelf import Shelf
 from bench.speed.workload import growing
 
 EARLY_SHARE = 0.3

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bench.speed.contender import ConditionFailed, batches
 from bench.speed.databases import Databases
-from bench.speed.shelf import Shelf, fingerprint
+from bench.speed.log_cache import Shelf, fingerprint
 from bench.speed.workload import TYPES, Condition, Entry, Layout
 from tidegate.clock import system_clock
 from tidegate.engines import connect

@@ -13,7 +13,7 @@ from pathlib import Path
 import umadb
 
 from bench.speed.contender import ConditionFailed, batches
-from bench.speed.shelf import Shelf
+from bench.speed.log_cache import Shelf
 from bench.speed.workload import TYPES, Condition, Entry, Layout
 from tests.servers.process import serving
 

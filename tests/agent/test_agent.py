@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.harbour import CHANNEL, Harbour, Hull, until
+from tests.agent.agent_process import CHANNEL, Harbour, Hull, until
 from tests.agent.test_journal import acknowledged
 from tests.agent.test_journal import twin as taken
 from tidegate.agent.journal import Journal, ReportLine, TwinLine

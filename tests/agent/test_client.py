@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from tests.agent.berth import T0
+from tests.agent.single_host import T0
 from tests.api.serving import ADMIN, Served, serving
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient

@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.agent.berth import CHANNEL, NEW, OLD, Shelf, closure_of
+from tests.agent.single_host import CHANNEL, NEW, OLD, Shelf, closure_of
 from tidegate.agent.config import ChannelSettings
 from tidegate.agent.content import provide
 from tidegate.agent.drivers import (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.berth import CHANNEL, HOST, ROLLOUT, T0
+from tests.agent.single_host import CHANNEL, HOST, ROLLOUT, T0
 from tidegate.agent.errors import JournalDamaged
 from tidegate.agent.journal import ConfirmedLine, GivenUpLine, Journal, ReportLine, TwinLine
 from tidegate.domain.hosts import agent_side

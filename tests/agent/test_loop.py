@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent.berth import CHANNEL, HOST
-from tests.agent.harbour import until
+from tests.agent.agent_process import until
+from tests.agent.single_host import CHANNEL, HOST
 from tests.agent.test_journal import acknowledged, started, twin
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.agent.berth import Shelf, closure_of
-from tests.agent.harbour import CHANNEL, Harbour, Hull
-from tests.agent.warehouse import Says, Warehouse, certificate, warehouse
+from tests.agent.agent_process import CHANNEL, Harbour, Hull
+from tests.agent.file_server import Says, Warehouse, certificate, warehouse
+from tests.agent.single_host import Shelf, closure_of
 from tests.api.test_packages import People
 from tests.servers.process import free_port
 from tidegate.agent import references

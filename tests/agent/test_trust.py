@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.agent.berth import CHANNEL, NEW, OLD, closure_of, order
-from tests.agent.harbour import until
-from tests.agent.hostile import KEYS, LOG_ID, Hostile, agent, hostile, manifest, release, signed
+from tests.agent.agent_process import until
+from tests.agent.lying_server import (
+    KEYS,
+    LOG_ID,
+    Hostile,
+    agent,
+    hostile,
+    manifest,
+    release,
+    signed,
+)
+from tests.agent.single_host import CHANNEL, NEW, OLD, closure_of, order
 from tidegate.agent.errors import ManifestMemoryDamaged
 from tidegate.agent.manifest import ManifestVersions, UntrustedManifest, judge, verify
 from tidegate.clock import system_clock

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from tests.api.crew import CHANNEL, ROLLOUT, SPOKEN, Agent, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, SPOKEN, Agent, Crew, sailing
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
 from tidegate.control.fleet.enrollment import Enrollment

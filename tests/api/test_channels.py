@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
 from tidegate.domain.access.roles import Grant, Role
 
 URL = f"/v1/channels/{CHANNEL}"

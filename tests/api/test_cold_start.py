@@ -108,9 +108,9 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.api.crew import sailing
-from tests.api.harbour import Harbour
-from tests.api.walking import walk
+from tests.api.served_fleet import sailing
+from tests.api.populated_installation import Harbour
+from tests.api.page_walk import walk
 from tidegate import decoders
 from tidegate.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES

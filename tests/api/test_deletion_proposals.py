@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.api.crew import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, Crew, sailing
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Role

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
 from tidegate.domain.access.roles import Grant, Role
 
 

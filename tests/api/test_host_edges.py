@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.crew import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, Crew, sailing
 
 URL = f"/v1/channels/{CHANNEL}"
 EDGE = {"before": "web-01", "after": "web-02"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
 
 
 @pytest.fixture

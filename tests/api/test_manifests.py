@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.api.crew import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, Crew, sailing
 from tidegate.control.fleet.enrollment import manifest_key
 from tidegate.control.publication.manifests import (
     EPOCH_BITS,

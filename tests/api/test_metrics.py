@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.crew import Crew, sailing
+from tests.api.served_fleet import Crew, sailing
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from msgspec import Struct
 
-from tests.api.crew import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, Crew, sailing
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.slices import EditChannel, edit_channel
 from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.api.crew import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, Crew, sailing
 
 
 def test_lists_and_lifts_what_made_a_host_go_back(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.crew import Crew, sailing
+from tests.api.served_fleet import Crew, sailing
 from tests.api.serving import Served, serving
 from tests.api.test_packages import NAME, People
 from tidegate.api.routes import ROUTES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}

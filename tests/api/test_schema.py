@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     positive_data_acceptance,
 )
 
-from tests.api.crew import CHANNEL, ROLLOUT, Agent, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, Agent, Crew, sailing
 from tests.api.serving import Served
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.crew import CHANNEL, HOSTS, Crew, sailing
+from tests.api.served_fleet import CHANNEL, HOSTS, Crew, sailing
 
 URL = "/v1/rollouts/simulate"
 ASKED = {"channel": CHANNEL, "release_id": "web.1"}

@@ -13,7 +13,7 @@ import pytest
 from bench.registry import report
 from bench.registry.measure import Verb
 from bench.registry.results import GROWTH_MAX, Results, at_share, floors
-from bench.registry.town import PER_PACKAGE, fill
+from bench.registry.sample_registry import PER_PACKAGE, fill
 from tidegate.domain.composition import FOLDS, SCHEMA
 from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.releases.rows import ACTUAL

@@ -17,11 +17,11 @@ from bench.speed.contender import ConditionFailed, Contender
 from bench.speed.databases import Databases
 from bench.speed.eventsourcing_recorder import Eventsourcing
 from bench.speed.floors import FLOORS, OURS, PROMISED_EVENTS
+from bench.speed.log_cache import Shelf
 from bench.speed.measure import Cell, Sample, Work, best, cells
 from bench.speed.memory import Mark
 from bench.speed.ours import OUTBOX, STATE_ROWS, STATES, Memory, Postgres, Sqlite
 from bench.speed.results import Results
-from bench.speed.shelf import Shelf
 from bench.speed.umadb_server import Umadb
 from bench.speed.workload import CLIENTS, PAYLOAD_BYTES, READS, Condition, Layout
 

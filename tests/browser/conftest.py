@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page
 
+from tests.browser.dashboard_fleet import PASSWORD, Quay, moored
 from tests.browser.gallery import launched
-from tests.browser.quay import PASSWORD, Quay, moored
 from tests.servers.npm import TOOLS
 
 PICTURES = TOOLS / "screenshots"

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Picture, sign_in
-from tests.browser.quay import Quay
+from tests.browser.dashboard_fleet import Quay
 from tests.browser.test_screens import cookies
 from tidegate.dashboard import gate_panel
 from tidegate.domain.channels.facts import WaveSpec

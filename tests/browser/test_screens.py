@@ -13,10 +13,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.api.serving import Served
-from tests.browser import armada, samples
+from tests.browser import large_rollout, samples
 from tests.browser.conftest import Picture, sign_in
+from tests.browser.dashboard_fleet import PASSWORD, Quay, moored
 from tests.browser.gallery import answer
-from tests.browser.quay import PASSWORD, Quay, moored
 from tidegate.dashboard.html import STATIC, render, static_files
 from tidegate.dashboard.routes import PAGES
 from tidegate.dashboard.state_labels import GRID, GRID_CODES
@@ -168,7 +168,7 @@ def test_filters_the_grid_by_its_legend_and_names_a_host_under_the_pointer(
 def test_opens_the_page_of_a_rollout_of_100_000_hosts(
     quay: Quay, page: Page, picture: Picture
 ) -> None:
-    rollout_id = armada.launch(quay, 100_000, ordered=400)
+    rollout_id = large_rollout.launch(quay, 100_000, ordered=400)
 
     sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
     page.wait_for_selector("[data-loaded]")

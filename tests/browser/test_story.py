@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Picture, sign_in
-from tests.browser.quay import Quay
+from tests.browser.dashboard_fleet import Quay
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.states import RolloutState

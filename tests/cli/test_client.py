@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.scripted import Asked, Says, in_turn, problem, scripted
+from tests.cli.scripted_server import Asked, Says, in_turn, problem, scripted
 from tests.cli.shell import Shell
 from tests.servers.process import free_port
 

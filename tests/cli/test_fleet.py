@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.scripted import Asked, Says, scripted
+from tests.cli.scripted_server import Asked, Says, scripted
 from tests.cli.shell import Shell
 from tidegate.config import check_settings
 

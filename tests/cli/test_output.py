@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.scripted import Says, in_turn, scripted
+from tests.cli.scripted_server import Says, in_turn, scripted
 from tests.cli.shell import Shell
 from tidegate import errors
 from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of, exit_code_of_status

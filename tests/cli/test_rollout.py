@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.scripted import Asked, Says, Script, problem, scripted
+from tests.cli.scripted_server import Asked, Says, Script, problem, scripted
 from tests.cli.shell import Shell
 
 ROLLOUT = "web-stable@web.3"

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.clones import Template
-from tests.contract.fleet import Berth, Squadron
+from tests.contract.in_process_fleet import Berth, Squadron
+from tests.contract.postgres_templates import Template
 from tests.contract.racing import Crowd
 from tests.contract.world import SCHEMA
 from tests.quick import fewer

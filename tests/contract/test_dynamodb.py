@@ -13,7 +13,7 @@ from examples.shop import app as shop
 from examples.shop.catalog import SyncProduct, sync_product
 from examples.shop.demand import RecordDemand, record_demand
 from examples.shop.orders import PlaceOrder, place_order
-from tests.contract.dynamodb_meddler import Table, fresh_table
+from tests.contract.dynamodb_faults import Table, fresh_table
 from tests.contract.world import (
     SCHEMA,
     T0,

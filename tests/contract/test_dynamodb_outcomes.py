@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.dynamodb_meddler import (
+from tests.contract.dynamodb_faults import (
     Gone,
     Meddler,
     Send,

@@ -7,14 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.contract.dynamodb_meddler import (
-    Plot,
-    Send,
-    Table,
-    fresh_table,
-    lose_answer,
-    lose_request,
-)
+from tests.contract.dynamodb_faults import Plot, Send, Table, fresh_table, lose_answer, lose_request
 from tests.contract.world import SCHEMA, TALLIES, Rebooted, Tally
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.items import COUNT_ATTRIBUTE, COUNTER, ERA

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Struct
 
 from tests.contract.address import Address
-from tests.domain.orchard import (
+from tests.domain.sample_domain import (
     FOLDS,
     PICKERS,
     FellTree,

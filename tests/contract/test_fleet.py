@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct
 
 from tests.contract.conftest import address_of
-from tests.contract.fleet import (
+from tests.contract.in_process_fleet import (
     AGAIN,
     CORE,
     CORE_NEXT,

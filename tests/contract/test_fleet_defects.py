@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.fleet import CANARY, HTTP, OLD, REST, SOAK, Berth, Squadron
+from tests.contract.in_process_fleet import CANARY, HTTP, OLD, REST, SOAK, Berth, Squadron
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import QUARANTINE

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.fleet import Squadron
+from tests.contract.in_process_fleet import Squadron
 from tidegate.control.operations.promotion import RollBackChannel
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.gates.explain import explain

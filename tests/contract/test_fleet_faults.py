@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.fleet import Berth, Squadron
+from tests.contract.in_process_fleet import Berth, Squadron
 from tidegate.domain.channels.facts import HostEdge
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.composition import FOLDS

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.contract.conftest import address_of
-from tests.contract.fleet import OLD, SOAK, Berth, Squadron, muster, rows
+from tests.contract.in_process_fleet import OLD, SOAK, Berth, Squadron, muster, rows
 from tests.domain.registry import digest_of
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec

@@ -20,10 +20,10 @@ from typing import Any, cast
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.dynamodb_meddler import Meddler, Send, refuse, throttle
-from tests.contract.fleet import OLD, T0, Berth, Squadron
+from tests.contract.dynamodb_faults import Meddler, Send, refuse, throttle
+from tests.contract.in_process_fleet import OLD, T0, Berth, Squadron
+from tests.domain.memory_fleet import Voyage
 from tests.domain.registry import digest_of
-from tests.domain.voyage import Voyage
 from tests.simulation.mutants import planted
 from tidegate.control.fleet.dispatch import Dispatcher
 from tidegate.control.fleet.reader import FleetReader

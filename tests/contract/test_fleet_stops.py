@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.fleet import OLD, Berth, Squadron
+from tests.contract.in_process_fleet import OLD, Berth, Squadron
 from tests.domain.registry import digest_of
 from tidegate.control.fleet.order_queue import NOTHING
 from tidegate.control.lanes import Lanes

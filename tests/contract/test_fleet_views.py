@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from tests.contract.conftest import address_of
-from tests.contract.fleet import (
+from tests.contract.in_process_fleet import (
     AGAIN,
     CORE_NEXT,
     FIRST,

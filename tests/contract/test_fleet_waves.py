@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.fleet import CANARY, REST, SOAK, Squadron
+from tests.contract.in_process_fleet import CANARY, REST, SOAK, Squadron
 from tidegate.domain.fleet.slices import RetireHost, retire_host
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed

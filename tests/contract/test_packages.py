@@ -15,7 +15,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from tests.contract.address import Address
-from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, T0, Depot, files
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, T0, Depot, files
 from tidegate.control.queries.revisions import find_latest, list_dependents, list_lineage
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import FileManifest

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.contract.address import Address
-from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot
+from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
 from tidegate.domain.packages.bulk import DeletePackage

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.contract.address import Address
-from tests.domain.depot import (
+from tests.domain.package_log import (
     AUTHOR,
     FOLDS,
     OPERATOR,

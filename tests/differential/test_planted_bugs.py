@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.contract.dynamodb_meddler import first, fresh_table
+from tests.contract.dynamodb_faults import first, fresh_table
 from tests.differential.clients import (
     MANY,
     TURNS,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.docs.blocks import Block, commands_of
-from tests.docs.stages import STAGES
+from tests.docs.preconditions import STAGES
 from tests.servers.process import free_port
 
 PORT: Final = "8420"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.depot import direct
+from tests.domain.package_log import direct
 from tidegate.clock import ManualClock
 from tidegate.control.runtime import Control
 from tidegate.domain import setup

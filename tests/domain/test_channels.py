@@ -11,8 +11,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.domain.memory_fleet import CHANNEL, PACKAGE, Voyage
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
-from tests.domain.voyage import CHANNEL, PACKAGE, Voyage
 from tidegate.domain.channels.facts import (
     ChannelCreated,
     ChannelEdge,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.domain.desk import Orchard
-from tests.domain.harbour import KEY, T0, host
+from tests.domain.gate_inputs import KEY, T0, host
+from tests.domain.sample_control import Orchard
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import (
     ChannelCreated,

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from tests.domain.desk import Orchard
-from tests.domain.orchard import (
+from tests.domain.sample_control import Orchard
+from tests.domain.sample_domain import (
     ERRANDS,
     FOLD_LIST,
     FOLDS,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.harbour import (
+from tests.domain.gate_inputs import (
     ROLLOUT,
     T0,
     channel,

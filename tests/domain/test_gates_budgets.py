@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.desk import Orchard
-from tests.domain.harbour import ROLLOUT, T0, channel, fleet, fleet_state, standing, with_sight
+from tests.domain.gate_inputs import ROLLOUT, T0, channel, fleet, fleet_state, standing, with_sight
+from tests.domain.sample_control import Orchard
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.fleet import declarations as fleet_domain

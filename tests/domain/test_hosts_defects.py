@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.hostlife import (
+from tests.domain.host_lives import (
     DISK,
     ENFORCE,
     FAIL,

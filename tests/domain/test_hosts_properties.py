@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.hostlife import NEW, OLD, T0, examples, reserved, seconds
+from tests.domain.host_lives import NEW, OLD, T0, examples, reserved, seconds
 from tests.quick import fewer
 from tidegate.domain.hosts.effects import Effect, RecordTransition
 from tidegate.domain.hosts.facts import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.hostlife import (
+from tests.domain.host_lives import (
     DISK,
     ENFORCE,
     FAIL,

@@ -16,8 +16,8 @@ from typing import ClassVar
 import pytest
 from msgspec import Struct
 
-from tests.domain.desk import Orchard
-from tests.domain.orchard import (
+from tests.domain.sample_control import Orchard
+from tests.domain.sample_domain import (
     ERRANDS,
     FOLDS,
     SCHEMA,

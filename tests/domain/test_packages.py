@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.packages import declarations as packages

@@ -29,7 +29,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.domain.depot import FOLDS, SCHEMA, Depot, files
+from tests.domain.package_log import FOLDS, SCHEMA, Depot, files
 from tests.quick import fewer
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.approvals import (

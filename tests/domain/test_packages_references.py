@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.domain.depot import FOLDS, Depot
+from tests.domain.package_log import FOLDS, Depot
 from tidegate.control.storage.blobs import BLOB_KEPT
 from tidegate.control.storage.blobs.collect import collect
 from tidegate.control.storage.blobs.files import FileBlobs

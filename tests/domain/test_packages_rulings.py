@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
-from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.packages.approvals import ApproveRevision
 from tidegate.domain.packages.deletions import DeleteRevision

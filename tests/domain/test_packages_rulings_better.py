@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.domain.depot import AUTHOR, REVIEWER, SCHEMA, Depot, files
-from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tests.domain.package_log import AUTHOR, REVIEWER, SCHEMA, Depot, files
+from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.packages.approvals import propose_revision

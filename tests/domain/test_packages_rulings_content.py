@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
-from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.content.paths import check_file_path
 from tidegate.domain.content.refusals import InvalidFilePath

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
-from tests.domain.ruled import answer_of, creation, update
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.refusal_checks import answer_of, creation, update
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.facts import (
     Edit,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
-from tests.domain.ruled import answer_of, creation, update
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
+from tests.domain.refusal_checks import answer_of, creation, update
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, Depot, files
-from tests.domain.ruled import answer_of
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.refusal_checks import answer_of
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import (

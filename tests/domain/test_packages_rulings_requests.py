@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.domain.depot import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, Depot, files
-from tests.domain.ruled import creation, refusal_of, status_of
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, Depot, files
+from tests.domain.refusal_checks import creation, refusal_of, status_of
 from tidegate.control.queries.revisions import list_dependents
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import FileManifest

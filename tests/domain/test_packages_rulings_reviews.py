@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, Depot, files
-from tests.domain.ruled import answer_of, creation, refusal_of, status_of
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, Depot, files
+from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
-from tests.domain.ruled import answer_of, creation, refusal_of, status_of, update
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
+from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (
     Clone,

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.harbour import ROLLOUT, channel, fleet, fleet_state, host, standing, with_sight
+from tests.domain.gate_inputs import (
+    ROLLOUT,
+    channel,
+    fleet,
+    fleet_state,
+    host,
+    standing,
+    with_sight,
+)
 from tidegate.domain.channels.facts import (
     ChannelEdge,
     ChannelPolicy,

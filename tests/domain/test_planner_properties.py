@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.domain.harbour import channel, host
+from tests.domain.gate_inputs import channel, host
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Budget, Host

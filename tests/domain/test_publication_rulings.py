@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.publication.desk import (
+from tests.contract.publication.publishing import (
     LOCK_KEY,
     LOG,
     META_KEY,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.publication.desk import (
+from tests.contract.publication.publishing import (
     LOG,
     META_KEY,
     PAGE,

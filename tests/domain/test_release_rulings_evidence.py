@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.domain.registered import Registry
 from tests.domain.registry import (
     SCOPE,
     SEED,
     register,
     transition,
 )
+from tests.domain.registry_log import Registry
 from tidegate.domain.provenance import (
     BUILT_IN,
     BUILT_IN_RULES,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.registered import Registry
+from tests.domain.refusal_checks import status_of
 from tests.domain.registry import (
     FOLDS,
     digest_of,
@@ -17,7 +17,7 @@ from tests.domain.registry import (
     retire,
     transition,
 )
-from tests.domain.ruled import status_of
+from tests.domain.registry_log import Registry
 from tidegate import errors
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import (

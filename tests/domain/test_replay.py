@@ -16,8 +16,8 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.desk import Orchard
-from tests.domain.orchard import (
+from tests.domain.sample_control import Orchard
+from tests.domain.sample_domain import (
     COLLECTIONS,
     FACTS,
     FOLD_LIST,

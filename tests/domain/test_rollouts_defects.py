@@ -12,8 +12,8 @@ from datetime import timedelta
 import pytest
 from msgspec import Struct
 
+from tests.domain.memory_fleet import CHANNEL, HALT, Voyage
 from tests.domain.registry import digest_of
-from tests.domain.voyage import CHANNEL, HALT, Voyage
 from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.refusals import SupersessionExpected

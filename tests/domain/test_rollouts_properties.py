@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.domain.voyage import CHANNEL, Voyage
+from tests.domain.memory_fleet import CHANNEL, Voyage
 from tests.quick import fewer
 from tidegate.domain.channels.rows import CHANNELS, Channel
 from tidegate.domain.composition import FOLDS

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from tests.domain.desk import Orchard
-from tests.domain.orchard import (
+from tests.domain.sample_control import Orchard
+from tests.domain.sample_domain import (
     COLLECTIONS,
     FACTS,
     FOLD_LIST,

@@ -20,7 +20,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.journeys.roadstead import (
+from tests.journeys.process_fleet import (
     CANARY,
     CHANNEL,
     EARLY,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.fleet import CORE_NEXT, Squadron, rows, sail
+from tests.contract.in_process_fleet import CORE_NEXT, Squadron, rows, sail
 from tidegate.config import Settings
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.domain.composition import SCHEMA

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.api.crew import CHANNEL, HOSTS, sailing
+from tests.api.served_fleet import CHANNEL, HOSTS, sailing
 from tests.operations.processes import run
 
 

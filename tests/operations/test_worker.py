@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.api.serving import Served, serving
-from tests.browser.quay import Quay
+from tests.browser.dashboard_fleet import Quay
 from tidegate.clock import system_clock
 from tidegate.config import InvalidSetting, check_settings
 from tidegate.control.outbox.targets.configured import configure_targets

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.publication.desk import FOLDS, LOG, T0, Desk, connector, desk_at
+from tests.contract.publication.publishing import FOLDS, LOG, T0, Desk, connector, desk_at
 from tidegate.clock import ManualClock
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.kernel.replay import differences

@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.publication.desk import (
-    LEASE_SECONDS,
-    PAGE,
-    PK,
-    T0,
-    VERSIONED,
-    Desk,
-    at,
-)
+from tests.contract.publication.publishing import LEASE_SECONDS, PAGE, PK, T0, VERSIONED, Desk, at
 from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.publication.rows import Pointer, etag_of, lock_key, meta_key, pk_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.publication.desk import (
+from tests.contract.publication.publishing import (
     FOLDS,
     KILLED,
     LEASE_SECONDS,

@@ -14,7 +14,7 @@ from threading import Barrier, Lock
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.publication.desk import (
+from tests.contract.publication.publishing import (
     FOLDS,
     LEASE_SECONDS,
     LOG,

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.contract.publication.desk import (
+from tests.contract.publication.publishing import (
     FOLDS,
     LEASE_SECONDS,
     LOCK_KEY,

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.contract.dynamodb_meddler import Send, fresh_table, lose_answer, lose_request
+from tests.contract.dynamodb_faults import Send, fresh_table, lose_answer, lose_request
 from tests.contract.rows.registry import FIRST, SCHEMA, T0, Release
 from tests.contract.test_postgres_loss import Wire, wired
 from tests.contract.test_sqlite import FailingFiles

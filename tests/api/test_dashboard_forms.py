@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.api.crew import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
 from tests.api.serving import serving
 from tests.api.test_packages import People
 from tests.domain.documents import good

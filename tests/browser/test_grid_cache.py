@@ -7,7 +7,7 @@ from zlib import decompress
 
 import pytest
 
-from tests.browser.quay import PEOPLE, Quay
+from tests.browser.dashboard_fleet import PEOPLE, Quay
 from tests.browser.test_screens import cookies
 from tidegate.dashboard import grid_cache
 from tidegate.dashboard.grid_cache import EncodedGrid, Grid, GridCache, grids_of, warm_up

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.crew import ROLLOUT, Crew, sailing
+from tests.api.served_fleet import ROLLOUT, Crew, sailing
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 
 SECONDS_MAX = 60.0

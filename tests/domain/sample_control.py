@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from tests.domain.orchard import FOLDS, SCHEMA, T0
+from tests.domain.sample_domain import FOLDS, SCHEMA, T0
 from tidegate.clock import Clock, ManualClock
 from tidegate.control.lanes import Lanes
 from tidegate.control.runtime import Control

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Picture, sign_in
-from tests.browser.quay import Quay
+from tests.browser.dashboard_fleet import Quay
 from tests.browser.test_screens import cookies
 from tidegate.control.queries.forecasts import Forecast
 from tidegate.dashboard.simulation import LUCK, RUNS, ForecastQuery, SimulationCache, part_of

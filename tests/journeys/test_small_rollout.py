@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.address import Address
 from tests.contract.conftest import address_of
-from tests.journeys.miniature import (
+from tests.journeys.small_rollout import (
     FOLDS,
     HOSTS,
     NOTICES,

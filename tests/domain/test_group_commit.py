@@ -11,7 +11,7 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
-from tests.domain.orchard import SCHEMA, T0, Errand, errand_key
+from tests.domain.sample_domain import SCHEMA, T0, Errand, errand_key
 from tidegate.engines import group_commit as group_module
 from tidegate.engines.group_commit import GROUP_MAX, GroupCommit
 from tidegate.engines.memory import MemoryStore

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.domain.depot import AUTHOR, Depot
+from tests.domain.package_log import AUTHOR, Depot
 from tidegate import errors
 from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import UpdateRevision

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.api.serving import Served, serving
-from tests.browser.quay import Quay
+from tests.browser.dashboard_fleet import Quay
 from tests.operations.test_worker import QUICK, until
 from tidegate.control import doctor
 from tidegate.control.doctor import DoctorVerdict

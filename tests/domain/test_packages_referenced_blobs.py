@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.domain.depot import Depot
+from tests.domain.package_log import Depot
 from tidegate.control.storage.blobs import BLOB_KEPT, BlobMissing
 from tidegate.control.storage.blobs.collect import collect
 from tidegate.control.storage.blobs.files import FileBlobs

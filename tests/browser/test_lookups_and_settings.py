@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import sign_in
-from tests.browser.quay import PASSWORD, Quay
+from tests.browser.dashboard_fleet import PASSWORD, Quay
 from tests.browser.test_story import confirm, prepared
 
 

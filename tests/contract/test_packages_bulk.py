@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.contract.address import Address
-from tests.domain.depot import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
+from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.bulk import (
     IMPORTED_MAX,

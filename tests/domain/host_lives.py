@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from tests.domain.desk import Orchard
+from tests.domain.sample_control import Orchard
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined, quarantine_key
 from tidegate.domain.channels.stops import CHANNEL_STOPS
 from tidegate.domain.hosts import declarations as hosts

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.crew import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, Crew, sailing
 from tests.api.serving import Served
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate
-from tests.api.crew import Crew, sailing
+from tests.api.served_fleet import Crew, sailing
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.errors import StoreUnavailable
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.browser.quay import PEOPLE, Quay
+from tests.browser.dashboard_fleet import PEOPLE, Quay
 from tidegate.control.lanes import PACK_MAX
 from tidegate.control.operations.promotion import operator_authority
 from tidegate.domain.channels.facts import ChannelPolicy

@@ -8,15 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.publication.desk import (
-    FOLDS,
-    LOCK_KEY,
-    PAGE,
-    PK,
-    VERSIONED,
-    Desk,
-    Direct,
-)
+from tests.contract.publication.publishing import FOLDS, LOCK_KEY, PAGE, PK, VERSIONED, Desk, Direct
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
 from tidegate.control.publication.generations import (
     CollectedRows,

@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 import tidegate
-from bench.speed.shelf import Shelf, fingerprint
+from bench.speed.log_cache import Shelf, fingerprint
 from tidegate.clock import ManualClock
 from tidegate.domain.composition import FOLDS, SCHEMA, SLICES
 from tidegate.domain.content.entries import File

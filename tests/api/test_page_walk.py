@@ -15,10 +15,10 @@ from unittest.mock import patch
 import httpx2
 import pytest
 
-from tests.api.crew import T0, sailing
-from tests.api.harbour import PEOPLE, Harbour
+from tests.api.page_walk import Form, Page, walk
+from tests.api.populated_installation import PEOPLE, Harbour
+from tests.api.served_fleet import T0, sailing
 from tests.api.serving import serving
-from tests.api.walking import Form, Page, walk
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.operations import accounts

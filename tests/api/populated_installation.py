@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from tests.api.crew import Agent, Crew
+from tests.api.served_fleet import Agent, Crew
 from tests.api.serving import ADMIN, Served
 from tests.domain.documents import good
 from tidegate.control.operations.accounts import PersonNames

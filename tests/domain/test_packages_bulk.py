@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.depot import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, direct, files
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, direct, files
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import Control
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner

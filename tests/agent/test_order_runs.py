@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.berth import NEW, OLD, ROLLOUT, Berth, closure_of, order, run_old
+from tests.agent.single_host import NEW, OLD, ROLLOUT, Berth, closure_of, order, run_old
 from tidegate.agent.drivers import Staged, Switched, SwitchFailed, SwitchRequest
 from tidegate.agent.probes import PASSED, probe_failure
 from tidegate.domain.hosts.facts import (

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from msgspec import Struct
 
-from tests.domain.depot import direct
+from tests.domain.package_log import direct
 from tests.domain.registry import FOLDS, SCHEMA, SCOPE, T0, OfferRelease, digest_of, offer_release
 from tidegate.clock import ManualClock
 from tidegate.control.queries import history

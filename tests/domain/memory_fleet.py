@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tests.domain.desk import Orchard
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
+from tests.domain.sample_control import Orchard
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key

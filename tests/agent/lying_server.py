@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.agent.berth import CHANNEL, HOST, Shelf
+from tests.agent.single_host import CHANNEL, HOST, Shelf
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
 from tidegate.agent.config import AgentSettings, ChannelSettings

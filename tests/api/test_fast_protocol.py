@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.crew import ROLLOUT, SPOKEN, Agent, Crew, sailing
+from tests.api.served_fleet import ROLLOUT, SPOKEN, Agent, Crew, sailing
 from tests.api.serving import serving
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
