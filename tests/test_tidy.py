@@ -11,17 +11,15 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from pkgutil import walk_packages
 
 import pytest
 
-import tidegate
+from tests.source_tree import own_errors
 from tidegate import errors
 from tidegate.errors import TidegateError
 
@@ -340,18 +338,6 @@ def test_leaves_no_residue_in_tracked_files() -> None:
 )
 def test_knows_the_host_of_a_registry_from_a_name_in_code(line: str, host: bool) -> None:
     assert bool(REGISTRY_HOST.search(line)) is host
-
-
-def own_errors() -> Iterator[type[TidegateError]]:
-    """Our errors, families included, wherever in the source they are defined."""
-    for module in walk_packages(tidegate.__path__, "tidegate."):
-        import_module(module.name)
-    waiting = deque([TidegateError])
-    while waiting:
-        found = waiting.popleft()
-        waiting += found.__subclasses__()
-        if found.__module__.partition(".")[0] == "tidegate":
-            yield found
 
 
 def family(error: type[TidegateError]) -> str:

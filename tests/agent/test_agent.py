@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_process import CHANNEL, Harbour, Hull, until
-from tests.agent.test_journal import acknowledged
-from tests.agent.test_journal import twin as taken
+from tests.agent.agent_process import Hull
+from tests.agent.fleet_server import CHANNEL, Harbour, until
+from tests.agent.journal_lines import acknowledged
+from tests.agent.journal_lines import twin as taken
 from tidegate.agent.journal import Journal, ReportLine, TwinLine
 from tidegate.domain.access.roles import Role
 from tidegate.domain.channels.rows import Quarantined, quarantine_key

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_process import CHANNEL, Harbour, Hull
+from tests.agent.agent_process import Hull
+from tests.agent.fleet_server import CHANNEL, Harbour
 from tests.cli.shell import Shell
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.hosts.states import HostState

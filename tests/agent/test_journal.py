@@ -11,47 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.single_host import CHANNEL, HOST, ROLLOUT, T0
+from tests.agent.journal_lines import acknowledged, started, twin
+from tests.agent.single_host import ROLLOUT, T0
 from tidegate.agent.errors import JournalDamaged
 from tidegate.agent.journal import ConfirmedLine, GivenUpLine, Journal, ReportLine, TwinLine
 from tidegate.domain.hosts import agent_side
-from tidegate.domain.hosts.facts import ActivationStarted, DispatchAck, DispatchReject
+from tidegate.domain.hosts.facts import DispatchReject
 from tidegate.domain.hosts.report_json import event_to_json
-from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
-from tidegate.domain.hosts.states import HostPolicy, HostState
+from tidegate.domain.hosts.rows import HostRecord
+from tidegate.domain.hosts.states import HostState
 
 WRITER = """
 import sys
 from pathlib import Path
-from tests.agent.test_journal import many
 many(Path(sys.argv[1]))
 """
-
-
-def twin(rollout_id: str = ROLLOUT) -> HostRecord:
-    order = QueuedDispatch(
-        host_id=HOST,
-        rollout_id=rollout_id,
-        attempt=1,
-        channel=CHANNEL,
-        target_closure="sha256:new",
-        wave=0,
-        policy=HostPolicy(),
-        enqueued_at=T0,
-    )
-    return agent_side.record_from_order(order, None, T0)
-
-
-def acknowledged(before: HostRecord) -> ReportLine:
-    after, event, _ = agent_side.report(
-        before, DispatchAck, T0, target_closure="sha256:new", current_closure_at_dispatch=""
-    )
-    return ReportLine(event_to_json(event), after)
-
-
-def started(before: HostRecord) -> ReportLine:
-    after, event, _ = agent_side.report(before, ActivationStarted, T0)
-    return ReportLine(event_to_json(event), after)
 
 
 def many(directory: Path) -> None:

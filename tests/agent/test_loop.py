@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_process import until
+from tests.agent.fleet_server import until
+from tests.agent.journal_lines import acknowledged, started, twin
 from tests.agent.single_host import CHANNEL, HOST
-from tests.agent.test_journal import acknowledged, started, twin
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
 from tidegate.agent.config import AgentSettings, ChannelSettings

@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from tests.agent.agent_process import CHANNEL, Harbour
+from tests.agent.fleet_server import CHANNEL, Harbour
 from tests.operations.processes import Server, opened, served
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient

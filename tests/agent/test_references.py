@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_process import CHANNEL, Harbour, Hull
+from tests.agent.agent_process import Hull
 from tests.agent.file_server import Says, Warehouse, certificate, warehouse
+from tests.agent.fleet_server import CHANNEL, Harbour
 from tests.agent.single_host import Shelf, closure_of
-from tests.api.test_packages import People
+from tests.api.people import People
 from tests.servers.process import free_port
 from tidegate.agent import references
 from tidegate.agent.config import ChannelSettings

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.agent_process import Harbour, Hull, until
+from tests.agent.agent_process import Hull
+from tests.agent.fleet_server import Harbour, until
 from tidegate.agent.errors import StateFormatRefused
 from tidegate.agent.state_format import FILE, STATE_FORMAT, check_format
 from tidegate.domain.hosts.states import HostState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.agent.agent_process import until
+from tests.agent.fleet_server import until
 from tests.agent.lying_server import (
     KEYS,
     LOG_ID,

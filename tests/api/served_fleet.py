@@ -16,9 +16,9 @@ from typing import Any
 import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.api.people import People
+from tests.api.registry_people import Town
 from tests.api.serving import ADMIN, Served, copied, serving
-from tests.api.test_packages import People
-from tests.api.test_releases import Town
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult

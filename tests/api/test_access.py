@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import httpx2
 import pytest
 
+from tests.api.accounts import LOGIN, NAME, PASSWORD, person, signed_in
 from tests.api.serving import ADMIN, Served, secret_of, serving
 from tidegate.clock import ManualClock
 from tidegate.control.operations import accounts
 from tidegate.domain.access.roles import Grant, Role
 
 T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
-PASSWORD = "correct horse battery"
-NAME = "Rosalind Franklin-Zweistein"
-LOGIN = "rosalind.zweistein"
-
-
-def person(**changes: Any) -> dict[str, Any]:
-    return {"login": LOGIN, "name": NAME, "password": PASSWORD, **changes}
-
-
-def signed_in(served: Served, login: str = LOGIN, password: str = PASSWORD) -> httpx2.Client:
-    """A browser's client with a session of its own."""
-    client = served.client()
-    answer = client.post("/v1/sessions", json={"login": login, "password": password})
-    assert answer.status_code == 201, answer.text
-    client.headers["x-csrf-token"] = answer.json()["csrf_token"]
-    return client
 
 
 # ── first start ───────────────────────────────────────────────────────────────────────────────────

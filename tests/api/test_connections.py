@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.api.server_process import started
 from tests.api.serving import Served, serving
-from tests.api.test_start import started
 from tests.servers.process import free_port, speaks_http, until
 from tidegate.web import application, connections
 from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection

@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.api.accounts import LOGIN, PASSWORD, person, signed_in
 from tests.api.serving import Served, serving
-from tests.api.test_access import LOGIN, PASSWORD, person, signed_in
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.operations.accounts import TOKEN_PREFIX

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.api.people import People
 from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
 from tests.api.serving import serving
-from tests.api.test_packages import People
 from tests.domain.documents import good
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES

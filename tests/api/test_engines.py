@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tests.api.people import NAME, People
 from tests.api.served_fleet import SPOKEN
 from tests.api.serving import Served, serving
-from tests.api.test_packages import NAME, People
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.domain.access.roles import Role
 from tidegate.domain.fleet.credentials import TOKEN_REPLAY

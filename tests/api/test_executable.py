@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.api.people import NAME, People
 from tests.api.serving import serving
-from tests.api.test_packages import NAME, People
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 

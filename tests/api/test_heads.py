@@ -11,8 +11,8 @@ from queue import SimpleQueue
 
 import pytest
 
+from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, Wire, acknowledgement, raw
 from tests.api.served_fleet import SPOKEN, Crew, sailing
-from tests.api.test_fast_protocol import EVENTS, POLL, SECONDS_MAX, Wire, acknowledgement, raw
 from tidegate.api.agents.routes import ROUTES
 from tidegate.api.feed import tail
 from tidegate.control.fleet.request_macs import KEY_BYTES_MAX, RequestMacs

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from tests.api.problem_checks import check
 from tests.api.serving import Served, serving
 from tidegate import errors
 from tidegate.api.health import Alive
@@ -20,22 +21,6 @@ from tidegate.web.inputs import Nothing
 from tidegate.web.routing import PUBLIC, Request, Response, Route
 
 JSON = {"content-type": "application/json"}
-
-
-def check(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """That this is a whole problem detail; its body."""
-    assert (answer.status_code, answer.headers["content-type"]) == (
-        status,
-        "application/problem+json",
-    ), answer.text
-    body: dict[str, Any] = answer.json()
-    assert body["code"] == code
-    assert body["type"] == f"/problems/{code}"
-    assert body["status"] == status
-    assert body["title"]
-    assert body["detail"]
-    assert body["instance"] == f"/requests/{answer.headers['x-request-id']}"
-    return body
 
 
 def test_maps_every_family_to_its_status() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.api.people import NAME, People
 from tests.api.served_fleet import Crew, sailing
 from tests.api.serving import Served, serving
-from tests.api.test_packages import NAME, People
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX

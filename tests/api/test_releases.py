@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import httpx2
 import pytest
 
-from tests.api.serving import ADMIN, Served, serving
-from tests.api.test_packages import NAME, People
-from tests.domain.documents import good
+from tests.api.registry_people import SCOPE, T0, URL, Town
+from tests.api.serving import ADMIN, serving
 from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.control.publication.publisher import Publisher
@@ -21,35 +18,7 @@ from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.outbox.slices import RecordAttempt, record_attempt
 from tidegate.kernel.model import Meta
 
-T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
-OPERATOR = ("operator_command", "release-control-plane")
-SCOPE = "web-stable"
-URL = f"/v1/releases/{SCOPE}"
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
-
-
-class Town(People):
-    """A server with two published releases, web.1 and web.2, and a release manager."""
-
-    def __init__(self, served: Served) -> None:
-        super().__init__(served)
-        self.manager = served.as_role(Role.RELEASE_MANAGER)
-        self.operator = served.as_role(Role.FLEET_OPERATOR)
-        self.draft()
-        self.publish()
-        self.draft("v2", tasks=[{"type": "edit", "source": NAME}])
-        self.push("default.web.v2", a_txt="2")
-        self.publish("default.web.v2")
-
-    def pin(self, release: str, **more: Any) -> dict[str, Any]:
-        digest = self.viewer.get(f"/v1/releases/{release}").json()["digest"]
-        document = good(OPERATOR, SCOPE, release, digest)
-        return {"releaseId": release, "digest": digest, **document, **more}
-
-    def register(self, **more: Any) -> httpx2.Response:
-        answer = self.manager.post(f"{URL}/register", json=self.pin("web.1", **more))
-        assert answer.status_code == 201, answer.text
-        return answer
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.api.problem_checks import check
 from tests.api.serving import Served, serving
-from tests.api.test_problems import check
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 from tidegate.web import decoding

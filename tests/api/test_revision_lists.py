@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.api.people import NAME, People
 from tests.api.serving import Served
-from tests.api.test_packages import NAME, People
 from tidegate.domain.access.roles import Role
 
 

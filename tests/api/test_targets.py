@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.api.serving import serving
-from tests.contract.test_targets import SECRET, receiving, reply
+from tests.contract.webhook_receiver import SECRET, receiving, reply
 from tidegate.config import TargetSetting
 from tidegate.control.outbox.targets.webhook import TEST_TYPE, is_authentic
 from tidegate.domain.access.roles import Role

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.dashboard_fleet import PASSWORD, Quay, moored
+from tests.browser.actions import Picture
+from tests.browser.dashboard_fleet import Quay, moored
 from tests.browser.gallery import launched
 from tests.servers.npm import TOOLS
 
 PICTURES = TOOLS / "screenshots"
 SECONDS_MAX = 60_000  # milliseconds that a page is given to show something
-
-Picture = Callable[[Page, str], None]
 
 
 @pytest.fixture(scope="session")
@@ -54,12 +53,3 @@ def picture(request: pytest.FixtureRequest) -> Picture:
         page.screenshot(path=folder / f"{name}.png", full_page=True)
 
     return take
-
-
-def sign_in(page: Page, quay: Quay, login: str, path: str = "/") -> None:
-    """Come to a page as somebody who has to say first who they are."""
-    page.goto(quay.url + path)
-    page.fill("[name=login]", login)
-    page.fill("[name=password]", PASSWORD)
-    page.click("button.first")
-    page.wait_for_selector("h1")

@@ -7,9 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Picture, sign_in
+from tests.browser.actions import Picture, cookies, sign_in
 from tests.browser.dashboard_fleet import Quay
-from tests.browser.test_screens import cookies
 from tidegate.dashboard import gate_panel
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.gates.checks import GATES

@@ -7,8 +7,8 @@ from zlib import decompress
 
 import pytest
 
+from tests.browser.actions import cookies
 from tests.browser.dashboard_fleet import PEOPLE, Quay
-from tests.browser.test_screens import cookies
 from tidegate.dashboard import grid_cache
 from tidegate.dashboard.grid_cache import EncodedGrid, Grid, GridCache, grids_of, warm_up
 from tidegate.dashboard.pages import overview

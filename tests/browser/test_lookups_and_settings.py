@@ -6,9 +6,8 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import sign_in
+from tests.browser.actions import confirm, prepared, sign_in
 from tests.browser.dashboard_fleet import PASSWORD, Quay
-from tests.browser.test_story import confirm, prepared
 
 
 def test_filters_events_and_keeps_a_payload_open_while_new_ones_come(

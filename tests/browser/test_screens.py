@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.api.serving import Served
 from tests.browser import large_rollout, samples
-from tests.browser.conftest import Picture, sign_in
+from tests.browser.actions import Picture, cookies, sign_in
 from tests.browser.dashboard_fleet import PASSWORD, Quay, moored
 from tests.browser.gallery import answer
 from tidegate.dashboard.html import STATIC, render, static_files
@@ -80,14 +80,6 @@ def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quay]:
     with moored(tmp_path_factory.mktemp("harbour") / "data") as quay:
         furnished(quay)
         yield quay
-
-
-def cookies(quay: Quay, login: str) -> httpx2.Client:
-    """A client with the session of somebody who signed in."""
-    client = quay.served.client()
-    form = {"login": login, "password": PASSWORD, "next": "/"}
-    assert client.post("/signin", data=form).status_code == 303
-    return client
 
 
 # ── looks and manners ─────────────────────────────────────────────────────────────────────────────

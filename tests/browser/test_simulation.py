@@ -8,9 +8,8 @@ from statistics import median_low
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Picture, sign_in
+from tests.browser.actions import Picture, cookies, sign_in
 from tests.browser.dashboard_fleet import Quay
-from tests.browser.test_screens import cookies
 from tidegate.control.queries.forecasts import Forecast
 from tidegate.dashboard.simulation import LUCK, RUNS, ForecastQuery, SimulationCache, part_of
 from tidegate.domain.channels.facts import WaveSpec

@@ -6,34 +6,10 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Picture, sign_in
+from tests.browser.actions import Picture, confirm, prepared, sign_in
 from tests.browser.dashboard_fleet import Quay
-from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.states import RolloutState
-
-FILES = {"service.toml": '[server]\nlisten = "127.0.0.1:8080"\nworkers = 4\n', "run": "exec web\n"}
-WAVES = (WaveSpec(name="canary", count=2), WaveSpec(name="rest"))
-
-
-def prepared(quay: Quay) -> str:
-    """A published revision, a channel with six hosts, and a proposal that changes a line."""
-    quay.publish("v1", FILES)
-    quay.channel("stable", waves=WAVES, sustained_failure_seconds=0)
-    quay.enroll("stable", *(f"web-{number:02}" for number in range(6)))
-    changed = FILES["service.toml"].replace("workers = 4", "workers = 8")
-    name = quay.draft("v2", {**FILES, "service.toml": changed})
-    quay.propose(name)
-    return name
-
-
-def confirm(page: Page, verb: str, **fields: str) -> None:
-    """Use a verb of the page: open its dialog, fill it in, send it."""
-    page.click(f"main button:text-is('{verb}')")
-    dialog = page.locator("dialog[open]")
-    for name, text in fields.items():
-        dialog.locator(f"[name={name}]:not([type=hidden])").fill(text)
-    dialog.locator("footer button.first").click()
 
 
 def advance(quay: Quay, rollout_id: str) -> None:

@@ -11,7 +11,7 @@ from pkgutil import walk_packages
 import click
 import pytest
 
-from tests.cli.test_verbs import COMMANDS
+from tests.cli.all_commands import COMMANDS
 from tidegate import api, control, dashboard, domain, web
 from tidegate.cli.context import NounGroup
 from tidegate.cli.exit_codes import exit_code_of_status

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.registry_people import SCOPE, T0, Town
 from tests.api.serving import ADMIN, serving
-from tests.api.test_releases import SCOPE, T0, Town
 from tests.cli.shell import Shell
 from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy

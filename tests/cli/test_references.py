@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Seat
-from tests.cli.test_revisions import files
+from tests.cli.revision_files import files
 from tidegate.cli.revisions import checkout
 from tidegate.cli.revisions.checkout import (
     REFERENCES,

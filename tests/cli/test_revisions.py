@@ -10,20 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Seat
+from tests.cli.revision_files import files
 from tests.cli.shell import Shell
 from tidegate.domain.access.roles import Role
 
 DECISIONS_MAX = 100
-
-
-def files(place: Path, **content: str) -> str:
-    """A directory with these files; __ in a name is a slash, _ a dot."""
-    place.mkdir(parents=True, exist_ok=True)
-    for name, text in content.items():
-        path = place / name.replace("__", "/").replace("_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return str(place)
 
 
 def published(author: Shell, approver: Shell, package: str, place: str) -> str:

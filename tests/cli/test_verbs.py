@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.cli.all_commands import COMMANDS
 from tests.cli.shell import Shell
 from tidegate.__main__ import COMMANDS as TABLE
 from tidegate.cli.reference import reference
@@ -34,22 +35,6 @@ PROMISED = {
 ALONE = ("setup", "login", "logout", "whoami", "completion")
 
 
-def commands() -> dict[str, click.Command]:
-    """Every command that does something, by its whole name."""
-    group = root(TABLE)
-    ctx = click.Context(group, info_name="tidegate")
-    found: dict[str, click.Command] = {}
-    for name in group.list_commands(ctx):
-        command = group.get_command(ctx, name)
-        assert command is not None
-        if isinstance(command, click.Group):
-            found |= {f"{name} {verb}": member for verb, member in command.commands.items()}
-        else:
-            found[name] = command
-    return found
-
-
-COMMANDS = commands()
 VERBS = [name for name in COMMANDS if name.split()[0] not in TABLE]
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
+import pytest
+
+from tests.contract.world import SCHEMA
+from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.store import Schema, Store
 
 # Imported when asked for: a missing driver fails the tests of its engine and no others.
@@ -55,3 +61,28 @@ OPENERS: dict[str, Callable[[Address, Schema], Store]] = {
     "postgres": _postgres,
     "dynamodb": _dynamodb,
 }
+
+
+Connect = Callable[[], Store]
+
+
+def address_of(request: pytest.FixtureRequest, engine: str, home: Path) -> Address | None:
+    """A fresh place for a log; None for memory, which has no place outside this process."""
+    name = f"contract_{uuid4().hex[:16]}"
+    match engine:
+        case "sqlite":
+            return Address(engine, str(home / f"{name}.db"))
+        case "postgres":
+            return Address(engine, request.getfixturevalue("postgres_url"), name)
+        case "dynamodb":
+            endpoint = request.getfixturevalue("dynamodb_url")
+            return Address(engine, f"dynamodb://{name}?region=local&endpoint={endpoint}")
+    return None
+
+
+def opener(address: Address | None) -> Connect:
+    """Handles on one log: each is new, but for memory, where the object is the log."""
+    if address is None:
+        store = MemoryStore(SCHEMA)
+        return lambda: store
+    return lambda: address.open(SCHEMA)

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing
 from multiprocessing import get_context
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
-from tests.contract.address import Address
+from tests.contract.address import Address, Connect, address_of, opener
 from tests.contract.in_process_fleet import Berth, Squadron
 from tests.contract.postgres_templates import Template
 from tests.contract.racing import Crowd
-from tests.contract.world import SCHEMA
 from tests.quick import fewer
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.composition import SCHEMA as FLEET_SCHEMA
-from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
-
-Connect = Callable[[], Store]
 
 PROCESSES = 3
 # How often a race is run: what one round costs differs by engine far more than what it shows.
 ROUNDS = {"memory": 12, "sqlite": 6, "postgres": 6, "dynamodb": 4}
-
-
-def address_of(request: pytest.FixtureRequest, engine: str, home: Path) -> Address | None:
-    """A fresh place for a log; None for memory, which has no place outside this process."""
-    name = f"contract_{uuid4().hex[:16]}"
-    match engine:
-        case "sqlite":
-            return Address(engine, str(home / f"{name}.db"))
-        case "postgres":
-            return Address(engine, request.getfixturevalue("postgres_url"), name)
-        case "dynamodb":
-            endpoint = request.getfixturevalue("dynamodb_url")
-            return Address(engine, f"dynamodb://{name}?region=local&endpoint={endpoint}")
-    return None
-
-
-def opener(address: Address | None) -> Connect:
-    """Handles on one log: each is new, but for memory, where the object is the log."""
-    if address is None:
-        store = MemoryStore(SCHEMA)
-        return lambda: store
-    return lambda: address.open(SCHEMA)
 
 
 @pytest.fixture

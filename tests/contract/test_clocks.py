@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from tests.contract.conftest import Connect
+from tests.contract.address import Connect
 from tests.contract.world import (
     T0,
     OrderPlaced,

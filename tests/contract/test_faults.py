@@ -13,8 +13,7 @@ from itertools import product
 
 import pytest
 
-from tests.contract.address import Address
-from tests.contract.conftest import Connect
+from tests.contract.address import Address, Connect
 from tests.contract.racing import CapReached, Crowd, order
 from tests.contract.world import (
     SCHEMA,

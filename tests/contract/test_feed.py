@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.conftest import Connect
+from tests.contract.address import Connect
 from tests.contract.world import (
     OrderPlaced,
     ProductAdded,

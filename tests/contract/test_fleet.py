@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from tests.contract.conftest import address_of
+from tests.contract.address import address_of
 from tests.contract.in_process_fleet import (
     AGAIN,
     CORE,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import address_of
+from tests.contract.address import address_of
 from tests.contract.in_process_fleet import OLD, SOAK, Berth, Squadron, muster, rows
 from tests.domain.registry import digest_of
 from tidegate.control.runtime import CommandOutcome

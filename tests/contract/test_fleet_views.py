@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 import pytest
 
-from tests.contract.conftest import address_of
+from tests.contract.address import address_of
 from tests.contract.in_process_fleet import (
     AGAIN,
     CORE_NEXT,

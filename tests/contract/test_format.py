@@ -13,8 +13,7 @@ import apsw
 import psycopg
 import pytest
 
-from tests.contract.address import Address
-from tests.contract.conftest import Connect
+from tests.contract.address import Address, Connect
 from tests.contract.world import ProductAdded, append
 from tests.servers.process import free_port
 from tidegate.commands.startup import open_installation

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import Connect
+from tests.contract.address import Connect
 from tests.contract.world import (
     T0,
     ProductAdded,

@@ -6,23 +6,21 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
-from urllib.parse import quote
 from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
+from tests.contract.postgres_proxy import SECONDS_MAX, Wire, wired
 from tests.contract.world import (
     SCHEMA,
     ProductAdded,
@@ -43,10 +41,7 @@ from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.errors import OutcomeUnknown, StoreUnavailable, TidegateError
 from tidegate.kernel.model import ALL, Commit, CommitKey, Receipt
 
-SENT = b"INSERT INTO log_head"  # only in what a session's first second round trip says
-IDLE = b"Z\x00\x00\x00\x05I"  # the end of an answer after which no transaction is open
 SENDS_MAX = 200
-SECONDS_MAX = 60.0
 
 
 @pytest.fixture
@@ -55,87 +50,6 @@ def namespace() -> str:
 
 
 # ── a wire that can be cut ────────────────────────────────────────────────────────────────────────
-
-
-class Wire:
-    """A proxy on a Unix socket of its own. ``cut`` names when it breaks, which it does once."""
-
-    def __init__(self, home: Path, server: Path) -> None:
-        self.url = f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}&port=5432"
-        self.cut = ""  # "before" or "after" the server got the second round trip
-        self.refusing = False
-        self.is_cut_for_good = False  # it refuses from the cut on
-        self._committed = Event()
-        self._server = server
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(home / ".s.PGSQL.5432"))
-        self._listener.listen(64)
-        self._open = True
-        self._threads = [Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def close(self) -> None:
-        self._open = False
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _accept(self) -> None:
-        while self._open:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self.refusing:
-                client.close()
-                continue
-            thread = Thread(target=self._carry, args=(client,))
-            self._threads.append(thread)
-            thread.start()
-
-    def _carry(self, client: socket.socket) -> None:
-        with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
-            server.connect(str(self._server))
-            back = Thread(target=self._carry_back, args=(server, client))
-            back.start()
-            try:
-                while heard := client.recv(1 << 16):
-                    cut = self.cut if SENT in heard else ""
-                    if cut == "before":
-                        break
-                    server.sendall(heard)
-                    if cut == "after":
-                        self._committed.wait(SECONDS_MAX)  # its answer is withheld
-                        self.refusing = self.is_cut_for_good
-                        break
-            finally:
-                for end in (client, server):
-                    with suppress(OSError):
-                        end.shutdown(socket.SHUT_RDWR)
-                back.join()
-
-    def _carry_back(self, server: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError):
-            while heard := server.recv(1 << 16):
-                if self.cut == "after" and b"INSERT" in heard:
-                    while not heard.endswith(IDLE):
-                        heard += server.recv(1 << 16)
-                    self._committed.set()
-                    continue
-                client.sendall(heard)
-
-
-@contextmanager
-def wired(postgres_url: str) -> Iterator[Wire]:
-    """A wire to that server, gone with the block."""
-    where = conninfo_to_dict(postgres_url)
-    socket_file = Path(str(where["host"])) / f".s.PGSQL.{where.get('port', 5432)}"
-    with (
-        tempfile.TemporaryDirectory(prefix="tidegate-wire-") as name,
-        closing(Wire(Path(name), socket_file)) as made,
-    ):
-        yield made
 
 
 @pytest.fixture

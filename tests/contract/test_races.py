@@ -13,8 +13,8 @@ from threading import Barrier, Event
 
 import pytest
 
-from tests.contract.address import Address
-from tests.contract.conftest import PROCESSES, Connect
+from tests.contract.address import Address, Connect
+from tests.contract.conftest import PROCESSES
 from tests.contract.racing import (
     Appending,
     Counting,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.conftest import Connect
+from tests.contract.address import Connect
 from tests.contract.world import (
     Note,
     ProductAdded,

@@ -33,7 +33,7 @@ from tests.domain.registry import (
     retire,
     transition,
 )
-from tests.domain.test_provenance import REJECTIONS, Spoil, spoilt
+from tests.domain.spoilt_documents import REJECTIONS, Spoil, spoilt
 from tidegate.clock import ManualClock
 from tidegate.control.queries import history
 from tidegate.control.runtime import Control

@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.docs.blocks import PAGES, ROOT
-from tests.test_tidy import own_errors
+from tests.source_tree import own_errors
 
 ASKED = re.compile(r"<(?:script|img|iframe|source)[^>]+src=\"?(https?:[^\"> ]+)")
 SHEETS = re.compile(

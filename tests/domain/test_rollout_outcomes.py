@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.test_rollouts import (
+from tests.domain.rollout_events import (
     ABORTED,
     ACTIVATING,
     EXPIRED,

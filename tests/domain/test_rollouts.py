@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -14,11 +13,44 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 import tidegate
+from tests.domain.rollout_events import (
+    ABORTED,
+    ACTIVATING,
+    CONVERGED,
+    DAY,
+    DEFERRED,
+    EXPIRED,
+    FAILED,
+    FAILS,
+    GOES_BACK,
+    IS_LOST,
+    PAUSED,
+    PENDING,
+    RESUMED,
+    REVERTED,
+    ROLLOUT,
+    SITUATIONS,
+    SOAKING,
+    STARTS,
+    SUCCESSOR,
+    T0,
+    TERMINAL,
+    _two,
+    after,
+    clears,
+    concludes,
+    joins,
+    moves,
+    opened,
+    runs,
+    skips,
+    through,
+)
 from tidegate.domain.channels.rows import QUARANTINE
-from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
+from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostStateChanged
 from tidegate.domain.hosts.machine import WAIVED
 from tidegate.domain.hosts.refusals import RolloutIsPruned
-from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.effects import (
     InsertQuarantineFromRollout,
     RecordRolloutTransition,
@@ -28,15 +60,11 @@ from tidegate.domain.rollouts.effects import (
 from tidegate.domain.rollouts.facts import (
     GateChanged,
     HostCounts,
-    OpenedWave,
     OperatorClearance,
     RetentionExpired,
-    RolloutAborted,
     RolloutConcluded,
     RolloutHalted,
     RolloutOpened,
-    RolloutPaused,
-    RolloutResumed,
     RolloutTerminal,
     RolloutTransitioned,
     SuccessorOpened,
@@ -85,179 +113,17 @@ from tidegate.kernel.slices import Slice
 
 pure = {"engines": None, "reason": "a pure function, before any engine"}
 
-T0 = datetime(2026, 5, 1, 6, tzinfo=UTC)
-ROLLOUT = "web-stable@web.3"
-DAY = 86_400
-PENDING, ACTIVATING, SOAKING = HostState.PENDING, HostState.ACTIVATING, HostState.SOAKING
-CONVERGED, DEFERRED = HostState.CONVERGED, HostState.DEFERRED
-FAILED, REVERTED = HostState.FAILED, HostState.REVERTED
 
-
-def opened(
-    *hosts: int, on_failure: OnFailure = OnFailure.ROLLBACK, **changes: Any
-) -> RolloutOpened:
-    failures_max = changes.pop("failures_max", 0)
-    said: dict[str, Any] = {
-        "rollout_id": ROLLOUT,
-        "at": T0,
-        "channel": "web-stable",
-        "target_ref": "web.3",
-        "target_closure": "sha256:3",
-        "plan_digest": "sha256:plan",
-        "waves": tuple(
-            OpenedWave(name=f"w{n}", hosts=count, failures_max=failures_max)
-            for n, count in enumerate(hosts)
-        ),
-        "on_failure": on_failure,
-        "retention_seconds": DAY,
-    }
-    return RolloutOpened(**(said | changes))
-
-
-def joins(wave: int = 0, *, late: bool = False, host_id: str = "a") -> HostJoined:
-    return HostJoined(rollout_id=ROLLOUT, host_id=host_id, at=T0, wave=wave, late=late)
-
-
-def moves(
-    from_: HostState, to: HostState, wave: int = 0, *, host_id: str = "a", **changes: Any
-) -> HostStateChanged:
-    # A host whose rollback failed was through with its order then.
-    lost = bool(changes.get("rollback_failed"))
-    freed = to is HostState.CONVERGED or (to is HostState.FAILED if lost else to is REVERTED)
-    said: dict[str, Any] = {"rollout_id": ROLLOUT, "host_id": host_id, "at": T0, "wave": wave}
-    return HostStateChanged(from_=from_, to=to, **(said | {"freed": freed} | changes))
-
-
-def skips(state: HostState | None, reason: str = "offline", wave: int = 0) -> HostSkipped:
-    return HostSkipped(
-        rollout_id=ROLLOUT, host_id="a", at=T0, wave=wave, state=state, reason=reason
-    )
-
-
-def clears(mode: Clearance, *hosts: WaivedHost, **changes: Any) -> OperatorClearance:
-    said: dict[str, Any] = {"rollout_id": ROLLOUT, "at": T0, "operator": "user_1", "reason": "ok"}
-    return OperatorClearance(mode=mode, hosts=hosts, **(said | changes))
-
-
-def runs(event: RolloutEvent, tally: RolloutTally | None, now: datetime) -> RolloutTally:
-    """The tally after the event and all facts that follow from it, as the runtime does it."""
-    stepped, caused = step_tally(tally, event, now)
-    for fact in caused:
-        if isinstance(fact, get_args(RolloutEvent)):
-            stepped = runs(fact, stepped, now)
-    return stepped
-
-
-def after(*events: RolloutEvent, now: datetime = T0) -> RolloutTally:
-    tally: RolloutTally | None = None
-    for event in events:
-        tally = runs(event, tally, now)
-    assert tally is not None
-    return tally
-
-
-def through(wave: int = 0, host_id: str = "a") -> Sequence[RolloutEvent]:
-    """A host of the wave from its order to Converged."""
-    return (
-        joins(wave, host_id=host_id),
-        moves(PENDING, ACTIVATING, wave, host_id=host_id),
-        moves(ACTIVATING, SOAKING, wave, host_id=host_id),
-        moves(SOAKING, CONVERGED, wave, host_id=host_id),
-    )
-
-
-STARTS = (joins(), moves(PENDING, ACTIVATING))
-FAILS = (*STARTS, moves(ACTIVATING, FAILED))
-GOES_BACK = (*FAILS, moves(FAILED, REVERTED))
-IS_LOST = (*FAILS, moves(FAILED, FAILED, rollback_failed=True))
-SUCCESSOR = SuccessorOpened(
-    superseded_rollout_id=ROLLOUT, successor_rollout_id="web-stable@web.4", at=T0
-)
-PAUSED = RolloutPaused(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="lunch")
-RESUMED = RolloutResumed(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="lunch is over")
-ABORTED = RolloutAborted(rollout_id=ROLLOUT, at=T0, operator="user_1", reason="not this one")
 HALTED = RolloutHalted(rollout_id=ROLLOUT, at=T0, host_id="a", reason="the host failed")
-TERMINAL = RolloutTerminal(rollout_id=ROLLOUT, at=T0)
-EXPIRED = RetentionExpired(rollout_id=ROLLOUT, at=T0)
-
-
-def concludes(outcome: Outcome) -> RolloutConcluded:
-    return RolloutConcluded(
-        rollout_id=ROLLOUT,
-        at=T0,
-        channel="web-stable",
-        outcome=outcome,
-        target_ref="web.3",
-        target_closure="sha256:3",
-        cause=Cause.PLAN,
-        cause_id="sha256:plan",
-        counts=HostCounts(),
-        opened_at=T0,
-    )
 
 
 def advances(from_wave: int, to_wave: int) -> WaveAdvanced:
     return WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=from_wave, to_wave=to_wave)
 
 
-def settling(*hosts: int) -> RolloutTally:
-    """Wave 0 is settled, and what follows from it has not been stepped yet."""
-    *before, last = through()
-    return step(after(opened(*hosts), *before), last, T0)[0]
-
-
 # ── all pairs ─────────────────────────────────────────────────────────────────────────────────────
 
-_converging = after(opened(1, 1), PAUSED, RESUMED, joins(), PAUSED, *through()[1:])
-_two = (joins(), joins(host_id="b"), moves(PENDING, ACTIVATING), moves(PENDING, ACTIVATING))
 
-# Rollouts as they come about, more than one of each state, so that every edge has its occasion.
-SITUATIONS: list[RolloutTally] = [
-    after(opened(1)),
-    after(opened(2, 1)),
-    step(None, opened(), T0)[0],
-    after(opened(1), *STARTS),
-    after(opened(2, 1), *STARTS),
-    after(opened(1, 1), *through()),
-    after(opened(1), *STARTS, moves(ACTIVATING, SOAKING)),
-    after(opened(1, on_failure=OnFailure.HALT), *STARTS),
-    after(opened(2), *_two, moves(ACTIVATING, DEFERRED), moves(ACTIVATING, FAILED)),
-    after(
-        opened(2),
-        *_two,
-        moves(ACTIVATING, DEFERRED),
-        moves(ACTIVATING, FAILED),
-        moves(FAILED, REVERTED),
-    ),
-    after(opened(1), *FAILS),
-    _converging,
-    settling(1),
-    settling(1, 1),
-    after(opened(1), *STARTS, moves(ACTIVATING, DEFERRED)),
-    after(opened(2), *STARTS, moves(ACTIVATING, DEFERRED), *through(host_id="b")),
-    after(opened(1, on_failure=OnFailure.HALT), *STARTS, moves(ACTIVATING, DEFERRED)),
-    after(opened()),
-    after(opened(1), *through()),
-    after(opened(1), *GOES_BACK),
-    after(opened(2), joins(host_id="b"), *GOES_BACK),
-    after(opened(2, 1), *through(host_id="b"), *GOES_BACK),
-    after(opened(1), *IS_LOST),
-    after(opened(2), *through(host_id="b"), *IS_LOST),
-    after(
-        opened(2),
-        *_two,
-        moves(ACTIVATING, FAILED),
-        moves(FAILED, REVERTED),
-        moves(ACTIVATING, FAILED),
-        moves(FAILED, FAILED, rollback_failed=True),
-    ),
-    after(opened(1, on_failure=OnFailure.HALT), *FAILS),
-    after(opened(1), SUCCESSOR),
-    after(opened(1), *through(), SUCCESSOR),
-    after(opened(1), *STARTS, SUCCESSOR),
-    after(opened(2), *STARTS, ABORTED),
-    runs(EXPIRED, after(opened(1), *through()), T0 + timedelta(days=1)),
-]
 # What no journey brings about, but the machine would know what to do: a host of a wave that was
 # thought to be settled comes after all.
 UNHEARD_OF = [

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.address import Address
-from tests.contract.conftest import address_of
+from tests.contract.address import Address, address_of
 
 PROCESSES = 2
 

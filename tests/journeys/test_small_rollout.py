@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.address import Address
-from tests.contract.conftest import address_of
+from tests.contract.address import Address, address_of
 from tests.journeys.small_rollout import (
     FOLDS,
     HOSTS,

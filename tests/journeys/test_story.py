@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.address import Address
-from tests.contract.conftest import address_of
-from tests.contract.test_targets import receiving, webhook
+from tests.contract.address import Address, address_of
+from tests.contract.webhook_receiver import receiving, webhook
 from tests.domain.registry import operator
 from tests.journeys.story import (
     APPROVER,

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.api.serving import Served, serving
 from tests.browser.dashboard_fleet import Quay
-from tests.operations.test_worker import QUICK, until
+from tests.operations.worker_loops import QUICK, until
 from tidegate.control import doctor
 from tidegate.control.doctor import DoctorVerdict
 from tidegate.control.worker import Worker

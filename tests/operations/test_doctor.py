@@ -69,7 +69,7 @@ def test_sees_a_clock_that_stands_before_the_log(tmp_path: Path) -> None:
 
 
 def test_sees_a_row_that_is_not_what_the_log_says(tmp_path: Path) -> None:
-    from tests.operations.test_views import changed
+    from tests.operations.tampering import changed
 
     prepared(tmp_path / "data")
     changed(tmp_path / "data", "DELETE FROM users")

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.api.serving import Served, serving
-from tests.operations.test_worker import QUICK, until
+from tests.operations.worker_loops import QUICK, until
 from tidegate.clock import ManualClock
 from tidegate.control.installation import Installation
 from tidegate.control.publication.entries import PublicationPolicy

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import signal
-from contextlib import closing
 from pathlib import Path
 
-import apsw
 import pytest
 
 from tests.operations.processes import prepared, run, served, started
+from tests.operations.tampering import changed
 from tidegate.engines.presence import present
-
-
-def changed(data: Path, statement: str) -> int:
-    """Do something to the database by hand; how many rows it changed."""
-    with closing(apsw.Connection(str(data / "tidegate.db"))) as connection:
-        connection.execute(statement)
-        return connection.changes()
 
 
 @pytest.mark.req("RO-14", engines=None, reason="rows are changed by hand in a SQLite file")

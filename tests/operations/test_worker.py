@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,21 +13,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.api.serving import Served, serving
 from tests.browser.dashboard_fleet import Quay
+from tests.operations.worker_loops import QUICK, until
 from tidegate.clock import system_clock
 from tidegate.config import InvalidSetting, check_settings
 from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.secrets import hash_secret
-from tidegate.control.worker import LoopPace, Worker, WorkerLoop
+from tidegate.control.worker import Worker, WorkerLoop
 from tidegate.domain.access.erasable_rows import SESSIONS, Session
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 from tidegate.domain.hosts.states import HostState
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Key, Meta
-
-QUICK = LoopPace(
-    orders=0.02, timers=0.02, outbox=0.02, manifests=0.02, reconcile=0.05, collection=0.05
-)
-SECONDS_MAX = 60.0
 
 
 @pytest.fixture
@@ -45,13 +40,6 @@ def quay(server: Served) -> Quay:
     quay.enroll("web-stable", "web-1", "web-2", "web-3")
     quay.publish("v1", {"index.html": "<h1>hello</h1>\n"})
     return quay
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.01)
 
 
 def test_does_by_itself_what_a_promotion_calls_for(quay: Quay, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.conftest import address_of
+from tests.contract.address import address_of
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.memory import MemoryStore

@@ -9,8 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.contract.address import Address
-from tests.contract.conftest import address_of
+from tests.contract.address import Address, address_of
 from tests.contract.rows.registry import SCHEMA, T0, Watched
 from tidegate.clock import ManualClock
 from tidegate.engines.memory import MemoryStore

@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 from tests.contract.dynamodb_faults import Send, fresh_table, lose_answer, lose_request
+from tests.contract.failing_files import FailingFiles
+from tests.contract.postgres_proxy import Wire, wired
 from tests.contract.rows.registry import FIRST, SCHEMA, T0, Release
-from tests.contract.test_postgres_loss import Wire, wired
-from tests.contract.test_sqlite import FailingFiles
 from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import OutcomeUnknown

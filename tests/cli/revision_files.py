@@ -1,0 +1,15 @@
+"""Write a directory of files to push."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def files(place: Path, **content: str) -> str:
+    """A directory with these files; __ in a name is a slash, _ a dot."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in content.items():
+        path = place / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(place)

@@ -1,0 +1,79 @@
+"""A webhook receiver on loopback that records requests."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from tidegate.control.outbox.targets.webhook import (
+    WebhookTarget,
+)
+
+SECRET = b"a secret of thirty-two bytes ...."
+
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps what it was sent, and answers as it is told."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0, answer: Answer | None = None) -> None:
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.answer = answer or (lambda handler: reply(handler, 204))
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def place(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.requests.append((self.path, headers, body))
+        self.server.answer(self)
+
+    do_GET = do_POST
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def reply(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name, value)
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+@contextmanager
+def receiving(
+    port: int = 0, answer: Answer | None = None, context: ssl.SSLContext | None = None
+) -> Iterator[Receiver]:
+    with Receiver(port, answer) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def webhook(place: str, **settings: Any) -> WebhookTarget:
+    settings.setdefault("allowed", (place,))
+    return WebhookTarget(f"http://{place}/hooks?x=1", SECRET, **settings)
