@@ -15,7 +15,7 @@ from bench.abuse.results import Results
 from bench.http.command import STATE
 from bench.http.prepared_data import fill
 from bench.http.server import serving
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
 
 AGENTS = 200
@@ -29,17 +29,17 @@ def main(arguments: Sequence[str]) -> int:
     asked = _asked(arguments)
     seconds = asked.seconds or (CI_SECONDS if asked.ci else SECONDS)
     every = min(EVERY_SECONDS, seconds)
-    shelf = Shelf(asked.state)
+    log_cache = LogCache(asked.state)
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    machine = {**described(shelf.home), "load": f"{os.getloadavg()[0]:.1f} before it"}
-    with shelf.copy() as home:
-        harbour = fill(home / "data", 8, AGENTS)
-        with serving(harbour.data, *RATES) as server:
-            measure.case(harbour, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm up
+    machine = {**described(log_cache.home), "load": f"{os.getloadavg()[0]:.1f} before it"}
+    with log_cache.copy() as home:
+        prepared = fill(home / "data", 8, AGENTS)
+        with serving(prepared.data, *RATES) as server:
+            measure.case(prepared, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm up
             cases = []
             for name in (measure.ALONE, *(asked.case or ATTACKS)):
                 print(name, file=sys.stderr, flush=True)
-                cases.append(measure.case(harbour, server, name, seconds, every))
+                cases.append(measure.case(prepared, server, name, seconds, every))
     machine["load"] += f", {os.getloadavg()[0]:.1f} after it"
     results = Results(
         at=at,

@@ -13,7 +13,7 @@ from bench.abuse.attacks import ANSWER_SECONDS_MAX, UPLOAD_BYTES
 from bench.abuse.probes import Everyone
 from bench.abuse.results import GROWTH_BYTES_MAX, UPLOAD_TIMES_MAX, Case
 from bench.http.calls import run
-from bench.http.prepared_data import Harbour
+from bench.http.prepared_data import PreparedData
 from bench.http.results import at_share
 from bench.http.server import Server
 
@@ -23,13 +23,15 @@ SAMPLE_SECONDS = 0.02
 OVERTIME_SECONDS_MAX = 2 * ANSWER_SECONDS_MAX  # then something never ends
 
 
-def case(harbour: Harbour, server: Server, name: str, seconds: float, every: float) -> Case:
+def case(prepared: PreparedData, server: Server, name: str, seconds: float, every: float) -> Case:
     """What this client costs; ``ALONE``: what everyone else costs without one."""
-    return run(_case(harbour, server, name, seconds, every))
+    return run(_case(prepared, server, name, seconds, every))
 
 
-async def _case(harbour: Harbour, server: Server, name: str, seconds: float, every: float) -> Case:
-    everyone = Everyone(harbour, server.port, every)
+async def _case(
+    prepared: PreparedData, server: Server, name: str, seconds: float, every: float
+) -> Case:
+    everyone = Everyone(prepared, server.port, every)
     before = server.memory_bytes()[1]
     most = before
     begun, spent = time.monotonic(), server.cpu_seconds()
@@ -41,7 +43,7 @@ async def _case(harbour: Harbour, server: Server, name: str, seconds: float, eve
             await asyncio.sleep(SAMPLE_SECONDS)
 
     sampling = asyncio.create_task(sample())
-    with _attacked(harbour, server, name, seconds):
+    with _attacked(prepared, server, name, seconds):
         async with asyncio.timeout(seconds + OVERTIME_SECONDS_MAX):
             await everyone.run(seconds)
     sampling.cancel()
@@ -60,7 +62,7 @@ async def _case(harbour: Harbour, server: Server, name: str, seconds: float, eve
 
 
 @contextmanager
-def _attacked(harbour: Harbour, server: Server, name: str, seconds: float) -> Iterator[None]:
+def _attacked(prepared: PreparedData, server: Server, name: str, seconds: float) -> Iterator[None]:
     """Raises: AssertionError: the abusive client itself failed."""
     if name == ALONE:
         yield
@@ -70,7 +72,7 @@ def _attacked(harbour: Harbour, server: Server, name: str, seconds: float) -> It
     try:
         assert attack.stdin is not None
         with attack.stdin as given:
-            given.write(f"{harbour.token}\n".encode())
+            given.write(f"{prepared.token}\n".encode())
         yield
         assert attack.wait(seconds + OVERTIME_SECONDS_MAX) == 0, f"{name} failed"
     finally:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from bench.http.calls import Tally, connected
-from bench.http.prepared_data import Harbour
+from bench.http.prepared_data import PreparedData
 from bench.http.signing import Signer
 
 LIVE_EVERY_SECONDS = 0.02
@@ -18,8 +18,8 @@ _LIVE = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
 class Everyone:
     """What they asked, what they were answered, and how long it took."""
 
-    def __init__(self, harbour: Harbour, port: int, every: float) -> None:
-        self._harbour = harbour
+    def __init__(self, prepared: PreparedData, port: int, every: float) -> None:
+        self._harbour = prepared
         self._port = port
         self._every = every
         self.polls, self.lives, self.reads = Tally(), Tally(), Tally()

@@ -15,7 +15,7 @@ from threading import Thread
 import msgspec
 from msgspec import Struct
 
-from bench.fleet.fleets import FleetAtWork, Wire, at_work, line, passage
+from bench.fleet.fleets import FleetAtWork, Wire, at_work, line, reports_of_host
 from tidegate.clock import system_clock
 from tidegate.errors import Conflict, TidegateError
 
@@ -46,7 +46,10 @@ def main() -> None:
     with at_work(task.url, Path(task.home)) as fleet:
         at = system_clock()
         shares = [
-            [passage(task.rollout_id, host_id, at) for host_id in task.hosts[n :: task.clients]]
+            [
+                reports_of_host(task.rollout_id, host_id, at)
+                for host_id in task.hosts[n :: task.clients]
+            ]
             for n in range(task.clients)
         ]
         answers: list[list[TidegateError | None]] = [[] for _ in shares]

@@ -17,7 +17,7 @@ from bench.fleet.fleets import sqlite_url
 from bench.fleet.measure import SMALL, Growth, Rate, Size
 from bench.fleet.results import Results
 from bench.speed.databases import Databases, serving
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
@@ -39,16 +39,16 @@ MODES = {"ci": Mode(2_000, 500, 1, False), "long": Mode(100_000, 5_000, 5, True)
 
 def main(arguments: Sequence[str]) -> int:
     asked = _asked(arguments)
-    shelf = Shelf(asked.state)
+    log_cache = LogCache(asked.state)
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    machine = described(shelf.home)
-    with _databases(shelf, asked.sqlite_only) as databases:
-        reports = _reports(shelf, databases, asked.reporting, asked.rounds)
+    machine = described(log_cache.home)
+    with _databases(log_cache, asked.sqlite_only) as databases:
+        reports = _reports(log_cache, databases, asked.reporting, asked.rounds)
     _say("CPU by stage")
-    with shelf.copy() as home:
+    with log_cache.copy() as home:
         stages = measure.by_stage(home, asked.reporting)
     random = Random(asked.seed)
-    size, growth, rebuilt = _sizes(shelf, asked.hosts, asked.reporting, asked.rounds, random)
+    size, growth, rebuilt = _sizes(log_cache, asked.hosts, asked.reporting, asked.rounds, random)
     results = Results(at, machine, reports, stages, tuple(growth), size, *rebuilt)
     print(report.text(results))
     results.save(asked.state / "fleet.json")
@@ -57,11 +57,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _databases(shelf: Shelf, sqlite_only: bool) -> AbstractContextManager[Databases | None]:
-    return nullcontext() if sqlite_only else serving(shelf.home / "postgres")
+def _databases(log_cache: LogCache, sqlite_only: bool) -> AbstractContextManager[Databases | None]:
+    return nullcontext() if sqlite_only else serving(log_cache.home / "postgres")
 
 
-def _reports(shelf: Shelf, databases: Databases | None, hosts: int, rounds: int) -> dict[str, Rate]:
+def _reports(
+    log_cache: LogCache, databases: Databases | None, hosts: int, rounds: int
+) -> dict[str, Rate]:
     """The best round of each; they take turns, so that a busy minute hits all alike."""
     best: dict[str, Rate] = {}
 
@@ -76,19 +78,19 @@ def _reports(shelf: Shelf, databases: Databases | None, hosts: int, rounds: int)
             ("in batches", measure.in_batches),
             ("one by one", measure.one_by_one),
         ):
-            with shelf.copy() as home:
+            with log_cache.copy() as home:
                 run(f"sqlite, {name}", measured, sqlite_url(home), home)
             if databases is not None:
-                with shelf.copy() as home, databases.copy() as url:
+                with log_cache.copy() as home, databases.copy() as url:
                     run(f"postgres, {name}", measured, url, home)
     return best
 
 
 def _sizes(
-    shelf: Shelf, hosts: int, reporting: int, rounds: int, random: Random
+    log_cache: LogCache, hosts: int, reporting: int, rounds: int, random: Random
 ) -> tuple[Size, list[tuple[Growth, ...]], tuple[int, float]]:
     """Many small rollouts, and one large one: as many hosts report in each kind."""
-    with shelf.copy() as small, shelf.copy() as large:
+    with log_cache.copy() as small, log_cache.copy() as large:
         _say(f"rollouts of {SMALL} hosts")
         rollouts = max(reporting // SMALL, 1)
         measure.fill(small, rollouts, SMALL, _say)

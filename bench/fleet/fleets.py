@@ -54,7 +54,7 @@ RELEASE = "web.1"
 TARGET = "sha256:" + "a" * 64
 BEFORE = "sha256:" + "b" * 64
 BATCH = 100
-PASSAGE = 4  # reports of a host
+REPORTS_PER_HOST = 4  # reports of a host
 PASSES_MAX = 1_000
 
 Wire = dict[str, Any]  # a report as its agent sent it, decoded from JSON
@@ -178,7 +178,7 @@ def rollout_of(channel: str) -> str:
 # ── what agents say ───────────────────────────────────────────────────────────────────────────────
 
 
-def passage(rollout_id: str, host_id: str, at: datetime) -> tuple[Wire, ...]:
+def reports_of_host(rollout_id: str, host_id: str, at: datetime) -> tuple[Wire, ...]:
     """The reports of a host that does as it is told, as they come over the wire."""
     said: dict[str, Any] = {"rollout_id": rollout_id, "host_id": host_id, "at": at}
     events: tuple[AgentEvent, ...] = (

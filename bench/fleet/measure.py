@@ -19,7 +19,7 @@ from bench.fleet import stages
 from bench.fleet.clients import Sent, Task
 from bench.fleet.fleets import (
     BATCH,
-    PASSAGE,
+    REPORTS_PER_HOST,
     FleetAtWork,
     Here,
     Wire,
@@ -27,7 +27,7 @@ from bench.fleet.fleets import (
     channel_name,
     host_names,
     line,
-    passage,
+    reports_of_host,
     rollout_of,
     sqlite_url,
 )
@@ -111,7 +111,7 @@ def in_batches(url: str, home: Path, hosts: int) -> Rate:
             _send(fleet, rollout_id, reports)
         seconds, spent = time.perf_counter() - begun, time.process_time() - cpu
         _demand_converged(fleet, rollout_id, hosts)
-        return Rate(PASSAGE * hosts, _head(fleet) - before, seconds, spent)
+        return Rate(REPORTS_PER_HOST * hosts, _head(fleet) - before, seconds, spent)
 
 
 def one_by_one(url: str, home: Path, hosts: int) -> Rate:
@@ -166,7 +166,7 @@ def by_stage(home: Path, hosts: int) -> dict[str, float]:
         rounds = _rounds(rollout_id, host_names(channel_name(0), hosts))
         batches = [_batches(reports) for reports in rounds]
         seconds = stages.measured(fleet, [batch for batch_list in batches for batch in batch_list])
-    return {stage: 1e6 * spent / (PASSAGE * hosts) for stage, spent in seconds.items()}
+    return {stage: 1e6 * spent / (REPORTS_PER_HOST * hosts) for stage, spent in seconds.items()}
 
 
 # ── what grows ────────────────────────────────────────────────────────────────────────────────────
@@ -211,7 +211,7 @@ def _spent(fleet: FleetAtWork, crowd: Crowd, number: int) -> Growth:
             _send(fleet, rollout_id, shuffled)
             spent = time.process_time() - cpu
             first, later = (first, later + spent) if turn else (first + spent, later)
-    return Growth(crowd.hosts, 1e6 * first / count, 1e6 * later / (count * (PASSAGE - 1)))
+    return Growth(crowd.hosts, 1e6 * first / count, 1e6 * later / (count * (REPORTS_PER_HOST - 1)))
 
 
 def fill(home: Path, rollouts: int, hosts: int, say: Say) -> Size:
@@ -273,8 +273,8 @@ def _ordered(fleet: FleetAtWork, hosts: int) -> str:
 def _rounds(rollout_id: str, hosts: Sequence[str]) -> list[list[Wire]]:
     """Every host's first report, then every host's second one, and so on."""
     at = system_clock()
-    passages = [passage(rollout_id, host_id, at) for host_id in hosts]
-    return [[reports[turn] for reports in passages] for turn in range(PASSAGE)]
+    passages = [reports_of_host(rollout_id, host_id, at) for host_id in hosts]
+    return [[reports[turn] for reports in passages] for turn in range(REPORTS_PER_HOST)]
 
 
 def _batches(reports: Sequence[Wire]) -> list[Sequence[Wire]]:

@@ -8,9 +8,9 @@ import json
 import time
 from collections.abc import Callable
 
-from bench.fleet.fleets import RELEASE, passage
+from bench.fleet.fleets import RELEASE, reports_of_host
 from bench.http.calls import HOST, Call, Tally, connected
-from bench.http.prepared_data import SEA, Harbour
+from bench.http.prepared_data import CHANNEL, PreparedData
 from bench.http.server import Server
 from bench.http.signing import Signer
 from tidegate.clock import system_clock
@@ -22,10 +22,12 @@ SAMPLE_SECONDS = 0.5
 class Agents:
     """All hosts of the harbour's second channel, while a rollout reaches them."""
 
-    def __init__(self, harbour: Harbour, server: Server, every: float, seconds: float) -> None:
-        self._harbour = harbour
+    def __init__(
+        self, prepared: PreparedData, server: Server, every: float, seconds: float
+    ) -> None:
+        self._harbour = prepared
         self._server = server
-        self._signer = Signer(harbour)
+        self._signer = Signer(prepared)
         self._every = every
         self._seconds = seconds
         self.polls, self.reports = Tally(), Tally()
@@ -53,12 +55,12 @@ class Agents:
     async def _work(self, host_id: str, call: Call, begun: float, at: float) -> None:
         """Poll, report what an order makes of the host, and wait for the next turn."""
         turn = begun + at * self._every
-        rollout_id = f"{SEA}@{RELEASE}"
+        rollout_id = f"{CHANNEL}@{RELEASE}"
         while turn < begun + self._seconds:
             await asyncio.sleep(max(0.0, turn - time.monotonic()))
             await call.send([self._signer.poll(host_id)], self.polls)
             if call.status == 200:
-                for content in passage(rollout_id, host_id, system_clock()):
+                for content in reports_of_host(rollout_id, host_id, system_clock()):
                     await call.send([self._signer.report(content)], self.reports)
             turn += self._every
 
@@ -70,7 +72,7 @@ class Agents:
     def _promote(self) -> None:
         status = _post(
             self._server.port,
-            f"/v1/channels/{SEA}/promote",
+            f"/v1/channels/{CHANNEL}/promote",
             {"release_id": RELEASE},
             self._harbour.token,
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.http import measure, report
 from bench.http.prepared_data import fill
 from bench.http.results import Results
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
@@ -47,19 +47,22 @@ MODES = {
 def main(arguments: Sequence[str]) -> int:
     asked = _asked(arguments)
     mode = MODES[asked.mode]
-    shelf = Shelf(asked.state)
+    log_cache = LogCache(asked.state)
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    machine = {**described(shelf.home), "load while it ran": f"{os.getloadavg()[0]:.1f} before it"}
-    with shelf.copy() as home:
+    machine = {
+        **described(log_cache.home),
+        "load while it ran": f"{os.getloadavg()[0]:.1f} before it",
+    }
+    with log_cache.copy() as home:
         _say(f"{mode.reporting:,} hosts that report, {mode.agents:,} that poll")
-        harbour = fill(home / "data", mode.reporting, mode.agents)
-        reported, polled = measure.hot_routes(harbour, mode.rounds, mode.polls, _say)
+        prepared = fill(home / "data", mode.reporting, mode.agents)
+        reported, polled = measure.hot_routes(prepared, mode.rounds, mode.polls, _say)
         _say("frames")
-        frames = measure.frames(harbour, home / "frames.json")
+        frames = measure.frames(prepared, home / "frames.json")
         _say(f"{mode.subscribers:,} subscribers")
-        following = measure.following(harbour, mode.subscribers, mode.followed, mode.pause)
+        following = measure.following(prepared, mode.subscribers, mode.followed, mode.pause)
         _say(f"{mode.agents:,} agents at their own pace, {mode.seconds:g} s")
-        running = measure.running(harbour, mode.every, mode.seconds)
+        running = measure.running(prepared, mode.every, mode.seconds)
     machine["load while it ran"] += f", {os.getloadavg()[0]:.1f} behind it"
     results = Results(at, machine, reported, polled, frames, running, following)
     print(report.text(results))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from bench.fleet.fleets import PASSAGE
+from bench.fleet.fleets import REPORTS_PER_HOST
 from bench.http.agents import Agents, subscribed
 from bench.http.calls import Tally, connected, replay, run
 from bench.http.metered import BEGIN, FRAMES
-from bench.http.prepared_data import Harbour
+from bench.http.prepared_data import PreparedData
 from bench.http.results import Cost, Following, Running
 from bench.http.server import METERED, Server, serving
 from bench.http.signing import Signer
@@ -43,38 +43,38 @@ def _shares(requests: Sequence[bytes], each: int = 1) -> list[list[bytes]]:
     ]
 
 
-def hot_routes(harbour: Harbour, rounds: int, polls: int, say: Say) -> tuple[Cost, Cost]:
+def hot_routes(prepared: PreparedData, rounds: int, polls: int, say: Say) -> tuple[Cost, Cost]:
     """A durable report and an unchanged poll, each in its best round."""
-    per_round = len(harbour.reporting) // (rounds + 1)  # the last share is for others
+    per_round = len(prepared.reporting) // (rounds + 1)  # the last share is for others
     reported, polled = [], []
-    with serving(harbour.data, *ALONE) as server:
-        signer = Signer(harbour)
+    with serving(prepared.data, *ALONE) as server:
+        signer = Signer(prepared)
         for number in range(rounds):
             say(f"round {number + 1}: reports, then polls")
-            hosts = harbour.reporting[number * per_round : (number + 1) * per_round]
-            reported.append(_cost(server, _reports(harbour, server, hosts), 200))
-            asked = [harbour.polling[n % len(harbour.polling)] for n in range(polls)]
+            hosts = prepared.reporting[number * per_round : (number + 1) * per_round]
+            reported.append(_cost(server, _reports(prepared, server, hosts), 200))
+            asked = [prepared.polling[n % len(prepared.polling)] for n in range(polls)]
             polled.append(_cost(server, _shares([*map(signer.poll, asked)]), 204))
     return min(reported, key=_cpu), min(polled, key=_cpu)
 
 
-def _reports(harbour: Harbour, server: Server, hosts: Sequence[str]) -> list[list[bytes]]:
+def _reports(prepared: PreparedData, server: Server, hosts: Sequence[str]) -> list[list[bytes]]:
     """What the hosts report, each report by itself. They have polled: an order comes by a poll."""
-    signer = Signer(harbour)
+    signer = Signer(prepared)
     tally, _ = replay(server.port, _shares([*map(signer.poll, hosts)]))
     tally.demand(200)
-    return _shares(signer.passages(harbour.rollout_id, hosts), PASSAGE)
+    return _shares(signer.passages(prepared.rollout_id, hosts), REPORTS_PER_HOST)
 
 
 def _cpu(cost: Cost) -> float:
     return cost.cpu_microseconds
 
 
-def frames(harbour: Harbour, out: Path) -> dict[str, float]:
+def frames(prepared: PreparedData, out: Path) -> dict[str, float]:
     """CPU microseconds of a report by frame; what no frame accounts for is the rest."""
-    hosts = harbour.reporting[-len(harbour.reporting) // 6 :][: len(harbour.reporting) // 24]
-    with serving(harbour.data, *ALONE, program=(*METERED, str(out))) as server:
-        shares = _reports(harbour, server, hosts)
+    hosts = prepared.reporting[-len(prepared.reporting) // 6 :][: len(prepared.reporting) // 24]
+    with serving(prepared.data, *ALONE, program=(*METERED, str(out))) as server:
+        shares = _reports(prepared, server, hosts)
         server.process.send_signal(BEGIN)
         cost = _cost(server, shares, 200)
     found = msgspec.json.decode(out.read_bytes(), type=dict[str, float])
@@ -82,17 +82,17 @@ def frames(harbour: Harbour, out: Path) -> dict[str, float]:
     return {**by_frame, REST: cost.cpu_microseconds - sum(by_frame.values())}
 
 
-def running(harbour: Harbour, every: float, seconds: float) -> Running:
+def running(prepared: PreparedData, every: float, seconds: float) -> Running:
     """Agents at their own pace while a rollout reaches all of them; the worker works, too."""
-    with serving(harbour.data) as server:
+    with serving(prepared.data) as server:
         before = server.cpu_seconds()
-        agents = Agents(harbour, server, every, seconds)
+        agents = Agents(prepared, server, every, seconds)
         run(agents.run())
         spent = server.cpu_seconds() - before
     agents.polls.demand(200, 204)
     agents.reports.demand(200)
     return Running.of(
-        agents=len(harbour.polling),
+        agents=len(prepared.polling),
         every=every,
         ordered=agents.polls.statuses[200],
         polls=agents.polls.took,
@@ -102,12 +102,12 @@ def running(harbour: Harbour, every: float, seconds: float) -> Running:
     )
 
 
-def following(harbour: Harbour, subscribers: int, reports: int, pause: float) -> Following:
+def following(prepared: PreparedData, subscribers: int, reports: int, pause: float) -> Following:
     """Subscribers that get every event, while reports come one by one."""
-    with serving(harbour.data, *ALONE) as server:
-        hosts = harbour.reporting[-len(harbour.reporting) // 8 :]
-        requests = Signer(harbour).passages(harbour.rollout_id, hosts)[:reports]
-        return run(_followed(server, harbour.token, requests, subscribers, pause))
+    with serving(prepared.data, *ALONE) as server:
+        hosts = prepared.reporting[-len(prepared.reporting) // 8 :]
+        requests = Signer(prepared).passages(prepared.rollout_id, hosts)[:reports]
+        return run(_followed(server, prepared.token, requests, subscribers, pause))
 
 
 async def _followed(

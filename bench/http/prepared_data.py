@@ -24,12 +24,12 @@ from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit, Meta
 
 BUSY = "busy"  # the channel whose rollout is open, with an order for every host
-SEA = "sea"  # the channel whose rollout is to run while its hosts poll
+CHANNEL = "sea"  # the channel whose rollout is to run while its hosts poll
 META = Meta(actor=OPERATOR)
 
 
 @dataclass(frozen=True)
-class Harbour:
+class PreparedData:
     """What a generator of load must know of the directory."""
 
     data: Path
@@ -47,21 +47,21 @@ def public_key(host_id: str) -> str:
     return host_id.encode().hex().rjust(64, "0")[-64:]
 
 
-def fill(data: Path, reporting: int, polling: int) -> Harbour:
+def fill(data: Path, reporting: int, polling: int) -> PreparedData:
     """Fill it through the verbs that operators use."""
     installation = open_installation(Settings(data=str(data)))
     try:
         installation.execute(set_up, SetUp(user_id=OPERATOR, alone=True), meta=META)
         token, _ = Accounts(installation).create_token("token00000001", 30, None, META)
         _offer(installation)
-        busy, sea = _named(BUSY, reporting), _named(SEA, polling)
-        for channel, hosts in ((BUSY, busy), (SEA, sea)):
+        busy, sea = _named(BUSY, reporting), _named(CHANNEL, polling)
+        for channel, hosts in ((BUSY, busy), (CHANNEL, sea)):
             _enroll(installation, channel, hosts)
         promoted = Promote(channel=BUSY, release_id=RELEASE, command_id=BUSY, by=OPERATOR)
         installation.promotions.promote(promoted)
         _order(installation)
         secret = installation.secrets.key("agents")
-        return Harbour(data, token, busy, sea, secret)
+        return PreparedData(data, token, busy, sea, secret)
     finally:
         installation.close()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from bench.fleet.fleets import passage
-from bench.http.prepared_data import Harbour, public_key
+from bench.fleet.fleets import reports_of_host
+from bench.http.prepared_data import PreparedData, public_key
 from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
@@ -29,8 +29,8 @@ EVENTS = "/v1/agent/events"
 class Signer:
     """Signs for any host of a harbour: sessions follow from the server's secret."""
 
-    def __init__(self, harbour: Harbour) -> None:
-        self._harbour = harbour
+    def __init__(self, prepared: PreparedData) -> None:
+        self._harbour = prepared
         self._sessions: dict[str, tuple[str, bytes]] = {}
 
     def _session(self, host_id: str) -> tuple[str, bytes]:
@@ -64,4 +64,8 @@ class Signer:
     def passages(self, rollout_id: str, hosts: Sequence[str]) -> list[bytes]:
         """All that these hosts report, one host after the other, each report by itself."""
         at = system_clock()
-        return [self.report(content) for host in hosts for content in passage(rollout_id, host, at)]
+        return [
+            self.report(content)
+            for host in hosts
+            for content in reports_of_host(rollout_id, host, at)
+        ]

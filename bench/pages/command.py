@@ -14,7 +14,7 @@ from bench.http.command import PAGE, STATE
 from bench.http.prepared_data import fill
 from bench.pages import measure, report
 from bench.pages.report import Results
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
 
 
@@ -37,13 +37,16 @@ MODES = {
 def main(arguments: Sequence[str]) -> int:
     asked = _asked(arguments)
     mode = MODES[asked.mode]
-    shelf = Shelf(asked.state)
+    log_cache = LogCache(asked.state)
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    machine = {**described(shelf.home), "load while it ran": f"{os.getloadavg()[0]:.1f} before it"}
-    with shelf.copy() as home:
+    machine = {
+        **described(log_cache.home),
+        "load while it ran": f"{os.getloadavg()[0]:.1f} before it",
+    }
+    with log_cache.copy() as home:
         print(f"a rollout of {mode.hosts:,} hosts", file=sys.stderr, flush=True)
-        harbour = fill(home / "data", mode.hosts, 0)
-        overview, rollout, painted = measure.visits(harbour, mode.rounds)
+        prepared = fill(home / "data", mode.hosts, 0)
+        overview, rollout, painted = measure.visits(prepared, mode.rounds)
     machine["load while it ran"] += f", {os.getloadavg()[0]:.1f} behind it"
     results = Results(at, machine, mode.hosts, overview, rollout, painted)
     print(report.text(results))

@@ -11,7 +11,7 @@ from statistics import median
 from msgspec import Struct
 from playwright.sync_api import Browser, BrowserContext
 
-from bench.http.prepared_data import Harbour
+from bench.http.prepared_data import PreparedData
 from bench.http.server import serving
 from tests.browser.gallery import launched
 
@@ -46,30 +46,30 @@ class Painted(Struct, frozen=True):
     some: float  # a thousand of them
 
 
-def visits(harbour: Harbour, rounds: int) -> tuple[Visit, Visit, Painted]:
+def visits(prepared: PreparedData, rounds: int) -> tuple[Visit, Visit, Painted]:
     """The overview, the rollout's page with its grid, and the grid's repaint."""
     with launched() as browser:
-        with serving(harbour.data) as server:
-            overview = _visit(browser, harbour, f"http://127.0.0.1:{server.port}/", LOADED, rounds)
-        with serving(harbour.data) as server:
-            url = f"http://127.0.0.1:{server.port}/rollouts/{harbour.rollout_id}"
-            rollout = _visit(browser, harbour, url, DRAWN, rounds)
-            painted = _painted(browser, harbour, url, rounds)
+        with serving(prepared.data) as server:
+            overview = _visit(browser, prepared, f"http://127.0.0.1:{server.port}/", LOADED, rounds)
+        with serving(prepared.data) as server:
+            url = f"http://127.0.0.1:{server.port}/rollouts/{prepared.rollout_id}"
+            rollout = _visit(browser, prepared, url, DRAWN, rounds)
+            painted = _painted(browser, prepared, url, rounds)
     return overview, rollout, painted
 
 
-def _context(browser: Browser, harbour: Harbour) -> BrowserContext:
+def _context(browser: Browser, prepared: PreparedData) -> BrowserContext:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(TIMEOUT_MILLISECONDS)
-    context.set_extra_http_headers({"authorization": f"Bearer {harbour.token}"})
+    context.set_extra_http_headers({"authorization": f"Bearer {prepared.token}"})
     return context
 
 
-def _visit(browser: Browser, harbour: Harbour, url: str, shown: str, rounds: int) -> Visit:
+def _visit(browser: Browser, prepared: PreparedData, url: str, shown: str, rounds: int) -> Visit:
     fresh: list[float] = []
     again: list[float] = []
     for _ in range(rounds + 1):
-        context = _context(browser, harbour)
+        context = _context(browser, prepared)
         page = context.new_page()
         for found in (fresh, again):
             page.goto(url)
@@ -80,8 +80,8 @@ def _visit(browser: Browser, harbour: Harbour, url: str, shown: str, rounds: int
     return Visit(fresh[0], median(fresh[1:]), median(again[1:]))
 
 
-def _painted(browser: Browser, harbour: Harbour, url: str, rounds: int) -> Painted:
-    context = _context(browser, harbour)
+def _painted(browser: Browser, prepared: PreparedData, url: str, rounds: int) -> Painted:
+    context = _context(browser, prepared)
     page = context.new_page()
     page.goto(url)
     page.wait_for_selector("[data-loaded]")

@@ -15,7 +15,7 @@ from bench.registry import report
 from bench.registry.measure import measured
 from bench.registry.results import Results, in_milliseconds
 from bench.registry.sample_registry import PER_PACKAGE
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
@@ -37,11 +37,11 @@ MODES = {"ci": Mode(2_000, 50, False), "long": Mode(100_000, 2_000, True)}
 
 def main(arguments: Sequence[str]) -> int:
     asked = _asked(arguments)
-    shelf = Shelf(asked.state)
+    log_cache = LogCache(asked.state)
     sizes = (SMALL, asked.revisions)
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    machine = described(shelf.home)
-    took = measured(shelf, sizes, asked.rounds, Random(asked.seed), _say)
+    machine = described(log_cache.home)
+    took = measured(log_cache, sizes, asked.rounds, Random(asked.seed), _say)
     results = Results(at, machine, asked.rounds, sizes, in_milliseconds(took))
     print(report.text(results))
     results.save(asked.state / "registry.json")

@@ -26,7 +26,7 @@ from bench.registry.sample_registry import (
     pinning,
     revision_name,
 )
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from tidegate.clock import system_clock
 from tidegate.control.queries import history
 from tidegate.control.runtime import Control
@@ -140,14 +140,18 @@ class Registry:
 
 
 def measured(
-    shelf: Shelf, sizes: Sequence[int], rounds: int, random: Random, say: Callable[[str], None]
+    log_cache: LogCache,
+    sizes: Sequence[int],
+    rounds: int,
+    random: Random,
+    say: Callable[[str], None],
 ) -> dict[int, Seconds]:
     """How long each verb took in registries of these sizes, round after round."""
     with ExitStack() as stack:
         registries = {}
         for size in sizes:
             say(f"a registry of {size:,} revisions")
-            home = stack.enter_context(shelf.copy(filled(shelf, size)))
+            home = stack.enter_context(log_cache.copy(filled(log_cache, size)))
             registries[size] = stack.enter_context(_opened(home, size, random))
         say(f"{rounds:,} rounds in each")
         for turn in range(WARM_UP + rounds):

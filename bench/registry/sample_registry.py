@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 import tidegate
-from bench.speed.log_cache import Shelf, fingerprint
+from bench.speed.log_cache import LogCache, fingerprint
 from tidegate.clock import ManualClock
 from tidegate.domain.composition import FOLDS, SCHEMA, SLICES
 from tidegate.domain.content.entries import File
@@ -117,10 +117,10 @@ def pinning(number: int, revision: int, at: datetime) -> dict[str, Any]:
 # ── filling ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def filled(shelf: Shelf, revisions: int) -> Path:
+def filled(log_cache: LogCache, revisions: int) -> Path:
     """The directory that keeps a registry of this size; it is made if it is not there."""
     name = f"registry-{fingerprint()}-{_rules()}-{revisions}"
-    return shelf.kept(name, lambda place: fill(place / FILE, revisions))
+    return log_cache.kept(name, lambda place: fill(place / FILE, revisions))
 
 
 def fill(path: Path, revisions: int) -> None:

@@ -17,7 +17,7 @@ from bench.speed import memory, report, rounds
 from bench.speed.contender import Contender
 from bench.speed.databases import Databases, serving
 from bench.speed.eventsourcing_recorder import Eventsourcing
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
 from bench.speed.measure import Work
 from bench.speed.ours import Memory, Postgres, Sqlite
@@ -52,23 +52,23 @@ class Stable:
     """Makes contenders by name; starts a database server when the first one needs it."""
 
     def __init__(self, home: Path, stack: ExitStack) -> None:
-        self.shelf = Shelf(home)
+        self.log_cache = LogCache(home)
         self._stack = stack
 
     def contender(self, name: str) -> Contender:
         makers: dict[str, Callable[[], Contender]] = {
             "memory": Memory,
-            "sqlite": lambda: Sqlite(self.shelf),
+            "sqlite": lambda: Sqlite(self.log_cache),
             "postgres": lambda: Postgres(self._databases),
-            "umadb": lambda: Umadb(self.shelf),
-            "umadb-tuned": lambda: Umadb(self.shelf, tuned=True),
+            "umadb": lambda: Umadb(self.log_cache),
+            "umadb-tuned": lambda: Umadb(self.log_cache, tuned=True),
             "eventsourcing": lambda: Eventsourcing(self._databases),
         }
         return makers[name]()
 
     @cached_property
     def _databases(self) -> Databases:
-        return self._stack.enter_context(serving(self.shelf.home / "postgres"))
+        return self._stack.enter_context(serving(self.log_cache.home / "postgres"))
 
 
 NAMES = ("memory", *PEERS, "umadb-tuned")
@@ -91,7 +91,7 @@ def _measured(asked: argparse.Namespace, stable: Stable) -> Results:
     contenders = [stable.contender(name) for name in asked.only]
     works = frozenset(Work(work) for work in asked.work if work != MEMORY)
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    machine = described(stable.shelf.home)
+    machine = described(stable.log_cache.home)
     samples = rounds.run(
         contenders,
         works,
@@ -104,7 +104,7 @@ def _measured(asked: argparse.Namespace, stable: Stable) -> Results:
     marks = None
     if MEMORY in asked.work and "sqlite" in asked.only:
         _say(f"resident memory over {asked.events:,} appends")
-        marks = memory.grown(stable.shelf, asked.events)
+        marks = memory.grown(stable.log_cache, asked.events)
     return Results(
         at=at,
         machine=machine,

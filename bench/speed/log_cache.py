@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import tidegate
 
 
-class Shelf:
+class LogCache:
     """A directory of filled logs, each a directory of files that are copied before use."""
 
     def __init__(self, home: Path) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from bench.speed.contender import batches
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.ours import open_sqlite
 from bench.speed.processes import resident_bytes
 from bench.speed.workload import growing
@@ -33,9 +33,9 @@ class Mark(Struct, frozen=True):
     private: int
 
 
-def grown(shelf: Shelf, events: int) -> tuple[Mark, Mark]:
+def grown(log_cache: LogCache, events: int) -> tuple[Mark, Mark]:
     """The marks of a process of its own: the early one and the last."""
-    with shelf.copy() as home:
+    with log_cache.copy() as home:
         answer = subprocess.run(
             [sys.executable, "-m", "bench.speed.memory", str(home), str(events)],
             stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bench.speed.contender import ConditionFailed, batches
 from bench.speed.databases import Databases
-from bench.speed.log_cache import Shelf, fingerprint
+from bench.speed.log_cache import LogCache, fingerprint
 from bench.speed.workload import TYPES, Condition, Entry, Layout
 from tidegate.clock import system_clock
 from tidegate.engines import connect
@@ -197,8 +197,8 @@ class Sqlite:
     title = "Tidegate on SQLite"
     rows = True
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, log_cache: LogCache) -> None:
+        self._shelf = log_cache
 
     @contextmanager
     def empty(self) -> Iterator[TidegateLog]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import umadb
 
 from bench.speed.contender import ConditionFailed, batches
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.workload import TYPES, Condition, Entry, Layout
 from tests.servers.process import serving
 
@@ -68,8 +68,8 @@ class Umadb:
 
     rows = False
 
-    def __init__(self, shelf: Shelf, *, tuned: bool = False) -> None:
-        self._shelf = shelf
+    def __init__(self, log_cache: LogCache, *, tuned: bool = False) -> None:
+        self._shelf = log_cache
         self._options = TUNED if tuned else ()
         self.name = "umadb-tuned" if tuned else "umadb"
         self.title = f"UmaDB {VERSION}" + (", page cache and pipelined writer" if tuned else "")

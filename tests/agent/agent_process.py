@@ -11,7 +11,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-from tests.agent.fleet_server import CHANNEL, SECONDS_MAX, Harbour, until
+from tests.agent.fleet_server import CHANNEL, SECONDS_MAX, FleetServer, until
 
 ROOT = Path(__file__).parents[2]
 PROBE = """
@@ -23,19 +23,19 @@ interval_seconds = 1
 """
 
 
-class Hull:
+class AgentProcess:
     """One host: its directories, its settings, and its agent as a process."""
 
-    def __init__(self, harbour: Harbour, host_id: str, **channel: Any) -> None:
+    def __init__(self, fleet_server: FleetServer, host_id: str, **channel: Any) -> None:
         self.host_id = host_id
-        self.directory = harbour.tmp / host_id
+        self.directory = fleet_server.tmp / host_id
         self.root = self.directory / "root"
         self.root.mkdir(parents=True)
         self.state = self.directory / "state"
         self._process: subprocess.Popen[bytes] | None = None
-        (self.directory / "token").write_text(harbour.token(host_id))
+        (self.directory / "token").write_text(fleet_server.token(host_id))
         (self.directory / "probes.toml").write_text(PROBE.format(root=self.root))
-        self._configure(harbour.served.url, channel)
+        self._configure(fleet_server.served.url, channel)
 
     def _configure(self, url: str, channel: dict[str, Any]) -> None:
         chosen = {
@@ -51,7 +51,7 @@ class Hull:
             f"back_off_seconds_max = 0.5\n[channels.{CHANNEL}]\n{members}\n"
         )
 
-    def another(self) -> Hull:
+    def another(self) -> AgentProcess:
         """The same host, for a second process."""
         twin = copy(self)
         twin._process = None

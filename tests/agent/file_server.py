@@ -14,7 +14,7 @@ from tests.servers.certificates import Authority, secured
 
 
 @dataclass(frozen=True)
-class Says:
+class FileResponse:
     """What it answers under a path."""
 
     body: bytes = b""
@@ -24,20 +24,20 @@ class Says:
     waits: float = 0.0  # seconds before it says anything
 
 
-class Warehouse:
+class FileServer:
     """Its shelves, and every request that came."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.shelves: dict[str, Says | bytes] = {}
+        self.responses: dict[str, FileResponse | bytes] = {}
         self.asked: list[tuple[str, dict[str, str]]] = []
 
     def at(self, path: str) -> str:
         return f"{self.url}{path}"
 
-    def find(self, path: str) -> Says:
-        found = self.shelves.get(path, Says(b"no such file", 404))
-        return Says(found) if isinstance(found, bytes) else found
+    def find(self, path: str) -> FileResponse:
+        found = self.responses.get(path, FileResponse(b"no such file", 404))
+        return FileResponse(found) if isinstance(found, bytes) else found
 
 
 def certificate(place: Path) -> Path:
@@ -46,7 +46,7 @@ def certificate(place: Path) -> Path:
 
 
 @contextmanager
-def warehouse(signed: Path | None = None) -> Iterator[Warehouse]:
+def serve_files(signed: Path | None = None) -> Iterator[FileServer]:
     """It serves until the end of the block, over TLS if it has a certificate."""
 
     class Door(BaseHTTPRequestHandler):
@@ -71,7 +71,7 @@ def warehouse(signed: Path | None = None) -> Iterator[Warehouse]:
     if signed is not None:
         server.socket = secured(signed).wrap_socket(server.socket, server_side=True)
         scheme = "https"
-    held = Warehouse(f"{scheme}://127.0.0.1:{server.server_address[1]}")
+    held = FileServer(f"{scheme}://127.0.0.1:{server.server_address[1]}")
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

@@ -37,7 +37,7 @@ def until(condition: Callable[[], object], what: str, seen: Callable[[], object]
         time.sleep(0.02)
 
 
-class Harbour:
+class FleetServer:
     """web.1 … web.n are published, ``web-stable`` takes them to all hosts."""
 
     def __init__(self, tmp: Path, *texts: str, **policy: Any) -> None:

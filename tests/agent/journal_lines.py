@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.agent.single_host import CHANNEL, HOST, ROLLOUT, T0
-from tidegate.agent.journal import ReportLine
+from tidegate.agent.journal import ConfirmedLine, Journal, ReportLine, TwinLine
 from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationStarted, DispatchAck
 from tidegate.domain.hosts.report_json import event_to_json
@@ -35,3 +37,15 @@ def acknowledged(before: HostRecord) -> ReportLine:
 def started(before: HostRecord) -> ReportLine:
     after, event, _ = agent_side.report(before, ActivationStarted, T0)
     return ReportLine(event_to_json(event), after)
+
+
+def many(directory: Path) -> None:
+    """Append for ever, a number for each report that is on disk; for a process to be killed."""
+    journal = Journal(directory, bytes_max=64 * 1024)
+    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
+    while True:
+        said = started(journal.twins[ROLLOUT])
+        journal.append(said)
+        if len(journal.entries) > 20:
+            journal.append(ConfirmedLine(ROLLOUT, said.after.last_event_seq - 10))
+        print(said.after.last_event_seq, flush=True)

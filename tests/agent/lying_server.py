@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.agent.single_host import CHANNEL, HOST, Shelf
+from tests.agent.single_host import CHANNEL, HOST, ContentSource
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
 from tidegate.agent.config import AgentSettings, ChannelSettings
@@ -57,13 +57,13 @@ def signed(payload: bytes, key: Ed25519PrivateKey = KEY) -> bytes:
     return msgspec.json.encode(envelope)
 
 
-class Hostile(ThreadingHTTPServer):
+class LyingServer(ThreadingHTTPServer):
     """It opens sessions, hands out ``orders`` in turn, and accepts every report."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, content_source: ContentSource) -> None:
         super().__init__(("127.0.0.1", 0), Speaker)
         self.daemon_threads = True
-        self.shelf = shelf
+        self.content_source = content_source
         self.orders: list[Order] = []
         self.manifest: Answer = (404, {"code": "not_found", "detail": "none", "status": 404})
         self.polls = 0
@@ -79,7 +79,7 @@ class Hostile(ThreadingHTTPServer):
 
 
 class Speaker(BaseHTTPRequestHandler):
-    server: Hostile
+    server: LyingServer
 
     def do_GET(self) -> None:
         path, _, _ = self.path.partition("?")
@@ -93,9 +93,9 @@ class Speaker(BaseHTTPRequestHandler):
                 self.server.manifests_asked.append(system_clock())
                 self._say(*self.server.manifest)
             case ["releases", name]:
-                self._say(200, msgspec.json.encode(self.server.shelf.listing(f"/{name}")))
+                self._say(200, msgspec.json.encode(self.server.content_source.listing(f"/{name}")))
             case ["releases", name, "blobs", hashed]:
-                self._say(200, self.server.shelf.file(f"/{name}", hashed))
+                self._say(200, self.server.content_source.file(f"/{name}", hashed))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -127,9 +127,9 @@ class Speaker(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hostile(**releases: Mapping[str, bytes]) -> Iterator[Hostile]:
+def serve_lies(**releases: Mapping[str, bytes]) -> Iterator[LyingServer]:
     """The server, with the content of these releases."""
-    server = Hostile(Shelf(**releases))
+    server = LyingServer(ContentSource(**releases))
     serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     serving.start()
     try:
@@ -141,7 +141,7 @@ def hostile(**releases: Mapping[str, bytes]) -> Iterator[Hostile]:
 
 
 @contextmanager
-def agent(server: Hostile, place: Path, log_id: str = LOG_ID) -> Iterator[Path]:
+def agent(server: LyingServer, place: Path, log_id: str = LOG_ID) -> Iterator[Path]:
     """A real agent on directories under ``place``; yields the link to what runs."""
     state, root = place / "state", place / "root"
     for directory in (state, root):

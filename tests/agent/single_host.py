@@ -35,7 +35,7 @@ def closure_of(files: Mapping[str, bytes], executables: Container[str] = ()) -> 
     return FileManifest.of(files, executables).digest
 
 
-class Shelf:
+class ContentSource:
     """Content as a server would offer it, and how often it was asked."""
 
     def __init__(self, **releases: Mapping[str, bytes]) -> None:
@@ -77,7 +77,7 @@ def order(closure: str = closure_of(NEW), rollout_id: str = ROLLOUT, **changes: 
     return Order(**members | changes)
 
 
-class Berth:
+class SingleHost:
     """One host: a directory, a driver, a journal, its passages. ``crash`` loses what is not on
     disk. Jobs are done by hand; reports wait until the test says what the server answered.
     """
@@ -86,12 +86,12 @@ class Berth:
         self.state = tmp / "state"
         self.state.mkdir(exist_ok=True)
         self.clock = ManualClock(T0)
-        self.shelf = Shelf(old=OLD, new=NEW)
+        self.content_source = ContentSource(old=OLD, new=NEW)
         (tmp / "root").mkdir(exist_ok=True)
-        self.driver = driver or SymlinkDriver(tmp / "root", self.shelf)
+        self.driver = driver or SymlinkDriver(tmp / "root", self.content_source)
         self.probe_file = probe_file
         self.journal = Journal(self.state)
-        self.passages = self._order_runs()
+        self.order_runs = self._order_runs()
 
     def _order_runs(self) -> OrderRuns:
         def load(channel: str) -> tuple[probes.Probe, ...]:
@@ -102,8 +102,8 @@ class Berth:
     def crash(self) -> None:
         self.journal.close()
         self.journal = Journal(self.state)
-        self.passages = self._order_runs()
-        self.passages.resume()
+        self.order_runs = self._order_runs()
+        self.order_runs.resume()
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(timedelta(seconds=seconds))
@@ -126,31 +126,31 @@ class Berth:
     def confirm(self) -> None:
         """The server takes all that waits."""
         for event in self.said:
-            self.passages.confirmed(event.rollout_id, event.seq)
+            self.order_runs.confirmed(event.rollout_id, event.seq)
 
     def switch(self, outcome: SwitchOutcome | None = None) -> SwitchJob:
         """Do the next job, a switch; with this outcome if one is given, else truly."""
-        job = self.passages.jobs.popleft()
+        job = self.order_runs.jobs.popleft()
         assert isinstance(job, SwitchJob)
-        self.passages.switched(job, outcome or self.driver.switch(job.change))
+        self.order_runs.switched(job, outcome or self.driver.switch(job.change))
         return job
 
     def check(self, result: ProbeOutcome = PASSED) -> None:
         """Do the probes that are asked for; all of them say this."""
-        while self.passages.jobs:
-            job = self.passages.jobs.popleft()
+        while self.order_runs.jobs:
+            job = self.order_runs.jobs.popleft()
             assert isinstance(job, ProbeJob)
-            self.passages.checked(job, result)
+            self.order_runs.checked(job, result)
 
     def soak(self, **policy: int) -> None:
         """From an order to the soak."""
-        self.passages.take(order(policy=policy))
+        self.order_runs.take(order(policy=policy))
         self.confirm()
         self.switch()
         assert self.is_at(HostState.SOAKING)
 
 
-def run_old(berth: Berth) -> None:
+def run_old_release(host: SingleHost) -> None:
     """Something runs before the order comes."""
-    done = berth.driver.switch(SwitchRequest(closure_of(OLD), "", "/old"))
+    done = host.driver.switch(SwitchRequest(closure_of(OLD), "", "/old"))
     assert isinstance(done, Switched)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_process import Hull
-from tests.agent.fleet_server import CHANNEL, Harbour, until
+from tests.agent.agent_process import AgentProcess
+from tests.agent.fleet_server import CHANNEL, FleetServer, until
 from tests.agent.journal_lines import acknowledged
 from tests.agent.journal_lines import twin as taken
 from tidegate.agent.journal import Journal, ReportLine, TwinLine
@@ -24,67 +24,67 @@ from tidegate.domain.hosts.facts import DispatchAck
 from tidegate.domain.hosts.report_json import event_to_json
 from tidegate.domain.hosts.states import HostState
 
-MOOR = Callable[..., tuple[Harbour, Hull]]
+MOOR = Callable[..., tuple[FleetServer, AgentProcess]]
 
 
 @pytest.fixture
-def moor(tmp_path: Path) -> Iterator[MOOR]:
+def start_agent(tmp_path: Path) -> Iterator[MOOR]:
     """A harbour with these releases and one host, which are cleared away afterwards."""
     with ExitStack() as stack:
 
         def made(*texts: str, channel: dict[str, Any] | None = None, **policy: Any) -> Any:
-            harbour = Harbour(tmp_path, *texts, **policy)
-            stack.callback(harbour.close)
-            hull = Hull(harbour, "web-1", **channel or {})
-            stack.callback(hull.end)
-            return harbour, hull
+            fleet_server = FleetServer(tmp_path, *texts, **policy)
+            stack.callback(fleet_server.close)
+            agent_process = AgentProcess(fleet_server, "web-1", **channel or {})
+            stack.callback(agent_process.end)
+            return fleet_server, agent_process
 
         yield made
 
 
-def test_brings_a_release_to_a_directory_and_converges(moor: MOOR) -> None:
-    harbour, hull = moor("good one")
-    hull.start()
+def test_brings_a_release_to_a_directory_and_converges(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent("good one")
+    agent_process.start()
 
-    rollout_id = harbour.promote("web.1")
-    record = harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    rollout_id = fleet_server.promote("web.1")
+    record = fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
 
-    assert hull.text == "good one"
+    assert agent_process.text == "good one"
     assert record.current_closure == record.target_closure
-    assert hull.stop() == 0
-    key = hull.state / "key"
+    assert agent_process.stop() == 0
+    key = agent_process.state / "key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert stat.S_IMODE(hull.state.stat().st_mode) == 0o700
+    assert stat.S_IMODE(agent_process.state.stat().st_mode) == 0o700
 
 
-def test_goes_back_from_a_release_that_fails_its_probe(moor: MOOR) -> None:
-    harbour, hull = moor("good one", "bad two")
-    hull.start()
-    good = harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
+def test_goes_back_from_a_release_that_fails_its_probe(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent("good one", "bad two")
+    agent_process.start()
+    good = fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
 
-    record = harbour.reaches(harbour.promote("web.2"), "web-1", HostState.REVERTED)
+    record = fleet_server.reaches(fleet_server.promote("web.2"), "web-1", HostState.REVERTED)
 
-    assert hull.text == "good one"
+    assert agent_process.text == "good one"
     assert record.reverted_to == good.target_closure
     assert record.failure == "probes"
     key = quarantine_key(CHANNEL, record.target_closure)
-    assert harbour.installation.find(key, Quarantined) is not None
+    assert fleet_server.installation.find(key, Quarantined) is not None
 
 
-def test_resumes_in_its_soak_after_it_was_killed(moor: MOOR) -> None:
-    harbour, hull = moor("good one", soak_seconds=3)
-    hull.start()
-    rollout_id = harbour.promote("web.1")
-    harbour.reaches(rollout_id, "web-1", HostState.SOAKING)
+def test_resumes_in_its_soak_after_it_was_killed(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent("good one", soak_seconds=3)
+    agent_process.start()
+    rollout_id = fleet_server.promote("web.1")
+    fleet_server.reaches(rollout_id, "web-1", HostState.SOAKING)
 
-    hull.kill()
-    hull.start()
+    agent_process.kill()
+    agent_process.start()
 
-    harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
-    assert hull.text == "good one"
+    fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    assert agent_process.text == "good one"
 
 
-def test_resumes_an_activation_after_it_was_killed(moor: MOOR, tmp_path: Path) -> None:
+def test_resumes_an_activation_after_it_was_killed(start_agent: MOOR, tmp_path: Path) -> None:
     """The program of the first life is ended before the second life runs it again."""
     go, ran = tmp_path / "go", tmp_path / "ran"
     script = (
@@ -94,80 +94,88 @@ def test_resumes_an_activation_after_it_was_killed(moor: MOOR, tmp_path: Path) -
         "ran.write('done\\n')\n"
     )
     command = [sys.executable, "-c", script]
-    harbour, hull = moor(
+    fleet_server, agent_process = start_agent(
         "good one", channel={"driver": "command", "command": command, "probes": ""}
     )
-    hull.start()
-    rollout_id = harbour.promote("web.1")
-    harbour.reaches(rollout_id, "web-1", HostState.ACTIVATING)
+    agent_process.start()
+    rollout_id = fleet_server.promote("web.1")
+    fleet_server.reaches(rollout_id, "web-1", HostState.ACTIVATING)
     until(lambda: ran.exists() and "begun" in ran.read_text(), "the program runs")
 
-    hull.kill()
-    hull.start()
+    agent_process.kill()
+    agent_process.start()
     until(lambda: ran.read_text().count("begun") == 2, "the program runs again")
     go.touch()
 
-    harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
     assert ran.read_text() == "begun\nbegun\ndone\n"
 
 
-def test_works_while_the_server_is_away_and_says_it_later(moor: MOOR) -> None:
-    harbour, hull = moor("good one", "bad two", soak_seconds=0, sustained_failure_seconds=3)
-    hull.start()
-    harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
-    rollout_id = harbour.promote("web.2")
-    harbour.reaches(rollout_id, "web-1", HostState.SOAKING)
-    until(lambda: hull.text == "bad two", "the second release runs")
+def test_works_while_the_server_is_away_and_says_it_later(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent(
+        "good one", "bad two", soak_seconds=0, sustained_failure_seconds=3
+    )
+    agent_process.start()
+    fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
+    rollout_id = fleet_server.promote("web.2")
+    fleet_server.reaches(rollout_id, "web-1", HostState.SOAKING)
+    until(lambda: agent_process.text == "bad two", "the second release runs")
 
-    harbour.close()
-    until(lambda: hull.text == "good one", "it goes back without the server")
-    hull.kill()
-    hull.start()
+    fleet_server.close()
+    until(lambda: agent_process.text == "good one", "it goes back without the server")
+    agent_process.kill()
+    agent_process.start()
     time.sleep(1)  # nobody answers: it must not give up
-    assert hull.text == "good one"
-    harbour.open()
+    assert agent_process.text == "good one"
+    fleet_server.open()
 
-    record = harbour.reaches(rollout_id, "web-1", HostState.REVERTED)
+    record = fleet_server.reaches(rollout_id, "web-1", HostState.REVERTED)
     assert record.failure == "probes"
 
 
-def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(moor: MOOR) -> None:
-    harbour, hull = moor("good one")
-    hull.start()
-    until(lambda: "works for" in hull.log, "it is enrolled")
-    assert hull.stop() == 0
+def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent("good one")
+    agent_process.start()
+    until(lambda: "works for" in agent_process.log, "it is enrolled")
+    assert agent_process.stop() == 0
     unknown = taken("web-stable@web.99")
-    journal = Journal(hull.state)
+    journal = Journal(agent_process.state)
     journal.append(TwinLine(unknown, "/none"), acknowledged(unknown))
     journal.close()
 
-    hull.start()
-    rollout_id = harbour.promote("web.1")
+    agent_process.start()
+    rollout_id = fleet_server.promote("web.1")
 
-    harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
-    assert "DispatchAck of web-stable@web.99 is refused for good: rollout_unknown" in hull.log
+    fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    assert (
+        "DispatchAck of web-stable@web.99 is refused for good: rollout_unknown" in agent_process.log
+    )
 
 
 @pytest.mark.parametrize("stop", ["freeze", "hold"])
-def test_drops_an_order_that_is_stopped_and_is_handed_it_again(moor: MOOR, stop: str) -> None:
+def test_drops_an_order_that_is_stopped_and_is_handed_it_again(
+    start_agent: MOOR, stop: str
+) -> None:
     """It was handed out before the stop began. The agent that drops it is free for other orders."""
-    harbour, hull = moor("good one")
-    hull.start()
-    until(lambda: "works for" in hull.log, "it is enrolled")
-    assert hull.stop() == 0
-    rollout_id = harbour.promote("web.1")
-    harbour.reaches(rollout_id, "web-1", HostState.PENDING)
-    order = harbour.installation.deliveries.poll("web-1")
+    fleet_server, agent_process = start_agent("good one")
+    agent_process.start()
+    until(lambda: "works for" in agent_process.log, "it is enrolled")
+    assert agent_process.stop() == 0
+    rollout_id = fleet_server.promote("web.1")
+    fleet_server.reaches(rollout_id, "web-1", HostState.PENDING)
+    order = fleet_server.installation.deliveries.poll("web-1")
     assert order is not None
-    twin = agent_side.record_from_order(order, None, harbour.installation.clock())
+    twin = agent_side.record_from_order(order, None, fleet_server.installation.clock())
     said = {"target_closure": order.target_closure, "current_closure_at_dispatch": ""}
-    after, event, _ = agent_side.report(twin, DispatchAck, harbour.installation.clock(), **said)
-    journal = Journal(hull.state)
+    after, event, _ = agent_side.report(
+        twin, DispatchAck, fleet_server.installation.clock(), **said
+    )
+    journal = Journal(agent_process.state)
     journal.append(
         TwinLine(twin, "/v1/agent/releases/web.1"), ReportLine(event_to_json(event), after)
     )
     journal.close()
-    operator = harbour.served.as_role(Role.FLEET_OPERATOR)
+    operator = fleet_server.served.as_role(Role.FLEET_OPERATOR)
     started, ended, code = {
         "freeze": ("/v1/freezes", "/v1/freezes/sale/end", "channel_frozen"),
         "hold": (f"/v1/channels/{CHANNEL}/hold", f"/v1/channels/{CHANNEL}/unhold", "channel_held"),
@@ -175,83 +183,87 @@ def test_drops_an_order_that_is_stopped_and_is_handed_it_again(moor: MOOR, stop:
     body = {"reason": "a sale"} | ({"freeze_id": "sale"} if stop == "freeze" else {})
     assert operator.post(started, json=body).is_success
 
-    hull.start()
+    agent_process.start()
     until(
-        lambda: f"is refused for good: {code}" in hull.log, "it drops the order", lambda: hull.log
+        lambda: f"is refused for good: {code}" in agent_process.log,
+        "it drops the order",
+        lambda: agent_process.log,
     )
-    assert hull.text == ""
+    assert agent_process.text == ""
     assert operator.post(ended, json={"reason": "over"}).is_success
 
-    record = harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
-    assert (record.attempt, hull.text) == (1, "good one")
+    record = fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    assert (record.attempt, agent_process.text) == (1, "good one")
 
 
-def test_d26_tells_the_server_of_a_deferral(moor: MOOR) -> None:
+def test_d26_tells_the_server_of_a_deferral(start_agent: MOOR) -> None:
     script = "import sys; print('kernel', file=sys.stderr); sys.exit(75)"
     command = [sys.executable, "-c", script]
-    harbour, hull = moor("good one", channel={"driver": "command", "command": command})
-    hull.start()
+    fleet_server, agent_process = start_agent(
+        "good one", channel={"driver": "command", "command": command}
+    )
+    agent_process.start()
 
-    record = harbour.reaches(harbour.promote("web.1"), "web-1", HostState.DEFERRED)
+    record = fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.DEFERRED)
 
     assert record.last_event_seq == 3
 
 
-def test_d25_returns_to_what_ran_and_not_to_what_failed(moor: MOOR) -> None:
-    harbour, hull = moor("good one", "bad two", "bad three")
-    hull.start()
-    good = harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
-    harbour.reaches(harbour.promote("web.2"), "web-1", HostState.REVERTED)
+def test_d25_returns_to_what_ran_and_not_to_what_failed(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent("good one", "bad two", "bad three")
+    agent_process.start()
+    good = fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
+    fleet_server.reaches(fleet_server.promote("web.2"), "web-1", HostState.REVERTED)
 
-    record = harbour.reaches(harbour.promote("web.3"), "web-1", HostState.REVERTED)
+    record = fleet_server.reaches(fleet_server.promote("web.3"), "web-1", HostState.REVERTED)
 
     assert record.current_closure_at_dispatch == good.target_closure
     assert record.reverted_to == good.target_closure
-    assert hull.text == "good one"
+    assert agent_process.text == "good one"
 
 
-def test_does_not_call_a_host_regressed_that_goes_on_to_the_next_release(moor: MOOR) -> None:
+def test_does_not_call_a_host_regressed_that_goes_on_to_the_next_release(start_agent: MOOR) -> None:
     """Heartbeats say what runs all the time, also while the next release soaks."""
-    harbour, hull = moor("good one", "good two", soak_seconds=3)
-    hull.start()
-    first = harbour.promote("web.1")
-    harbour.reaches(first, "web-1", HostState.CONVERGED)
+    fleet_server, agent_process = start_agent("good one", "good two", soak_seconds=3)
+    agent_process.start()
+    first = fleet_server.promote("web.1")
+    fleet_server.reaches(first, "web-1", HostState.CONVERGED)
 
-    harbour.reaches(harbour.promote("web.2"), "web-1", HostState.CONVERGED)
+    fleet_server.reaches(fleet_server.promote("web.2"), "web-1", HostState.CONVERGED)
 
-    before = harbour.record(first, "web-1")
+    before = fleet_server.record(first, "web-1")
     assert before is not None
     assert before.regressed_at is None
 
 
-def test_stops_at_once_when_it_is_told_to(moor: MOOR) -> None:
-    harbour, hull = moor("good one", soak_seconds=60)
-    hull.start()
-    rollout_id = harbour.promote("web.1")
-    harbour.reaches(rollout_id, "web-1", HostState.SOAKING)
+def test_stops_at_once_when_it_is_told_to(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent("good one", soak_seconds=60)
+    agent_process.start()
+    rollout_id = fleet_server.promote("web.1")
+    fleet_server.reaches(rollout_id, "web-1", HostState.SOAKING)
 
-    assert hull.stop() == 0
-    assert "Traceback" not in hull.log
-
-
-def test_waits_for_a_server_that_is_away_at_the_first_start(moor: MOOR) -> None:
-    harbour, hull = moor("good one")
-    harbour.close()
-    hull.start(enrolls=False)
-    until(lambda: "not enrolled yet" in hull.log, "it asks")
-
-    harbour.open()
-
-    until(lambda: hull.is_enrolled, "it is enrolled", lambda: hull.log)
+    assert agent_process.stop() == 0
+    assert "Traceback" not in agent_process.log
 
 
-def test_lets_one_agent_work_on_a_host(moor: MOOR) -> None:
-    _, hull = moor("good one")
-    hull.start()
-    until(lambda: "works for" in hull.log, "it works")
+def test_waits_for_a_server_that_is_away_at_the_first_start(start_agent: MOOR) -> None:
+    fleet_server, agent_process = start_agent("good one")
+    fleet_server.close()
+    agent_process.start(enrolls=False)
+    until(lambda: "not enrolled yet" in agent_process.log, "it asks")
 
-    second = hull.another()
+    fleet_server.open()
+
+    until(lambda: agent_process.is_enrolled, "it is enrolled", lambda: agent_process.log)
+
+
+def test_lets_one_agent_work_on_a_host(start_agent: MOOR) -> None:
+    _, agent_process = start_agent("good one")
+    agent_process.start()
+    until(lambda: "works for" in agent_process.log, "it works")
+
+    second = agent_process.another()
     second.start()
 
-    until(lambda: "another agent runs on" in hull.log, "the second is refused")
+    until(lambda: "another agent runs on" in agent_process.log, "the second is refused")
     second.end()

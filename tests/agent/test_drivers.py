@@ -15,7 +15,7 @@ from threading import Event, Thread
 
 import pytest
 
-from tests.agent.single_host import CHANNEL, NEW, OLD, Shelf, closure_of
+from tests.agent.single_host import CHANNEL, NEW, OLD, ContentSource, closure_of
 from tidegate.agent.config import ChannelSettings
 from tidegate.agent.content import provide
 from tidegate.agent.drivers import (
@@ -39,8 +39,8 @@ BACK = SwitchRequest(closure_of(OLD), closure_of(NEW), "")
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf(old=OLD, new=NEW)
+def content_source() -> ContentSource:
+    return ContentSource(old=OLD, new=NEW)
 
 
 @pytest.fixture
@@ -58,24 +58,26 @@ def contents(directory: Path) -> dict[str, bytes]:
 # ── content ──
 
 
-def test_lays_down_exactly_what_the_digest_names(tmp_path: Path, shelf: Shelf) -> None:
-    found = provide(closure_of(NEW), "/new", tmp_path, shelf)
+def test_lays_down_exactly_what_the_digest_names(
+    tmp_path: Path, content_source: ContentSource
+) -> None:
+    found = provide(closure_of(NEW), "/new", tmp_path, content_source)
 
     assert contents(found) == NEW
     assert found.name == closure_of(NEW).replace(":", "-")
 
 
 def test_refuses_content_of_another_digest_and_leaves_nothing(tmp_path: Path) -> None:
-    shelf = Shelf(new={**NEW, "app.txt": b"evil"})
+    content_source = ContentSource(new={**NEW, "app.txt": b"evil"})
 
     with pytest.raises(ContentMismatch):
-        provide(closure_of(NEW), "/new", tmp_path, shelf)
+        provide(closure_of(NEW), "/new", tmp_path, content_source)
 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_refuses_a_file_that_is_not_what_its_listing_says(tmp_path: Path) -> None:
-    class Swapped(Shelf):
+    class Swapped(ContentSource):
         def file(self, content: str, hashed: str) -> bytes:
             return super().file(content, hashed) + b"!"
 
@@ -83,7 +85,7 @@ def test_refuses_a_file_that_is_not_what_its_listing_says(tmp_path: Path) -> Non
         provide(closure_of(NEW), "/new", tmp_path, Swapped(new=NEW))
 
 
-class Sly(Shelf):
+class Sly(ContentSource):
     """A server that lists what it likes; every file is ``x``."""
 
     def __init__(self, *files: File) -> None:
@@ -155,76 +157,80 @@ EXECUTABLE = {"app.txt": 0o755, "site.css": 0o644, "new.js": 0o644}
 
 
 @pytest.mark.usefixtures("umask")
-def test_makes_programs_executable_and_nothing_else(tmp_path: Path, shelf: Shelf) -> None:
-    shelf.executables = PROGRAMS
+def test_makes_programs_executable_and_nothing_else(
+    tmp_path: Path, content_source: ContentSource
+) -> None:
+    content_source.executables = PROGRAMS
 
-    found = provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, shelf)
+    found = provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, content_source)
 
     assert modes(found) == EXECUTABLE
 
 
 def test_installs_no_program_that_was_approved_as_a_plain_file(
-    tmp_path: Path, shelf: Shelf
+    tmp_path: Path, content_source: ContentSource
 ) -> None:
-    shelf.executables = PROGRAMS
+    content_source.executables = PROGRAMS
 
     with pytest.raises(ContentMismatch):
-        provide(closure_of(NEW), "/new", tmp_path, shelf)
+        provide(closure_of(NEW), "/new", tmp_path, content_source)
 
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])
 def test_mends_a_program_that_somebody_made_a_plain_file(
-    tmp_path: Path, shelf: Shelf, mode: int
+    tmp_path: Path, content_source: ContentSource, mode: int
 ) -> None:
-    shelf.executables = PROGRAMS
-    found = provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, shelf)
+    content_source.executables = PROGRAMS
+    found = provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, content_source)
     (found / "app.txt").chmod(mode)
 
-    assert modes(provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, shelf)) == EXECUTABLE
+    assert modes(provide(closure_of(NEW, PROGRAMS), "/new", tmp_path, content_source)) == EXECUTABLE
 
 
 @pytest.mark.parametrize("name", ["a\nb", "n\udcffn"])
 def test_fetches_again_where_somebody_put_a_file_that_no_release_has(
-    tmp_path: Path, shelf: Shelf, name: str
+    tmp_path: Path, content_source: ContentSource, name: str
 ) -> None:
-    found = provide(closure_of(NEW), "/new", tmp_path, shelf)
+    found = provide(closure_of(NEW), "/new", tmp_path, content_source)
     (found / name).write_text("x")
 
-    assert contents(provide(closure_of(NEW), "/new", tmp_path, shelf)) == NEW
+    assert contents(provide(closure_of(NEW), "/new", tmp_path, content_source)) == NEW
 
 
 def test_takes_up_a_fetch_that_was_cut_off(tmp_path: Path) -> None:
-    class Breaking(Shelf):
+    class Breaking(ContentSource):
         def file(self, content: str, hashed: str) -> bytes:
             if self.asked == 3:
                 self.is_away = True
             return super().file(content, hashed)
 
-    shelf = Breaking(new=NEW)
+    content_source = Breaking(new=NEW)
     with pytest.raises(ServerAway):
-        provide(closure_of(NEW), "/new", tmp_path, shelf)
+        provide(closure_of(NEW), "/new", tmp_path, content_source)
     assert not (tmp_path / closure_of(NEW).replace(":", "-")).exists()
-    shelf.is_away = False
-    asked = shelf.asked
+    content_source.is_away = False
+    asked = content_source.asked
 
-    assert contents(provide(closure_of(NEW), "/new", tmp_path, shelf)) == NEW
-    assert shelf.asked - asked == 2, "the listing, and the one file that was missing"
+    assert contents(provide(closure_of(NEW), "/new", tmp_path, content_source)) == NEW
+    assert content_source.asked - asked == 2, "the listing, and the one file that was missing"
 
 
-def test_fetches_again_what_somebody_changed(tmp_path: Path, shelf: Shelf) -> None:
-    found = provide(closure_of(NEW), "/new", tmp_path, shelf)
+def test_fetches_again_what_somebody_changed(tmp_path: Path, content_source: ContentSource) -> None:
+    found = provide(closure_of(NEW), "/new", tmp_path, content_source)
     (found / "app.txt").write_text("changed")
 
-    assert contents(provide(closure_of(NEW), "/new", tmp_path, shelf)) == NEW
+    assert contents(provide(closure_of(NEW), "/new", tmp_path, content_source)) == NEW
 
 
 # ── symlink ──
 
 
-def test_swaps_the_link_and_keeps_what_ran_before(root: Path, shelf: Shelf) -> None:
-    driver = SymlinkDriver(root, shelf)
+def test_swaps_the_link_and_keeps_what_ran_before(
+    root: Path, content_source: ContentSource
+) -> None:
+    driver = SymlinkDriver(root, content_source)
     assert driver.current() == ""
 
     assert driver.switch(TO_OLD) == Switched()
@@ -236,20 +242,20 @@ def test_swaps_the_link_and_keeps_what_ran_before(root: Path, shelf: Shelf) -> N
     assert len(list((root / "releases").iterdir())) == 2
 
 
-def test_goes_back_without_the_server(root: Path, shelf: Shelf) -> None:
-    driver = SymlinkDriver(root, shelf)
+def test_goes_back_without_the_server(root: Path, content_source: ContentSource) -> None:
+    driver = SymlinkDriver(root, content_source)
     driver.switch(TO_OLD)
     driver.switch(TO_NEW)
     (root / "current" / "written-by-the-app").write_text("x")
-    shelf.is_away = True
+    content_source.is_away = True
 
     assert driver.switch(BACK) == Switched()
 
     assert driver.current() == closure_of(OLD)
 
 
-def test_says_so_when_there_is_no_way_back(root: Path, shelf: Shelf) -> None:
-    driver = SymlinkDriver(root, shelf)
+def test_says_so_when_there_is_no_way_back(root: Path, content_source: ContentSource) -> None:
+    driver = SymlinkDriver(root, content_source)
 
     outcome = driver.switch(BACK)
 
@@ -257,10 +263,12 @@ def test_says_so_when_there_is_no_way_back(root: Path, shelf: Shelf) -> None:
     assert "no way back" in outcome.stderr_tail
 
 
-def test_switches_nothing_when_the_content_is_wrong(root: Path, shelf: Shelf) -> None:
-    driver = SymlinkDriver(root, shelf)
+def test_switches_nothing_when_the_content_is_wrong(
+    root: Path, content_source: ContentSource
+) -> None:
+    driver = SymlinkDriver(root, content_source)
     driver.switch(TO_OLD)
-    shelf.releases["/new"] = {"app.txt": b"evil"}
+    content_source.releases["/new"] = {"app.txt": b"evil"}
 
     outcome = driver.switch(TO_NEW)
 
@@ -269,18 +277,22 @@ def test_switches_nothing_when_the_content_is_wrong(root: Path, shelf: Shelf) ->
     assert driver.current() == closure_of(OLD)
 
 
-def test_leaves_a_directory_alone_that_stands_where_the_link_goes(root: Path, shelf: Shelf) -> None:
+def test_leaves_a_directory_alone_that_stands_where_the_link_goes(
+    root: Path, content_source: ContentSource
+) -> None:
     (root / "current").mkdir()
     (root / "current" / "precious").write_text("x")
 
-    outcome = SymlinkDriver(root, shelf).switch(TO_NEW)
+    outcome = SymlinkDriver(root, content_source).switch(TO_NEW)
 
     assert isinstance(outcome, SwitchFailed)
     assert (root / "current" / "precious").read_text() == "x"
 
 
-def test_shows_readers_the_old_or_the_new_and_never_none(root: Path, shelf: Shelf) -> None:
-    driver = SymlinkDriver(root, shelf)
+def test_shows_readers_the_old_or_the_new_and_never_none(
+    root: Path, content_source: ContentSource
+) -> None:
+    driver = SymlinkDriver(root, content_source)
     driver.switch(TO_OLD)
     seen: set[bytes] = set()
     done = Event()
@@ -301,8 +313,8 @@ def test_shows_readers_the_old_or_the_new_and_never_none(root: Path, shelf: Shel
 
 
 def test_removes_what_nobody_goes_back_to(root: Path) -> None:
-    shelf = Shelf(old=OLD, new=NEW, third={"app.txt": b"three"})
-    driver = SymlinkDriver(root, shelf)
+    content_source = ContentSource(old=OLD, new=NEW, third={"app.txt": b"three"})
+    driver = SymlinkDriver(root, content_source)
     driver.switch(TO_OLD)
     driver.switch(TO_NEW)
     driver.switch(SwitchRequest(closure_of({"app.txt": b"three"}), closure_of(NEW), "/third"))
@@ -317,16 +329,18 @@ def test_removes_what_nobody_goes_back_to(root: Path) -> None:
 # ── command ──
 
 
-def command(tmp_path: Path, shelf: Shelf, script: str, seconds: float = 60.0) -> CommandDriver:
+def command(
+    tmp_path: Path, content_source: ContentSource, script: str, seconds: float = 60.0
+) -> CommandDriver:
     state = tmp_path / "state"
     state.mkdir(exist_ok=True)
     argv = (sys.executable, "-c", script)
     channel = ChannelSettings(driver="command", command=argv, timeout_seconds=seconds)
-    return CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), shelf)
+    return CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), content_source)
 
 
 def test_tells_a_program_what_to_run_and_what_ran(
-    tmp_path: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, content_source: ContentSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_AGENT_TOKEN", "secret")
     out = tmp_path / "out"
@@ -338,7 +352,7 @@ def test_tells_a_program_what_to_run_and_what_ran(
         "text.append(pathlib.Path(os.environ['TIDEGATE_CONTENT'], 'app.txt').read_text())\n"
         "out.write_text(' '.join(text))\n"
     )
-    driver = command(tmp_path, shelf, script)
+    driver = command(tmp_path, content_source, script)
 
     assert driver.switch(TO_NEW) == Switched()
 
@@ -346,15 +360,17 @@ def test_tells_a_program_what_to_run_and_what_ran(
     assert driver.current() == closure_of(NEW)
 
 
-def test_says_how_a_program_failed(tmp_path: Path, shelf: Shelf) -> None:
-    driver = command(tmp_path, shelf, "import sys; sys.exit('it does not start; $(reboot)')")
+def test_says_how_a_program_failed(tmp_path: Path, content_source: ContentSource) -> None:
+    driver = command(
+        tmp_path, content_source, "import sys; sys.exit('it does not start; $(reboot)')"
+    )
 
     assert driver.switch(TO_NEW) == SwitchFailed(1, "it does not start; $(reboot)\n")
     assert driver.current() == ""
 
 
 def test_kills_a_program_that_takes_too_long_with_its_children(
-    tmp_path: Path, shelf: Shelf
+    tmp_path: Path, content_source: ContentSource
 ) -> None:
     pids = tmp_path / "pids"
     script = (
@@ -364,7 +380,7 @@ def test_kills_a_program_that_takes_too_long_with_its_children(
         "time.sleep(60)\n"
     )
     for seconds in (1, 4, 16):  # until it has come as far as to start something
-        outcome = command(tmp_path, shelf, script, seconds=seconds).switch(TO_NEW)
+        outcome = command(tmp_path, content_source, script, seconds=seconds).switch(TO_NEW)
         assert outcome == SwitchFailed(-4, f"killed after {seconds} s")
         if pids.exists() and pids.read_text().endswith("\n"):
             break
@@ -372,15 +388,19 @@ def test_kills_a_program_that_takes_too_long_with_its_children(
     assert _ends(int(pids.read_text()))
 
 
-def test_hears_from_a_program_that_a_reboot_is_needed(tmp_path: Path, shelf: Shelf) -> None:
+def test_hears_from_a_program_that_a_reboot_is_needed(
+    tmp_path: Path, content_source: ContentSource
+) -> None:
     script = "import sys; print('kernel', file=sys.stderr); sys.exit(75)"
 
-    assert command(tmp_path, shelf, script).switch(TO_NEW) == Staged("kernel")
+    assert command(tmp_path, content_source, script).switch(TO_NEW) == Staged("kernel")
 
 
-def test_ends_the_program_of_an_agent_that_was_killed(tmp_path: Path, shelf: Shelf) -> None:
+def test_ends_the_program_of_an_agent_that_was_killed(
+    tmp_path: Path, content_source: ContentSource
+) -> None:
     """Two switches at once would undo each other."""
-    driver = command(tmp_path, shelf, "pass")
+    driver = command(tmp_path, content_source, "pass")
     orphan = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
     )

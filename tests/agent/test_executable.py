@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_process import Hull
-from tests.agent.fleet_server import CHANNEL, Harbour
+from tests.agent.agent_process import AgentProcess
+from tests.agent.fleet_server import CHANNEL, FleetServer
 from tests.cli.shell import Shell
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.hosts.states import HostState
@@ -31,9 +31,9 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def person(harbour: Harbour, name: str, role: Role) -> Shell:
-    served = harbour.served
-    return Shell(harbour.tmp / name, served.url, served.token(served.user(Grant(role))))
+def person(fleet_server: FleetServer, name: str, role: Role) -> Shell:
+    served = fleet_server.served
+    return Shell(fleet_server.tmp / name, served.url, served.token(served.user(Grant(role))))
 
 
 def done(shell: Shell, *words: str) -> str:
@@ -44,8 +44,8 @@ def done(shell: Shell, *words: str) -> str:
 
 
 @pytest.fixture
-def harbour(tmp_path: Path) -> Iterator[Harbour]:
-    made = Harbour(tmp_path, "good one")
+def fleet_server(tmp_path: Path) -> Iterator[FleetServer]:
+    made = FleetServer(tmp_path, "good one")
     try:
         yield made
     finally:
@@ -53,9 +53,9 @@ def harbour(tmp_path: Path) -> Iterator[Harbour]:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_a_program_arrives_as_a_program_on_the_host(harbour: Harbour, driver: str) -> None:
-    author = person(harbour, "ada", Role.AUTHOR)
-    approver = person(harbour, "bo", Role.APPROVER)
+def test_a_program_arrives_as_a_program_on_the_host(fleet_server: FleetServer, driver: str) -> None:
+    author = person(fleet_server, "ada", Role.AUTHOR)
+    approver = person(fleet_server, "bo", Role.APPROVER)
     place = author.home / "site"
     done(author, "rev", "copy", "web.v1", "--workspace", "v2")
     done(author, "rev", "pull", "web.v2", str(place))
@@ -66,15 +66,18 @@ def test_a_program_arrives_as_a_program_on_the_host(harbour: Harbour, driver: st
     done(author, "rev", "push", "web.v2", str(place))
     done(author, "rev", "propose", "web.v2")
     done(approver, "rev", "approve", "web.v2")
-    hull = Hull(harbour, "web-1", **DRIVERS[driver])
-    hull.start()
+    agent_process = AgentProcess(fleet_server, "web-1", **DRIVERS[driver])
+    agent_process.start()
     try:
-        harbour.reaches(harbour.promote("web.2"), "web-1", HostState.CONVERGED)
+        fleet_server.reaches(fleet_server.promote("web.2"), "web-1", HostState.CONVERGED)
     finally:
-        hull.end()
+        agent_process.end()
 
-    (content,) = hull.directory.rglob("sha256-*")
-    assert content.parent in (hull.root / "releases", hull.state / "content" / CHANNEL)
+    (content,) = agent_process.directory.rglob("sha256-*")
+    assert content.parent in (
+        agent_process.root / "releases",
+        agent_process.state / "content" / CHANNEL,
+    )
     assert mode(content / "bin" / "run") == 0o755
     assert mode(content / "app.txt") == 0o644
     again = approver.home / "again"
@@ -83,8 +86,10 @@ def test_a_program_arrives_as_a_program_on_the_host(harbour: Harbour, driver: st
     assert not mode(again / "app.txt") & 0o111
 
 
-def test_a_file_that_became_a_program_is_a_change_that_people_see(harbour: Harbour) -> None:
-    author = person(harbour, "ada", Role.AUTHOR)
+def test_a_file_that_became_a_program_is_a_change_that_people_see(
+    fleet_server: FleetServer,
+) -> None:
+    author = person(fleet_server, "ada", Role.AUTHOR)
     place = author.home / "site"
     done(author, "rev", "copy", "web.v1", "--workspace", "v2")
     done(author, "rev", "pull", "web.v2", str(place))

@@ -24,20 +24,9 @@ from tidegate.domain.hosts.states import HostState
 WRITER = """
 import sys
 from pathlib import Path
+from tests.agent.journal_lines import many
 many(Path(sys.argv[1]))
 """
-
-
-def many(directory: Path) -> None:
-    """Append for ever, a number for each report that is on disk; for a process to be killed."""
-    journal = Journal(directory, bytes_max=64 * 1024)
-    journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
-    while True:
-        said = started(journal.twins[ROLLOUT])
-        journal.append(said)
-        if len(journal.entries) > 20:
-            journal.append(ConfirmedLine(ROLLOUT, said.after.last_event_seq - 10))
-        print(said.after.last_event_seq, flush=True)
 
 
 def test_has_everything_again_after_it_was_closed(tmp_path: Path) -> None:

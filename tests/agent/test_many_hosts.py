@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from tests.agent.fleet_server import CHANNEL, Harbour
+from tests.agent.fleet_server import CHANNEL, FleetServer
 from tests.operations.processes import Server, opened, served
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
@@ -36,10 +36,10 @@ def ask_at_once(clients: list[AgentClient]) -> set[bytes]:
 @pytest.fixture
 def promoted(tmp_path: Path) -> Iterator[tuple[Server, list[AgentClient]]]:
     """A server that only serves, after a promotion that published nothing; and hosts."""
-    harbour = Harbour(tmp_path, "good one", "good two", "good three")
-    tokens = {name: harbour.token(name) for name in (f"web-{n}" for n in range(HOSTS))}
-    bearer = harbour.manager.headers["authorization"].removeprefix("Bearer ")
-    harbour.close()
+    fleet_server = FleetServer(tmp_path, "good one", "good two", "good three")
+    tokens = {name: fleet_server.token(name) for name in (f"web-{n}" for n in range(HOSTS))}
+    bearer = fleet_server.manager.headers["authorization"].removeprefix("Bearer ")
+    fleet_server.close()
     with opened(tmp_path / "data") as installation:
         asked = Promote(channel=CHANNEL, release_id="web.1", command_id="c1", by="user_x")
         installation.promotions.promote(asked)

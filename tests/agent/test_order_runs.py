@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.single_host import NEW, OLD, ROLLOUT, Berth, closure_of, order, run_old
+from tests.agent.single_host import (
+    NEW,
+    OLD,
+    ROLLOUT,
+    SingleHost,
+    closure_of,
+    order,
+    run_old_release,
+)
 from tidegate.agent.drivers import Staged, Switched, SwitchFailed, SwitchRequest
 from tidegate.agent.probes import PASSED, probe_failure
 from tidegate.domain.hosts.facts import (
@@ -37,47 +45,47 @@ interval_seconds = 10
 
 
 @pytest.fixture
-def berth(tmp_path: Path) -> Berth:
+def host(tmp_path: Path) -> SingleHost:
     """A host on which the old content runs, with two probes."""
     file = tmp_path / "probes.toml"
     file.write_text(PROBES)
-    berth = Berth(tmp_path, probe_file=str(file))
-    run_old(berth)
-    return berth
+    host = SingleHost(tmp_path, probe_file=str(file))
+    run_old_release(host)
+    return host
 
 
-def fail(berth: Berth) -> None:
+def fail(host: SingleHost) -> None:
     """Let the probe fail for as long as the policy stands it."""
-    berth.soak()
-    berth.check(probe_failure("no"))
-    berth.wait(61)
-    berth.passages.tick()
+    host.soak()
+    host.check(probe_failure("no"))
+    host.wait(61)
+    host.order_runs.tick()
 
 
 # ── the straight way ──
 
 
-def test_waits_for_the_server_before_it_switches(berth: Berth) -> None:
-    berth.passages.take(order())
+def test_waits_for_the_server_before_it_switches(host: SingleHost) -> None:
+    host.order_runs.take(order())
 
-    assert berth.kinds == ["DispatchAck"]
-    assert not berth.passages.jobs
-    berth.passages.confirmed(ROLLOUT, 1)
-    assert len(berth.passages.jobs) == 1
+    assert host.kinds == ["DispatchAck"]
+    assert not host.order_runs.jobs
+    host.order_runs.confirmed(ROLLOUT, 1)
+    assert len(host.order_runs.jobs) == 1
 
 
-def test_converges_when_the_soak_is_over_and_probes_pass(berth: Berth) -> None:
-    berth.soak()
-    berth.check(PASSED)
-    berth.wait(29)
-    berth.passages.tick()
-    assert berth.is_at(HostState.SOAKING)
+def test_converges_when_the_soak_is_over_and_probes_pass(host: SingleHost) -> None:
+    host.soak()
+    host.check(PASSED)
+    host.wait(29)
+    host.order_runs.tick()
+    assert host.is_at(HostState.SOAKING)
 
-    berth.wait(2)
-    berth.passages.tick()
+    host.wait(2)
+    host.order_runs.tick()
 
-    assert berth.is_at(HostState.CONVERGED)
-    assert berth.kinds == [
+    assert host.is_at(HostState.CONVERGED)
+    assert host.kinds == [
         "ActivationStarted",
         "ActivationCompleted",
         "ProbeTopologyDeclared",
@@ -85,392 +93,392 @@ def test_converges_when_the_soak_is_over_and_probes_pass(berth: Berth) -> None:
         "ProbeResult",
         "Converged",
     ]
-    assert [event.seq for event in berth.said] == [2, 3, 4, 5, 6, 7]
+    assert [event.seq for event in host.said] == [2, 3, 4, 5, 6, 7]
 
 
-def test_does_not_converge_without_a_pass_of_this_activation(berth: Berth) -> None:
-    berth.soak()
-    berth.wait(31)
-    berth.passages.tick()
+def test_does_not_converge_without_a_pass_of_this_activation(host: SingleHost) -> None:
+    host.soak()
+    host.wait(31)
+    host.order_runs.tick()
 
-    assert berth.is_at(HostState.SOAKING)
+    assert host.is_at(HostState.SOAKING)
 
 
-def test_says_what_a_probe_says_only_when_it_changes(berth: Berth) -> None:
-    berth.soak(soak_seconds=300)
+def test_says_what_a_probe_says_only_when_it_changes(host: SingleHost) -> None:
+    host.soak(soak_seconds=300)
     for result in (PASSED, PASSED, probe_failure("a"), probe_failure("b"), PASSED):
-        berth.wait(10)
-        berth.passages.tick()
-        berth.check(result)
+        host.wait(10)
+        host.order_runs.tick()
+        host.check(result)
 
-    front = [e.status for e in berth.said if isinstance(e, ProbeResult) if e.probe_name == "front"]
+    front = [e.status for e in host.said if isinstance(e, ProbeResult) if e.probe_name == "front"]
     assert front == [ProbeStatus.PASS, ProbeStatus.FAIL, ProbeStatus.PASS]
 
 
-def test_runs_a_probe_again_after_its_interval_and_not_before(berth: Berth) -> None:
-    berth.soak()
-    berth.check()
-    berth.wait(9)
-    berth.passages.tick()
-    assert not berth.passages.jobs
+def test_runs_a_probe_again_after_its_interval_and_not_before(host: SingleHost) -> None:
+    host.soak()
+    host.check()
+    host.wait(9)
+    host.order_runs.tick()
+    assert not host.order_runs.jobs
 
-    berth.wait(1)
-    berth.passages.tick()
+    host.wait(1)
+    host.order_runs.tick()
 
-    assert len(berth.passages.jobs) == 2
-
-
-def test_leaves_a_result_of_an_earlier_activation_alone(berth: Berth) -> None:
-    berth.soak()
-    old = berth.passages.jobs[0]
-    berth.passages.jobs.clear()
-    berth.passages.refused(berth.journal.entries[0], state="Failed")
-    berth.switch()
-    berth.confirm()
-    berth.passages.take(order(attempt=2))
-    berth.confirm()
-    berth.wait(1)
-    berth.switch()
-    said = len(berth.said)
-
-    berth.passages.checked(old, probe_failure("late"))  # type: ignore[arg-type]
-
-    assert len(berth.said) == said
+    assert len(host.order_runs.jobs) == 2
 
 
-def test_takes_no_order_while_it_works_on_another(berth: Berth) -> None:
-    berth.soak()
+def test_leaves_a_result_of_an_earlier_activation_alone(host: SingleHost) -> None:
+    host.soak()
+    old = host.order_runs.jobs[0]
+    host.order_runs.jobs.clear()
+    host.order_runs.refused(host.journal.entries[0], state="Failed")
+    host.switch()
+    host.confirm()
+    host.order_runs.take(order(attempt=2))
+    host.confirm()
+    host.wait(1)
+    host.switch()
+    said = len(host.said)
 
-    berth.passages.take(order(rollout_id="web-stable@web.3"))
+    host.order_runs.checked(old, probe_failure("late"))  # type: ignore[arg-type]
 
-    assert list(berth.journal.twins) == [ROLLOUT]
-
-
-def test_takes_the_same_order_once(berth: Berth) -> None:
-    berth.passages.take(order())
-    berth.confirm()
-    berth.passages.take(order())
-
-    assert berth.kinds == ["ActivationStarted"]
-    assert len(berth.passages.jobs) == 1
+    assert len(host.said) == said
 
 
-def test_leaves_an_order_for_another_host_alone(berth: Berth) -> None:
-    berth.passages.take(order(host_id="web-2"))
+def test_takes_no_order_while_it_works_on_another(host: SingleHost) -> None:
+    host.soak()
 
-    assert not berth.journal.twins
+    host.order_runs.take(order(rollout_id="web-stable@web.3"))
+
+    assert list(host.journal.twins) == [ROLLOUT]
+
+
+def test_takes_the_same_order_once(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
+    host.order_runs.take(order())
+
+    assert host.kinds == ["ActivationStarted"]
+    assert len(host.order_runs.jobs) == 1
+
+
+def test_leaves_an_order_for_another_host_alone(host: SingleHost) -> None:
+    host.order_runs.take(order(host_id="web-2"))
+
+    assert not host.journal.twins
 
 
 # ── what is rejected, and what fails ──
 
 
-def test_rejects_an_order_of_a_channel_that_it_does_not_serve(berth: Berth) -> None:
-    berth.passages.take(order(channel="api"))
+def test_rejects_an_order_of_a_channel_that_it_does_not_serve(host: SingleHost) -> None:
+    host.order_runs.take(order(channel="api"))
 
-    (said,) = berth.said
+    (said,) = host.said
     assert isinstance(said, DispatchReject)
     assert "api" in said.reason
 
 
-def test_rejects_an_order_when_the_probes_cannot_be_read(berth: Berth) -> None:
+def test_rejects_an_order_when_the_probes_cannot_be_read(host: SingleHost) -> None:
     """A file that is named and wrong is not an empty set of probes."""
-    Path(berth.probe_file).write_text("probes = 3")
+    Path(host.probe_file).write_text("probes = 3")
 
-    berth.passages.take(order())
+    host.order_runs.take(order())
 
-    assert berth.kinds == ["DispatchReject"]
-    assert berth.is_at(HostState.FAILED)
-    assert berth.driver.current() == closure_of(OLD)
-
-
-def test_fails_the_activation_when_the_probes_vanish_before_it(berth: Berth) -> None:
-    berth.passages.take(order())
-    Path(berth.probe_file).unlink()
-
-    berth.confirm()
-
-    assert berth.kinds == ["ActivationFailed"]
-    assert berth.driver.current() == closure_of(OLD)
+    assert host.kinds == ["DispatchReject"]
+    assert host.is_at(HostState.FAILED)
+    assert host.driver.current() == closure_of(OLD)
 
 
-def test_fails_when_the_probes_vanish_during_the_switch(berth: Berth) -> None:
+def test_fails_the_activation_when_the_probes_vanish_before_it(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    Path(host.probe_file).unlink()
+
+    host.confirm()
+
+    assert host.kinds == ["ActivationFailed"]
+    assert host.driver.current() == closure_of(OLD)
+
+
+def test_fails_when_the_probes_vanish_during_the_switch(host: SingleHost) -> None:
     """It runs already: so it is declared ill, by a probe that never passes, and goes back."""
-    berth.passages.take(order())
-    berth.confirm()
-    Path(berth.probe_file).unlink()
-    berth.switch()
-    assert berth.is_at(HostState.SOAKING)
+    host.order_runs.take(order())
+    host.confirm()
+    Path(host.probe_file).unlink()
+    host.switch()
+    assert host.is_at(HostState.SOAKING)
 
-    berth.wait(61)
-    berth.passages.tick()
-    berth.switch()
+    host.wait(61)
+    host.order_runs.tick()
+    host.switch()
 
-    assert berth.is_at(HostState.REVERTED)
-    (ended,) = [event for event in berth.said if isinstance(event, Failed)]
+    assert host.is_at(HostState.REVERTED)
+    (ended,) = [event for event in host.said if isinstance(event, Failed)]
     assert ended.failing_probes == ("probe-file",)
 
 
-def test_rejects_an_order_that_the_manifest_puts_in_doubt(berth: Berth) -> None:
-    berth.passages.take(order(), doubt="the manifest says otherwise")
+def test_rejects_an_order_that_the_manifest_puts_in_doubt(host: SingleHost) -> None:
+    host.order_runs.take(order(), doubt="the manifest says otherwise")
 
-    assert berth.kinds == ["DispatchReject"]
+    assert host.kinds == ["DispatchReject"]
 
 
-def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(berth: Berth) -> None:
+def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(host: SingleHost) -> None:
     """The manifest forbade it: a restart must not acknowledge it."""
-    berth.passages.take(order(), doubt="the manifest says otherwise")
-    journal = berth.state / "journal"
+    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    journal = host.state / "journal"
     first, _, _ = journal.read_bytes().partition(b"\n")
     journal.write_bytes(first + b"\n")
 
-    berth.crash()
+    host.crash()
 
-    assert berth.kinds == []
-    assert ROLLOUT not in berth.journal.twins
-    berth.passages.take(order(), doubt="the manifest says otherwise")
-    assert berth.kinds == ["DispatchReject"]
+    assert host.kinds == []
+    assert ROLLOUT not in host.journal.twins
+    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    assert host.kinds == ["DispatchReject"]
 
 
-def test_goes_back_by_itself_to_what_ran_before(berth: Berth) -> None:
-    fail(berth)
-    assert berth.is_at(HostState.FAILED)
-    assert berth.driver.current() == closure_of(NEW)
+def test_goes_back_by_itself_to_what_ran_before(host: SingleHost) -> None:
+    fail(host)
+    assert host.is_at(HostState.FAILED)
+    assert host.driver.current() == closure_of(NEW)
 
-    berth.shelf.is_away = True
-    berth.switch()
+    host.content_source.is_away = True
+    host.switch()
 
-    assert berth.is_at(HostState.REVERTED)
-    assert berth.driver.current() == closure_of(OLD)
-    last = berth.said[-1]
+    assert host.is_at(HostState.REVERTED)
+    assert host.driver.current() == closure_of(OLD)
+    last = host.said[-1]
     assert isinstance(last, RollbackComplete)
     assert last.reverted_to_closure == closure_of(OLD)
 
 
-def test_stays_where_it_is_under_the_policy_halt(berth: Berth) -> None:
-    berth.passages.take(order(policy={"on_failure": OnFailure.HALT}))
-    berth.confirm()
-    berth.switch()
-    berth.check(probe_failure("no"))
-    berth.wait(61)
-    berth.passages.tick()
+def test_stays_where_it_is_under_the_policy_halt(host: SingleHost) -> None:
+    host.order_runs.take(order(policy={"on_failure": OnFailure.HALT}))
+    host.confirm()
+    host.switch()
+    host.check(probe_failure("no"))
+    host.wait(61)
+    host.order_runs.tick()
 
-    assert berth.is_at(HostState.FAILED)
-    assert not berth.passages.jobs
-    assert berth.driver.current() == closure_of(NEW)
-
-
-def test_says_that_it_could_not_go_back(berth: Berth) -> None:
-    fail(berth)
-
-    berth.switch(SwitchFailed(7, "no"))
-
-    assert berth.kinds[-2:] == ["Failed", "RollbackFailed"]
-    assert berth.twin.rollback_failed
-    berth.confirm()
-    assert not berth.passages.is_busy
+    assert host.is_at(HostState.FAILED)
+    assert not host.order_runs.jobs
+    assert host.driver.current() == closure_of(NEW)
 
 
-def test_goes_back_when_the_switch_fails(berth: Berth) -> None:
-    berth.passages.take(order())
-    berth.confirm()
+def test_says_that_it_could_not_go_back(host: SingleHost) -> None:
+    fail(host)
 
-    berth.switch(SwitchFailed(1, "it does not start"))
-    berth.switch()
+    host.switch(SwitchFailed(7, "no"))
 
-    assert berth.is_at(HostState.REVERTED)
-    (said,) = [event for event in berth.said if isinstance(event, ActivationFailed)]
+    assert host.kinds[-2:] == ["Failed", "RollbackFailed"]
+    assert host.twin.rollback_failed
+    host.confirm()
+    assert not host.order_runs.is_busy
+
+
+def test_goes_back_when_the_switch_fails(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
+
+    host.switch(SwitchFailed(1, "it does not start"))
+    host.switch()
+
+    assert host.is_at(HostState.REVERTED)
+    (said,) = [event for event in host.said if isinstance(event, ActivationFailed)]
     assert (said.exit_code, said.stderr_tail) == (1, "it does not start")
 
 
-def test_fails_a_switch_after_which_something_else_runs(berth: Berth) -> None:
-    berth.passages.take(order())
-    berth.confirm()
+def test_fails_a_switch_after_which_something_else_runs(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
 
-    berth.switch(Switched())  # it says so, and the old content runs
+    host.switch(Switched())  # it says so, and the old content runs
 
-    assert berth.is_at(HostState.FAILED)
+    assert host.is_at(HostState.FAILED)
 
 
 # ── the regressions of the system that we learnt from ──
 
 
-def test_d25_names_what_runs_as_the_way_back_and_not_the_target(berth: Berth) -> None:
-    berth.passages.take(order())
+def test_d25_names_what_runs_as_the_way_back_and_not_the_target(host: SingleHost) -> None:
+    host.order_runs.take(order())
 
-    (said,) = berth.said
+    (said,) = host.said
     assert isinstance(said, DispatchAck)
     assert said.current_closure_at_dispatch == closure_of(OLD)
     assert said.target_closure == closure_of(NEW)
 
 
-def test_d26_numbers_a_deferral_like_every_report(berth: Berth) -> None:
-    berth.passages.take(order())
-    berth.confirm()
+def test_d26_numbers_a_deferral_like_every_report(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
 
-    berth.switch(Staged("kernel"))
+    host.switch(Staged("kernel"))
 
-    said = berth.said[-1]
+    said = host.said[-1]
     assert isinstance(said, ActivationDeferred)
     assert (said.seq, said.component) == (3, "kernel")
-    assert berth.is_at(HostState.DEFERRED)
+    assert host.is_at(HostState.DEFERRED)
 
 
-def test_d22_drops_a_report_that_can_never_succeed_and_sends_the_rest(berth: Berth) -> None:
-    fail(berth)
-    berth.switch()
-    poison = berth.journal.entries[0]
+def test_d22_drops_a_report_that_can_never_succeed_and_sends_the_rest(host: SingleHost) -> None:
+    fail(host)
+    host.switch()
+    poison = host.journal.entries[0]
 
-    berth.passages.refused(poison, state="Reverted")
+    host.order_runs.refused(poison, state="Reverted")
 
-    assert berth.said == []
-    berth.passages.take(order(rollout_id="web-stable@web.3"))
-    assert berth.kinds == ["DispatchAck"]
+    assert host.said == []
+    host.order_runs.take(order(rollout_id="web-stable@web.3"))
+    assert host.kinds == ["DispatchAck"]
 
 
 # ── what the server says ──
 
 
-def test_forgets_an_order_whose_acknowledgement_is_refused(berth: Berth) -> None:
-    berth.passages.take(order())
+def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> None:
+    host.order_runs.take(order())
 
-    berth.passages.refused(berth.journal.entries[0], state="Pending")
+    host.order_runs.refused(host.journal.entries[0], state="Pending")
 
-    assert not berth.journal.twins
-    assert not berth.passages.jobs
-    assert berth.driver.current() == closure_of(OLD)
+    assert not host.journal.twins
+    assert not host.order_runs.jobs
+    assert host.driver.current() == closure_of(OLD)
 
 
-def test_takes_an_order_again_that_was_refused_once(berth: Berth) -> None:
+def test_takes_an_order_again_that_was_refused_once(host: SingleHost) -> None:
     """A halted rollout that is cleared hands out the same order."""
-    berth.passages.take(order())
-    berth.passages.refused(berth.journal.entries[0], state="Pending")
+    host.order_runs.take(order())
+    host.order_runs.refused(host.journal.entries[0], state="Pending")
 
-    berth.passages.take(order())
+    host.order_runs.take(order())
 
-    assert [event.seq for event in berth.said] == [1]
-
-
-def test_goes_on_with_the_numbers_after_a_refused_attempt(berth: Berth) -> None:
-    fail(berth)
-    berth.switch()
-    last = berth.said[-1].seq
-    berth.confirm()
-    berth.passages.take(order(attempt=2))
-    berth.passages.refused(berth.journal.entries[0], state="Pending")
-
-    berth.passages.take(order(attempt=3))
-
-    assert [event.seq for event in berth.said] == [last + 1]
+    assert [event.seq for event in host.said] == [1]
 
 
-def test_goes_on_with_the_numbers_of_another_life_of_the_host(berth: Berth) -> None:
-    berth.passages.take(order(), numbered=9)
+def test_goes_on_with_the_numbers_after_a_refused_attempt(host: SingleHost) -> None:
+    fail(host)
+    host.switch()
+    last = host.said[-1].seq
+    host.confirm()
+    host.order_runs.take(order(attempt=2))
+    host.order_runs.refused(host.journal.entries[0], state="Pending")
 
-    assert [event.seq for event in berth.said] == [10]
+    host.order_runs.take(order(attempt=3))
+
+    assert [event.seq for event in host.said] == [last + 1]
 
 
-def test_goes_back_when_it_was_given_up_while_the_server_was_away(berth: Berth) -> None:
+def test_goes_on_with_the_numbers_of_another_life_of_the_host(host: SingleHost) -> None:
+    host.order_runs.take(order(), numbered=9)
+
+    assert [event.seq for event in host.said] == [10]
+
+
+def test_goes_back_when_it_was_given_up_while_the_server_was_away(host: SingleHost) -> None:
     """The deadline of the activation passed at the server; what we said since is void."""
-    berth.soak()
-    berth.check()
-    berth.wait(31)
-    berth.passages.tick()
-    assert berth.is_at(HostState.CONVERGED)
-    completed = berth.journal.entries[1]
+    host.soak()
+    host.check()
+    host.wait(31)
+    host.order_runs.tick()
+    assert host.is_at(HostState.CONVERGED)
+    completed = host.journal.entries[1]
 
-    berth.passages.refused(completed, state="Failed")
-    assert berth.is_at(HostState.FAILED)
-    berth.switch()
+    host.order_runs.refused(completed, state="Failed")
+    assert host.is_at(HostState.FAILED)
+    host.switch()
 
-    assert berth.is_at(HostState.REVERTED)
-    assert berth.kinds == ["RollbackComplete"]
-    assert berth.said[0].seq == completed.event.seq
-    assert berth.driver.current() == closure_of(OLD)
+    assert host.is_at(HostState.REVERTED)
+    assert host.kinds == ["RollbackComplete"]
+    assert host.said[0].seq == completed.event.seq
+    assert host.driver.current() == closure_of(OLD)
 
 
 # ── restarts ──
 
 
-def test_resumes_with_an_acknowledgement_that_is_not_accepted_yet(berth: Berth) -> None:
-    berth.passages.take(order())
+def test_resumes_with_an_acknowledgement_that_is_not_accepted_yet(host: SingleHost) -> None:
+    host.order_runs.take(order())
 
-    berth.crash()
+    host.crash()
 
-    assert berth.kinds == ["DispatchAck"]
-    assert not berth.passages.jobs
-    berth.confirm()
-    berth.switch()
-    assert berth.is_at(HostState.SOAKING)
-
-
-def test_resumes_in_the_middle_of_a_switch(berth: Berth) -> None:
-    berth.passages.take(order())
-    berth.confirm()
-    berth.driver.switch(SwitchRequest(closure_of(NEW), closure_of(OLD), "/new"))
-
-    berth.crash()
-    berth.switch()
-
-    assert berth.kinds == ["ActivationStarted", "ActivationCompleted", "ProbeTopologyDeclared"]
+    assert host.kinds == ["DispatchAck"]
+    assert not host.order_runs.jobs
+    host.confirm()
+    host.switch()
+    assert host.is_at(HostState.SOAKING)
 
 
-def test_resumes_a_soak_with_what_the_probes_said(berth: Berth) -> None:
-    berth.soak()
-    berth.check()
-    said = berth.kinds
+def test_resumes_in_the_middle_of_a_switch(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
+    host.driver.switch(SwitchRequest(closure_of(NEW), closure_of(OLD), "/new"))
 
-    berth.crash()
-    berth.wait(31)
-    berth.passages.tick()
+    host.crash()
+    host.switch()
 
-    assert berth.kinds == [*said, "Converged"]
-
-
-def test_fails_a_declared_probe_that_is_gone_after_a_restart(berth: Berth) -> None:
-    berth.soak()
-    Path(berth.probe_file).write_text("probes = []")
-
-    berth.crash()
-    berth.passages.tick()
-    berth.wait(61)
-    berth.passages.tick()
-
-    assert berth.is_at(HostState.FAILED)
+    assert host.kinds == ["ActivationStarted", "ActivationCompleted", "ProbeTopologyDeclared"]
 
 
-def test_resumes_on_its_way_back(berth: Berth) -> None:
-    fail(berth)
+def test_resumes_a_soak_with_what_the_probes_said(host: SingleHost) -> None:
+    host.soak()
+    host.check()
+    said = host.kinds
 
-    berth.crash()
-    berth.switch()
+    host.crash()
+    host.wait(31)
+    host.order_runs.tick()
 
-    assert berth.is_at(HostState.REVERTED)
-    assert berth.driver.current() == closure_of(OLD)
-
-
-def test_resumes_after_a_reboot_what_was_deferred(berth: Berth) -> None:
-    berth.passages.take(order())
-    berth.confirm()
-    berth.switch(Staged("kernel"))
-    berth.confirm()
-
-    berth.crash()
-    berth.switch(Staged("kernel"))  # only the agent was restarted
-    assert berth.is_at(HostState.DEFERRED)
-    assert berth.kinds == []
-    berth.crash()
-    berth.switch()
-
-    assert berth.is_at(HostState.SOAKING)
+    assert host.kinds == [*said, "Converged"]
 
 
-def test_a_new_order_overtakes_what_waits_for_a_reboot(berth: Berth) -> None:
-    berth.passages.take(order())
-    berth.confirm()
-    berth.switch(Staged("kernel"))
-    berth.confirm()
+def test_fails_a_declared_probe_that_is_gone_after_a_restart(host: SingleHost) -> None:
+    host.soak()
+    Path(host.probe_file).write_text("probes = []")
 
-    berth.passages.take(order(rollout_id="web-stable@web.3", closure=closure_of(NEW)))
-    berth.confirm()
+    host.crash()
+    host.order_runs.tick()
+    host.wait(61)
+    host.order_runs.tick()
 
-    assert list(berth.journal.twins) == ["web-stable@web.3"]
+    assert host.is_at(HostState.FAILED)
+
+
+def test_resumes_on_its_way_back(host: SingleHost) -> None:
+    fail(host)
+
+    host.crash()
+    host.switch()
+
+    assert host.is_at(HostState.REVERTED)
+    assert host.driver.current() == closure_of(OLD)
+
+
+def test_resumes_after_a_reboot_what_was_deferred(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
+    host.switch(Staged("kernel"))
+    host.confirm()
+
+    host.crash()
+    host.switch(Staged("kernel"))  # only the agent was restarted
+    assert host.is_at(HostState.DEFERRED)
+    assert host.kinds == []
+    host.crash()
+    host.switch()
+
+    assert host.is_at(HostState.SOAKING)
+
+
+def test_a_new_order_overtakes_what_waits_for_a_reboot(host: SingleHost) -> None:
+    host.order_runs.take(order())
+    host.confirm()
+    host.switch(Staged("kernel"))
+    host.confirm()
+
+    host.order_runs.take(order(rollout_id="web-stable@web.3", closure=closure_of(NEW)))
+    host.confirm()
+
+    assert list(host.journal.twins) == ["web-stable@web.3"]

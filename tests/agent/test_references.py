@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.agent.agent_process import Hull
-from tests.agent.file_server import Says, Warehouse, certificate, warehouse
-from tests.agent.fleet_server import CHANNEL, Harbour
-from tests.agent.single_host import Shelf, closure_of
+from tests.agent.agent_process import AgentProcess
+from tests.agent.file_server import FileResponse, FileServer, certificate, serve_files
+from tests.agent.fleet_server import CHANNEL, FleetServer
+from tests.agent.single_host import ContentSource, closure_of
 from tests.api.people import People
 from tests.servers.process import free_port
 from tidegate.agent import references
@@ -45,7 +45,7 @@ CLOSURE = closure_of(FILES)
 SECONDS_MAX = 60.0
 
 
-class Referring(Shelf):
+class Referring(ContentSource):
     """A server's listing in which some files are references."""
 
     def __init__(self, **uris: str) -> None:
@@ -66,8 +66,8 @@ class Referring(Shelf):
 
 
 @pytest.fixture
-def store() -> Iterator[Warehouse]:
-    with warehouse() as held:
+def store() -> Iterator[FileServer]:
+    with serve_files() as held:
         yield held
 
 
@@ -90,8 +90,8 @@ def left(place: Path) -> list[str]:
 # ── fetched and verified ──
 
 
-def test_fetches_a_file_from_where_it_is(place: Path, store: Warehouse) -> None:
-    store.shelves["/app"] = BODY
+def test_fetches_a_file_from_where_it_is(place: Path, store: FileServer) -> None:
+    store.responses["/app"] = BODY
 
     found = brought(place, store.at("/app"))
 
@@ -100,9 +100,9 @@ def test_fetches_a_file_from_where_it_is(place: Path, store: Warehouse) -> None:
     assert found.name == CLOSURE.replace(":", "-")
 
 
-def test_tells_the_place_nothing_of_ours(place: Path, store: Warehouse) -> None:
-    there = Says(status=302, headers={"location": "/next", "set-cookie": "who=me; Path=/"})
-    store.shelves |= {"/app": there, "/next": BODY}
+def test_tells_the_place_nothing_of_ours(place: Path, store: FileServer) -> None:
+    there = FileResponse(status=302, headers={"location": "/next", "set-cookie": "who=me; Path=/"})
+    store.responses |= {"/app": there, "/next": BODY}
 
     brought(place, store.at("/app"))
 
@@ -114,17 +114,17 @@ def test_tells_the_place_nothing_of_ours(place: Path, store: Warehouse) -> None:
 @pytest.mark.parametrize(
     ("says", "told"),
     [
-        (Says(BODY[:-1] + b"!"), "expected"),
-        (Says(BODY + b"!"), f"more than {len(BODY)} bytes"),
-        (Says(BODY[:-1]), f"{len(BODY) - 1} bytes"),
-        (Says(b""), "0 bytes"),
+        (FileResponse(BODY[:-1] + b"!"), "expected"),
+        (FileResponse(BODY + b"!"), f"more than {len(BODY)} bytes"),
+        (FileResponse(BODY[:-1]), f"{len(BODY) - 1} bytes"),
+        (FileResponse(b""), "0 bytes"),
     ],
     ids=["other", "longer", "shorter", "empty"],
 )
 def test_lays_down_nothing_that_is_not_what_was_approved(
-    place: Path, store: Warehouse, says: Says, told: str, caplog: pytest.LogCaptureFixture
+    place: Path, store: FileServer, says: FileResponse, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.shelves["/app"] = says
+    store.responses["/app"] = says
 
     with pytest.raises(ContentMismatch) as refused:
         brought(place, store.at("/app"))
@@ -137,8 +137,10 @@ def test_lays_down_nothing_that_is_not_what_was_approved(
     assert not (place / CLOSURE.replace(":", "-")).exists()
 
 
-def test_reads_no_more_of_an_endless_body_than_was_announced(place: Path, store: Warehouse) -> None:
-    store.shelves["/app"] = Says(BODY * 20, announced=2**40)
+def test_reads_no_more_of_an_endless_body_than_was_announced(
+    place: Path, store: FileServer
+) -> None:
+    store.responses["/app"] = FileResponse(BODY * 20, announced=2**40)
 
     with pytest.raises(ContentMismatch, match="not what the release names"):
         brought(place, store.at("/app"))
@@ -147,8 +149,8 @@ def test_reads_no_more_of_an_endless_body_than_was_announced(place: Path, store:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 204, 206, 300])
-def test_gives_up_what_its_place_refuses(place: Path, store: Warehouse, status: int) -> None:
-    store.shelves["/app"] = Says(b"", status)
+def test_gives_up_what_its_place_refuses(place: Path, store: FileServer, status: int) -> None:
+    store.responses["/app"] = FileResponse(b"", status)
 
     with pytest.raises(ReferenceRefused, match=str(status)):
         brought(place, store.at("/app"))
@@ -158,20 +160,20 @@ def test_gives_up_what_its_place_refuses(place: Path, store: Warehouse, status: 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503])
 def test_tries_again_what_its_place_cannot_give_for_now(
-    place: Path, store: Warehouse, status: int
+    place: Path, store: FileServer, status: int
 ) -> None:
-    store.shelves["/app"] = Says(b"", status)
+    store.responses["/app"] = FileResponse(b"", status)
     with pytest.raises(ReferenceAway, match=str(status)):
         brought(place, store.at("/app"))
     assert left(place) == []
 
-    store.shelves["/app"] = BODY
+    store.responses["/app"] = BODY
 
     assert (brought(place, store.at("/app")) / "bin/app").read_bytes() == BODY
 
 
-def test_counts_a_broken_connection_as_away(place: Path, store: Warehouse) -> None:
-    store.shelves["/app"] = Says(BODY[:100_000], announced=len(BODY))
+def test_counts_a_broken_connection_as_away(place: Path, store: FileServer) -> None:
+    store.responses["/app"] = FileResponse(BODY[:100_000], announced=len(BODY))
 
     with pytest.raises(ReferenceAway):
         brought(place, store.at("/app"))
@@ -243,11 +245,13 @@ def test_ends_an_exchange_that_drips_wherever_it_does(
     raise AssertionError("a single wait was too long")
 
 
-def test_gives_all_redirects_one_deadline(place: Path, store: Warehouse) -> None:
+def test_gives_all_redirects_one_deadline(place: Path, store: FileServer) -> None:
     references._roots()
     for seconds in (0.5, 2.5, 12.5):  # until it has come as far as to ask
         waits = 0.4 * seconds
-        store.shelves["/round"] = Says(status=302, headers={"location": "/round"}, waits=waits)
+        store.responses["/round"] = FileResponse(
+            status=302, headers={"location": "/round"}, waits=waits
+        )
         with pytest.raises(ReferenceAway, match=rf"/round took longer than {seconds} s"):
             brought(place, store.at("/round"), References(seconds=seconds))
         if store.asked:
@@ -256,14 +260,14 @@ def test_gives_all_redirects_one_deadline(place: Path, store: Warehouse) -> None
     assert 0 < len(store.asked) <= REDIRECTS_MAX, "time was over before it had followed them all"
 
 
-def test_fetches_again_nothing_that_is_there_and_whole(place: Path, store: Warehouse) -> None:
-    store.shelves["/app"] = BODY
+def test_fetches_again_nothing_that_is_there_and_whole(place: Path, store: FileServer) -> None:
+    store.responses["/app"] = BODY
     broken = Referring(bin__app=store.at("/app"), z=store.at("/none"))
     broken.releases["/new"] = {**FILES, "z": b"missing"}
     closure = closure_of(broken.releases["/new"])
     with pytest.raises(ReferenceRefused):
         provide(closure, "/new", place, broken)
-    store.shelves["/none"] = b"missing"
+    store.responses["/none"] = b"missing"
 
     found = provide(closure, "/new", place, broken)
 
@@ -271,7 +275,7 @@ def test_fetches_again_nothing_that_is_there_and_whole(place: Path, store: Wareh
     assert (found / "bin/app").read_bytes() == BODY
 
 
-def test_shows_no_query_of_an_address(place: Path, store: Warehouse) -> None:
+def test_shows_no_query_of_an_address(place: Path, store: FileServer) -> None:
     with pytest.raises(ReferenceRefused) as refused:
         brought(place, store.at("/app?signature=hidden"))
 
@@ -282,18 +286,18 @@ def test_shows_no_query_of_an_address(place: Path, store: Warehouse) -> None:
 # ── redirects ──
 
 
-def test_follows_a_few_redirects(place: Path, store: Warehouse) -> None:
-    store.shelves |= {
-        f"/{number}": Says(status=307, headers={"location": store.at(f"/{number + 1}")})
+def test_follows_a_few_redirects(place: Path, store: FileServer) -> None:
+    store.responses |= {
+        f"/{number}": FileResponse(status=307, headers={"location": store.at(f"/{number + 1}")})
         for number in range(REDIRECTS_MAX)
     }
-    store.shelves[f"/{REDIRECTS_MAX}"] = BODY
+    store.responses[f"/{REDIRECTS_MAX}"] = BODY
 
     assert (brought(place, store.at("/0")) / "bin/app").read_bytes() == BODY
 
 
-def test_follows_redirects_not_for_ever(place: Path, store: Warehouse) -> None:
-    store.shelves["/round"] = Says(status=302, headers={"location": "/round"})
+def test_follows_redirects_not_for_ever(place: Path, store: FileServer) -> None:
+    store.responses["/round"] = FileResponse(status=302, headers={"location": "/round"})
 
     with pytest.raises(ReferenceRefused, match="more than"):
         brought(place, store.at("/round"))
@@ -303,8 +307,8 @@ def test_follows_redirects_not_for_ever(place: Path, store: Warehouse) -> None:
 
 
 @pytest.mark.parametrize("location", ["file:///etc/hostname", "ftp://127.0.0.1/x"])
-def test_follows_no_redirect_out_of_the_web(place: Path, store: Warehouse, location: str) -> None:
-    store.shelves["/app"] = Says(status=302, headers={"location": location})
+def test_follows_no_redirect_out_of_the_web(place: Path, store: FileServer, location: str) -> None:
+    store.responses["/app"] = FileResponse(status=302, headers={"location": location})
 
     with pytest.raises(ReferenceRefused, match="not followed"):
         brought(place, store.at("/app"), References((Path("/etc"),)))
@@ -313,17 +317,17 @@ def test_follows_no_redirect_out_of_the_web(place: Path, store: Warehouse, locat
 
 
 def test_goes_from_http_to_https_and_never_back(
-    tmp_path: Path, place: Path, store: Warehouse, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed = certificate(tmp_path)
     monkeypatch.setattr(references, "_roots", lambda: create_default_context(cafile=signed))
-    with warehouse(signed) as safe:
-        safe.shelves |= {
+    with serve_files(signed) as safe:
+        safe.responses |= {
             "/app": BODY,
-            "/back": Says(status=302, headers={"location": store.at("/plain")}),
+            "/back": FileResponse(status=302, headers={"location": store.at("/plain")}),
         }
-        store.shelves |= {
-            "/up": Says(status=302, headers={"location": safe.at("/app")}),
+        store.responses |= {
+            "/up": FileResponse(status=302, headers={"location": safe.at("/app")}),
             "/plain": BODY,
         }
 
@@ -338,8 +342,8 @@ def test_goes_from_http_to_https_and_never_back(
 def test_takes_nothing_from_a_place_whose_certificate_nobody_vouches_for(
     tmp_path: Path, place: Path
 ) -> None:
-    with warehouse(certificate(tmp_path)) as unknown:
-        unknown.shelves["/app"] = BODY
+    with serve_files(certificate(tmp_path)) as unknown:
+        unknown.responses["/app"] = BODY
 
         with pytest.raises(ReferenceAway, match="certificate"):
             brought(place, unknown.at("/app"))
@@ -362,9 +366,9 @@ def test_fetches_from_no_other_address_whatever_a_server_lists(place: Path, uri:
 
 @pytest.mark.parametrize("location", ["http://a..b/app", f"http://{'a' * 64}/app"])
 def test_gives_up_a_redirect_to_a_name_that_none_can_be(
-    place: Path, store: Warehouse, location: str
+    place: Path, store: FileServer, location: str
 ) -> None:
-    store.shelves["/app"] = Says(status=302, headers={"location": location})
+    store.responses["/app"] = FileResponse(status=302, headers={"location": location})
 
     with pytest.raises(ReferenceRefused, match="no address"):
         brought(place, store.at("/app"))
@@ -378,43 +382,43 @@ def test_gives_up_a_redirect_to_a_name_that_none_can_be(
 def test_copies_a_local_file_from_a_directory_that_the_settings_name(
     tmp_path: Path, place: Path
 ) -> None:
-    shelf = tmp_path / "with space"
-    shelf.mkdir()
-    (shelf / "app").write_bytes(BODY)
+    content_source = tmp_path / "with space"
+    content_source.mkdir()
+    (content_source / "app").write_bytes(BODY)
 
-    found = brought(place, f"file://{tmp_path}/with%20space/app", References((shelf,)))
+    found = brought(place, f"file://{tmp_path}/with%20space/app", References((content_source,)))
 
     assert (found / "bin/app").read_bytes() == BODY
 
 
-def test_makes_a_referenced_program_executable(store: Warehouse, place: Path) -> None:
-    store.shelves["/app"] = BODY
-    shelf = Referring(bin__app=store.at("/app"))
-    shelf.executables = frozenset({"bin/app"})
+def test_makes_a_referenced_program_executable(store: FileServer, place: Path) -> None:
+    store.responses["/app"] = BODY
+    content_source = Referring(bin__app=store.at("/app"))
+    content_source.executables = frozenset({"bin/app"})
 
-    found = provide(closure_of(FILES, shelf.executables), "/new", place, shelf)
+    found = provide(closure_of(FILES, content_source.executables), "/new", place, content_source)
 
     assert stat.S_IMODE((found / "bin/app").stat().st_mode) == 0o755
     assert stat.S_IMODE((found / "app.txt").stat().st_mode) == 0o644
 
 
 def test_reads_no_local_file_elsewhere(tmp_path: Path, place: Path) -> None:
-    shelf, outside = tmp_path / "shelf", tmp_path / "outside"
-    shelf.mkdir()
+    content_source, outside = tmp_path / "shelf", tmp_path / "outside"
+    content_source.mkdir()
     outside.write_bytes(BODY)
-    (shelf / "link").symlink_to(outside)
-    os.mkfifo(shelf / "pipe")
-    allowed = References((shelf,))
+    (content_source / "link").symlink_to(outside)
+    os.mkfifo(content_source / "pipe")
+    allowed = References((content_source,))
 
     for uri, fetching, told in (
         (f"file://{outside}", HTTP_ALONE, "reference_directories"),
         (f"file://{outside}", allowed, "reference_directories"),
-        (f"file://{shelf}/link", allowed, "reference_directories"),
-        (f"file://{shelf}/../outside", allowed, "the plain one of a file"),
-        (f"file://other{shelf}/link", allowed, "the plain one of a file"),
-        (f"file://{shelf}/pipe", allowed, "plain file"),
-        (f"file://{shelf}", allowed, "plain file"),
-        (f"file://{shelf}/none", allowed, "cannot be read"),
+        (f"file://{content_source}/link", allowed, "reference_directories"),
+        (f"file://{content_source}/../outside", allowed, "the plain one of a file"),
+        (f"file://other{content_source}/link", allowed, "the plain one of a file"),
+        (f"file://{content_source}/pipe", allowed, "plain file"),
+        (f"file://{content_source}", allowed, "plain file"),
+        (f"file://{content_source}/none", allowed, "cannot be read"),
     ):
         with pytest.raises(ReferenceRefused, match=told):
             brought(place, uri, fetching)
@@ -426,18 +430,18 @@ def test_reads_no_local_file_elsewhere(tmp_path: Path, place: Path) -> None:
 
 
 def test_keeps_what_runs_when_a_reference_is_something_else(
-    tmp_path: Path, store: Warehouse
+    tmp_path: Path, store: FileServer
 ) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    shelf = Referring(bin__app=store.at("/app"))
-    shelf.releases["/old"] = {"app.txt": b"old"}
-    driver = SymlinkDriver(root, shelf)
-    old = closure_of(shelf.releases["/old"])
+    content_source = Referring(bin__app=store.at("/app"))
+    content_source.releases["/old"] = {"app.txt": b"old"}
+    driver = SymlinkDriver(root, content_source)
+    old = closure_of(content_source.releases["/old"])
     assert driver.switch(SwitchRequest(old, "", "/old")) == Switched()
 
     gone = driver.switch(SwitchRequest(CLOSURE, old, "/new"))
-    store.shelves["/app"] = b"evil"
+    store.responses["/app"] = b"evil"
     evil = driver.switch(SwitchRequest(CLOSURE, old, "/new"))
 
     assert isinstance(gone, SwitchFailed)
@@ -447,20 +451,20 @@ def test_keeps_what_runs_when_a_reference_is_something_else(
     assert driver.current() == old
     assert (root / "current/app.txt").read_bytes() == b"old"
 
-    store.shelves["/app"] = BODY
+    store.responses["/app"] = BODY
     assert driver.switch(SwitchRequest(CLOSURE, old, "/new")) == Switched()
     assert (root / "current/bin/app").read_bytes() == BODY
 
 
-def test_gives_a_command_content_with_its_references(tmp_path: Path, store: Warehouse) -> None:
+def test_gives_a_command_content_with_its_references(tmp_path: Path, store: FileServer) -> None:
     state = tmp_path / "state"
     state.mkdir()
-    store.shelves["/app"] = BODY
+    store.responses["/app"] = BODY
     words = ("/bin/sh", "-c", 'cp "$TIDEGATE_CONTENT/bin/app" "$0"', str(tmp_path / "out"))
     channel = ChannelSettings(driver="command", command=words)
-    shelf = Referring(bin__app=store.at("/app"))
+    content_source = Referring(bin__app=store.at("/app"))
 
-    done = CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), shelf).switch(
+    done = CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), content_source).switch(
         SwitchRequest(CLOSURE, "", "/new")
     )
 
@@ -472,25 +476,25 @@ def test_gives_a_command_content_with_its_references(tmp_path: Path, store: Ware
 
 
 @pytest.fixture
-def moor(tmp_path: Path) -> Iterator[Callable[..., tuple[Harbour, Hull]]]:
+def start_agent(tmp_path: Path) -> Iterator[Callable[..., tuple[FleetServer, AgentProcess]]]:
     with ExitStack() as stack:
 
-        def made(*texts: str, **settings: Any) -> tuple[Harbour, Hull]:
-            harbour = Harbour(tmp_path, *texts)
-            stack.callback(harbour.close)
-            hull = Hull(harbour, "web-1")
+        def made(*texts: str, **settings: Any) -> tuple[FleetServer, AgentProcess]:
+            fleet_server = FleetServer(tmp_path, *texts)
+            stack.callback(fleet_server.close)
+            agent_process = AgentProcess(fleet_server, "web-1")
             text = "".join(f"{name} = {value}\n" for name, value in settings.items())
-            file = hull.directory / "agent.toml"
+            file = agent_process.directory / "agent.toml"
             file.write_text(text + file.read_text())
-            stack.callback(hull.end)
-            return harbour, hull
+            stack.callback(agent_process.end)
+            return fleet_server, agent_process
 
         yield made
 
 
-def release(harbour: Harbour, *references: dict[str, Any]) -> None:
+def release(fleet_server: FleetServer, *references: dict[str, Any]) -> None:
     """web.2: pushed by one with these references, approved by another."""
-    people = People(harbour.served)
+    people = People(fleet_server.served)
     people.draft("v2", tasks=[{"type": "edit", "source": "default.web.v1"}])
     pushed = people.author.put(
         "/v1/revisions/default.web.v2/resources",
@@ -507,49 +511,49 @@ def referring(path: str, uri: str, body: bytes = BODY) -> dict[str, Any]:
 
 
 def test_brings_a_release_with_references_to_a_host(
-    moor: Callable[..., tuple[Harbour, Hull]], store: Warehouse, tmp_path: Path
+    start_agent: Callable[..., tuple[FleetServer, AgentProcess]], store: FileServer, tmp_path: Path
 ) -> None:
     local = tmp_path / "local"
     local.mkdir()
     (local / "model").write_bytes(b"weights")
-    harbour, hull = moor("good one", reference_directories=f'["{local}"]')
-    store.shelves["/app"] = Says(status=302, headers={"location": "/moved"})
-    store.shelves["/moved"] = Says(b"", 503)
+    fleet_server, agent_process = start_agent("good one", reference_directories=f'["{local}"]')
+    store.responses["/app"] = FileResponse(status=302, headers={"location": "/moved"})
+    store.responses["/moved"] = FileResponse(b"", 503)
     release(
-        harbour,
+        fleet_server,
         referring("bin/app", store.at("/app")),
         referring("data/model", f"file://{local}/model", b"weights"),
     )
-    hull.start()
-    rollout_id = harbour.promote("web.2")
-    harbour.reaches(rollout_id, "web-1", HostState.ACTIVATING)
-    store.shelves["/moved"] = BODY  # it was away, and the agent waits for it
+    agent_process.start()
+    rollout_id = fleet_server.promote("web.2")
+    fleet_server.reaches(rollout_id, "web-1", HostState.ACTIVATING)
+    store.responses["/moved"] = BODY  # it was away, and the agent waits for it
 
-    record = harbour.reaches(rollout_id, "web-1", HostState.CONVERGED)
+    record = fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
 
-    current = hull.root / "current"
-    assert hull.text == "good two"
+    current = agent_process.root / "current"
+    assert agent_process.text == "good two"
     assert (current / "bin/app").read_bytes() == BODY
     assert (current / "data/model").read_bytes() == b"weights"
     assert record.current_closure == closure_of(
         {"app.txt": b"good two", "bin/app": BODY, "data/model": b"weights"}
     )
-    assert harbour.installation.differences() == []
+    assert fleet_server.installation.differences() == []
     for _, headers in store.asked:
         assert not {"authorization", "cookie", "tidegate-protocol"} & set(headers)
 
 
 def test_fails_a_release_whose_reference_is_something_else(
-    moor: Callable[..., tuple[Harbour, Hull]], store: Warehouse
+    start_agent: Callable[..., tuple[FleetServer, AgentProcess]], store: FileServer
 ) -> None:
-    harbour, hull = moor("good one")
-    store.shelves["/app"] = b"evil"
-    release(harbour, referring("bin/app", store.at("/app")))
-    hull.start()
-    harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
+    fleet_server, agent_process = start_agent("good one")
+    store.responses["/app"] = b"evil"
+    release(fleet_server, referring("bin/app", store.at("/app")))
+    agent_process.start()
+    fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
 
-    record = harbour.reaches(harbour.promote("web.2"), "web-1", HostState.REVERTED)
+    record = fleet_server.reaches(fleet_server.promote("web.2"), "web-1", HostState.REVERTED)
 
     assert record.current_closure != record.target_closure
-    assert hull.text == "good one"
-    assert left(hull.root) == []
+    assert agent_process.text == "good one"
+    assert left(agent_process.root) == []

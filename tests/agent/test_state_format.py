@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.agent_process import Hull
-from tests.agent.fleet_server import Harbour, until
+from tests.agent.agent_process import AgentProcess
+from tests.agent.fleet_server import FleetServer, until
 from tidegate.agent.errors import StateFormatRefused
 from tidegate.agent.state_format import FILE, STATE_FORMAT, check_format
 from tidegate.domain.hosts.states import HostState
@@ -64,25 +64,25 @@ def test_refuses_every_other_format(state: Path, text: str, told: str) -> None:
 
 
 def test_an_agent_refuses_the_state_of_an_older_one_and_keeps_what_runs(tmp_path: Path) -> None:
-    harbour = Harbour(tmp_path, "good one")
-    hull = Hull(harbour, "web-1")
+    fleet_server = FleetServer(tmp_path, "good one")
+    agent_process = AgentProcess(fleet_server, "web-1")
     try:
-        hull.start()
-        harbour.reaches(harbour.promote("web.1"), "web-1", HostState.CONVERGED)
-        hull.stop()
-        (hull.state / FILE).unlink()
-        journal = (hull.state / "journal").read_bytes()
+        agent_process.start()
+        fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
+        agent_process.stop()
+        (agent_process.state / FILE).unlink()
+        journal = (agent_process.state / "journal").read_bytes()
 
-        hull.start(enrolls=False)
-        until(lambda: "older agent" in hull.log, "the refusal", lambda: hull.log)
-        code = hull.wait()
+        agent_process.start(enrolls=False)
+        until(lambda: "older agent" in agent_process.log, "the refusal", lambda: agent_process.log)
+        code = agent_process.wait()
     finally:
-        hull.end()
-        harbour.close()
+        agent_process.end()
+        fleet_server.close()
 
     assert code != 0
-    (line,) = [line for line in hull.log.splitlines() if "older agent" in line]
+    (line,) = [line for line in agent_process.log.splitlines() if "older agent" in line]
     assert "move the directory away" in line
-    assert "Traceback" not in hull.log
-    assert hull.text == "good one"
-    assert (hull.state / "journal").read_bytes() == journal
+    assert "Traceback" not in agent_process.log
+    assert agent_process.text == "good one"
+    assert (agent_process.state / "journal").read_bytes() == journal

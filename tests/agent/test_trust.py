@@ -13,11 +13,11 @@ from tests.agent.fleet_server import until
 from tests.agent.lying_server import (
     KEYS,
     LOG_ID,
-    Hostile,
+    LyingServer,
     agent,
-    hostile,
     manifest,
     release,
+    serve_lies,
     signed,
 )
 from tests.agent.single_host import CHANNEL, NEW, OLD, closure_of, order
@@ -63,12 +63,12 @@ def runs(link: Path) -> str:
         return ""
 
 
-def answered(server: Hostile) -> None:
+def answered(server: LyingServer) -> None:
     """The agent has rejected the order, or it has installed it."""
     until(lambda: {"DispatchReject", "ActivationCompleted"} & set(server.kinds()), "it decides")
 
 
-def asked_again(server: Hostile) -> None:
+def asked_again(server: LyingServer) -> None:
     """The agent asked for the manifest again and polled on, or it has installed it."""
     asked, polls = len(server.manifests_asked), server.polls
     until(
@@ -92,7 +92,7 @@ def asked_again(server: Hostile) -> None:
     ],
 )
 def test_rejects_an_order_that_the_manifest_does_not_name(tmp_path: Path, given: Any) -> None:
-    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+    with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = 200, manifest(WANTED)
         server.orders.append(given())
 
@@ -105,7 +105,7 @@ def test_rejects_an_order_that_the_manifest_does_not_name(tmp_path: Path, given:
 
 def test_waits_under_a_manifest_of_2020(tmp_path: Path) -> None:
     then = datetime(2020, 1, 1, tzinfo=UTC)
-    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+    with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         old = manifest(WANTED, generated_at=then, expires_at=then + HOUR)
         server.manifest = 200, old
         server.orders.append(new_order())
@@ -119,7 +119,7 @@ def test_waits_under_a_manifest_of_2020(tmp_path: Path) -> None:
 def test_waits_under_an_older_manifest_that_is_sent_again(tmp_path: Path) -> None:
     """The replayed manifest is signed and has not expired, and it names the old release."""
     replayed = manifest(OLDER, 1)
-    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+    with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = 200, manifest(WANTED, 2)
         server.orders.append(new_order())
         until(lambda: runs(link) == "two", "the wanted release runs")
@@ -143,7 +143,7 @@ def test_takes_an_order_for_another_release_that_the_manifest_names(
 ) -> None:
     """Hosts that come late get the last good release; a rollback goes to the previous one."""
     named: dict[str, Any] = {role: OLDER}
-    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+    with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = 200, manifest(WANTED, **named)
         server.orders.append(old_order())
 
@@ -153,7 +153,7 @@ def test_takes_an_order_for_another_release_that_the_manifest_names(
 
 
 def test_rejects_other_content_under_the_name_of_the_previous_release(tmp_path: Path) -> None:
-    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+    with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = 200, manifest(WANTED, previous=OLDER)
         server.orders.append(ordered("web.1", "evil", closure_of(EVIL)))
 
@@ -187,7 +187,7 @@ def unwanted() -> list[Any]:
 @pytest.mark.parametrize("given", unwanted())
 def test_waits_for_a_manifest_and_keeps_the_order_meanwhile(tmp_path: Path, given: Any) -> None:
     """The server hands the order out once: the agent must not drop it."""
-    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+    with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = given
         server.orders.append(new_order())
         asked_again(server)
@@ -200,7 +200,7 @@ def test_waits_for_a_manifest_and_keeps_the_order_meanwhile(tmp_path: Path, give
 
 
 def test_takes_a_newer_order_while_another_one_waits(tmp_path: Path) -> None:
-    with hostile(**RELEASES) as server, agent(server, tmp_path) as link:
+    with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         server.manifest = 200, manifest(WANTED)
         server.orders.append(evil_order(enqueued_at=system_clock()))
         asked_again(server)
@@ -216,7 +216,7 @@ def test_takes_a_newer_order_while_another_one_waits(tmp_path: Path) -> None:
 
 
 def test_remembers_the_newest_manifest_through_a_restart(tmp_path: Path) -> None:
-    with hostile(**RELEASES) as server:
+    with serve_lies(**RELEASES) as server:
         with agent(server, tmp_path) as link:
             server.manifest = 200, manifest(WANTED, 5)
             server.orders.append(evil_order())

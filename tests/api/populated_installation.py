@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from tests.api.served_fleet import Agent, Crew
+from tests.api.served_fleet import ServedFleet, WireAgent
 from tests.api.serving import ADMIN, Served
 from tests.domain.documents import good
 from tidegate.control.operations.accounts import PersonNames
@@ -48,7 +48,7 @@ def idle(channel: str) -> dict[str, str]:
     return {"channel": channel, "require": "idle"}
 
 
-class Harbour(Crew):
+class PopulatedInstallation(ServedFleet):
     """Fill it part by part, in the order of ``fill``: clocks go on between them."""
 
     def __init__(self, served: Served) -> None:
@@ -191,7 +191,7 @@ class Harbour(Crew):
         self.dispatch()
         return str(promoted.json()["rollout_id"])
 
-    def activated(self, host_id: str, status: str = "pass") -> Agent:
+    def activated(self, host_id: str, status: str = "pass") -> WireAgent:
         agent = self.agents[host_id]
         order = agent.order()
         assert order is not None, host_id

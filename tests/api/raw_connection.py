@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from tests.api.served_fleet import Agent, Crew
+from tests.api.served_fleet import ServedFleet, WireAgent
 
 POLL = "/v1/agent/dispatch"
 
@@ -16,11 +16,11 @@ EVENTS = "/v1/agent/events"
 SECONDS_MAX = 60.0
 
 
-class Wire:
+class RawConnection:
     """A connection by hand, so that bytes go as a test says."""
 
-    def __init__(self, crew: Crew) -> None:
-        host, port = crew.served.url.removeprefix("http://").split(":")
+    def __init__(self, fleet: ServedFleet) -> None:
+        host, port = fleet.served.url.removeprefix("http://").split(":")
         self.socket = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
         self._file = self.socket.makefile("rb")
 
@@ -44,7 +44,7 @@ class Wire:
         self.socket.close()
 
 
-def raw(agent: Agent, method: str, path: str, body: Any = None, **headers: str) -> bytes:
+def raw(agent: WireAgent, method: str, path: str, body: Any = None, **headers: str) -> bytes:
     """A signed request as bytes."""
     request = agent.client.build_request(method, path, json=body)
     request.headers["authorization"] = agent.authorization(request)
@@ -53,7 +53,7 @@ def raw(agent: Agent, method: str, path: str, body: Any = None, **headers: str) 
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + request.content
 
 
-def acknowledgement(agent: Agent, seq: int = 1, **members: Any) -> dict[str, Any]:
+def acknowledgement(agent: WireAgent, seq: int = 1, **members: Any) -> dict[str, Any]:
     return {
         "report": agent.report(
             "DispatchAck",

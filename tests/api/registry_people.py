@@ -24,7 +24,7 @@ SCOPE = "web-stable"
 URL = f"/v1/releases/{SCOPE}"
 
 
-class Town(People):
+class RegistryPeople(People):
     """A server with two published releases, web.1 and web.2, and a release manager."""
 
     def __init__(self, served: Served) -> None:

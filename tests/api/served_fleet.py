@@ -17,7 +17,7 @@ import httpx2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.api.people import People
-from tests.api.registry_people import Town
+from tests.api.registry_people import RegistryPeople
 from tests.api.serving import ADMIN, Served, copied, serving
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
@@ -39,7 +39,7 @@ T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
 CHANNEL = "web-stable"
 ROLLOUT = "web-stable@web.1"
 HOSTS = ("web-01", "web-02")
-SPOKEN = {PROTOCOL_HEADER: str(PROTOCOL)}
+PROTOCOL_HEADERS = {PROTOCOL_HEADER: str(PROTOCOL)}
 WAVES = [
     {"name": "canary", "selector": "tier=canary", "soak_seconds": 30},
     {"name": "all", "soak_seconds": 30},
@@ -52,30 +52,30 @@ def _prepared() -> tuple[Path, dict[str, Ed25519PrivateKey]]:
     place = Path(mkdtemp(prefix="tidegate-crew-"))
     atexit.register(rmtree, place, ignore_errors=True)
     with serving(place / "data", clock=ManualClock(T0)) as served:
-        Town(served)
-        crew = Crew(served)
+        RegistryPeople(served)
+        fleet = ServedFleet(served)
         for name in HOSTS:
-            crew.enroll(name, tier="canary" if name == HOSTS[0] else "rest", app="web")
-        keys = {name: agent.key for name, agent in crew.agents.items()}
+            fleet.enroll(name, tier="canary" if name == HOSTS[0] else "rest", app="web")
+        keys = {name: agent.key for name, agent in fleet.agents.items()}
     return place / "data", keys
 
 
 @contextmanager
-def sailing(data: Path, routes: Sequence[Route] = ROUTES) -> Iterator[Crew]:
+def serve_fleet(data: Path, routes: Sequence[Route] = ROUTES) -> Iterator[ServedFleet]:
     """A server of its own with releases, hosts and their agents."""
     prepared, keys = _prepared()
     copied(prepared, data)
     with serving(data, routes=routes, is_set_up=False, clock=ManualClock(T0)) as served:
         served.skip_names()
-        crew = Crew(served)
+        fleet = ServedFleet(served)
         for name, key in keys.items():
-            agent = crew.agents[name] = Agent(served, name, crew.clock)
+            agent = fleet.agents[name] = WireAgent(served, name, fleet.clock)
             agent.key = key
-        crew.reopen()
-        yield crew
+        fleet.reopen()
+        yield fleet
 
 
-class Crew(People):
+class ServedFleet(People):
     """web.1 and web.2 are published, web-stable carries them to two hosts in two waves."""
 
     def __init__(self, served: Served) -> None:
@@ -86,7 +86,7 @@ class Crew(People):
         self.served = served
         self.installation = served.installation
         self.clock = served.installation.clock
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, WireAgent] = {}
         self.dispatcher = Dispatcher(
             self.installation.lanes, self.installation.fleet_reader, self.installation.clock
         )
@@ -140,8 +140,8 @@ class Crew(People):
         )
         return made.token
 
-    def enroll(self, host_id: str, **labels: str) -> Agent:
-        agent = Agent(self.served, host_id, self.clock)
+    def enroll(self, host_id: str, **labels: str) -> WireAgent:
+        agent = WireAgent(self.served, host_id, self.clock)
         enrolled = agent.enroll(self.token(host_id, **labels))
         assert enrolled.status_code == 200, enrolled.text
         agent.open()
@@ -185,13 +185,13 @@ class Crew(People):
         assert back.status_code == 200, back.text
 
 
-class Agent:
+class WireAgent:
     """What an agent does on the wire, by hand."""
 
     def __init__(self, served: Served, host_id: str, clock: ManualClock) -> None:
         self.host_id = host_id
         self.clock = clock
-        self.client = served.client(None, **SPOKEN)
+        self.client = served.client(None, **PROTOCOL_HEADERS)
         self.key = Ed25519PrivateKey.generate()
         self.session = ""
         self.mac_key = b""

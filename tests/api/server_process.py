@@ -51,7 +51,7 @@ class Process:
 
 
 @contextmanager
-def started(data: Path) -> Iterator[Process]:
+def start_server(data: Path) -> Iterator[Process]:
     process = Process(data)
     try:
         process.wait()

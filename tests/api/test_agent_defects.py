@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import ROLLOUT, Crew, sailing
+from tests.api.served_fleet import ROLLOUT, ServedFleet, serve_fleet
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 
 SECONDS_MAX = 60.0
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
 def until(looked: list[str], hosts: set[str]) -> None:
@@ -30,17 +30,17 @@ def until(looked: list[str], hosts: set[str]) -> None:
 
 
 def test_d11_a_report_is_answered_with_what_the_log_says_or_with_the_state_that_refuses_it(
-    crew: Crew,
+    fleet: ServedFleet,
 ) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
 
     taken = agent.acknowledge(order)
-    stands = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}/events").json()["items"]
+    stands = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}/events").json()["items"]
     illegal = agent.say("Converged", current_closure=None)
-    after = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}/events").json()["items"]
+    after = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}/events").json()["items"]
 
     assert taken.status_code == 200
     assert "DispatchAck" in [item["type"].rpartition(".")[2] for item in stands]
@@ -53,31 +53,31 @@ def test_d23_an_order_makes_nobody_look_but_the_host_that_it_is_for(tmp_path: Pa
     names = ["web-02", *(f"web-{number:02}" for number in range(3, 9))]
     looked: list[str] = []
     with ThreadPoolExecutor(len(names) + 1) as threads:
-        with sailing(tmp_path / "data") as crew:
-            crew.create()
+        with serve_fleet(tmp_path / "data") as fleet:
+            fleet.create()
             for name in names[1:]:
-                crew.enroll(name, app="web")
-            tell_of_looks(crew, looked)
-            canary = threads.submit(crew.agents["web-01"].poll, 60)
-            others = [threads.submit(crew.agents[name].poll, 60) for name in names]
+                fleet.enroll(name, app="web")
+            tell_of_looks(fleet, looked)
+            canary = threads.submit(fleet.agents["web-01"].poll, 60)
+            others = [threads.submit(fleet.agents[name].poll, 60) for name in names]
             until(looked, {"web-01", *names})
-            crew.viewer.get("/livez")  # a turn of the server's loop later, they are all parked
+            fleet.viewer.get("/livez")  # a turn of the server's loop later, they are all parked
             looked.clear()
 
-            crew.promote()
-            crew.dispatch()
+            fleet.promote()
+            fleet.dispatch()
 
             assert canary.result().json()["rollout_id"] == ROLLOUT
             assert set(looked) == {"web-01"}, "the others are still parked"
             assert not any(other.done() for other in others)
-            close, crew.served.close = crew.served.close, lambda: None  # type: ignore[method-assign]
+            close, fleet.served.close = fleet.served.close, lambda: None  # type: ignore[method-assign]
         assert {other.result().status_code for other in others} == {204}, "the end of the server"
         close()
 
 
-def tell_of_looks(crew: Crew, looked: list[str]) -> None:
+def tell_of_looks(fleet: ServedFleet, looked: list[str]) -> None:
     """Have every look into the queue of orders noted."""
-    store = crew.installation.store
+    store = fleet.installation.store
     ask = store.range
 
     def told(collection: str, **how: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate
-from tests.api.served_fleet import Crew, sailing
+from tests.api.served_fleet import ServedFleet, serve_fleet
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.errors import StoreUnavailable
 
@@ -20,9 +20,9 @@ ROOMS = ("domain/fleet/", "simulate/")  # where they are made, and where there i
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
 @pytest.fixture
@@ -39,14 +39,16 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return hosts
 
 
-def test_looks_a_key_up_once_however_much_is_committed(crew: Crew, looked: list[str]) -> None:
-    agent = crew.agents["web-01"]
+def test_looks_a_key_up_once_however_much_is_committed(
+    fleet: ServedFleet, looked: list[str]
+) -> None:
+    agent = fleet.agents["web-01"]
     assert agent.poll().status_code == 204
     assert looked == ["web-01"]
 
-    crew.sail()
-    crew.enroll("db-01", app="db")
-    labelled = crew.operator.put("/v1/hosts/web-02/labels", json={"labels": {"app": "x"}})
+    fleet.sail()
+    fleet.enroll("db-01", app="db")
+    labelled = fleet.operator.put("/v1/hosts/web-02/labels", json={"labels": {"app": "x"}})
     looked.clear()
 
     assert labelled.status_code == 200, labelled.text
@@ -56,13 +58,13 @@ def test_looks_a_key_up_once_however_much_is_committed(crew: Crew, looked: list[
 
 @pytest.mark.parametrize("verb", ["revoke", "retire"])
 def test_looks_every_key_up_again_once_one_has_ended(
-    crew: Crew, looked: list[str], verb: str
+    fleet: ServedFleet, looked: list[str], verb: str
 ) -> None:
-    stays, goes = crew.agents["web-01"], crew.agents["web-02"]
+    stays, goes = fleet.agents["web-01"], fleet.agents["web-02"]
     assert [stays.poll().status_code, goes.poll().status_code] == [204, 204]
     looked.clear()
 
-    crew.operator.post(f"/v1/hosts/web-02/{verb}", json={"reason": "stolen"})
+    fleet.operator.post(f"/v1/hosts/web-02/{verb}", json={"reason": "stolen"})
     refused = goes.poll()
 
     assert (refused.status_code, refused.json()["code"]) == (401, "key_refused")
@@ -72,42 +74,42 @@ def test_looks_every_key_up_again_once_one_has_ended(
 
 @pytest.mark.parametrize("verb", ["revoke", "retire"])
 def test_refuses_a_key_whose_end_was_begun_and_could_not_be_finished(
-    crew: Crew, verb: str, monkeypatch: pytest.MonkeyPatch
+    fleet: ServedFleet, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = crew.agents["web-01"]
+    agent = fleet.agents["web-01"]
     assert agent.poll().status_code == 204
-    installation: Any = crew.installation
+    installation: Any = fleet.installation
 
     def fail(*_: object, **__: object) -> None:
         raise StoreUnavailable("no disk")
 
     monkeypatch.setattr(installation, "execute", fail)
-    away = crew.operator.post(f"/v1/hosts/web-01/{verb}", json={"reason": "stolen"})
+    away = fleet.operator.post(f"/v1/hosts/web-01/{verb}", json={"reason": "stolen"})
 
     assert away.status_code == 503
     assert agent.poll().json()["code"] == "key_refused"
 
 
 def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
+    fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"}).is_success
-    installation: Any = crew.installation
+    assert fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"}).is_success
+    installation: Any = fleet.installation
     execute = installation.execute
 
     def late(*args: Any, **named: Any) -> Any:
         monkeypatch.undo()
-        assert crew.enroll("web-01").poll().status_code == 204  # behind the look, and let in
+        assert fleet.enroll("web-01").poll().status_code == 204  # behind the look, and let in
         return execute(*args, **named)
 
     in_turn = installation.run_in_fleet_lane
     monkeypatch.setattr(installation, "execute", late)
     monkeypatch.setattr(installation, "run_in_fleet_lane", lambda run: run())
-    retired = crew.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
+    retired = fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
 
     assert installation.run_in_fleet_lane == in_turn
     assert (retired.status_code, retired.json()["status"]) == (200, "retired")
-    assert crew.agents["web-01"].poll().json()["code"] == "key_refused"
+    assert fleet.agents["web-01"].poll().json()["code"] == "key_refused"
 
 
 def test_ends_of_keys_are_in_one_place() -> None:

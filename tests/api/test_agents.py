@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, SPOKEN, Agent, Crew, sailing
+from tests.api.served_fleet import (
+    CHANNEL,
+    PROTOCOL_HEADERS,
+    ROLLOUT,
+    ServedFleet,
+    WireAgent,
+    serve_fleet,
+)
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
 from tidegate.control.fleet.enrollment import Enrollment
@@ -25,57 +32,57 @@ HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engin
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
 # ── enrollment ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_trades_a_token_once_for_the_registration_of_a_key(crew: Crew) -> None:
-    made = crew.operator.post("/v1/hosts/enroll", json={"host_id": "db-01", "labels": {"a": "b"}})
+def test_trades_a_token_once_for_the_registration_of_a_key(fleet: ServedFleet) -> None:
+    made = fleet.operator.post("/v1/hosts/enroll", json={"host_id": "db-01", "labels": {"a": "b"}})
     assert made.status_code == 201, made.text
-    agent = Agent(crew.served, "db-01", crew.clock)
+    agent = WireAgent(fleet.served, "db-01", fleet.clock)
 
     enrolled = agent.enroll(made.json()["token"])
     again = agent.enroll(made.json()["token"])
-    thief = Agent(crew.served, "db-01", crew.clock).enroll(made.json()["token"])
+    thief = WireAgent(fleet.served, "db-01", fleet.clock).enroll(made.json()["token"])
 
     assert enrolled.status_code == 200, enrolled.text
     assert enrolled.json()["host_id"] == "db-01"
-    host = crew.viewer.get("/v1/hosts/db-01").json()
+    host = fleet.viewer.get("/v1/hosts/db-01").json()
     assert (host["public_key"], host["labels"]) == (agent.public_key, {"a": "b"})
     for replayed in (again, thief):
         assert (replayed.status_code, replayed.json()["code"]) == (409, "token_replayed")
     assert agent.open().status_code == 200
     (used,) = [
         item
-        for item in crew.installation.range(TOKEN_REPLAY, limit=10)
+        for item in fleet.installation.range(TOKEN_REPLAY, limit=10)
         if item.row.host_id == "db-01"
     ]
-    events = crew.viewer.get("/v1/events", params={"type": "HostEnrolled"}).json()["items"]
+    events = fleet.viewer.get("/v1/events", params={"type": "HostEnrolled"}).json()["items"]
     assert used.version == events[-1]["position"], "one commit"
-    assert crew.installation.differences() == []
+    assert fleet.installation.differences() == []
 
 
-def test_gives_a_repeated_invitation_the_same_token(crew: Crew) -> None:
+def test_gives_a_repeated_invitation_the_same_token(fleet: ServedFleet) -> None:
     headers = {"idempotency-key": "one"}
     body = {"host_id": "db-01"}
 
-    first = crew.operator.post("/v1/hosts/enroll", json=body, headers=headers)
-    again = crew.operator.post("/v1/hosts/enroll", json=body, headers=headers)
-    other = crew.operator.post("/v1/hosts/enroll", json={"host_id": "x"}, headers=headers)
+    first = fleet.operator.post("/v1/hosts/enroll", json=body, headers=headers)
+    again = fleet.operator.post("/v1/hosts/enroll", json=body, headers=headers)
+    other = fleet.operator.post("/v1/hosts/enroll", json={"host_id": "x"}, headers=headers)
 
     assert first.json() == again.json()
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-    stored = crew.installation.range(ENROLLMENT_TOKENS, limit=10)
+    stored = fleet.installation.range(ENROLLMENT_TOKENS, limit=10)
     assert secret_of(first.json()["token"]) not in str(stored), "no secret is kept"
 
 
-def test_refuses_tokens_and_proofs_that_are_not_good(crew: Crew) -> None:
-    token = crew.token("db-01")
-    agent = Agent(crew.served, "db-01", crew.clock)
+def test_refuses_tokens_and_proofs_that_are_not_good(fleet: ServedFleet) -> None:
+    token = fleet.token("db-01")
+    agent = WireAgent(fleet.served, "db-01", fleet.clock)
     body = {"token": token, "public_key": agent.public_key}
 
     unknown = agent.enroll(token[:-4] + "0000")
@@ -83,34 +90,36 @@ def test_refuses_tokens_and_proofs_that_are_not_good(crew: Crew) -> None:
         "/v1/agent/enroll", json={**body, "proof": Ed25519PrivateKey.generate().sign(b"x").hex()}
     )
     malformed = agent.client.post("/v1/agent/enroll", json={**body, "proof": "zz"})
-    crew.clock.advance(timedelta(hours=25))
+    fleet.clock.advance(timedelta(hours=25))
     late = agent.enroll(token)
 
     assert (unknown.status_code, unknown.json()["code"]) == (403, "token_refused")
     assert (elsewhere.status_code, elsewhere.json()["code"]) == (403, "bad_proof")
     assert (malformed.status_code, malformed.json()["code"]) == (400, "invalid_request")
     assert (late.status_code, late.json()["code"]) == (403, "token_refused")
-    assert crew.viewer.get("/v1/hosts/db-01").status_code == 404
+    assert fleet.viewer.get("/v1/hosts/db-01").status_code == 404
 
 
-def test_takes_no_second_key_while_the_first_one_counts(crew: Crew) -> None:
-    intruder = Agent(crew.served, "web-01", crew.clock)
+def test_takes_no_second_key_while_the_first_one_counts(fleet: ServedFleet) -> None:
+    intruder = WireAgent(fleet.served, "web-01", fleet.clock)
 
-    answer = intruder.enroll(crew.token("web-01"))
+    answer = intruder.enroll(fleet.token("web-01"))
 
     assert (answer.status_code, answer.json()["code"]) == (409, "host_enrolled")
-    assert crew.agents["web-01"].poll().status_code == 204
+    assert fleet.agents["web-01"].poll().status_code == 204
 
 
-def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
+def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(
+    fleet: ServedFleet,
+) -> None:
+    agent = fleet.agents["web-01"]
     assert agent.poll().status_code == 204
 
-    revoked = crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
+    revoked = fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
     after = agent.poll()
     session = agent.open()
-    same_key = agent.enroll(crew.token("web-01"))
-    new = crew.enroll("web-01")
+    same_key = agent.enroll(fleet.token("web-01"))
+    new = fleet.enroll("web-01")
 
     assert (revoked.status_code, revoked.json()["status"]) == (200, "revoked")
     assert (after.status_code, after.json()["code"]) == (401, "key_refused")
@@ -118,27 +127,27 @@ def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(crew: 
     assert (same_key.status_code, same_key.json()["code"]) == (403, "key_revoked")
     assert new.poll().status_code == 204
     assert agent.poll().json()["code"] == "key_refused", "the old session stays shut"
-    assert len(crew.installation.range(CERT_REVOCATIONS, limit=10)) == 1
+    assert len(fleet.installation.range(CERT_REVOCATIONS, limit=10)) == 1
 
 
-def test_forgets_credentials_that_nobody_could_profit_from(crew: Crew) -> None:
-    crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
-    enrollment = Enrollment(crew.installation)
+def test_forgets_credentials_that_nobody_could_profit_from(fleet: ServedFleet) -> None:
+    fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
+    enrollment = Enrollment(fleet.installation)
 
     early = enrollment.prune()
-    crew.clock.advance(timedelta(days=40))
+    fleet.clock.advance(timedelta(days=40))
 
     assert early == 0
     assert enrollment.prune() == 5
     for collection in (ENROLLMENT_TOKENS, TOKEN_REPLAY, CERT_REVOCATIONS):
-        assert crew.installation.range(collection, limit=10) == []
+        assert fleet.installation.range(collection, limit=10) == []
 
 
 # ── each request ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refuses_a_request_of_which_anything_was_changed(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
+def test_refuses_a_request_of_which_anything_was_changed(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
     build = agent.client.build_request
     codes = []
     for method, path, sent in (
@@ -162,8 +171,8 @@ def test_refuses_a_request_of_which_anything_was_changed(crew: Crew) -> None:
     assert codes == ["bad_mac"] * 4
 
 
-def test_refuses_a_session_of_another_host_or_another_end(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
+def test_refuses_a_session_of_another_host_or_another_end(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
     mine = agent.session
     host, end, key = mine.split(":")
 
@@ -175,21 +184,21 @@ def test_refuses_a_session_of_another_host_or_another_end(crew: Crew) -> None:
     assert codes == ["bad_mac", "bad_mac", "unauthenticated", "unauthenticated"]
 
 
-def test_demands_an_authorization_of_its_own_form(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
+def test_demands_an_authorization_of_its_own_form(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
 
     for value in ("", "Bearer x", "Tidegate a b c", "Tidegate a 1", "ÿ"):
         answer = agent.client.get(
             "/v1/agent/dispatch", headers={b"authorization": value.encode("latin-1")}
         )
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), value
-    person = crew.operator.get("/v1/agent/dispatch", headers=SPOKEN)
+    person = fleet.operator.get("/v1/agent/dispatch", headers=PROTOCOL_HEADERS)
     assert person.status_code == 401
 
 
 @pytest.mark.parametrize("skew", [-61, 61, 100_000])
-def test_refuses_a_clock_that_is_wrong(crew: Crew, skew: int) -> None:
-    agent = crew.agents["web-01"]
+def test_refuses_a_clock_that_is_wrong(fleet: ServedFleet, skew: int) -> None:
+    agent = fleet.agents["web-01"]
 
     request = agent.send("GET", "/v1/agent/dispatch", skew=skew)
     session = agent.open(skew=skew)
@@ -199,19 +208,19 @@ def test_refuses_a_clock_that_is_wrong(crew: Crew, skew: int) -> None:
     assert session.json()["server_time"].startswith("2026-04-24T20:00:00")
 
 
-def test_takes_a_clock_that_is_nearly_right(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
+def test_takes_a_clock_that_is_nearly_right(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
 
     assert agent.open(skew=59).status_code == 200
     assert agent.send("GET", "/v1/agent/dispatch", skew=-59).status_code == 204
 
 
-def test_ends_a_session_after_a_quarter_of_an_hour(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
-    crew.clock.advance(timedelta(seconds=SESSION_SECONDS - 1))
+def test_ends_a_session_after_a_quarter_of_an_hour(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
+    fleet.clock.advance(timedelta(seconds=SESSION_SECONDS - 1))
     assert agent.poll().status_code == 204
 
-    crew.clock.advance(timedelta(seconds=2))
+    fleet.clock.advance(timedelta(seconds=2))
     over = agent.poll()
 
     assert (over.status_code, over.json()["code"]) == (401, "session_expired")
@@ -222,8 +231,8 @@ def test_ends_a_session_after_a_quarter_of_an_hour(crew: Crew) -> None:
 @pytest.mark.parametrize(
     ("said", "status"), [("2", 204), ("1", 426), ("3", 426), ("", 400), ("one", 400), ("-1", 400)]
 )
-def test_serves_the_protocol_that_it_speaks(crew: Crew, said: str, status: int) -> None:
-    agent = crew.agents["web-01"]
+def test_serves_the_protocol_that_it_speaks(fleet: ServedFleet, said: str, status: int) -> None:
+    agent = fleet.agents["web-01"]
     agent.client.headers["tidegate-protocol"] = said
 
     answer = agent.poll()
@@ -234,8 +243,8 @@ def test_serves_the_protocol_that_it_speaks(crew: Crew, said: str, status: int) 
         assert agent.open().status_code == 426
 
 
-def test_refuses_a_proof_by_another_key(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
+def test_refuses_a_proof_by_another_key(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
     agent.key = Ed25519PrivateKey.generate()
 
     answer = agent.open()
@@ -246,14 +255,14 @@ def test_refuses_a_proof_by_another_key(crew: Crew) -> None:
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hands_out_an_order_once_until_its_lease_ends(crew: Crew) -> None:
-    crew.sail()
-    canary, rest = crew.agents["web-01"], crew.agents["web-02"]
+def test_hands_out_an_order_once_until_its_lease_ends(fleet: ServedFleet) -> None:
+    fleet.sail()
+    canary, rest = fleet.agents["web-01"], fleet.agents["web-02"]
 
     order = canary.order()
 
     assert order is not None
-    release = crew.viewer.get("/v1/releases/web.1").json()
+    release = fleet.viewer.get("/v1/releases/web.1").json()
     assert order["rollout_id"] == ROLLOUT
     assert (order["attempt"], order["wave"], order["channel"]) == (1, 0, CHANNEL)
     assert order["target_closure"] == release["digest"]
@@ -261,40 +270,40 @@ def test_hands_out_an_order_once_until_its_lease_ends(crew: Crew) -> None:
     assert (order["release_id"], order["content"]) == ("web.1", "/v1/agent/releases/web.1")
     assert rest.order() is None, "its wave has not come"
     assert canary.order() is None, "it is on its way"
-    crew.wait(31)
+    fleet.wait(31)
     assert canary.order() == order, "nothing was heard: it goes out again"
 
 
-def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(crew: Crew) -> None:
-    crew.create()
+def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(fleet: ServedFleet) -> None:
+    fleet.create()
     with ThreadPoolExecutor(2) as threads:
-        canary = threads.submit(crew.agents["web-01"].poll, 60)
-        rest = threads.submit(crew.agents["web-02"].poll, 1)
-        wakes = crew.served.application.server.order_waiters
+        canary = threads.submit(fleet.agents["web-01"].poll, 60)
+        rest = threads.submit(fleet.agents["web-02"].poll, 1)
+        wakes = fleet.served.application.server.order_waiters
         assert until(lambda: "web-01" in wakes._waiting, seconds_max=SECONDS_MAX)
         assert not canary.done()
-        crew.promote()
-        crew.dispatch()
+        fleet.promote()
+        fleet.dispatch()
 
         assert canary.result().json()["rollout_id"] == ROLLOUT
         assert rest.result().status_code == 204
 
 
-def test_writes_nothing_for_a_poll_that_finds_nothing(crew: Crew) -> None:
-    crew.create()
-    before = crew.installation.head()
-    rows = crew.installation.store.range("installation_ids", limit=1)
+def test_writes_nothing_for_a_poll_that_finds_nothing(fleet: ServedFleet) -> None:
+    fleet.create()
+    before = fleet.installation.head()
+    rows = fleet.installation.store.range("installation_ids", limit=1)
 
     for _ in range(3):
-        assert crew.agents["web-01"].poll().status_code == 204
+        assert fleet.agents["web-01"].poll().status_code == 204
 
-    assert crew.installation.head() == before
-    assert crew.installation.store.range("installation_ids", limit=1) == rows
+    assert fleet.installation.head() == before
+    assert fleet.installation.store.range("installation_ids", limit=1) == rows
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "x", "1&wait=2"])
-def test_refuses_a_wait_that_is_too_long(crew: Crew, wait: str) -> None:
-    answer = crew.agents["web-01"].send("GET", f"/v1/agent/dispatch?wait={wait}")
+def test_refuses_a_wait_that_is_too_long(fleet: ServedFleet, wait: str) -> None:
+    answer = fleet.agents["web-01"].send("GET", f"/v1/agent/dispatch?wait={wait}")
 
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "query.wait")
 
@@ -302,24 +311,26 @@ def test_refuses_a_wait_that_is_too_long(crew: Crew, wait: str) -> None:
 # ── reports ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_a_host_from_its_order_to_convergence(crew: Crew) -> None:
-    crew.sail()
+def test_takes_a_host_from_its_order_to_convergence(fleet: ServedFleet) -> None:
+    fleet.sail()
 
-    crew.converge("web-01")
-    crew.dispatch()
-    crew.converge("web-02")
+    fleet.converge("web-01")
+    fleet.dispatch()
+    fleet.converge("web-02")
 
-    assert crew.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()["state"] == "Terminal"
-    assert crew.installation.differences() == []
+    assert fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()["state"] == "Terminal"
+    assert fleet.installation.differences() == []
 
 
-def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(
+    fleet: ServedFleet,
+) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
     agent.acknowledge(order)
-    position = crew.installation.head()
+    position = fleet.installation.head()
 
     repeat = agent.send(
         "POST",
@@ -350,12 +361,12 @@ def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(crew: C
         "expected": 2,
         "accepted_through": 1,
     }
-    assert crew.installation.head() == position, "a refused report is never in the log"
+    assert fleet.installation.head() == position, "a refused report is never in the log"
 
 
-def test_answers_each_report_of_a_batch_for_itself(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_answers_each_report_of_a_batch_for_itself(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
     acknowledged = agent.report(
@@ -392,24 +403,24 @@ def test_answers_each_report_of_a_batch_for_itself(crew: Crew) -> None:
 @pytest.mark.parametrize(
     "kind", ["RolloutTerminal", "WaveAdvanced", "HostStateChanged", "OperatorClearance", "", 7]
 )
-def test_refuses_an_event_of_the_rollout_from_an_agent(crew: Crew, kind: object) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
-    before = crew.installation.find(tally_key(ROLLOUT), RolloutTally)
-    position = crew.installation.head()
+def test_refuses_an_event_of_the_rollout_from_an_agent(fleet: ServedFleet, kind: object) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
+    before = fleet.installation.find(tally_key(ROLLOUT), RolloutTally)
+    position = fleet.installation.head()
     report = {**agent.report("x", 1), "kind": kind, "from_wave": 0, "to_wave": 1}
 
     answer = agent.send("POST", "/v1/agent/events", json={"report": report})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert "DispatchAck" in answer.json()["detail"], "it says what is allowed"
-    assert crew.installation.find(tally_key(ROLLOUT), RolloutTally) == before
-    assert crew.installation.head() == position
+    assert fleet.installation.find(tally_key(ROLLOUT), RolloutTally) == before
+    assert fleet.installation.head() == position
 
 
-def test_refuses_reports_that_are_none(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_refuses_reports_that_are_none(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     good = agent.report("ActivationStarted", 1)
     statuses = {}
     for name, report in {
@@ -439,18 +450,18 @@ def test_refuses_reports_that_are_none(crew: Crew) -> None:
     "body",
     [{}, {"report": {}, "reports": []}, {"reports": [{}] * 101}, {"report": 1}, {"other": 1}, []],
 )
-def test_refuses_bodies_that_hold_no_reports(crew: Crew, body: object) -> None:
-    answer = crew.agents["web-01"].send("POST", "/v1/agent/events", json=body)
+def test_refuses_bodies_that_hold_no_reports(fleet: ServedFleet, body: object) -> None:
+    answer = fleet.agents["web-01"].send("POST", "/v1/agent/events", json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
-def test_tells_an_agent_whose_rollout_was_superseded_that_it_is_gone(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_tells_an_agent_whose_rollout_was_superseded_that_it_is_gone(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
-    assert crew.promote("web.2").status_code == 200
+    assert fleet.promote("web.2").status_code == 200
 
     answer = agent.acknowledge(order)
 
@@ -460,73 +471,73 @@ def test_tells_an_agent_whose_rollout_was_superseded_that_it_is_gone(crew: Crew)
 # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
     agent.acknowledge(order)
 
     first = agent.beat(**{CHANNEL: "sha256:old"})
-    (written,) = crew.installation.range(LIVENESS, limit=10)
-    crew.clock.advance(timedelta(seconds=30))
+    (written,) = fleet.installation.range(LIVENESS, limit=10)
+    fleet.clock.advance(timedelta(seconds=30))
     again = agent.beat(**{CHANNEL: "sha256:old"})
-    (kept,) = crew.installation.range(LIVENESS, limit=10)
-    crew.clock.advance(timedelta(seconds=31))
+    (kept,) = fleet.installation.range(LIVENESS, limit=10)
+    fleet.clock.advance(timedelta(seconds=31))
     agent.beat(**{CHANNEL: "sha256:old"})
-    (renewed,) = crew.installation.range(LIVENESS, limit=10)
+    (renewed,) = fleet.installation.range(LIVENESS, limit=10)
 
     assert first.json()["last_accepted_seq"] == {ROLLOUT: 1}
     assert again.json()["received_at"] > first.json()["received_at"]
     assert kept == written
-    assert renewed.row.last_seen_at == crew.clock()
-    host = crew.viewer.get("/v1/hosts/web-01").json()
+    assert renewed.row.last_seen_at == fleet.clock()
+    host = fleet.viewer.get("/v1/hosts/web-01").json()
     assert host["current_closures"] == {CHANNEL: "sha256:old"}
     assert host["order"] == ROLLOUT
 
 
-def test_says_when_a_host_goes_silent_and_when_it_is_back(crew: Crew) -> None:
-    crew.agents["web-01"].beat()
-    crew.wait(200)
-    crew.tick()
-    silent = crew.viewer.get("/v1/hosts/web-01").json()
+def test_says_when_a_host_goes_silent_and_when_it_is_back(fleet: ServedFleet) -> None:
+    fleet.agents["web-01"].beat()
+    fleet.wait(200)
+    fleet.tick()
+    silent = fleet.viewer.get("/v1/hosts/web-01").json()
 
-    crew.agents["web-01"].beat()
-    back = crew.viewer.get("/v1/hosts/web-01").json()
+    fleet.agents["web-01"].beat()
+    back = fleet.viewer.get("/v1/hosts/web-01").json()
 
     assert silent["silent_since"] == "2026-04-24T20:00:00Z"
     assert "silent_since" not in back
 
 
-def test_assumes_an_activation_that_a_heartbeat_shows(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_assumes_an_activation_that_a_heartbeat_shows(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
     agent.acknowledge(order)
 
     agent.beat(**{CHANNEL: order["target_closure"]})
 
-    hosts = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}/hosts").json()["items"]
+    hosts = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}/hosts").json()["items"]
     assert (hosts[0]["state"], hosts[0]["activation_assumed"]) == ("Soaking", True)
 
 
-def test_notices_a_converged_host_that_runs_something_else(crew: Crew) -> None:
-    crew.sail()
-    crew.converge("web-01")
+def test_notices_a_converged_host_that_runs_something_else(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.converge("web-01")
 
-    crew.agents["web-01"].beat(**{CHANNEL: "sha256:other"})
+    fleet.agents["web-01"].beat(**{CHANNEL: "sha256:other"})
 
-    shown = crew.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()
+    shown = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()
     assert shown["degraded"] is True
 
 
 # ── content ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_gives_a_host_the_files_of_its_release_by_their_hashes(crew: Crew) -> None:
-    crew.create()
-    agent = crew.agents["web-01"]
+def test_gives_a_host_the_files_of_its_release_by_their_hashes(fleet: ServedFleet) -> None:
+    fleet.create()
+    agent = fleet.agents["web-01"]
 
     content = agent.send("GET", "/v1/agent/releases/web.2").json()
     form = b"tidegate.content.v2\n"
@@ -545,29 +556,31 @@ def test_gives_a_host_the_files_of_its_release_by_their_hashes(crew: Crew) -> No
     assert (missing.status_code, missing.json()["code"]) == (404, "blob_missing")
 
 
-def test_shows_a_host_nothing_of_channels_that_it_is_not_in(crew: Crew) -> None:
-    crew.sail()
-    stranger = crew.enroll("db-01", app="db")
+def test_shows_a_host_nothing_of_channels_that_it_is_not_in(fleet: ServedFleet) -> None:
+    fleet.sail()
+    stranger = fleet.enroll("db-01", app="db")
 
     assert stranger.send("GET", "/v1/agent/releases/web.2").status_code == 404
     assert stranger.send("GET", f"/v1/agent/manifest/{CHANNEL}").status_code == 404
 
 
-def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(crew: Crew) -> None:
-    crew.create()
-    agent = crew.agents["web-01"]
+def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(
+    fleet: ServedFleet,
+) -> None:
+    fleet.create()
+    agent = fleet.agents["web-01"]
     path = f"/v1/agent/manifest/{CHANNEL}"
     none = agent.send("GET", path)
-    crew.promote()
-    told = Agent(crew.served, "db-01", crew.clock).enroll(crew.token("db-01")).json()
+    fleet.promote()
+    told = WireAgent(fleet.served, "db-01", fleet.clock).enroll(fleet.token("db-01")).json()
 
     first = agent.send("GET", path)
     same = agent.send("GET", path, headers={"if-none-match": first.headers["etag"]})
-    head = crew.installation.head()
+    head = fleet.installation.head()
     agent.send("GET", path)
-    assert crew.installation.head() == head, "an unchanged manifest is not written again"
-    crew.clock.advance(timedelta(seconds=1))
-    crew.promote("web.2")
+    assert fleet.installation.head() == head, "an unchanged manifest is not written again"
+    fleet.clock.advance(timedelta(seconds=1))
+    fleet.promote("web.2")
     moved = agent.send("GET", path, headers={"if-none-match": first.headers["etag"]})
 
     assert none.status_code == 404

@@ -8,32 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
 from tidegate.domain.access.roles import Grant, Role
 
 URL = f"/v1/channels/{CHANNEL}"
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
-def test_makes_a_channel_and_shows_it_with_its_policy(crew: Crew) -> None:
-    made = crew.create()
+def test_makes_a_channel_and_shows_it_with_its_policy(fleet: ServedFleet) -> None:
+    made = fleet.create()
 
-    shown = crew.viewer.get(URL)
+    shown = fleet.viewer.get(URL)
 
     body = shown.json()
     assert made.json()["version"] == body["version"]
     assert (body["package"], body["selector"]) == ("default/web", "app=web")
     assert [wave["name"] for wave in body["policy"]["waves"]] == ["canary", "all"]
     assert "pin" not in body
-    assert [item["channel"] for item in crew.viewer.get("/v1/channels").json()["items"]] == [
+    assert [item["channel"] for item in fleet.viewer.get("/v1/channels").json()["items"]] == [
         CHANNEL
     ]
-    same = crew.viewer.get(URL, headers={"if-none-match": shown.headers["etag"]})
+    same = fleet.viewer.get(URL, headers={"if-none-match": shown.headers["etag"]})
     assert same.status_code == 304
 
 
@@ -51,23 +51,25 @@ def test_makes_a_channel_and_shows_it_with_its_policy(crew: Crew) -> None:
     ],
 )
 def test_refuses_a_channel_that_cannot_be(
-    crew: Crew, change: dict[str, object], status: int, code: str
+    fleet: ServedFleet, change: dict[str, object], status: int, code: str
 ) -> None:
     body = {"channel": CHANNEL, "package": "default/web", "selector": "*", **change}
 
-    answer = crew.manager.post("/v1/channels", json=body)
+    answer = fleet.manager.post("/v1/channels", json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-    assert crew.viewer.get(URL).status_code == 404
+    assert fleet.viewer.get(URL).status_code == 404
 
 
-def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(crew: Crew) -> None:
-    crew.create()
+def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(
+    fleet: ServedFleet,
+) -> None:
+    fleet.create()
     other = {"channel": "web-edge", "package": "default/web", "selector": "tier=canary"}
 
-    clash = crew.manager.post("/v1/channels", json=other)
-    elsewhere = crew.manager.post("/v1/channels", json={**other, "package": "default/db"})
-    again = crew.manager.post("/v1/channels", json={**other, "channel": CHANNEL})
+    clash = fleet.manager.post("/v1/channels", json=other)
+    elsewhere = fleet.manager.post("/v1/channels", json={**other, "package": "default/db"})
+    again = fleet.manager.post("/v1/channels", json={**other, "channel": CHANNEL})
 
     assert (clash.status_code, clash.json()["code"]) == (422, "selector_overlap")
     assert set(clash.json()["channels"]) == {CHANNEL, "web-edge"}
@@ -75,14 +77,14 @@ def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(crew:
     assert (again.status_code, again.json()["code"]) == (409, "channel_exists")
 
 
-def test_edits_a_channel_at_the_version_that_was_seen(crew: Crew) -> None:
-    seen = crew.create().headers["etag"]
+def test_edits_a_channel_at_the_version_that_was_seen(fleet: ServedFleet) -> None:
+    seen = fleet.create().headers["etag"]
 
-    missing = crew.manager.patch(URL, json={"selector": "app=web,tier=rest"})
+    missing = fleet.manager.patch(URL, json={"selector": "app=web,tier=rest"})
     headers = {"if-match": seen, "idempotency-key": "edit"}
-    edited = crew.manager.patch(URL, json={"selector": "app=web,tier=rest"}, headers=headers)
-    repeated = crew.manager.patch(URL, json={"selector": "app=web,tier=rest"}, headers=headers)
-    stale = crew.manager.patch(URL, json={"selector": "*"}, headers={"if-match": seen})
+    edited = fleet.manager.patch(URL, json={"selector": "app=web,tier=rest"}, headers=headers)
+    repeated = fleet.manager.patch(URL, json={"selector": "app=web,tier=rest"}, headers=headers)
+    stale = fleet.manager.patch(URL, json={"selector": "*"}, headers={"if-match": seen})
 
     assert missing.status_code == 428
     assert edited.status_code == 200, edited.text
@@ -93,51 +95,51 @@ def test_edits_a_channel_at_the_version_that_was_seen(crew: Crew) -> None:
     assert stale.json()["current"] == edited.json()["version"]
 
 
-def test_promotes_in_one_commit_and_answers_a_repeat_as_the_first(crew: Crew) -> None:
-    crew.create()
-    etag = crew.viewer.get(URL).headers["etag"]
+def test_promotes_in_one_commit_and_answers_a_repeat_as_the_first(fleet: ServedFleet) -> None:
+    fleet.create()
+    etag = fleet.viewer.get(URL).headers["etag"]
     headers = {"if-match": etag, "idempotency-key": "go"}
 
-    promoted = crew.promote(**headers)
-    repeated = crew.promote(**headers)
-    stale = crew.promote("web.2", **{"if-match": etag})
-    other = crew.promote("web.2", **headers)
+    promoted = fleet.promote(**headers)
+    repeated = fleet.promote(**headers)
+    stale = fleet.promote("web.2", **{"if-match": etag})
+    other = fleet.promote("web.2", **headers)
 
     assert promoted.status_code == 200, promoted.text
     assert promoted.json()["rollout_id"] == ROLLOUT
     assert repeated.json() == promoted.json()
     assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-    shown = crew.viewer.get(URL).json()
+    shown = fleet.viewer.get(URL).json()
     assert shown["pin"]["pinnedReleaseId"] == "web.1"
     assert (shown["confidence"], shown["active_state"]) == ("high", "Opening")
     assert shown["active_rollout_id"] == ROLLOUT
 
 
-def test_takes_the_version_of_the_pin_as_well(crew: Crew) -> None:
-    crew.create()
-    crew.promote()
-    pin = crew.viewer.get(f"/v1/releases/{CHANNEL}/actual").headers["etag"]
+def test_takes_the_version_of_the_pin_as_well(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    pin = fleet.viewer.get(f"/v1/releases/{CHANNEL}/actual").headers["etag"]
 
-    promoted = crew.promote("web.2", **{"if-match": pin})
-    again = crew.promote("web.1", **{"if-match": pin})
+    promoted = fleet.promote("web.2", **{"if-match": pin})
+    again = fleet.promote("web.1", **{"if-match": pin})
 
     assert promoted.json()["superseded_rollout_id"] == ROLLOUT
     assert again.status_code == 409
 
 
-def test_refuses_promotions_that_cannot_be(crew: Crew) -> None:
-    unknown = crew.promote()
-    crew.create()
+def test_refuses_promotions_that_cannot_be(fleet: ServedFleet) -> None:
+    unknown = fleet.promote()
+    fleet.create()
 
     codes = {
-        "no release": crew.promote("web.9"),
-        "twice": [crew.promote(), crew.promote()][1],
-        "form": crew.manager.post(f"{URL}/promote", json={"release_id": "W 1"}),
-        "member": crew.manager.post(f"{URL}/promote", json={"release_id": "web.1", "x": 1}),
+        "no release": fleet.promote("web.9"),
+        "twice": [fleet.promote(), fleet.promote()][1],
+        "form": fleet.manager.post(f"{URL}/promote", json={"release_id": "W 1"}),
+        "member": fleet.manager.post(f"{URL}/promote", json={"release_id": "web.1", "x": 1}),
     }
-    crew.operator.post(f"{URL}/hold", json={"reason": "audit"})
-    codes["held"] = crew.promote("web.2")
+    fleet.operator.post(f"{URL}/hold", json={"reason": "audit"})
+    codes["held"] = fleet.promote("web.2")
 
     assert (unknown.status_code, unknown.json()["code"]) == (404, "channel_not_found")
     told = {name: (item.status_code, item.json()["code"]) for name, item in codes.items()}
@@ -150,104 +152,104 @@ def test_refuses_promotions_that_cannot_be(crew: Crew) -> None:
     }
 
 
-def test_rolls_a_channel_back_to_what_was_there_before(crew: Crew) -> None:
-    crew.create()
-    crew.promote()
-    nothing = crew.manager.post(f"{URL}/rollback", json={"reason": "no"})
-    crew.promote("web.2")
+def test_rolls_a_channel_back_to_what_was_there_before(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    nothing = fleet.manager.post(f"{URL}/rollback", json={"reason": "no"})
+    fleet.promote("web.2")
     headers = {"idempotency-key": "back"}
 
-    back = crew.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
-    repeated = crew.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
+    back = fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
+    repeated = fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"}, headers=headers)
 
     assert (nothing.status_code, nothing.json()["code"]) == (422, "nothing_before")
     assert back.status_code == 200, back.text
     assert back.json()["rollout_id"] == f"{ROLLOUT}~2"
     assert repeated.json() == back.json()
-    pin = crew.viewer.get(URL).json()["pin"]
+    pin = fleet.viewer.get(URL).json()["pin"]
     assert (pin["pinnedReleaseId"], pin["previousReleaseId"]) == ("web.1", "web.2")
 
 
-def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(crew: Crew) -> None:
-    crew.create()
-    crew.promote()
-    crew.promote("web.2")
+def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    fleet.promote("web.2")
 
-    crew.manager.post(f"{URL}/rollback", json={"reason": "it leaks"})
+    fleet.manager.post(f"{URL}/rollback", json={"reason": "it leaks"})
 
-    opened = crew.viewer.get("/v1/events", params={"type": "RolloutOpened"}).json()["items"]
+    opened = fleet.viewer.get("/v1/events", params={"type": "RolloutOpened"}).json()["items"]
     left = [item["data"].get("rollback_of") for item in opened]
     assert left == [None, None, "web.2"], "what the edges of other channels ask for"
 
 
-def test_keeps_why_somebody_promoted_and_rolled_back(crew: Crew) -> None:
-    crew.create()
+def test_keeps_why_somebody_promoted_and_rolled_back(fleet: ServedFleet) -> None:
+    fleet.create()
     said = {"release_id": "web.1", "reason": " the checkout was slow "}
     once = {"idempotency-key": "why"}
 
-    first = crew.manager.post(f"{URL}/promote", json=said, headers=once)
-    other = crew.manager.post(f"{URL}/promote", json={**said, "reason": "x"}, headers=once)
-    crew.wait(1)
-    crew.promote("web.2")
-    crew.wait(1)
-    back = crew.manager.post(f"{URL}/rollback", json={"reason": "it was slower"})
-    long = crew.manager.post(f"{URL}/promote", json={"release_id": "web.2", "reason": "ü" * 1_000})
+    first = fleet.manager.post(f"{URL}/promote", json=said, headers=once)
+    other = fleet.manager.post(f"{URL}/promote", json={**said, "reason": "x"}, headers=once)
+    fleet.wait(1)
+    fleet.promote("web.2")
+    fleet.wait(1)
+    back = fleet.manager.post(f"{URL}/rollback", json={"reason": "it was slower"})
+    long = fleet.manager.post(f"{URL}/promote", json={"release_id": "web.2", "reason": "ü" * 1_000})
 
     assert (first.status_code, back.status_code) == (200, 200), back.text
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
     assert (long.status_code, long.json()["code"]) == (413, "limit_exceeded")
     told = []
     for answer in (first, back):
-        shown = crew.viewer.get(f"/v1/rollouts/{answer.json()['rollout_id']}").json()
+        shown = fleet.viewer.get(f"/v1/rollouts/{answer.json()['rollout_id']}").json()
         told.append(shown["opened_reason"])
         assert shown["opened_by"].startswith("user_")
     assert told == ["the checkout was slow", "it was slower"]
-    events = crew.viewer.get(f"/v1/releases/{CHANNEL}/events").json()["items"]
+    events = fleet.viewer.get(f"/v1/releases/{CHANNEL}/events").json()["items"]
     reasons = ["the checkout was slow", None, "it was slower"]
     assert [item.get("reason") for item in events] == reasons
-    history = crew.viewer.get(f"{URL}/history").json()["items"]
+    history = fleet.viewer.get(f"{URL}/history").json()["items"]
     assert [item["value"].get("reason") for item in history] == reasons
-    assert crew.installation.differences() == []
+    assert fleet.installation.differences() == []
 
 
-def test_holds_a_channel_and_lets_it_go(crew: Crew) -> None:
-    crew.create()
+def test_holds_a_channel_and_lets_it_go(fleet: ServedFleet) -> None:
+    fleet.create()
 
-    held = crew.operator.post(f"{URL}/hold", json={"reason": "audit"})
-    unsaid = crew.operator.post(f"{URL}/hold", json={})
-    free = crew.manager.post(f"{URL}/unhold", json={"reason": "done"})
+    held = fleet.operator.post(f"{URL}/hold", json={"reason": "audit"})
+    unsaid = fleet.operator.post(f"{URL}/hold", json={})
+    free = fleet.manager.post(f"{URL}/unhold", json={"reason": "done"})
 
     assert (held.json()["held_reason"], unsaid.status_code) == ("audit", 400)
     assert "held_at" not in free.json()
     assert int(free.headers["tidegate-position"]) > int(held.headers["tidegate-position"])
 
 
-def test_shows_a_channel_as_it_was(crew: Crew) -> None:
-    created = crew.create().headers["tidegate-position"]
-    crew.promote()
-    crew.clock.advance(timedelta(minutes=5))
-    crew.dispatch()
-    before = crew.clock().isoformat()
-    crew.clock.advance(timedelta(minutes=5))
-    crew.promote("web.2")
+def test_shows_a_channel_as_it_was(fleet: ServedFleet) -> None:
+    created = fleet.create().headers["tidegate-position"]
+    fleet.promote()
+    fleet.clock.advance(timedelta(minutes=5))
+    fleet.dispatch()
+    before = fleet.clock().isoformat()
+    fleet.clock.advance(timedelta(minutes=5))
+    fleet.promote("web.2")
 
-    early = crew.viewer.get(URL, params={"as_of": created}).json()
-    middle = crew.viewer.get(URL, params={"as_of": before}).json()
-    now = crew.viewer.get(URL).json()
+    early = fleet.viewer.get(URL, params={"as_of": created}).json()
+    middle = fleet.viewer.get(URL, params={"as_of": before}).json()
+    now = fleet.viewer.get(URL).json()
 
     assert "pin" not in early
     assert "newest_rollout_id" not in early
     assert (middle["newest_rollout_id"], middle["newest_state"]) == (ROLLOUT, "Active")
     assert middle["pin"]["pinnedReleaseId"] == "web.1"
     assert now["pin"]["pinnedReleaseId"] == "web.2"
-    assert crew.viewer.get(URL, params={"as_of": "1"}).status_code == 404
-    assert crew.viewer.get(URL, params={"as_of": "noon"}).status_code == 400
+    assert fleet.viewer.get(URL, params={"as_of": "1"}).status_code == 404
+    assert fleet.viewer.get(URL, params={"as_of": "noon"}).status_code == 400
 
 
-def test_says_which_idle_edge_blocks_and_why(crew: Crew) -> None:
-    crew.create()
+def test_says_which_idle_edge_blocks_and_why(fleet: ServedFleet) -> None:
+    fleet.create()
     edge = {"channel": CHANNEL, "require": "idle"}
-    crew.manager.post(
+    fleet.manager.post(
         "/v1/channels",
         json={
             "channel": "db-late",
@@ -256,10 +258,10 @@ def test_says_which_idle_edge_blocks_and_why(crew: Crew) -> None:
             "policy": {"edges": [edge]},
         },
     )
-    free = crew.viewer.get("/v1/channels/db-late").json()["edges"]
-    crew.promote()
+    free = fleet.viewer.get("/v1/channels/db-late").json()["edges"]
+    fleet.promote()
 
-    blocked = crew.viewer.get("/v1/channels/db-late").json()["edges"]
+    blocked = fleet.viewer.get("/v1/channels/db-late").json()["edges"]
 
     assert [shown["blocks"] for shown in free] == [False]
     assert blocked == [
@@ -274,16 +276,16 @@ def test_says_which_idle_edge_blocks_and_why(crew: Crew) -> None:
 
 
 def test_writes_an_edge_out_in_full_and_says_of_the_pinned_release_why_it_is_shut(
-    crew: Crew,
+    fleet: ServedFleet,
 ) -> None:
-    crew.create()
+    fleet.create()
     body = {
         "channel": "web-late",
         "package": "default/web",
         "selector": "app=late",
         "policy": {"edges": [CHANNEL]},
     }
-    created = crew.manager.post("/v1/channels", json=body)
+    created = fleet.manager.post("/v1/channels", json=body)
     assert created.status_code == 201, created.text
     full = {"channel": CHANNEL, "require": "succeeded", "soak_seconds": 0}
     assert created.json()["policy"]["edges"] == [full]
@@ -296,10 +298,10 @@ def test_writes_an_edge_out_in_full_and_says_of_the_pinned_release_why_it_is_shu
         }
     ]
 
-    promoted = crew.manager.post("/v1/channels/web-late/promote", json={"release_id": "web.1"})
+    promoted = fleet.manager.post("/v1/channels/web-late/promote", json={"release_id": "web.1"})
     assert promoted.status_code == 200, promoted.text
 
-    (edge,) = crew.viewer.get("/v1/channels/web-late").json()["edges"]
+    (edge,) = fleet.viewer.get("/v1/channels/web-late").json()["edges"]
     assert edge["blocks"]
     assert edge["reason"] == (
         f"web.1 was never rolled out on {CHANNEL}. "
@@ -327,8 +329,8 @@ def test_writes_an_edge_out_in_full_and_says_of_the_pinned_release_why_it_is_shu
         ),
     ],
 )
-def test_refuses_an_edge_that_could_never_open(crew: Crew, edge: object, says: str) -> None:
-    crew.create()
+def test_refuses_an_edge_that_could_never_open(fleet: ServedFleet, edge: object, says: str) -> None:
+    fleet.create()
     body = {
         "channel": "db-late",
         "package": "default/db",
@@ -336,51 +338,51 @@ def test_refuses_an_edge_that_could_never_open(crew: Crew, edge: object, says: s
         "policy": {"edges": [edge]},
     }
 
-    refused = crew.manager.post("/v1/channels", json=body)
+    refused = fleet.manager.post("/v1/channels", json=body)
 
     assert (refused.status_code, refused.json()["code"]) == (400, "malformed_policy")
     assert refused.json()["detail"] == says
 
 
-def test_refuses_an_edge_of_another_form(crew: Crew) -> None:
+def test_refuses_an_edge_of_another_form(fleet: ServedFleet) -> None:
     body = {"channel": "late", "package": "web", "selector": "*"}
     for edge in (7, {"channel": CHANNEL, "require": "luck"}, {"require": "idle"}, {"chanel": "x"}):
-        refused = crew.manager.post("/v1/channels", json={**body, "policy": {"edges": [edge]}})
+        refused = fleet.manager.post("/v1/channels", json={**body, "policy": {"edges": [edge]}})
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), edge
 
 
-def test_plans_without_changing_anything(crew: Crew) -> None:
-    crew.create()
-    before = crew.installation.head()
+def test_plans_without_changing_anything(fleet: ServedFleet) -> None:
+    fleet.create()
+    before = fleet.installation.head()
 
-    planned = crew.viewer.get(f"{URL}/plan").json()
-    of_release = crew.viewer.post(
+    planned = fleet.viewer.get(f"{URL}/plan").json()
+    of_release = fleet.viewer.post(
         "/v1/rollouts/plan", json={"channel": CHANNEL, "release_id": "web.1"}
     )
-    unknown = crew.viewer.post(
+    unknown = fleet.viewer.post(
         "/v1/rollouts/plan", json={"channel": CHANNEL, "release_id": "web.9"}
     )
 
     assert [wave["hosts"] for wave in planned["waves"]] == [["web-01"], ["web-02"]]
     assert of_release.json() == planned
     assert unknown.status_code == 404
-    assert crew.installation.head() == before
+    assert fleet.installation.head() == before
 
 
-def test_tells_the_history_of_a_channel(crew: Crew) -> None:
-    crew.create()
-    crew.promote()
-    crew.promote("web.2")
+def test_tells_the_history_of_a_channel(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    fleet.promote("web.2")
 
-    items = crew.viewer.get(f"{URL}/history").json()["items"]
+    items = fleet.viewer.get(f"{URL}/history").json()["items"]
 
     assert [item["type"] for item in items] == ["ReleaseRegistered", "ReleaseTransitioned"]
-    assert crew.viewer.get("/v1/channels/none/history").status_code == 404
+    assert fleet.viewer.get("/v1/channels/none/history").status_code == 404
 
 
-def test_keeps_a_manager_of_one_channel_to_it(crew: Crew) -> None:
-    crew.create()
-    other = crew.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:web-edge"))
+def test_keeps_a_manager_of_one_channel_to_it(fleet: ServedFleet) -> None:
+    fleet.create()
+    other = fleet.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:web-edge"))
 
     refused = other.post(f"{URL}/promote", json={"release_id": "web.1"})
     made = other.post("/v1/channels", json={"channel": "new", "package": "p", "selector": "a=b"})

@@ -20,12 +20,12 @@ from pathlib import Path
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 from tidegate.config import Settings
-from tidegate.main import application_of, open_installation
+from tidegate.main import make_application, open_installation
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
 
 installation = open_installation(Settings(data=sys.argv[1]))
-application = application_of(installation)
+application = make_application(installation)
 routes = application.server.routes
 schema = installation.store.schema
 vocabulary = schema.vocabulary
@@ -36,7 +36,7 @@ vocabulary = schema.vocabulary
 HAMMERED = (
     COMPOSED
     + """
-from tidegate.api import decoding
+from tidegate.web import decoding
 from tidegate.web.routing import Consumes
 from tidegate.domain.hosts.report_json import KINDS
 
@@ -82,8 +82,8 @@ WALKED = (
     + """
 from tidegate import agent, config, decoders
 from tidegate.agent import client, command, journal, probes
-from tidegate.agent.config import Settings as AgentSettings
-from tidegate.control.publication.manifests import Manifest, SignedManifest
+from tidegate.agent.config import AgentSettings
+from tidegate.control.publication.manifests import ChannelManifest, SignedManifest
 from tidegate.domain.hosts.report_json import KINDS
 from tidegate.domain.hosts import protocol
 from tidegate.domain.planner import Plan
@@ -93,8 +93,9 @@ used |= {view for item in vocabulary.slices for view in item.reads}
 used |= {collection.model for collection in schema.collections.values()}
 used |= {struct for route in routes for struct in route.types}
 used |= {*KINDS.values(), *journal.KINDS.values(), config.Settings, AgentSettings}
-used |= {protocol.Beat, protocol.Enrolled, protocol.Opened, protocol.Order}
-used |= {protocol.ReleaseContent, protocol.ReportsAnswer, Manifest, SignedManifest, Plan}
+used |= {protocol.EnrollmentAnswer, protocol.HeartbeatAnswer, protocol.SessionAnswer}
+used |= {protocol.Order}
+used |= {protocol.ReleaseContent, protocol.ReportsAnswer, ChannelManifest, SignedManifest, Plan}
 missing = sorted(struct.__name__ for struct in used - decoders.built())
 application.close()
 installation.close()
@@ -108,19 +109,20 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
-from tests.api.served_fleet import sailing
-from tests.api.populated_installation import Harbour
+from tests.api.served_fleet import serve_fleet
+from tests.api.populated_installation import PopulatedInstallation
 from tests.api.page_walk import walk
 from tidegate import decoders
 from tidegate.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
-from tidegate.control import accounts
+from tidegate.control.operations import accounts
 
-with patch.object(accounts, "SCRYPT_N", 2), sailing(Path(sys.argv[1]), (*ROUTES, *PAGES)) as crew:
+everything = (*ROUTES, *PAGES)
+with patch.object(accounts, "SCRYPT_N", 2), serve_fleet(Path(sys.argv[1]), everything) as fleet:
     before = decoders.built()
-    harbour = Harbour(crew.served)
-    harbour.fill()
-    seen = walk(harbour.browser("administrator"), "/")
+    populated = PopulatedInstallation(fleet.served)
+    populated.fill()
+    seen = walk(populated.browser("administrator"), "/")
     late = decoders.built() - before
 assert not late, late
 assert len(seen.statuses) > 100, len(seen.statuses)

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.api.server_process import started
+from tests.api.server_process import start_server
 from tests.api.serving import Served, serving
 from tests.servers.process import free_port, speaks_http, until
 from tidegate.web import application, connections
@@ -345,7 +345,7 @@ def test_silent_connections_never_take_all_descriptors(tmp_path: Path) -> None:
 
 
 def test_a_process_takes_an_endless_head_without_growing(tmp_path: Path) -> None:
-    with started(tmp_path / "data") as server:
+    with start_server(tmp_path / "data") as server:
         before = _private_bytes(server.process.pid)
         for begin, again in ENDLESS.values():
             with (

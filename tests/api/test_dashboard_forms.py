@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.api.people import People
-from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
 from tests.api.serving import serving
 from tests.domain.documents import good
 from tidegate.api.routes import ROUTES
@@ -23,9 +23,9 @@ PAGE = f"/rollouts/{ROLLOUT}"
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data", (*ROUTES, *PAGES)) as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data", (*ROUTES, *PAGES)) as fleet:
+        yield fleet
 
 
 def sent(client: httpx2.Client, path: str, **form: str) -> httpx2.Response:
@@ -40,18 +40,18 @@ def page(client: httpx2.Client, path: str) -> str:
 
 
 @pytest.mark.parametrize("verb", ["revoke", "retire"])
-def test_shuts_the_door_to_a_host_that_is_revoked_or_retired(crew: Crew, verb: str) -> None:
-    agent = crew.agents["web-01"]
+def test_shuts_the_door_to_a_host_that_is_revoked_or_retired(fleet: ServedFleet, verb: str) -> None:
+    agent = fleet.agents["web-01"]
 
-    done = sent(crew.operator, f"/hosts/web-01/{verb}", reason="it was stolen")
+    done = sent(fleet.operator, f"/hosts/web-01/{verb}", reason="it was stolen")
     asked = agent.poll()
 
     assert (done.status_code, "done=" in done.headers["location"]) == (303, True), done.text
-    kept = crew.installation.find(revocation_key(agent.public_key), Revocation)
+    kept = fleet.installation.find(revocation_key(agent.public_key), Revocation)
     assert kept is not None
     assert (kept.row.host_id, kept.row.reason) == ("web-01", "it was stolen")
     assert (asked.status_code, asked.json()["code"]) == (401, "key_refused")
-    assert crew.installation.differences() == []
+    assert fleet.installation.differences() == []
 
 
 def test_shows_a_revision_that_its_author_approved(tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_shows_a_revision_that_its_author_approved(tmp_path: Path) -> None:
     assert "1 file, 5 B" in shown
 
 
-def test_says_why_there_is_no_plan(crew: Crew) -> None:
+def test_says_why_there_is_no_plan(fleet: ServedFleet) -> None:
     body = {"channel": "empty", "package": "default/none", "selector": "app=none"}
-    made = crew.manager.post("/v1/channels", json={**body, "policy": {"waves": [{"name": "all"}]}})
+    made = fleet.manager.post("/v1/channels", json={**body, "policy": {"waves": [{"name": "all"}]}})
     assert made.status_code == 201, made.text
 
-    shown = page(crew.manager, "/plan?channel=empty")
+    shown = page(fleet.manager, "/plan?channel=empty")
 
     assert "There is no plan" in shown
     assert "No enrolled host matches" in shown
@@ -83,31 +83,31 @@ def test_says_why_there_is_no_plan(crew: Crew) -> None:
 
 @pytest.mark.parametrize("package", ["web", "default/web"])
 def test_offers_the_releases_of_a_package_however_the_channel_calls_it(
-    crew: Crew, package: str
+    fleet: ServedFleet, package: str
 ) -> None:
     body = {"channel": "short", "package": package, "selector": "app=web", "policy": {}}
-    assert crew.manager.post("/v1/channels", json=body).status_code == 201
+    assert fleet.manager.post("/v1/channels", json=body).status_code == 201
 
-    shown = page(crew.manager, "/channels/short")
-    planned = page(crew.manager, "/plan?channel=short")
+    shown = page(fleet.manager, "/channels/short")
+    planned = page(fleet.manager, "/plan?channel=short")
     form = {"release": "web.2", "command_id": "command-1"}
-    done = sent(crew.manager, "/channels/short/promote", **form)
+    done = sent(fleet.manager, "/channels/short/promote", **form)
 
     assert '<option value="web.2"' in shown
     assert '<option value="web.2"' in planned
     assert done.status_code == 303, done.text
 
 
-def test_leads_to_no_channel_that_was_never_created(crew: Crew) -> None:
+def test_leads_to_no_channel_that_was_never_created(fleet: ServedFleet) -> None:
     """A scope of the registry may be pinned without one."""
-    digest = crew.viewer.get("/v1/releases/web.1").json()["digest"]
+    digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
     evidence = good(("operator_command", "release-control-plane"), "outside", "web.1", digest)
     body = {"releaseId": "web.1", "digest": digest, **evidence}
-    assert crew.manager.post("/v1/releases/outside/register", json=body).status_code == 201
+    assert fleet.manager.post("/v1/releases/outside/register", json=body).status_code == 201
 
-    shown = page(crew.viewer, "/revisions/default.web.v1")
+    shown = page(fleet.viewer, "/revisions/default.web.v1")
     hidden = page(
-        crew.served.as_role(Grant(Role.AUTHOR, "repository:default")), "/revisions/default.web.v1"
+        fleet.served.as_role(Grant(Role.AUTHOR, "repository:default")), "/revisions/default.web.v1"
     )
 
     assert "outside" in shown
@@ -115,66 +115,66 @@ def test_leads_to_no_channel_that_was_never_created(crew: Crew) -> None:
     assert "outside" not in hidden, "who may not read the channel does not hear of its pin"
 
 
-def test_goes_on_to_the_second_page_of_a_list_whichever_way_one_came(crew: Crew) -> None:
+def test_goes_on_to_the_second_page_of_a_list_whichever_way_one_came(fleet: ServedFleet) -> None:
     for came in (
         "/releases?limit=1",
         "/hosts?filter=nonsense&limit=1",
         "/hosts?done=revoked&limit=1",
     ):
-        more = re.search(r'href="([^"]+next=[^"]+)">More', page(crew.viewer, came))
+        more = re.search(r'href="([^"]+next=[^"]+)">More', page(fleet.viewer, came))
         assert more is not None, came
 
-        assert 'role="alert"' not in page(crew.viewer, unescape(more[1]))
+        assert 'role="alert"' not in page(fleet.viewer, unescape(more[1]))
 
 
-def test_aborts_a_rollout_that_goes(crew: Crew) -> None:
-    crew.sail()
-    before = page(crew.operator, PAGE)
-    version = str(crew.viewer.get(f"/v1{PAGE}").json()["version"])
+def test_aborts_a_rollout_that_goes(fleet: ServedFleet) -> None:
+    fleet.sail()
+    before = page(fleet.operator, PAGE)
+    version = str(fleet.viewer.get(f"/v1{PAGE}").json()["version"])
 
-    stale = sent(crew.operator, f"{PAGE}/abort", version="1", reason="not this one")
-    done = sent(crew.operator, f"{PAGE}/abort", version=version, reason="not this one")
-    again = sent(crew.operator, f"{PAGE}/abort", version=version, reason="not this one")
-    after = page(crew.operator, PAGE)
+    stale = sent(fleet.operator, f"{PAGE}/abort", version="1", reason="not this one")
+    done = sent(fleet.operator, f"{PAGE}/abort", version=version, reason="not this one")
+    again = sent(fleet.operator, f"{PAGE}/abort", version=version, reason="not this one")
+    after = page(fleet.operator, PAGE)
 
     assert f'action="{PAGE}/abort"' in before
     assert "version_conflict" in stale.text
     assert done.status_code == 303, done.text
     assert again.status_code in (409, 422)
-    assert crew.viewer.get(f"/v1{PAGE}").json()["reason"] == "aborted: not this one"
+    assert fleet.viewer.get(f"/v1{PAGE}").json()["reason"] == "aborted: not this one"
     assert re.search(r"Aborted by [^<]+", after)
     assert f'action="{PAGE}/abort"' not in after
 
 
-def test_keeps_why_somebody_promoted_and_shows_it_beside_who(crew: Crew) -> None:
-    crew.create()
+def test_keeps_why_somebody_promoted_and_shows_it_beside_who(fleet: ServedFleet) -> None:
+    fleet.create()
 
     form = {"release": "web.1", "command_id": "command-1", "reason": "the checkout was slow"}
-    done = sent(crew.manager, f"/channels/{CHANNEL}/promote", **form)
+    done = sent(fleet.manager, f"/channels/{CHANNEL}/promote", **form)
 
     assert done.status_code == 303, done.text
-    assert "the checkout was slow" in page(crew.operator, PAGE)
-    shown = crew.viewer.get(f"/v1{PAGE}").json()
+    assert "the checkout was slow" in page(fleet.operator, PAGE)
+    shown = fleet.viewer.get(f"/v1{PAGE}").json()
     assert shown["opened_reason"] == "the checkout was slow"
 
 
-def test_gives_an_intent_of_the_outbox_up(crew: Crew) -> None:
-    crew.create(operations=["announce"])
-    assert crew.promote().status_code == 200
-    (intent,) = crew.viewer.get("/v1/outbox").json()["items"]
+def test_gives_an_intent_of_the_outbox_up(fleet: ServedFleet) -> None:
+    fleet.create(operations=["announce"])
+    assert fleet.promote().status_code == 200
+    (intent,) = fleet.viewer.get("/v1/outbox").json()["items"]
     form = {"id": intent["id"], "reason": "nobody listens"}
 
-    before = page(crew.operator, "/outbox")
-    looked = page(crew.viewer, "/outbox")
-    refused = sent(crew.viewer, "/outbox/cancel", **form)
-    done = sent(crew.operator, "/outbox/cancel", **form)
-    after = page(crew.operator, "/outbox")
+    before = page(fleet.operator, "/outbox")
+    looked = page(fleet.viewer, "/outbox")
+    refused = sent(fleet.viewer, "/outbox/cancel", **form)
+    done = sent(fleet.operator, "/outbox/cancel", **form)
+    after = page(fleet.operator, "/outbox")
 
     assert 'action="/outbox/cancel"' in before
     assert f"None of your roles may operate {CHANNEL}." in looked
     assert refused.status_code == 403
     assert (done.status_code, "done=cancelled" in done.headers["location"]) == (303, True)
     assert 'action="/outbox/cancel"' not in after
-    (cancelled,) = crew.viewer.get("/v1/outbox", params={"state": "cancelled"}).json()["items"]
+    (cancelled,) = fleet.viewer.get("/v1/outbox", params={"state": "cancelled"}).json()["items"]
     assert cancelled["id"] == intent["id"]
-    assert "Cancelled" in page(crew.operator, "/outbox?tab=other")
+    assert "Cancelled" in page(fleet.operator, "/outbox?tab=other")

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.api.people import NAME, People
-from tests.api.served_fleet import SPOKEN
+from tests.api.served_fleet import PROTOCOL_HEADERS
 from tests.api.serving import Served, serving
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.domain.access.roles import Role
@@ -104,7 +104,7 @@ class Newcomer:
         )
         self._token = made.token
         self._key = Ed25519PrivateKey.generate()
-        self._client = served.client(None, **SPOKEN)
+        self._client = served.client(None, **PROTOCOL_HEADERS)
 
     def enroll(self) -> httpx2.Response:
         public_key = self._key.public_key().public_bytes_raw().hex()

@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, Wire, acknowledgement, raw
-from tests.api.served_fleet import ROLLOUT, SPOKEN, Crew, sailing
+from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, RawConnection, acknowledgement, raw
+from tests.api.served_fleet import PROTOCOL_HEADERS, ROLLOUT, ServedFleet, serve_fleet
 from tests.api.serving import serving
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
@@ -29,9 +29,9 @@ DEEP = json.loads("[" * 40 + "]" * 40)
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
 @pytest.fixture
@@ -59,9 +59,11 @@ def shown(answer: httpx2.Response) -> tuple[int, dict[str, str], Any]:
 # ── the same answers ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_answers_a_poll_and_reports_as_the_whole_way_does(crew: Crew, brief: list[str]) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_answers_a_poll_and_reports_as_the_whole_way_does(
+    fleet: ServedFleet, brief: list[str]
+) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     asked: list[tuple[str, str, Any]] = [("GET", POLL, None)]
     first = agent.send("GET", POLL)
     agent.current = first.json()
@@ -100,10 +102,10 @@ def test_answers_a_poll_and_reports_as_the_whole_way_does(crew: Crew, brief: lis
     ],
 )
 def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
-    crew: Crew, brief: list[str], body: dict[str, Any]
+    fleet: ServedFleet, brief: list[str], body: dict[str, Any]
 ) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     if isinstance(body.get("report"), dict):
         body = {**body, "report": {**agent.report("Converged", 1), **body["report"]}}
 
@@ -125,9 +127,9 @@ def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
     ],
 )
 def test_leaves_requests_that_are_not_plain_to_the_whole_way(
-    crew: Crew, brief: list[str], headers: dict[str, str], status: int
+    fleet: ServedFleet, brief: list[str], headers: dict[str, str], status: int
 ) -> None:
-    agent = crew.agents["web-01"]
+    agent = fleet.agents["web-01"]
 
     answer = agent.send("GET", POLL, headers=headers)
 
@@ -138,15 +140,17 @@ def test_leaves_requests_that_are_not_plain_to_the_whole_way(
     assert brief == []
 
 
-def test_refuses_a_changed_body_and_a_revoked_key_at_once(crew: Crew, brief: list[str]) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_refuses_a_changed_body_and_a_revoked_key_at_once(
+    fleet: ServedFleet, brief: list[str]
+) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     assert agent.order() is not None
     good = raw(agent, "POST", EVENTS, acknowledgement(agent))
-    with closing(Wire(crew)) as wire:
+    with closing(RawConnection(fleet)) as wire:
         wire.send(good.replace(b"sha256:old", b"sha256:new"))
         changed = wire.answer()
-        crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"})
+        fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"})
         wire.send(good)
         revoked = wire.answer()
 
@@ -159,10 +163,10 @@ def test_refuses_a_changed_body_and_a_revoked_key_at_once(crew: Crew, brief: lis
 
 
 def test_takes_a_head_that_comes_in_pieces_the_whole_way(
-    crew: Crew, brief: list[str], pieces: SimpleQueue[int]
+    fleet: ServedFleet, brief: list[str], pieces: SimpleQueue[int]
 ) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     assert agent.send("GET", POLL).status_code == 200
     agent.current = {"rollout_id": ROLLOUT, "target_closure": "x"}
     report = raw(agent, "POST", EVENTS, acknowledgement(agent))
@@ -170,7 +174,7 @@ def test_takes_a_head_that_comes_in_pieces_the_whole_way(
 
     body = report.index(b"\r\n\r\n") + 4
     for cut in (1, report.index(b"\r\n"), body - 1, body, len(report) - 1):
-        with closing(Wire(crew)) as wire:
+        with closing(RawConnection(fleet)) as wire:
             wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.send(report[:cut])
             while pieces.get(timeout=SECONDS_MAX) != cut:
@@ -183,7 +187,7 @@ def test_takes_a_head_that_comes_in_pieces_the_whole_way(
 
 
 def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
-    crew: Crew, brief: list[str], monkeypatch: pytest.MonkeyPatch
+    fleet: ServedFleet, brief: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = Event()
     lose_patience = FastConnection._lose_patience
@@ -194,12 +198,12 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
 
     monkeypatch.setattr(FastConnection, "_lose_patience", noted)
     monkeypatch.setattr("tidegate.web.fast_protocol.PATIENCE_SECONDS", 0.05)
-    crew.sail()
-    agent = crew.agents["web-01"]
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     assert agent.order() is not None
     report = raw(agent, "POST", EVENTS, acknowledgement(agent))
     brief.clear()
-    with closing(Wire(crew)) as wire:
+    with closing(RawConnection(fleet)) as wire:
         wire.send(report[:-9])
         assert lost.wait(SECONDS_MAX)
         wire.send(report[-9:])
@@ -207,7 +211,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
         monkeypatch.setattr("tidegate.web.fast_protocol.PATIENCE_SECONDS", SECONDS_MAX)
         wire.send(report)
         quick = wire.answer()
-    with closing(Wire(crew)) as wire:  # one that never comes is nobody's
+    with closing(RawConnection(fleet)) as wire:  # one that never comes is nobody's
         wire.send(report[:-9])
 
     assert (slow[0], quick[0]) == (200, 200)
@@ -215,9 +219,9 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
     assert brief == [quick[1]["x-request-id"]]
 
 
-def test_answers_requests_that_were_sent_ahead_in_their_order(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_answers_requests_that_were_sent_ahead_in_their_order(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     assert agent.order() is not None
     sent = [
         raw(agent, "POST", EVENTS, acknowledgement(agent)),
@@ -227,7 +231,7 @@ def test_answers_requests_that_were_sent_ahead_in_their_order(crew: Crew) -> Non
         raw(agent, "GET", POLL),
     ]
 
-    with closing(Wire(crew)) as wire:
+    with closing(RawConnection(fleet)) as wire:
         wire.send(b"".join(sent))
         answers = [wire.answer() for _ in sent]
 
@@ -238,12 +242,12 @@ def test_answers_requests_that_were_sent_ahead_in_their_order(crew: Crew) -> Non
     ]
 
 
-def test_answers_what_is_no_http_once_and_hangs_up(crew: Crew, brief: list[str]) -> None:
-    agent = crew.agents["web-01"]
+def test_answers_what_is_no_http_once_and_hangs_up(fleet: ServedFleet, brief: list[str]) -> None:
+    agent = fleet.agents["web-01"]
     report = raw(agent, "POST", EVENTS, {"report": {}}).partition(b"\r\n\r\n")[0]
 
     for nonsense in (b"no http\r\n\r\n", report + b"\r\nbad header\r\n\r\n{}"):
-        with closing(Wire(crew)) as wire:
+        with closing(RawConnection(fleet)) as wire:
             wire.send(nonsense)
             assert wire.answer()[0] == 400
             assert wire.is_closed()
@@ -251,10 +255,10 @@ def test_answers_what_is_no_http_once_and_hangs_up(crew: Crew, brief: list[str])
     assert brief == []
 
 
-def test_hangs_up_when_the_client_asks_for_it(crew: Crew, brief: list[str]) -> None:
-    agent = crew.agents["web-01"]
+def test_hangs_up_when_the_client_asks_for_it(fleet: ServedFleet, brief: list[str]) -> None:
+    agent = fleet.agents["web-01"]
 
-    with closing(Wire(crew)) as wire:
+    with closing(RawConnection(fleet)) as wire:
         wire.send(raw(agent, "GET", POLL, connection="close"))
         status, headers, _ = wire.answer()
         assert wire.is_closed()
@@ -264,9 +268,9 @@ def test_hangs_up_when_the_client_asks_for_it(crew: Crew, brief: list[str]) -> N
 
 
 def test_takes_a_large_body_the_whole_way_and_refuses_one_that_is_too_large(
-    crew: Crew, brief: list[str]
+    fleet: ServedFleet, brief: list[str]
 ) -> None:
-    agent = crew.agents["web-01"]
+    agent = fleet.agents["web-01"]
     statuses = [
         agent.send("POST", EVENTS, json={"report": {"kind": "x" * size}}).status_code
         for size in (20_000, 300_000)
@@ -282,8 +286,8 @@ def test_takes_a_large_body_the_whole_way_and_refuses_one_that_is_too_large(
 class Holding:
     """A writer that lets nothing through until it is told to, or fails what comes."""
 
-    def __init__(self, crew: Crew) -> None:
-        self._lanes: Any = crew.installation.lanes
+    def __init__(self, fleet: ServedFleet) -> None:
+        self._lanes: Any = fleet.installation.lanes
         self._submit = self._lanes._submit
         self.came, self.go = Event(), Event()
         self._lanes._submit = self._held
@@ -298,41 +302,41 @@ class Holding:
         self._lanes._submit = self._submit
 
 
-def test_answers_nothing_before_the_report_is_durable(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_answers_nothing_before_the_report_is_durable(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     assert agent.order() is not None
-    holding = Holding(crew)
-    with closing(Wire(crew)) as wire:
+    holding = Holding(fleet)
+    with closing(RawConnection(fleet)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-        assert crew.viewer.get("/livez").status_code == 200  # the server had a turn since
+        assert fleet.viewer.get("/livez").status_code == 200  # the server had a turn since
         wire.socket.setblocking(False)
         with pytest.raises(BlockingIOError):
             wire.socket.recv(1)
         wire.socket.settimeout(SECONDS_MAX)
         holding.end()
 
-        status, _, _ = Wire.answer(wire)
+        status, _, _ = RawConnection.answer(wire)
 
     assert status == 200
 
 
-def test_keeps_the_report_of_a_client_that_went_away(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     assert agent.order() is not None
-    holding = Holding(crew)
-    with closing(Wire(crew)) as wire:
+    holding = Holding(fleet)
+    with closing(RawConnection(fleet)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-    assert crew.viewer.get("/livez").status_code == 200  # the server had a turn since
+    assert fleet.viewer.get("/livez").status_code == 200  # the server had a turn since
     holding.end()
 
     again = agent.send("POST", EVENTS, json=acknowledgement(agent))
 
     assert again.json()["answers"][0]["accepted_through"] == 1
-    assert crew.installation.differences() == []
+    assert fleet.installation.differences() == []
 
 
 def test_finishes_a_report_that_waits_when_the_server_stops(
@@ -348,12 +352,12 @@ def test_finishes_a_report_that_waits_when_the_server_stops(
             told.set()
 
     monkeypatch.setattr(FastConnection, "shutdown", noted)
-    with sailing(tmp_path / "data") as crew:
-        crew.sail()
-        agent = crew.agents["web-01"]
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.sail()
+        agent = fleet.agents["web-01"]
         assert agent.order() is not None
-        holding = Holding(crew)
-        wire = Wire(crew)
+        holding = Holding(fleet)
+        wire = RawConnection(fleet)
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
 
@@ -377,10 +381,10 @@ def _end_after(holding: Holding, told: Event) -> None:
     holding.end()
 
 
-def test_tells_an_agent_that_the_log_is_away(crew: Crew, brief: list[str]) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
-    deliveries: Any = crew.installation.deliveries
+def test_tells_an_agent_that_the_log_is_away(fleet: ServedFleet, brief: list[str]) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
+    deliveries: Any = fleet.installation.deliveries
     submit = deliveries._submit
 
     def refuse(commit: Commit) -> Future[Receipt]:
@@ -400,9 +404,11 @@ def test_tells_an_agent_that_the_log_is_away(crew: Crew, brief: list[str]) -> No
     assert agent.send("GET", POLL).status_code == 200
 
 
-def test_answers_a_fault_of_ours_as_one(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = crew.agents["web-01"]
-    wakes: Any = crew.served.application.server.order_waiters
+def test_answers_a_fault_of_ours_as_one(
+    fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = fleet.agents["web-01"]
+    wakes: Any = fleet.served.application.server.order_waiters
     monkeypatch.setattr(wakes, "is_free", lambda *_: 1 / 0)
 
     fault = agent.send("GET", POLL)
@@ -416,13 +422,15 @@ def test_answers_a_fault_of_ours_as_one(crew: Crew, monkeypatch: pytest.MonkeyPa
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hands_out_an_order_at_the_socket_under_its_lease(crew: Crew, brief: list[str]) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_hands_out_an_order_at_the_socket_under_its_lease(
+    fleet: ServedFleet, brief: list[str]
+) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
 
     first = agent.send("GET", POLL)
     leased = agent.send("GET", POLL)
-    crew.wait(31)
+    fleet.wait(31)
     again = agent.send("GET", POLL)
 
     assert [answer.status_code for answer in (first, leased, again)] == [200, 204, 200]
@@ -430,11 +438,11 @@ def test_hands_out_an_order_at_the_socket_under_its_lease(crew: Crew, brief: lis
     assert brief == [answer.headers["x-request-id"] for answer in (first, leased, again)]
 
 
-def test_hands_out_one_order_to_one_of_two_polls_at_once(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_hands_out_one_order_to_one_of_two_polls_at_once(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     poll = raw(agent, "GET", POLL)
-    with closing(Wire(crew)) as one, closing(Wire(crew)) as other:
+    with closing(RawConnection(fleet)) as one, closing(RawConnection(fleet)) as other:
         one.send(poll)
         other.send(poll)
         statuses = sorted((one.answer()[0], other.answer()[0]))
@@ -443,12 +451,12 @@ def test_hands_out_one_order_to_one_of_two_polls_at_once(crew: Crew) -> None:
 
 
 def test_reserves_orders_in_commits_between_which_others_have_their_turn(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
+    fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.control.fleet.dispatch.AT_ONCE", 1)
-    crew.create(waves=[{"name": "all", "soak_seconds": 30}])
-    assert crew.promote().status_code == 200
-    lanes: Any = crew.installation.lanes
+    fleet.create(waves=[{"name": "all", "soak_seconds": 30}])
+    assert fleet.promote().status_code == 200
+    lanes: Any = fleet.installation.lanes
     submit = lanes._submit
     reserved: list[int] = []
 
@@ -457,11 +465,11 @@ def test_reserves_orders_in_commits_between_which_others_have_their_turn(
         return submit(commit)
 
     monkeypatch.setattr(lanes, "_submit", noted)
-    done = crew.dispatch()
+    done = fleet.dispatch()
 
     assert done.ordered == 2
     assert [number for number in reserved if number] == [1, 1]
-    assert all(agent.order() is not None for agent in crew.agents.values())
+    assert all(agent.order() is not None for agent in fleet.agents.values())
 
 
 # ── connections ───────────────────────────────────────────────────────────────────────────────────
@@ -559,17 +567,17 @@ def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours
             assert busy.recv(1) == b"", "its turn came, too"
 
 
-def test_counts_and_logs_what_is_answered_at_the_socket(crew: Crew) -> None:
-    agent = crew.agents["web-01"]
+def test_counts_and_logs_what_is_answered_at_the_socket(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
     assert agent.send("GET", POLL).status_code == 204
 
-    text = crew.served.application.server.metrics.text().decode()
+    text = fleet.served.application.server.metrics.text().decode()
 
     assert 'tidegate_http_requests_total{operation="agent.dispatch",status="204"} 1.0' in text
 
 
-def test_speaks_to_agents_alone_at_the_socket(crew: Crew, brief: list[str]) -> None:
-    assert crew.operator.get(POLL, headers=SPOKEN).status_code == 401
-    assert crew.operator.head(POLL, headers=SPOKEN).status_code == 401
-    assert crew.operator.post(POLL, headers=SPOKEN).status_code == 405
+def test_speaks_to_agents_alone_at_the_socket(fleet: ServedFleet, brief: list[str]) -> None:
+    assert fleet.operator.get(POLL, headers=PROTOCOL_HEADERS).status_code == 401
+    assert fleet.operator.head(POLL, headers=PROTOCOL_HEADERS).status_code == 401
+    assert fleet.operator.post(POLL, headers=PROTOCOL_HEADERS).status_code == 405
     assert brief == []

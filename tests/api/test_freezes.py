@@ -10,45 +10,45 @@ from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
 from tidegate.domain.access.roles import Grant, Role
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
-def test_freezes_dispatch_until_it_ends(crew: Crew) -> None:
-    crew.create()
-    started = crew.operator.post("/v1/freezes", json={"reason": "sale", "channels": [CHANNEL]})
-    crew.promote()
-    crew.dispatch()
-    frozen = crew.agents["web-01"].order()
-    listed = crew.viewer.get("/v1/freezes").json()["items"]
+def test_freezes_dispatch_until_it_ends(fleet: ServedFleet) -> None:
+    fleet.create()
+    started = fleet.operator.post("/v1/freezes", json={"reason": "sale", "channels": [CHANNEL]})
+    fleet.promote()
+    fleet.dispatch()
+    frozen = fleet.agents["web-01"].order()
+    listed = fleet.viewer.get("/v1/freezes").json()["items"]
 
     freeze_id = started.json()["freeze_id"]
-    ended = crew.operator.post(f"/v1/freezes/{freeze_id}/end", json={"reason": "over"})
-    crew.dispatch()
+    ended = fleet.operator.post(f"/v1/freezes/{freeze_id}/end", json={"reason": "over"})
+    fleet.dispatch()
 
     assert started.status_code == 201, started.text
     assert frozen is None
     assert listed == [started.json()]
     assert ended.status_code == 200
-    assert crew.agents["web-01"].order() is not None
-    again = crew.operator.post(f"/v1/freezes/{freeze_id}/end", json={"reason": "over"})
+    assert fleet.agents["web-01"].order() is not None
+    again = fleet.operator.post(f"/v1/freezes/{freeze_id}/end", json={"reason": "over"})
     assert (again.status_code, again.json()["code"]) == (404, "freeze_not_found")
 
 
-def test_gives_a_repeat_the_same_freeze(crew: Crew) -> None:
+def test_gives_a_repeat_the_same_freeze(fleet: ServedFleet) -> None:
     headers = {"idempotency-key": "one"}
 
-    first = crew.operator.post("/v1/freezes", json={"reason": "sale"}, headers=headers)
-    again = crew.operator.post("/v1/freezes", json={"reason": "sale"}, headers=headers)
+    first = fleet.operator.post("/v1/freezes", json={"reason": "sale"}, headers=headers)
+    again = fleet.operator.post("/v1/freezes", json={"reason": "sale"}, headers=headers)
 
     assert first.json() == again.json()
-    assert len(crew.viewer.get("/v1/freezes").json()["items"]) == 1
+    assert len(fleet.viewer.get("/v1/freezes").json()["items"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,15 @@ def test_gives_a_repeat_the_same_freeze(crew: Crew) -> None:
         ({"reason": "x", "freeze_id": "No Name"}, 400),
     ],
 )
-def test_refuses_freezes_that_cannot_be(crew: Crew, body: dict[str, object], status: int) -> None:
-    assert crew.operator.post("/v1/freezes", json=body).status_code == status
+def test_refuses_freezes_that_cannot_be(
+    fleet: ServedFleet, body: dict[str, object], status: int
+) -> None:
+    assert fleet.operator.post("/v1/freezes", json=body).status_code == status
 
 
-def test_lets_an_operator_of_one_channel_freeze_that_one_alone(crew: Crew) -> None:
-    crew.create()
-    own = crew.served.as_role(Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"))
+def test_lets_an_operator_of_one_channel_freeze_that_one_alone(fleet: ServedFleet) -> None:
+    fleet.create()
+    own = fleet.served.as_role(Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"))
 
     all_of_them = own.post("/v1/freezes", json={"reason": "x"})
     both = own.post("/v1/freezes", json={"reason": "x", "channels": [CHANNEL, "other"]})
@@ -84,42 +86,44 @@ CODES = {"freeze": "channel_frozen", "freeze of all": "channel_frozen", "hold": 
 each_stop = pytest.mark.parametrize("stop", CODES)
 
 
-def begin(crew: Crew, stop: str) -> None:
+def begin(fleet: ServedFleet, stop: str) -> None:
     if stop == "hold":
         path, said = f"/v1/channels/{CHANNEL}/hold", {"reason": "a look"}
     else:
         path, said = "/v1/freezes", {"reason": "sale", "freeze_id": "sale"}
         said |= {"channels": [CHANNEL]} if stop == "freeze" else {}  # type: ignore[dict-item]
-    answer = crew.operator.post(path, json=said)
+    answer = fleet.operator.post(path, json=said)
     assert answer.is_success, answer.text
 
 
-def finish(crew: Crew, stop: str) -> None:
+def finish(fleet: ServedFleet, stop: str) -> None:
     path = f"/v1/channels/{CHANNEL}/unhold" if stop == "hold" else "/v1/freezes/sale/end"
-    answer = crew.operator.post(path, json={"reason": "over"})
+    answer = fleet.operator.post(path, json={"reason": "over"})
     assert answer.is_success, answer.text
 
 
 @each_stop
-def test_hands_out_no_order_that_was_reserved_before(crew: Crew, stop: str) -> None:
-    crew.sail()
+def test_hands_out_no_order_that_was_reserved_before(fleet: ServedFleet, stop: str) -> None:
+    fleet.sail()
 
-    begin(crew, stop)
-    stopped = [crew.agents["web-01"].poll(wait) for wait in (0, 1)]
-    finish(crew, stop)
+    begin(fleet, stop)
+    stopped = [fleet.agents["web-01"].poll(wait) for wait in (0, 1)]
+    finish(fleet, stop)
 
     assert [answer.status_code for answer in stopped] == [204, 204]
-    crew.converge("web-01")
+    fleet.converge("web-01")
 
 
 @each_stop
-def test_refuses_the_acknowledgement_alone_and_among_other_reports(crew: Crew, stop: str) -> None:
+def test_refuses_the_acknowledgement_alone_and_among_other_reports(
+    fleet: ServedFleet, stop: str
+) -> None:
     """The plain request is answered at the socket, the batch by its handler."""
-    crew.sail()
-    agent = crew.agents["web-01"]
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
-    begin(crew, stop)
+    begin(fleet, stop)
 
     alone = agent.acknowledge(order)
     ack = agent.report(
@@ -131,7 +135,7 @@ def test_refuses_the_acknowledgement_alone_and_among_other_reports(crew: Crew, s
     started = agent.report("ActivationStarted", 2)
     batch = agent.send("POST", "/v1/agent/events", json={"reports": [ack, started]})
     none = agent.order()
-    finish(crew, stop)
+    finish(fleet, stop)
 
     problem = alone.json()
     assert (alone.status_code, problem["code"]) == (409, CODES[stop])
@@ -139,38 +143,38 @@ def test_refuses_the_acknowledgement_alone_and_among_other_reports(crew: Crew, s
     found = [(one["status"], one["code"]) for one in batch.json()["answers"]]
     assert found == [(409, CODES[stop]), (409, "sequence_gap")]
     assert none is None
-    crew.converge("web-01")  # handed out again at once: its lease is from before the stop
+    fleet.converge("web-01")  # handed out again at once: its lease is from before the stop
 
 
 @each_stop
-def test_wakes_a_poll_that_waits_when_the_stop_ends(crew: Crew, stop: str) -> None:
-    crew.sail()
-    begin(crew, stop)
-    wakes: Any = crew.served.application.server.order_waiters
+def test_wakes_a_poll_that_waits_when_the_stop_ends(fleet: ServedFleet, stop: str) -> None:
+    fleet.sail()
+    begin(fleet, stop)
+    wakes: Any = fleet.served.application.server.order_waiters
     with ThreadPoolExecutor(1) as threads:
-        poll = threads.submit(crew.agents["web-01"].poll, 60)
+        poll = threads.submit(fleet.agents["web-01"].poll, 60)
         while not wakes._stopped:
             assert not poll.done()
             time.sleep(0.01)
-        finish(crew, stop)
+        finish(fleet, stop)
 
         assert poll.result().json()["rollout_id"] == ROLLOUT
 
 
 @each_stop
-def test_says_why_a_host_does_not_use_its_order(crew: Crew, stop: str) -> None:
-    crew.sail()
-    begin(crew, stop)
-    crew.dispatch()
+def test_says_why_a_host_does_not_use_its_order(fleet: ServedFleet, stop: str) -> None:
+    fleet.sail()
+    begin(fleet, stop)
+    fleet.dispatch()
 
     gate = "hold" if stop == "hold" else "freeze"
     path = f"/v1/rollouts/{ROLLOUT}"
-    explained = crew.viewer.get(f"{path}/explain", params={"host_id": "web-01"}).json()
-    whole = crew.viewer.get(f"{path}/explain").json()
+    explained = fleet.viewer.get(f"{path}/explain", params={"host_id": "web-01"}).json()
+    whole = fleet.viewer.get(f"{path}/explain").json()
 
     assert explained["answer"].startswith(f"{gate}: ")
     assert whole["answer"].startswith(f"{gate} holds 2 of 2 hosts: ")
-    events = crew.viewer.get("/v1/events", params={"type": "GateChanged"}).json()["items"]
+    events = fleet.viewer.get("/v1/events", params={"type": "GateChanged"}).json()["items"]
     assert [(item["data"]["gate"], item["data"]["blocked"]) for item in events[-1:]] == [
         (gate, True)
     ]

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, Wire, acknowledgement, raw
-from tests.api.served_fleet import SPOKEN, Crew, sailing
+from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, RawConnection, acknowledgement, raw
+from tests.api.served_fleet import PROTOCOL_HEADERS, ServedFleet, serve_fleet
 from tidegate.api.agents.routes import ROUTES
 from tidegate.api.feed import tail
 from tidegate.control.fleet.request_macs import KEY_BYTES_MAX, RequestMacs
@@ -26,9 +26,9 @@ PROOF = "Tidegate web-01:99:ab 1700000000 " + "0a" * 32
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def test_reads_what_agents_send_by_its_head_once_it_is_known(
-    crew: Crew, parsed: list[bytes]
+    fleet: ServedFleet, parsed: list[bytes]
 ) -> None:
-    crew.sail()
-    agent, other = crew.agents["web-01"], crew.agents["web-02"]
+    fleet.sail()
+    agent, other = fleet.agents["web-01"], fleet.agents["web-02"]
     agent.current = agent.send("GET", POLL).json()
     parsed.clear()
     answers: list[list[tuple[int, str | None]]] = [[], []]
-    with closing(Wire(crew)) as wire:
+    with closing(RawConnection(fleet)) as wire:
         for told in answers:
             for request in (
                 raw(agent, "POST", EVENTS, acknowledgement(agent)),
@@ -91,39 +91,43 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_answers_what_is_not_as_it_was_as_if_no_head_were_known(crew: Crew, change: str) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_answers_what_is_not_as_it_was_as_if_no_head_were_known(
+    fleet: ServedFleet, change: str
+) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     agent.current = agent.send("GET", POLL).json()
     good = raw(agent, "POST", EVENTS, acknowledgement(agent))
     old, new = CHANGES[change]
     assert old in good
     changed = good.replace(old, new, 1)
     if change == "another time":
-        crew.wait(120)
+        fleet.wait(120)
     said = []
     for _ in range(2):
-        with closing(Wire(crew)) as wire:
+        with closing(RawConnection(fleet)) as wire:
             wire.send(changed)
             status, headers, body = wire.answer()
             closes = headers.get("connection") == "close" and wire.is_closed()
         code = json.loads(body).get("code") if body.startswith(b"{") else body
         said.append((status, code, closes))
         if change != "another time":
-            with closing(Wire(crew)) as wire:
+            with closing(RawConnection(fleet)) as wire:
                 wire.send(good)
                 assert wire.answer()[0] == 200
 
     assert said[0] == said[1]
 
 
-def test_refuses_a_revoked_key_behind_a_head_that_is_known(crew: Crew, parsed: list[bytes]) -> None:
-    agent = crew.agents["web-01"]
-    with closing(Wire(crew)) as wire:
+def test_refuses_a_revoked_key_behind_a_head_that_is_known(
+    fleet: ServedFleet, parsed: list[bytes]
+) -> None:
+    agent = fleet.agents["web-01"]
+    with closing(RawConnection(fleet)) as wire:
         for _ in range(3):
             wire.send(raw(agent, "GET", POLL))
             assert wire.answer()[0] == 204
-        crew.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"})
+        fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"})
         parsed.clear()
         wire.send(raw(agent, "GET", POLL))
         status, _, body = wire.answer()
@@ -178,24 +182,24 @@ def test_learns_nothing_from_bytes_that_are_not_one_request_for_the_route() -> N
 
 
 def test_learns_nothing_from_a_body_that_reads_like_a_request(
-    crew: Crew, pieces: SimpleQueue[int]
+    fleet: ServedFleet, pieces: SimpleQueue[int]
 ) -> None:
     """A poll whose head came alone, then a body that nobody reads: no parser saw a head in it."""
-    agent = crew.agents["web-01"]
+    agent = fleet.agents["web-01"]
     fake = written(ROUTE[POLL], expect="100-continue")
     request = agent.client.build_request("GET", POLL, content=fake)
     proof = agent.authorization(request)
-    said = {**SPOKEN, "authorization": proof, "content-type": "application/json"}
+    said = {**PROTOCOL_HEADERS, "authorization": proof, "content-type": "application/json"}
     poll = written(ROUTE[POLL], fake, **said)
 
-    with closing(Wire(crew)) as wire:
+    with closing(RawConnection(fleet)) as wire:
         wire.send(poll[: -len(fake)])
         while pieces.get(timeout=SECONDS_MAX) != len(poll) - len(fake):
             pass  # of an earlier request
         wire.send(fake)
         assert wire.answer()[0] == 204
 
-    assert crew.served.application.heads.find(fake) is None
+    assert fleet.served.application.heads.find(fake) is None
 
 
 def test_knows_so_many_heads_and_no_more() -> None:
@@ -221,18 +225,18 @@ def test_makes_the_macs_that_the_library_makes(size: int) -> None:
 
 
 def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
+    fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "LEISURE_SECONDS", 3_600.0)
-    crew.sail()
-    agent = crew.agents["web-01"]
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
-    followed = crew.served.application.server.tail
+    followed = fleet.served.application.server.tail
     assert agent.acknowledge(order).status_code == 200
-    head = crew.served.installation.head()
+    head = fleet.served.installation.head()
 
-    answer = crew.operator.get("/v1/hosts", params={"min_position": head})
+    answer = fleet.operator.get("/v1/hosts", params={"min_position": head})
 
     assert answer.status_code == 200
     assert followed.position >= head

@@ -7,51 +7,55 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 
 URL = f"/v1/channels/{CHANNEL}"
 EDGE = {"before": "web-01", "after": "web-02"}
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
-def test_refuses_an_edge_to_what_was_never_a_host_when_the_policy_is_given(crew: Crew) -> None:
+def test_refuses_an_edge_to_what_was_never_a_host_when_the_policy_is_given(
+    fleet: ServedFleet,
+) -> None:
     stranger = {"host_edges": [{"before": "web-01", "after": "web-99"}]}
     new = {"channel": "other", "package": "default/db", "selector": "app=web", "policy": stranger}
 
-    made = crew.manager.post("/v1/channels", json=new)
-    seen = crew.create().headers["etag"]
-    edited = crew.manager.patch(URL, json={"policy": stranger}, headers={"if-match": seen})
+    made = fleet.manager.post("/v1/channels", json=new)
+    seen = fleet.create().headers["etag"]
+    edited = fleet.manager.patch(URL, json={"policy": stranger}, headers={"if-match": seen})
 
     for answer in (made, edited):
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed_policy")
         assert answer.json()["host_id"] == "web-99"
-    assert crew.viewer.get("/v1/channels/other").status_code == 404
-    assert "host_edges" not in crew.viewer.get(URL).json()["policy"]
+    assert fleet.viewer.get("/v1/channels/other").status_code == 404
+    assert "host_edges" not in fleet.viewer.get(URL).json()["policy"]
 
 
-def test_promotes_past_an_edge_whose_host_was_retired_and_says_so(crew: Crew) -> None:
-    crew.create(host_edges=[EDGE])
-    crew.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
+def test_promotes_past_an_edge_whose_host_was_retired_and_says_so(fleet: ServedFleet) -> None:
+    fleet.create(host_edges=[EDGE])
+    fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
 
-    plan = crew.viewer.get(f"{URL}/plan").json()
-    promoted = crew.promote()
-    crew.dispatch()
+    plan = fleet.viewer.get(f"{URL}/plan").json()
+    promoted = fleet.promote()
+    fleet.dispatch()
 
     assert plan["idle_edges"] == [{**EDGE, "reason": "web-01 is retired"}]
     assert promoted.status_code == 200, promoted.text
     rollout_id = promoted.json()["rollout_id"]
-    why = crew.viewer.get(f"/v1/rollouts/{rollout_id}/explain", params={"host_id": "web-02"}).json()
+    why = fleet.viewer.get(
+        f"/v1/rollouts/{rollout_id}/explain", params={"host_id": "web-02"}
+    ).json()
     (said,) = (item["reason"] for item in why["verdicts"] if item["gate"] == "host-edge")
     assert said.endswith("the edge web-01 → web-02 has no effect, web-01 is retired")
-    assert crew.agents["web-02"].poll().status_code == 200
+    assert fleet.agents["web-02"].poll().status_code == 200
     # The policy may be given again as it stands.
-    shown = crew.viewer.get(URL)
-    same = crew.manager.patch(
+    shown = fleet.viewer.get(URL)
+    same = fleet.manager.patch(
         URL, json={"policy": shown.json()["policy"]}, headers={"if-match": shown.headers["etag"]}
     )
     assert same.status_code == 200, same.text

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
-def test_lists_hosts_by_selector_status_and_channel(crew: Crew) -> None:
-    crew.create()
-    crew.enroll("db-01", app="db")
-    crew.operator.post("/v1/hosts/db-01/revoke", json={"reason": "x"})
+def test_lists_hosts_by_selector_status_and_channel(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.enroll("db-01", app="db")
+    fleet.operator.post("/v1/hosts/db-01/revoke", json={"reason": "x"})
 
     def names(**query: str) -> list[str]:
-        found = crew.viewer.get("/v1/hosts", params=query).json()["items"]
+        found = fleet.viewer.get("/v1/hosts", params=query).json()["items"]
         return [item["host_id"] for item in found]
 
     assert names() == ["db-01", "web-01", "web-02"]
@@ -30,16 +30,16 @@ def test_lists_hosts_by_selector_status_and_channel(crew: Crew) -> None:
     assert names(selector="app=web,tier!=canary") == ["web-02"]
     assert names(channel=CHANNEL) == ["web-01", "web-02"]
     assert names(limit="1") == ["db-01"]
-    assert crew.viewer.get("/v1/hosts", params={"selector": "=="}).status_code == 400
-    assert crew.viewer.get("/v1/hosts", params={"status": "lost"}).status_code == 400
-    assert crew.viewer.get("/v1/hosts", params={"channel": "none"}).status_code == 404
+    assert fleet.viewer.get("/v1/hosts", params={"selector": "=="}).status_code == 400
+    assert fleet.viewer.get("/v1/hosts", params={"status": "lost"}).status_code == 400
+    assert fleet.viewer.get("/v1/hosts", params={"channel": "none"}).status_code == 404
 
 
-def test_shows_a_host_with_what_it_went_through(crew: Crew) -> None:
-    crew.sail()
-    crew.agents["web-01"].beat(**{CHANNEL: "sha256:old"})
+def test_shows_a_host_with_what_it_went_through(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.agents["web-01"].beat(**{CHANNEL: "sha256:old"})
 
-    found = crew.viewer.get("/v1/hosts/web-01").json()
+    found = fleet.viewer.get("/v1/hosts/web-01").json()
 
     assert found["labels"] == {"tier": "canary", "app": "web"}
     assert (found["channels"], found["order"]) == ([CHANNEL], ROLLOUT)
@@ -47,19 +47,19 @@ def test_shows_a_host_with_what_it_went_through(crew: Crew) -> None:
     assert [(item["rollout_id"], item["state"]) for item in found["records"]] == [
         (ROLLOUT, "Pending")
     ]
-    missing = crew.viewer.get("/v1/hosts/none")
+    missing = fleet.viewer.get("/v1/hosts/none")
     assert (missing.status_code, missing.json()["code"]) == (404, "host_not_found")
 
 
-def test_labels_a_host_at_the_version_that_was_seen(crew: Crew) -> None:
-    crew.create()
-    seen = crew.viewer.get("/v1/hosts/web-01").headers["etag"]
+def test_labels_a_host_at_the_version_that_was_seen(fleet: ServedFleet) -> None:
+    fleet.create()
+    seen = fleet.viewer.get("/v1/hosts/web-01").headers["etag"]
     url = "/v1/hosts/web-01/labels"
 
-    labelled = crew.operator.put(url, json={"labels": {"app": "db"}}, headers={"if-match": seen})
-    stale = crew.operator.put(url, json={"labels": {}}, headers={"if-match": seen})
-    wrong = crew.operator.put(url, json={"labels": {"a b": "c"}})
-    missing = crew.operator.put("/v1/hosts/none/labels", json={"labels": {}})
+    labelled = fleet.operator.put(url, json={"labels": {"app": "db"}}, headers={"if-match": seen})
+    stale = fleet.operator.put(url, json={"labels": {}}, headers={"if-match": seen})
+    wrong = fleet.operator.put(url, json={"labels": {"a b": "c"}})
+    missing = fleet.operator.put("/v1/hosts/none/labels", json={"labels": {}})
 
     assert labelled.status_code == 200, labelled.text
     assert (labelled.json()["labels"], labelled.json().get("channels", [])) == ({"app": "db"}, [])
@@ -68,11 +68,11 @@ def test_labels_a_host_at_the_version_that_was_seen(crew: Crew) -> None:
     assert missing.status_code == 404
 
 
-def test_retires_a_host_for_good(crew: Crew) -> None:
-    retired = crew.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
-    again = crew.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
-    poll = crew.agents["web-01"].poll()
-    invited = crew.operator.post("/v1/hosts/enroll", json={"host_id": "web-01"})
+def test_retires_a_host_for_good(fleet: ServedFleet) -> None:
+    retired = fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
+    again = fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
+    poll = fleet.agents["web-01"].poll()
+    invited = fleet.operator.post("/v1/hosts/enroll", json={"host_id": "web-01"})
 
     assert (retired.status_code, retired.json()["status"]) == (200, "retired")
     assert again.status_code == 200
@@ -90,10 +90,10 @@ def test_retires_a_host_for_good(crew: Crew) -> None:
         {"host": "a"},
     ],
 )
-def test_refuses_invitations_that_are_none(crew: Crew, body: dict[str, object]) -> None:
-    assert crew.operator.post("/v1/hosts/enroll", json=body).status_code == 400
+def test_refuses_invitations_that_are_none(fleet: ServedFleet, body: dict[str, object]) -> None:
+    assert fleet.operator.post("/v1/hosts/enroll", json=body).status_code == 400
 
 
-def test_explains_nothing_of_a_host_that_no_rollout_wants(crew: Crew) -> None:
-    assert crew.viewer.get("/v1/hosts/web-01/explain").json()["items"] == []
-    assert crew.viewer.get("/v1/hosts/none/explain").status_code == 404
+def test_explains_nothing_of_a_host_that_no_rollout_wants(fleet: ServedFleet) -> None:
+    assert fleet.viewer.get("/v1/hosts/web-01/explain").json()["items"] == []
+    assert fleet.viewer.get("/v1/hosts/none/explain").status_code == 404

@@ -16,8 +16,8 @@ import httpx2
 import pytest
 
 from tests.api.page_walk import Form, Page, walk
-from tests.api.populated_installation import PEOPLE, Harbour
-from tests.api.served_fleet import T0, sailing
+from tests.api.populated_installation import PEOPLE, PopulatedInstallation
+from tests.api.served_fleet import T0, serve_fleet
 from tests.api.serving import serving
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
@@ -46,14 +46,14 @@ TYPED = (
 
 
 @pytest.fixture(scope="module")
-def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
+def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PopulatedInstallation]:
     with (
         patch.object(accounts, "SCRYPT_N", 2),  # nobody guesses these passwords
-        sailing(tmp_path_factory.mktemp("harbour") / "data", ALL_ROUTES) as crew,
+        serve_fleet(tmp_path_factory.mktemp("harbour") / "data", ALL_ROUTES) as fleet,
     ):
-        harbour = Harbour(crew.served)
-        harbour.fill()
-        yield harbour
+        populated = PopulatedInstallation(fleet.served)
+        populated.fill()
+        yield populated
 
 
 @pytest.fixture
@@ -68,22 +68,22 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("login", ["operator", "administrator"])
 def test_leads_nobody_to_a_page_that_is_not_there_or_cannot_be_drawn(
-    harbour: Harbour, login: str
+    populated: PopulatedInstallation, login: str
 ) -> None:
-    seen = walk(harbour.browser(login), "/", *TYPED)
+    seen = walk(populated.browser(login), "/", *TYPED)
 
     assert seen.faults == []
     assert seen.refused(403) == []
-    assert everything(harbour) <= seen.statuses.keys()
+    assert everything(populated) <= seen.statuses.keys()
 
 
 @pytest.mark.usefixtures("crowded")
-def test_leads_a_viewer_on_where_a_page_shows_only_a_part(harbour: Harbour) -> None:
-    seen = walk(harbour.browser("viewer"), "/", *TYPED)
+def test_leads_a_viewer_on_where_a_page_shows_only_a_part(populated: PopulatedInstallation) -> None:
+    seen = walk(populated.browser("viewer"), "/", *TYPED)
 
     assert seen.faults == []
     assert seen.refused(403) == []
-    assert everything(harbour) <= seen.statuses.keys()
+    assert everything(populated) <= seen.statuses.keys()
     assert any("/held?gate=" in address and "next=" in address for address in seen.statuses)
     assert any(address.startswith("/rollouts?next=") for address in seen.statuses)
     assert "/rollouts/few@web.1/gates" in seen.statuses
@@ -93,11 +93,11 @@ def test_leads_a_viewer_on_where_a_page_shows_only_a_part(harbour: Harbour) -> N
 OWN = {"/signout", "/settings/tokens", "/settings/revoke", "/settings/password"}
 
 
-def everything(harbour: Harbour) -> set[str]:
+def everything(populated: PopulatedInstallation) -> set[str]:
     """The addresses of all that has a page of its own."""
 
     def items(noun: str) -> list[dict[str, Any]]:
-        found = harbour.viewer.get(f"/v1/{noun}", params={"limit": 500}).json()["items"]
+        found = populated.viewer.get(f"/v1/{noun}", params={"limit": 500}).json()["items"]
         assert found
         return list(found)
 
@@ -110,8 +110,10 @@ def everything(harbour: Harbour) -> set[str]:
 
 
 @pytest.mark.parametrize("login", ["neighbour", "nobody"])
-def test_refuses_on_a_page_what_somebody_may_not_see(harbour: Harbour, login: str) -> None:
-    client = harbour.browser(login)
+def test_refuses_on_a_page_what_somebody_may_not_see(
+    populated: PopulatedInstallation, login: str
+) -> None:
+    client = populated.browser(login)
 
     seen = walk(client, "/", *TYPED, wrong=(404,))
 
@@ -127,7 +129,7 @@ def test_draws_every_page_before_anything_has_happened(tmp_path: Path, login: st
         patch.object(accounts, "SCRYPT_N", 2),
         serving(tmp_path / "data", routes=ALL_ROUTES, clock=ManualClock(T0)) as served,
     ):
-        empty = Harbour(served)
+        empty = PopulatedInstallation(served)
         empty.user(login, *PEOPLE[login])
 
         seen = walk(empty.browser(login), "/")
@@ -188,16 +190,16 @@ def says_why(answer: httpx2.Response) -> bool:
     )
 
 
-def test_has_a_form_for_every_verb_of_the_dashboard(harbour: Harbour) -> None:
-    sent = {form.action.rpartition("/")[2] for form in forms(harbour.browser("administrator"))}
+def test_has_a_form_for_every_verb_of_the_dashboard(populated: PopulatedInstallation) -> None:
+    sent = {form.action.rpartition("/")[2] for form in forms(populated.browser("administrator"))}
 
     verbs = {route.path.rpartition("/")[2] for route in PAGES if route.method == "POST"}
     assert verbs - sent == {"signin", "setup", "signout", "enable"} - sent
 
 
-def test_says_on_a_page_what_is_wrong_with_a_form(harbour: Harbour) -> None:
-    client = harbour.browser("administrator")
-    before = harbour.installation.head()
+def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallation) -> None:
+    client = populated.browser("administrator")
+    before = populated.installation.head()
 
     answers = [
         (form.action, values, client.post(form.action, data=values))
@@ -207,7 +209,7 @@ def test_says_on_a_page_what_is_wrong_with_a_form(harbour: Harbour) -> None:
 
     unsaid = [f"{action} {values}" for action, values, answer in answers if not says_why(answer)]
     assert unsaid == []
-    written = harbour.installation.feed(after=before, limit=10)
+    written = populated.installation.feed(after=before, limit=10)
     assert {event.type for event in written} <= {"SignInFailed"}, "a wrong current password"
 
 
@@ -223,16 +225,16 @@ def test_says_on_a_page_what_is_wrong_with_a_form(harbour: Harbour) -> None:
     ],
 )
 def test_refuses_bodies_that_no_form_of_this_session_sends(
-    harbour: Harbour, content: bytes, media: str
+    populated: PopulatedInstallation, content: bytes, media: str
 ) -> None:
-    client = harbour.browser("administrator")
-    before = harbour.installation.head()
+    client = populated.browser("administrator")
+    before = populated.installation.head()
 
     for form in forms(client):
         answer = client.post(form.action, content=content, headers={"content-type": media})
         assert says_why(answer), f"{form.action}: {answer.status_code} {answer.text[-300:]}"
 
-    assert harbour.installation.head() == before
+    assert populated.installation.head() == before
 
 
 @pytest.mark.parametrize("is_set_up", [True, False])
@@ -255,9 +257,9 @@ def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: b
     assert (shown.status_code, door[1] in shown.text) == (door[0], True)
 
 
-def test_says_on_a_page_what_is_wrong_with_an_address(harbour: Harbour) -> None:
+def test_says_on_a_page_what_is_wrong_with_an_address(populated: PopulatedInstallation) -> None:
     """Whatever is typed in the place of a name, a number or a filter."""
-    client = harbour.browser("administrator")
+    client = populated.browser("administrator")
     texts = ("zzz", "%00", "-1", "%ff", "9" * 40, "%C3%B6%3C%26%3E", "a" * 900, "a@b~c", "..")
     queries = [
         *("next", "at", "type", "tag", "tab", "filter", "selector", "limit", "channel", "luck"),

@@ -18,7 +18,7 @@ OPERATOR = ("operator_command", "release-control-plane")
 REASON = "because"
 
 
-class Desk:
+class PermissionPeople:
     """One person with every role, seen through tokens that are narrowed to one role each."""
 
     def __init__(self, served: Served) -> None:
@@ -73,56 +73,56 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PermissionPeople]:
     data = tmp_path_factory.mktemp("permissions") / "data"
     with serving(data, routes=(*ROUTES, *PAGES)) as served:
-        yield Desk(served)
+        yield PermissionPeople(served)
 
 
-Door = Callable[[Desk, httpx2.Client, str], httpx2.Response]
+Door = Callable[[PermissionPeople, httpx2.Client, str], httpx2.Response]
 
 
 def patch(**body: Any) -> Door:
-    def door(desk: Desk, who: httpx2.Client, name: str) -> httpx2.Response:
-        return who.patch(f"/v1/revisions/{name}", json=body, headers=desk.seen(name))
+    def door(people: PermissionPeople, who: httpx2.Client, name: str) -> httpx2.Response:
+        return who.patch(f"/v1/revisions/{name}", json=body, headers=people.seen(name))
 
     return door
 
 
 def post(verb: str, **body: Any) -> Door:
-    def door(desk: Desk, who: httpx2.Client, name: str) -> httpx2.Response:
-        sent = {**body, "digest": desk.digest(name)} if verb == "approve" else body
-        return who.post(f"/v1/revisions/{name}/{verb}", json=sent, headers=desk.seen(name))
+    def door(people: PermissionPeople, who: httpx2.Client, name: str) -> httpx2.Response:
+        sent = {**body, "digest": people.digest(name)} if verb == "approve" else body
+        return who.post(f"/v1/revisions/{name}/{verb}", json=sent, headers=people.seen(name))
 
     return door
 
 
 def page(verb: str) -> Door:
-    def door(desk: Desk, who: httpx2.Client, name: str) -> httpx2.Response:
-        form = {"version": desk.version(name), "reason": REASON}
+    def door(people: PermissionPeople, who: httpx2.Client, name: str) -> httpx2.Response:
+        form = {"version": people.version(name), "reason": REASON}
         if verb == "approve":
-            form["digest"] = desk.digest(name)
+            form["digest"] = people.digest(name)
         return who.post(f"/revisions/{name}/{verb}", data=form)
 
     return door
 
 
 def put(what: str) -> Door:
-    def door(desk: Desk, who: httpx2.Client, name: str) -> httpx2.Response:
+    def door(people: PermissionPeople, who: httpx2.Client, name: str) -> httpx2.Response:
         bodies: dict[str, dict[str, Any]] = {
             "resources": {"files": [{"path": "a", "text": "a"}]},
             "conditions": {
-                "digest": desk.digest(name),
+                "digest": people.digest(name),
                 "conditions": [{"type": "tested", "status": "True"}],
             },
         }
         url = f"/v1/revisions/{name}/{what}"
-        return who.put(url, json=bodies[what], headers=desk.seen(name))
+        return who.put(url, json=bodies[what], headers=people.seen(name))
 
     return door
 
 
-def delete(desk: Desk, who: httpx2.Client, name: str) -> httpx2.Response:
+def delete(people: PermissionPeople, who: httpx2.Client, name: str) -> httpx2.Response:
     return who.delete(f"/v1/revisions/{name}")
 
 
@@ -166,40 +166,42 @@ CASES: dict[str, tuple[str, bool, Verb, Door]] = {
 
 @pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("case", CASES)
-def test_asks_for_the_right_of_the_step_at_every_door(desk: Desk, case: str, role: Role) -> None:
+def test_asks_for_the_right_of_the_step_at_every_door(
+    people: PermissionPeople, case: str, role: Role
+) -> None:
     state, own, right, door = CASES[case]
-    name = desk(state, own=own)
-    before = desk.document(name)
+    name = people(state, own=own)
+    before = people.document(name)
 
-    answer = door(desk, desk.by_role[role], name)
+    answer = door(people, people.by_role[role], name)
 
     if right in VERBS[role]:
         assert answer.status_code in (200, 204, 303), answer.text
-        assert desk.other.get(f"/v1/revisions/{name}").json() != before
+        assert people.other.get(f"/v1/revisions/{name}").json() != before
     else:
         assert answer.status_code == 403, answer.text
         if answer.headers["content-type"] == "application/problem+json":
             assert answer.json()["code"] == "missing_permission"
-        assert desk.document(name) == before
+        assert people.document(name) == before
 
 
-def test_asks_for_both_rights_of_an_update_that_takes_two_steps(desk: Desk) -> None:
+def test_asks_for_both_rights_of_an_update_that_takes_two_steps(people: PermissionPeople) -> None:
     body = {"labels": {"a": "b"}, "lifecycle": "Draft", "reason": REASON}
-    both = desk.served.as_role(Role.AUTHOR, Role.APPROVER)
-    name = desk("Proposed")
+    both = people.served.as_role(Role.AUTHOR, Role.APPROVER)
+    name = people("Proposed")
 
     answers = [
-        who.patch(f"/v1/revisions/{name}", json=body, headers=desk.seen(name))
-        for who in (desk.by_role[Role.AUTHOR], desk.by_role[Role.APPROVER], both)
+        who.patch(f"/v1/revisions/{name}", json=body, headers=people.seen(name))
+        for who in (people.by_role[Role.AUTHOR], people.by_role[Role.APPROVER], both)
     ]
 
     assert [answer.status_code for answer in answers] == [403, 403, 200]
 
 
-def test_asks_for_nothing_that_an_update_only_restates(desk: Desk) -> None:
+def test_asks_for_nothing_that_an_update_only_restates(people: PermissionPeople) -> None:
     """A client may send the whole document back, with the one step that it means."""
-    name = desk("Proposed")
-    document = desk.document(name)
+    name = people("Proposed")
+    document = people.document(name)
     body = {
         "tasks": document["spec"]["tasks"],
         "labels": document["metadata"]["labels"],
@@ -208,37 +210,37 @@ def test_asks_for_nothing_that_an_update_only_restates(desk: Desk) -> None:
         "reason": REASON,
     }
 
-    answer = desk.by_role[Role.APPROVER].patch(
-        f"/v1/revisions/{name}", json=body, headers=desk.seen(name)
+    answer = people.by_role[Role.APPROVER].patch(
+        f"/v1/revisions/{name}", json=body, headers=people.seen(name)
     )
 
     assert answer.status_code == 200, answer.text
     assert answer.json()["spec"]["lifecycle"] == "Draft"
 
 
-def test_two_authors_delete_no_release(desk: Desk) -> None:
-    name = desk("Published")
-    one, two = (desk.served.as_role(Role.AUTHOR) for _ in range(2))
+def test_two_authors_delete_no_release(people: PermissionPeople) -> None:
+    name = people("Published")
+    one, two = (people.served.as_role(Role.AUTHOR) for _ in range(2))
 
-    proposed = one.post(f"/v1/revisions/{name}/propose-delete", json={}, headers=desk.seen(name))
-    deleted = two.delete(f"/v1/revisions/{name}", headers=desk.seen(name))
+    proposed = one.post(f"/v1/revisions/{name}/propose-delete", json={}, headers=people.seen(name))
+    deleted = two.delete(f"/v1/revisions/{name}", headers=people.seen(name))
 
     assert proposed.status_code == 200
     assert (deleted.status_code, deleted.json()["code"]) == (403, "missing_permission")
-    assert desk.lifecycle(name) == "DeletionProposed"
+    assert people.lifecycle(name) == "DeletionProposed"
 
 
 def test_an_administrator_deletes_a_package_and_only_an_approver_what_was_published(
-    desk: Desk,
+    people: PermissionPeople,
 ) -> None:
-    name = desk("DeletionProposed")
+    name = people("DeletionProposed")
     package = name.split(".")[1]
     url = f"/v1/packages/default/{package}"
-    seen = {"if-match": desk.other.get(url).headers["etag"]}
-    draft = desk("Draft").split(".")[1]
-    drafted = {"if-match": desk.other.get(f"/v1/packages/default/{draft}").headers["etag"]}
-    alone = desk.by_role[Role.SECURITY_ADMIN]
-    both = desk.served.as_role(Role.SECURITY_ADMIN, Role.APPROVER)
+    seen = {"if-match": people.other.get(url).headers["etag"]}
+    draft = people("Draft").split(".")[1]
+    drafted = {"if-match": people.other.get(f"/v1/packages/default/{draft}").headers["etag"]}
+    alone = people.by_role[Role.SECURITY_ADMIN]
+    both = people.served.as_role(Role.SECURITY_ADMIN, Role.APPROVER)
 
     refused = alone.delete(url, headers=seen)
     open_one = alone.delete(f"/v1/packages/default/{draft}", headers=drafted)
@@ -249,19 +251,21 @@ def test_an_administrator_deletes_a_package_and_only_an_approver_what_was_publis
     assert deleted.status_code == 200, deleted.text
 
 
-def test_answers_a_repeat_as_the_first_time_whatever_the_step_would_be_now(desk: Desk) -> None:
-    name = desk("Proposed", own=True)
-    author = desk.by_role[Role.AUTHOR]
+def test_answers_a_repeat_as_the_first_time_whatever_the_step_would_be_now(
+    people: PermissionPeople,
+) -> None:
+    name = people("Proposed", own=True)
+    author = people.by_role[Role.AUTHOR]
     url, body = f"/v1/revisions/{name}", {"lifecycle": "Draft", "reason": REASON}
-    headers = {**desk.seen(name), "idempotency-key": f"withdraw-{name}"}
+    headers = {**people.seen(name), "idempotency-key": f"withdraw-{name}"}
 
     first = author.patch(url, json=body, headers=headers)
-    desk.other.post(f"{url}/propose", json={}, headers=desk.seen(name))
+    people.other.post(f"{url}/propose", json={}, headers=people.seen(name))
     again = author.patch(url, json=body, headers=headers)
 
     assert first.status_code == 200, first.text
     assert (again.status_code, again.json()) == (200, first.json())
-    assert desk.lifecycle(name) == "Proposed", "nobody rejected what another one proposed"
+    assert people.lifecycle(name) == "Proposed", "nobody rejected what another one proposed"
 
 
 # ── what a request names besides ──────────────────────────────────────────────────────────────────

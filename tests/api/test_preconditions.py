@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from msgspec import Struct
 
-from tests.api.served_fleet import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.slices import EditChannel, edit_channel
 from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
@@ -27,10 +27,10 @@ CHANNEL_PATH = f"/v1/channels/{CHANNEL}"
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        crew.create()
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.create()
+        yield fleet
 
 
 def raced(run: Callable[[int], Any]) -> list[Any]:
@@ -45,12 +45,12 @@ def raced(run: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(racer, range(RACERS)))
 
 
-def test_lets_one_of_many_label_a_host_at_the_version_that_all_saw(crew: Crew) -> None:
-    seen = crew.viewer.get("/v1/hosts/web-01").headers["etag"]
+def test_lets_one_of_many_label_a_host_at_the_version_that_all_saw(fleet: ServedFleet) -> None:
+    seen = fleet.viewer.get("/v1/hosts/web-01").headers["etag"]
 
     def label(number: int) -> httpx2.Response:
         labels = {"app": "web", "tier": f"t{number}"}
-        return crew.operator.put(LABELS, json={"labels": labels}, headers={"if-match": seen})
+        return fleet.operator.put(LABELS, json={"labels": labels}, headers={"if-match": seen})
 
     found = raced(label)
 
@@ -58,31 +58,31 @@ def test_lets_one_of_many_label_a_host_at_the_version_that_all_saw(crew: Crew) -
     stale = next(answer.json() for answer in found if answer.status_code == 409)
     winner = next(answer.json() for answer in found if answer.status_code == 200)
     assert stale["code"] == "version_conflict"
-    shown = crew.viewer.get("/v1/hosts/web-01").json()
+    shown = fleet.viewer.get("/v1/hosts/web-01").json()
     assert shown["labels"] == winner["labels"]
 
 
-def test_lets_one_of_many_edit_a_channel_at_the_version_that_all_saw(crew: Crew) -> None:
-    seen = crew.viewer.get(CHANNEL_PATH).headers["etag"]
+def test_lets_one_of_many_edit_a_channel_at_the_version_that_all_saw(fleet: ServedFleet) -> None:
+    seen = fleet.viewer.get(CHANNEL_PATH).headers["etag"]
 
     def edit(number: int) -> httpx2.Response:
         body = {"selector": f"app=web,tier!=t{number}"}
-        return crew.manager.patch(CHANNEL_PATH, json=body, headers={"if-match": seen})
+        return fleet.manager.patch(CHANNEL_PATH, json=body, headers={"if-match": seen})
 
     found = raced(edit)
 
     assert sorted(answer.status_code for answer in found) == [200] + [409] * (RACERS - 1)
 
 
-def commands(crew: Crew) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
+def commands(fleet: ServedFleet) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
     """Edits of one host and of one channel, all made from the same sight."""
-    installation = crew.installation
+    installation = fleet.installation
     channel = installation.find(channel_key(CHANNEL), Channel)
     host = installation.find(host_key("web-01"), Host)
-    fleet = installation.find(fleet_key(), Fleet)
+    fleet_row = installation.find(fleet_key(), Fleet)
     assert channel is not None
     assert host is not None
-    assert fleet is not None
+    assert fleet_row is not None
     return (
         (
             edit_channel,
@@ -91,7 +91,7 @@ def commands(crew: Crew) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
                 selector=f"app=web,tier!=t{number}",
                 policy=channel.row.policy,
                 operator="user_op",
-                fleet_version=fleet.version,
+                fleet_version=fleet_row.version,
                 expected_version=channel.version,
             ),
         ),
@@ -108,33 +108,33 @@ def commands(crew: Crew) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["channel", "host"])
-def test_holds_among_processes_that_do_not_take_turns(crew: Crew, which: int) -> None:
-    item, command = commands(crew)[which]
-    head = crew.installation.head()
+def test_holds_among_processes_that_do_not_take_turns(fleet: ServedFleet, which: int) -> None:
+    item, command = commands(fleet)[which]
+    head = fleet.installation.head()
 
     def execute(number: int) -> bool:
         try:
-            crew.installation.control.execute(item, command(number), meta=Meta(actor="user_op"))
+            fleet.installation.control.execute(item, command(number), meta=Meta(actor="user_op"))
         except StaleVersion:
             return False
         return True
 
     assert raced(execute).count(True) == 1
-    written = crew.installation.feed(after=head, limit=100)
+    written = fleet.installation.feed(after=head, limit=100)
     assert [event.type for event in written] == [
         ("ChannelEdited" if which == 0 else "HostLabelled")
     ]
 
 
-def test_answers_a_repeat_with_the_first_answer_whatever_happened_since(crew: Crew) -> None:
-    seen = crew.viewer.get("/v1/hosts/web-01").headers["etag"]
+def test_answers_a_repeat_with_the_first_answer_whatever_happened_since(fleet: ServedFleet) -> None:
+    seen = fleet.viewer.get("/v1/hosts/web-01").headers["etag"]
     headers = {"if-match": seen, "idempotency-key": "label-once"}
     body = {"labels": {"app": "web", "tier": "first"}}
-    first = crew.operator.put(LABELS, json=body, headers=headers)
-    crew.operator.put(LABELS, json={"labels": {"app": "web", "tier": "second"}})
+    first = fleet.operator.put(LABELS, json=body, headers=headers)
+    fleet.operator.put(LABELS, json={"labels": {"app": "web", "tier": "second"}})
 
-    again = crew.operator.put(LABELS, json=body, headers=headers)
+    again = fleet.operator.put(LABELS, json=body, headers=headers)
 
     assert (first.status_code, again.status_code) == (200, 200)
-    shown = crew.viewer.get("/v1/hosts/web-01").json()
+    shown = fleet.viewer.get("/v1/hosts/web-01").json()
     assert shown["labels"]["tier"] == "second"

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.api.served_fleet import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 
 
 def test_lists_and_lifts_what_made_a_host_go_back(tmp_path: Path) -> None:
-    with sailing(tmp_path / "data") as crew:
-        crew.sail()
-        crew.fail("web-01")
-        (row,) = crew.viewer.get("/v1/quarantine", params={"channel": CHANNEL}).json()["items"]
-        elsewhere = crew.viewer.get("/v1/quarantine", params={"channel": "web"}).json()["items"]
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.sail()
+        fleet.fail("web-01")
+        (row,) = fleet.viewer.get("/v1/quarantine", params={"channel": CHANNEL}).json()["items"]
+        elsewhere = fleet.viewer.get("/v1/quarantine", params={"channel": "web"}).json()["items"]
         body = {
             "channel": CHANNEL,
             "closure_hash": row["closure_hash"],
             "reason": "it was the disk",
         }
 
-        refused = crew.promote()
-        lifted = crew.operator.post("/v1/quarantine/lift", json=body)
-        again = crew.operator.post("/v1/quarantine/lift", json=body)
+        refused = fleet.promote()
+        lifted = fleet.operator.post("/v1/quarantine/lift", json=body)
+        again = fleet.operator.post("/v1/quarantine/lift", json=body)
 
         assert (row["host_id"], elsewhere) == ("web-01", [])
         assert (refused.status_code, refused.json()["code"]) == (422, "closure_quarantined")
         assert lifted.status_code == 200, lifted.text
         assert lifted.json()["position"] > row["version"]
         assert (again.status_code, again.json()["code"]) == (404, "quarantine_not_found")
-        assert crew.viewer.get("/v1/quarantine").json()["items"] == []
+        assert fleet.viewer.get("/v1/quarantine").json()["items"] == []
 
 
 def test_refuses_liftings_that_say_too_little(tmp_path: Path) -> None:
-    with sailing(tmp_path / "data") as crew:
+    with serve_fleet(tmp_path / "data") as fleet:
         for body in ({}, {"channel": CHANNEL}, {"channel": CHANNEL, "closure_hash": "a"}):
-            assert _lifted(crew, body) == 400
+            assert _lifted(fleet, body) == 400
 
 
-def _lifted(crew: Crew, body: dict[str, str]) -> int:
-    return crew.operator.post("/v1/quarantine/lift", json=body).status_code
+def _lifted(fleet: ServedFleet, body: dict[str, str]) -> int:
+    return fleet.operator.post("/v1/quarantine/lift", json=body).status_code

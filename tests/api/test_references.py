@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from tests.api.people import NAME, People
-from tests.api.served_fleet import Crew, sailing
+from tests.api.served_fleet import ServedFleet, serve_fleet
 from tests.api.serving import Served, serving
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
@@ -188,19 +188,19 @@ def test_shows_on_the_page_where_the_bytes_are(readers: People) -> None:
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
-def test_tells_a_host_where_to_fetch(crew: Crew) -> None:
-    crew.create()
+def test_tells_a_host_where_to_fetch(fleet: ServedFleet) -> None:
+    fleet.create()
     name = "default.web.v9"
-    source = crew.viewer.get("/v1/revisions?lifecycle=Published").json()["items"][0]
-    crew.draft("v9", tasks=[{"type": "edit", "source": source["metadata"]["name"]}])
-    put(crew, TEXT, REFERENCE, name=name)
-    number = crew.publish(name).json()["spec"]["revision"]
-    agent = crew.agents["web-01"]
+    source = fleet.viewer.get("/v1/revisions?lifecycle=Published").json()["items"][0]
+    fleet.draft("v9", tasks=[{"type": "edit", "source": source["metadata"]["name"]}])
+    put(fleet, TEXT, REFERENCE, name=name)
+    number = fleet.publish(name).json()["spec"]["revision"]
+    agent = fleet.agents["web-01"]
 
     path = f"/v1/agent/releases/web.{number}"
     content = agent.send("GET", path).json()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.api.registry_people import SCOPE, T0, URL, Town
+from tests.api.registry_people import SCOPE, T0, URL, RegistryPeople
 from tests.api.serving import ADMIN, serving
 from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy
@@ -22,47 +22,47 @@ HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engin
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def registry(tmp_path: Path) -> Iterator[RegistryPeople]:
     with serving(tmp_path / "data", clock=ManualClock(T0)) as served:
-        yield Town(served)
+        yield RegistryPeople(served)
 
 
 @pytest.mark.req("RS-16", **HTTP)
-def test_answers_what_is_current_and_what_happened(town: Town) -> None:
-    registered = town.register(operations=["announce"])
-    moved = town.manager.post(
+def test_answers_what_is_current_and_what_happened(registry: RegistryPeople) -> None:
+    registered = registry.register(operations=["announce"])
+    moved = registry.manager.post(
         f"{URL}/transition",
-        json=town.pin("web.2"),
+        json=registry.pin("web.2"),
         headers={"if-match": registered.headers["etag"]},
     )
     assert moved.status_code == 200, moved.text
 
-    actual = town.viewer.get(f"{URL}/actual")
+    actual = registry.viewer.get(f"{URL}/actual")
 
     assert actual.json()["pinnedReleaseId"] == "web.2"
     assert actual.json()["previousReleaseId"] == "web.1"
     assert actual.json()["version"] == 1
     assert actual.json()["confidence"]["level"] == "high"
     assert actual.headers["etag"] == moved.headers["etag"]
-    events = town.viewer.get(f"{URL}/events").json()["items"]
+    events = registry.viewer.get(f"{URL}/events").json()["items"]
     assert [event["eventType"] for event in events] == ["registered", "promoted"]
-    history = town.viewer.get(f"{URL}/history").json()["items"]
+    history = registry.viewer.get(f"{URL}/history").json()["items"]
     assert [item["type"] for item in history] == [
         *("ReleaseRegistered", "IntentRequested", "ReleaseTransitioned"),
     ]
-    assert [item["scope"] for item in town.viewer.get("/v1/actual").json()["items"]] == [SCOPE]
+    assert [item["scope"] for item in registry.viewer.get("/v1/actual").json()["items"]] == [SCOPE]
 
 
 @pytest.mark.req("RS-5", **HTTP)
-def test_demands_the_version_of_the_pin_that_was_seen(town: Town) -> None:
-    seen = {"if-match": town.register().headers["etag"]}
-    body = town.pin("web.2")
+def test_demands_the_version_of_the_pin_that_was_seen(registry: RegistryPeople) -> None:
+    seen = {"if-match": registry.register().headers["etag"]}
+    body = registry.pin("web.2")
 
-    missing = town.manager.post(f"{URL}/transition", json=body)
+    missing = registry.manager.post(f"{URL}/transition", json=body)
     once = {**seen, "idempotency-key": "move"}
-    moved = town.manager.post(f"{URL}/transition", json=body, headers=once)
-    stale = town.manager.post(f"{URL}/transition", json=body, headers=seen)
-    again = town.manager.post(f"{URL}/transition", json=body, headers=once)
+    moved = registry.manager.post(f"{URL}/transition", json=body, headers=once)
+    stale = registry.manager.post(f"{URL}/transition", json=body, headers=seen)
+    again = registry.manager.post(f"{URL}/transition", json=body, headers=once)
 
     assert missing.status_code == 428
     assert moved.status_code == 200
@@ -71,50 +71,50 @@ def test_demands_the_version_of_the_pin_that_was_seen(town: Town) -> None:
 
 
 @pytest.mark.req("RS-6", "RS-14", **HTTP)
-def test_pins_nothing_on_evidence_that_is_no_authority(town: Town) -> None:
-    seen = {"if-match": town.register().headers["etag"]}
-    weak = town.pin("web.2")
+def test_pins_nothing_on_evidence_that_is_no_authority(registry: RegistryPeople) -> None:
+    seen = {"if-match": registry.register().headers["etag"]}
+    weak = registry.pin("web.2")
     weak["confidence"]["level"] = "medium"
-    noted = town.pin("web.2", notes="trust me")
+    noted = registry.pin("web.2", notes="trust me")
 
-    refused = town.manager.post(f"{URL}/transition", json=weak, headers=seen)
-    unknown = town.manager.post(f"{URL}/transition", json=noted, headers=seen)
+    refused = registry.manager.post(f"{URL}/transition", json=weak, headers=seen)
+    unknown = registry.manager.post(f"{URL}/transition", json=noted, headers=seen)
 
     assert (refused.status_code, refused.json()["code"]) == (422, "rejected_evidence")
     assert unknown.status_code == 400
-    assert town.viewer.get(f"{URL}/actual").json()["version"] == 0
+    assert registry.viewer.get(f"{URL}/actual").json()["version"] == 0
 
 
-def test_shows_what_was_authoritative_at_a_time(town: Town) -> None:
-    clock = town.served.installation.clock
+def test_shows_what_was_authoritative_at_a_time(registry: RegistryPeople) -> None:
+    clock = registry.served.installation.clock
     assert isinstance(clock, ManualClock)
-    seen = {"if-match": town.register().headers["etag"]}
+    seen = {"if-match": registry.register().headers["etag"]}
     clock.advance(timedelta(hours=1))
-    town.manager.post(f"{URL}/transition", json=town.pin("web.2"), headers=seen)
+    registry.manager.post(f"{URL}/transition", json=registry.pin("web.2"), headers=seen)
 
-    then = town.viewer.get(f"{URL}/actual", params={"as_of": "2026-04-24T20:30:00Z"})
-    never = town.viewer.get(f"{URL}/actual", params={"as_of": "2026-04-24T19:00:00Z"})
+    then = registry.viewer.get(f"{URL}/actual", params={"as_of": "2026-04-24T20:30:00Z"})
+    never = registry.viewer.get(f"{URL}/actual", params={"as_of": "2026-04-24T19:00:00Z"})
 
     assert then.json()["pinnedReleaseId"] == "web.1"
     assert never.status_code == 404
 
 
-def test_keeps_evidence_without_moving_the_pin(town: Town) -> None:
-    town.register()
-    before = town.viewer.get(f"{URL}/actual").content
+def test_keeps_evidence_without_moving_the_pin(registry: RegistryPeople) -> None:
+    registry.register()
+    before = registry.viewer.get(f"{URL}/actual").content
     body = {"source": "factory", "batch": "b-1", "document": {"seen": ["web.2"]}}
 
-    kept = town.manager.post(f"{URL}/evidence", json=body)
+    kept = registry.manager.post(f"{URL}/evidence", json=body)
 
     assert kept.status_code == 201
-    (evidence,) = town.viewer.get(f"{URL}/evidence").json()["items"]
+    (evidence,) = registry.viewer.get(f"{URL}/evidence").json()["items"]
     assert (evidence["authority"], evidence["document"]) == (False, {"seen": ["web.2"]})
-    assert town.viewer.get(f"{URL}/actual").content == before
+    assert registry.viewer.get(f"{URL}/actual").content == before
 
 
-def test_moves_the_pin_by_a_manifest_that_matches_one_release(town: Town) -> None:
-    seen = {"if-match": town.register().headers["etag"]}
-    digest = town.viewer.get("/v1/releases/web.2").json()["digest"]
+def test_moves_the_pin_by_a_manifest_that_matches_one_release(registry: RegistryPeople) -> None:
+    seen = {"if-match": registry.register().headers["etag"]}
+    digest = registry.viewer.get("/v1/releases/web.2").json()["digest"]
     manifest = {
         "batch": "b-1",
         "ref": "s3://factory/b-1.json",
@@ -122,19 +122,19 @@ def test_moves_the_pin_by_a_manifest_that_matches_one_release(town: Town) -> Non
         "digests": [digest],
     }
 
-    answer = town.manager.post(f"{URL}/manifests", json=manifest, headers=seen)
+    answer = registry.manager.post(f"{URL}/manifests", json=manifest, headers=seen)
 
     assert answer.status_code == 201, answer.text
-    assert town.viewer.get(f"{URL}/actual").json()["pinnedReleaseId"] == "web.2"
+    assert registry.viewer.get(f"{URL}/actual").json()["pinnedReleaseId"] == "web.2"
 
 
-def test_retires_a_scope_for_good(town: Town) -> None:
-    seen = {"if-match": town.register().headers["etag"]}
+def test_retires_a_scope_for_good(registry: RegistryPeople) -> None:
+    seen = {"if-match": registry.register().headers["etag"]}
 
-    retired = town.manager.post(f"{URL}/retire", json={"reason": "over"}, headers=seen)
-    after = town.manager.post(
+    retired = registry.manager.post(f"{URL}/retire", json={"reason": "over"}, headers=seen)
+    after = registry.manager.post(
         f"{URL}/transition",
-        json=town.pin("web.2"),
+        json=registry.pin("web.2"),
         headers={"if-match": retired.headers["etag"]},
     )
 
@@ -142,19 +142,19 @@ def test_retires_a_scope_for_good(town: Town) -> None:
     assert (after.status_code, after.json()["code"]) == (422, "invalid_transition")
 
 
-def test_keeps_managers_to_their_channel(town: Town) -> None:
-    manager = town.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:other"))
+def test_keeps_managers_to_their_channel(registry: RegistryPeople) -> None:
+    manager = registry.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:other"))
 
-    assert manager.post(f"{URL}/register", json=town.pin("web.1")).status_code == 403
+    assert manager.post(f"{URL}/register", json=registry.pin("web.1")).status_code == 403
     assert manager.get(f"{URL}/actual").status_code == 403
 
 
 # ── outbox ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_redrives_an_intent_that_was_given_up(town: Town) -> None:
-    town.register(operations=["announce"])
-    (intent,) = town.viewer.get("/v1/outbox").json()["items"]
+def test_redrives_an_intent_that_was_given_up(registry: RegistryPeople) -> None:
+    registry.register(operations=["announce"])
+    (intent,) = registry.viewer.get("/v1/outbox").json()["items"]
     attempt = RecordAttempt(
         scope=SCOPE,
         intent_id=intent["id"],
@@ -163,48 +163,50 @@ def test_redrives_an_intent_that_was_given_up(town: Town) -> None:
         detail="gone",
         retryable=False,
     )
-    town.served.installation.execute(record_attempt, attempt, meta=Meta(actor=ADMIN))
-    (dead,) = town.viewer.get("/v1/outbox", params={"state": "dead"}).json()["items"]
+    registry.served.installation.execute(record_attempt, attempt, meta=Meta(actor=ADMIN))
+    (dead,) = registry.viewer.get("/v1/outbox", params={"state": "dead"}).json()["items"]
     url = f"/v1/outbox/{quote(intent['id'], safe='')}"
 
-    refused = town.viewer.post(f"{url}/redrive", json={"reason": "fixed"})
-    again = town.operator.post(f"{url}/redrive", json={"reason": "fixed"})
+    refused = registry.viewer.post(f"{url}/redrive", json={"reason": "fixed"})
+    again = registry.operator.post(f"{url}/redrive", json={"reason": "fixed"})
 
     assert (dead["state"], dead["attempts"]) == ("dead", 1)
     assert refused.status_code == 403
     assert again.json()["state"] == "pending"
     assert again.json()["idempotencyKey"] == intent["idempotencyKey"]
-    assert town.viewer.get(url).json() == again.json()
-    assert town.viewer.get("/v1/outbox", params={"scope": SCOPE}).json()["items"] == [again.json()]
-    assert town.viewer.get("/v1/outbox/nothing").status_code == 404
+    assert registry.viewer.get(url).json() == again.json()
+    assert registry.viewer.get("/v1/outbox", params={"scope": SCOPE}).json()["items"] == [
+        again.json()
+    ]
+    assert registry.viewer.get("/v1/outbox/nothing").status_code == 404
 
 
-def test_gives_an_intent_up_for_an_operator_with_a_reason(town: Town) -> None:
-    town.register(operations=["announce"])
-    (intent,) = town.viewer.get("/v1/outbox").json()["items"]
+def test_gives_an_intent_up_for_an_operator_with_a_reason(registry: RegistryPeople) -> None:
+    registry.register(operations=["announce"])
+    (intent,) = registry.viewer.get("/v1/outbox").json()["items"]
     url = f"/v1/outbox/{quote(intent['id'], safe='')}/cancel"
     key = {"idempotency-key": "give-up"}
 
-    refused = town.viewer.post(url, json={"reason": "over"})
-    silent = town.operator.post(url, json={})
-    first = town.operator.post(url, json={"reason": "over"}, headers=key)
-    again = town.operator.post(url, json={"reason": "over"}, headers=key)
+    refused = registry.viewer.post(url, json={"reason": "over"})
+    silent = registry.operator.post(url, json={})
+    first = registry.operator.post(url, json={"reason": "over"}, headers=key)
+    again = registry.operator.post(url, json={"reason": "over"}, headers=key)
 
     assert (refused.status_code, silent.status_code) == (403, 400)
     assert (first.status_code, first.json()["state"]) == (200, "cancelled")
     assert again.json() == first.json()
     assert again.headers["tidegate-position"] == first.headers["tidegate-position"]
-    assert town.viewer.get("/v1/outbox").json()["items"] == []
-    (cancelled,) = town.viewer.get("/v1/outbox", params={"state": "cancelled"}).json()["items"]
+    assert registry.viewer.get("/v1/outbox").json()["items"] == []
+    (cancelled,) = registry.viewer.get("/v1/outbox", params={"state": "cancelled"}).json()["items"]
     assert cancelled["id"] == intent["id"]
 
 
-def test_reads_the_outbox_page_by_page(town: Town) -> None:
-    town.register(operations=["a", "b", "c"])
+def test_reads_the_outbox_page_by_page(registry: RegistryPeople) -> None:
+    registry.register(operations=["a", "b", "c"])
 
     seen, cursor = [], ""
     for _ in range(5):
-        page = town.viewer.get("/v1/outbox", params={"limit": 1, "next": cursor}).json()
+        page = registry.viewer.get("/v1/outbox", params={"limit": 1, "next": cursor}).json()
         seen += [item["operation"] for item in page["items"]]
         cursor = page["next"]
         if not cursor:
@@ -217,8 +219,8 @@ def test_reads_the_outbox_page_by_page(town: Town) -> None:
 
 
 @pytest.mark.req("PB-5", **HTTP)
-def test_serves_a_publication_and_rolls_it_back(town: Town) -> None:
-    installation = town.served.installation
+def test_serves_a_publication_and_rolls_it_back(registry: RegistryPeople) -> None:
+    installation = registry.served.installation
     publisher = Publisher(installation.control, installation.blobs)
     policy = PublicationPolicy(versioned=True)
     publisher.serve("a page", lambda: b"one", policy)
@@ -228,35 +230,35 @@ def test_serves_a_publication_and_rolls_it_back(town: Town) -> None:
     publisher.serve("a page", lambda: b"two", policy)
     url = "/v1/publications/a%20page"
 
-    body = town.viewer.get(url)
-    same = town.viewer.get(url, headers={"if-none-match": body.headers["etag"]})
-    generations = town.viewer.get(f"{url}/generations").json()["items"]
+    body = registry.viewer.get(url)
+    same = registry.viewer.get(url, headers={"if-none-match": body.headers["etag"]})
+    generations = registry.viewer.get(f"{url}/generations").json()["items"]
 
     assert body.content == b"two"
     assert same.status_code == 304
     assert sorted(item["current"] for item in generations) == [False, True]
     old = next(item for item in generations if not item["current"])
-    back = town.manager.post(f"{url}/roll-back", json={"version_id": old["version_id"]})
+    back = registry.manager.post(f"{url}/roll-back", json={"version_id": old["version_id"]})
     assert back.status_code == 200, back.text
-    assert town.viewer.get(url).content == b"one"
-    assert town.viewer.get("/v1/publications/nothing").status_code == 404
+    assert registry.viewer.get(url).content == b"one"
+    assert registry.viewer.get("/v1/publications/nothing").status_code == 404
 
 
 @pytest.mark.req("PB-7", **HTTP)
-def test_collects_what_is_past_its_ttl_when_an_operator_asks(town: Town) -> None:
+def test_collects_what_is_past_its_ttl_when_an_operator_asks(registry: RegistryPeople) -> None:
     """PB-7: "ttl only lets rows be collected later"."""
-    installation = town.served.installation
+    installation = registry.served.installation
     policy = PublicationPolicy(versioned=True, retention=timedelta(hours=1))
     installation.publisher.serve("a page", lambda: b"one", policy)
     assert isinstance(installation.clock, ManualClock)
     url = "/v1/publication-collections"
 
-    early = town.operator.post(url)
+    early = registry.operator.post(url)
     installation.clock.advance(timedelta(hours=2))
-    before = town.viewer.get("/v1/publications/a%20page")
-    refused = town.viewer.post(url)
-    gone = town.operator.post(url)
-    again = town.operator.post(url)
+    before = registry.viewer.get("/v1/publications/a%20page")
+    refused = registry.viewer.post(url)
+    gone = registry.operator.post(url)
+    again = registry.operator.post(url)
 
     none = {"publications": 0, "generations": 0, "requests": 0, "position": 0}
     assert (early.status_code, early.json()) == (200, none)
@@ -270,6 +272,6 @@ def test_collects_what_is_past_its_ttl_when_an_operator_asks(town: Town) -> None
     }
     assert gone.headers["tidegate-position"] == str(installation.head())
     assert again.json() == none
-    assert town.viewer.get("/v1/publications/a%20page").status_code == 404
+    assert registry.viewer.get("/v1/publications/a%20page").status_code == 404
     (event,) = installation.feed(after=installation.head() - 1, limit=1)
-    assert event.meta.actor == town.operator.get("/v1/me").json()["user_id"]
+    assert event.meta.actor == registry.operator.get("/v1/me").json()["user_id"]

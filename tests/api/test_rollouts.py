@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
@@ -17,17 +17,17 @@ ONCE = {"idempotency-key": "abort-1"}
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        yield fleet
 
 
-def pages(crew: Crew, url: str, limit: int) -> list[dict[str, Any]]:
+def pages(fleet: ServedFleet, url: str, limit: int) -> list[dict[str, Any]]:
     """All items of a list, page by page."""
     items: list[dict[str, Any]] = []
     cursor = ""
     for _ in range(100):
-        page = crew.viewer.get(url, params={"limit": limit, "next": cursor}).json()
+        page = fleet.viewer.get(url, params={"limit": limit, "next": cursor}).json()
         items += page["items"]
         cursor = page["next"]
         if cursor is None:
@@ -36,12 +36,12 @@ def pages(crew: Crew, url: str, limit: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.req("RO-13", **HTTP)
-def test_lists_rollouts_with_the_state_that_is_stored(crew: Crew) -> None:
-    crew.sail()
-    crew.promote("web.2")
+def test_lists_rollouts_with_the_state_that_is_stored(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.promote("web.2")
     listed = {}
-    for item in crew.viewer.get("/v1/rollouts").json()["items"]:
-        stored = crew.installation.find(rollout_key(item["rollout_id"]), Rollout)
+    for item in fleet.viewer.get("/v1/rollouts").json()["items"]:
+        stored = fleet.installation.find(rollout_key(item["rollout_id"]), Rollout)
         assert stored is not None
         assert item["state"] == stored.row.state
         assert (item["channel"], item["target_ref"]) == (CHANNEL, stored.row.target_ref)
@@ -51,23 +51,25 @@ def test_lists_rollouts_with_the_state_that_is_stored(crew: Crew) -> None:
     assert listed == {ROLLOUT: "Superseded", "web-stable@web.2": "Opening"}
 
     def ids(**query: str) -> list[str]:
-        found = crew.viewer.get("/v1/rollouts", params=query).json()["items"]
+        found = fleet.viewer.get("/v1/rollouts", params=query).json()["items"]
         return [item["rollout_id"] for item in found]
 
     assert ids(state="Superseded") == [ROLLOUT]
     assert ids(channel=CHANNEL, state="Opening") == ["web-stable@web.2"]
     assert ids(channel="web") == []
     assert ids(channel=CHANNEL) == [ROLLOUT, "web-stable@web.2"]
-    assert crew.viewer.get("/v1/rollouts", params={"state": "Lost"}).status_code == 400
+    assert fleet.viewer.get("/v1/rollouts", params={"state": "Lost"}).status_code == 400
 
 
 @pytest.mark.req("RO-13", **HTTP)
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_tells_events_of_hosts_and_rollout_in_order_page_by_page(crew: Crew, limit: int) -> None:
-    crew.sail()
-    crew.converge("web-01")
+def test_tells_events_of_hosts_and_rollout_in_order_page_by_page(
+    fleet: ServedFleet, limit: int
+) -> None:
+    fleet.sail()
+    fleet.converge("web-01")
 
-    items = pages(crew, f"{URL}/events", limit)
+    items = pages(fleet, f"{URL}/events", limit)
 
     positions = [item["position"] for item in items]
     types = [item["type"].removeprefix("tidegate.") for item in items]
@@ -82,13 +84,13 @@ def test_tells_events_of_hosts_and_rollout_in_order_page_by_page(crew: Crew, lim
 
 
 @pytest.mark.req("RO-21", **HTTP)
-def test_shows_a_rollout_with_its_frozen_plan_and_finds_it_by_id_alone(crew: Crew) -> None:
-    crew.create()
+def test_shows_a_rollout_with_its_frozen_plan_and_finds_it_by_id_alone(fleet: ServedFleet) -> None:
+    fleet.create()
     body = {"channel": CHANNEL, "release_id": "web.1", "display_name": "spring@cleaning"}
-    opened = crew.manager.post("/v1/rollouts", json=body)
+    opened = fleet.manager.post("/v1/rollouts", json=body)
     assert opened.json()["rollout_id"] == ROLLOUT, opened.text
 
-    shown = crew.viewer.get(URL)
+    shown = fleet.viewer.get(URL)
 
     found = shown.json()
     assert (found["state"], found["current_wave"]) == ("Opening", 0)
@@ -96,7 +98,7 @@ def test_shows_a_rollout_with_its_frozen_plan_and_finds_it_by_id_alone(crew: Cre
     assert (found["plan"]["hosts"], found["plan"]["digest"]) == (2, found["plan_digest"])
     assert [wave["name"] for wave in found["plan"]["waves"]] == ["canary", "all"]
     assert [wave["hosts"] for wave in found["waves"]] == [1, 1]
-    whole = crew.viewer.get(f"{URL}/plan").json()
+    whole = fleet.viewer.get(f"{URL}/plan").json()
     assert [wave["hosts"] for wave in whole["waves"]] == [["web-01"], ["web-02"]]
     for name in (
         "spring@cleaning",
@@ -106,56 +108,58 @@ def test_shows_a_rollout_with_its_frozen_plan_and_finds_it_by_id_alone(crew: Cre
         "@",
         "a@b~",
     ):
-        answer = crew.viewer.get(f"/v1/rollouts/{name}")
+        answer = fleet.viewer.get(f"/v1/rollouts/{name}")
         assert (answer.status_code, answer.json()["code"]) == (404, "rollout_unknown"), name
-    assert crew.viewer.get(f"/v1/rollouts/{'a' * 400}").status_code == 400
-    same = crew.viewer.get(URL, headers={"if-none-match": shown.headers["etag"]})
+    assert fleet.viewer.get(f"/v1/rollouts/{'a' * 400}").status_code == 400
+    same = fleet.viewer.get(URL, headers={"if-none-match": shown.headers["etag"]})
     assert same.status_code == 304
 
 
-def test_changes_its_etag_with_what_it_shows_and_its_version_with_its_state(crew: Crew) -> None:
-    crew.sail()
-    first = crew.viewer.get(URL)
-    agent = crew.agents["web-01"]
+def test_changes_its_etag_with_what_it_shows_and_its_version_with_its_state(
+    fleet: ServedFleet,
+) -> None:
+    fleet.sail()
+    first = fleet.viewer.get(URL)
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
 
     agent.acknowledge(order)
-    then = crew.viewer.get(URL)
+    then = fleet.viewer.get(URL)
 
     assert then.headers["etag"] != first.headers["etag"]
     assert then.json()["version"] == first.json()["version"]
     assert then.json()["waves"][0]["states"] == {"Activating": 1}
 
 
-def test_lists_the_hosts_of_a_rollout_by_state_and_wave(crew: Crew) -> None:
-    crew.sail()
-    crew.converge("web-01")
-    crew.dispatch()
+def test_lists_the_hosts_of_a_rollout_by_state_and_wave(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.converge("web-01")
+    fleet.dispatch()
 
     def names(**query: str) -> list[str]:
-        found = crew.viewer.get(f"{URL}/hosts", params=query).json()["items"]
+        found = fleet.viewer.get(f"{URL}/hosts", params=query).json()["items"]
         return [item["host_id"] for item in found]
 
     assert names() == ["web-01", "web-02"]
     assert names(state="Pending") == ["web-02"]
     assert names(wave="0") == ["web-01"]
-    assert [item["host_id"] for item in pages(crew, f"{URL}/hosts", 1)] == ["web-01", "web-02"]
-    assert crew.viewer.get("/v1/rollouts/web-stable@web.9/hosts").status_code == 404
+    assert [item["host_id"] for item in pages(fleet, f"{URL}/hosts", 1)] == ["web-01", "web-02"]
+    assert fleet.viewer.get("/v1/rollouts/web-stable@web.9/hosts").status_code == 404
 
 
-def test_pauses_and_resumes(crew: Crew) -> None:
-    crew.sail()
-    agent = crew.agents["web-01"]
+def test_pauses_and_resumes(fleet: ServedFleet) -> None:
+    fleet.sail()
+    agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
-    seen = crew.viewer.get(URL).headers["etag"]
+    seen = fleet.viewer.get(URL).headers["etag"]
 
-    paused = crew.operator.post(
+    paused = fleet.operator.post(
         f"{URL}/pause", json={"reason": "lunch"}, headers={"if-match": seen}
     )
     refused = agent.acknowledge(order)
-    resumed = crew.operator.post(f"{URL}/resume", json={"reason": "back"})
+    resumed = fleet.operator.post(f"{URL}/resume", json={"reason": "back"})
     taken = agent.acknowledge(order)
 
     assert paused.status_code == 200, paused.text
@@ -163,52 +167,52 @@ def test_pauses_and_resumes(crew: Crew) -> None:
     assert (refused.status_code, refused.json()["code"]) == (409, "rollout_paused")
     assert "paused_at" not in resumed.json()
     assert taken.status_code == 200
-    stale = crew.operator.post(f"{URL}/pause", json={"reason": "x"}, headers={"if-match": '"1"'})
+    stale = fleet.operator.post(f"{URL}/pause", json={"reason": "x"}, headers={"if-match": '"1"'})
     assert (stale.status_code, stale.json()["code"]) == (409, "version_conflict")
 
 
-def test_retries_a_reverted_rollout_and_lifts_its_quarantine(crew: Crew) -> None:
-    crew.sail()
-    crew.fail("web-01")
-    assert crew.viewer.get(URL).json()["state"] == "Reverted"
-    (row,) = crew.viewer.get("/v1/quarantine").json()["items"]
+def test_retries_a_reverted_rollout_and_lifts_its_quarantine(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.fail("web-01")
+    assert fleet.viewer.get(URL).json()["state"] == "Reverted"
+    (row,) = fleet.viewer.get("/v1/quarantine").json()["items"]
     assert (row["channel"], row["rollout_id"]) == (CHANNEL, ROLLOUT)
 
-    retried = crew.operator.post(f"{URL}/retry", json={"reason": "the disk was full"})
-    crew.dispatch()
-    crew.converge("web-01")
-    crew.dispatch()
-    crew.converge("web-02")
+    retried = fleet.operator.post(f"{URL}/retry", json={"reason": "the disk was full"})
+    fleet.dispatch()
+    fleet.converge("web-01")
+    fleet.dispatch()
+    fleet.converge("web-02")
 
     assert (retried.status_code, retried.json()["state"]) == (200, "Active")
     assert retried.json()["attempt"] == 2
-    assert crew.viewer.get("/v1/quarantine").json()["items"] == []
-    assert crew.viewer.get(URL).json()["state"] == "Terminal"
-    assert crew.installation.differences() == []
+    assert fleet.viewer.get("/v1/quarantine").json()["items"] == []
+    assert fleet.viewer.get(URL).json()["state"] == "Terminal"
+    assert fleet.installation.differences() == []
 
 
-def test_clears_by_waiving_or_giving_up(crew: Crew) -> None:
-    crew.sail()
-    crew.fail("web-01")
+def test_clears_by_waiving_or_giving_up(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.fail("web-01")
     clear = f"{URL}/clearance"
 
-    nobody = crew.operator.post(clear, json={"mode": "waive", "reason": "x"})
-    stranger = crew.operator.post(clear, json={"mode": "waive", "reason": "x", "hosts": ["no"]})
-    unsaid = crew.operator.post(clear, json={"mode": "waive", "reason": "", "hosts": ["web-01"]})
-    mode = crew.operator.post(clear, json={"mode": "forget", "reason": "x"})
-    aborted = crew.operator.post(f"{URL}/abort", json={"reason": "we go another way"})
-    over = crew.operator.post(f"{URL}/abort", json={"reason": "again"})
+    nobody = fleet.operator.post(clear, json={"mode": "waive", "reason": "x"})
+    stranger = fleet.operator.post(clear, json={"mode": "waive", "reason": "x", "hosts": ["no"]})
+    unsaid = fleet.operator.post(clear, json={"mode": "waive", "reason": "", "hosts": ["web-01"]})
+    mode = fleet.operator.post(clear, json={"mode": "forget", "reason": "x"})
+    aborted = fleet.operator.post(f"{URL}/abort", json={"reason": "we go another way"})
+    over = fleet.operator.post(f"{URL}/abort", json={"reason": "again"})
 
     assert [item.status_code for item in (nobody, stranger, unsaid, mode)] == [400, 404, 400, 400]
     assert (aborted.status_code, aborted.json()["state"]) == (200, "Superseded")
     assert (over.status_code, over.json()["code"]) == (422, "invalid_transition")
 
 
-def test_goes_on_without_a_host_that_is_waived(crew: Crew) -> None:
-    crew.sail()
-    crew.fail("web-01")
+def test_goes_on_without_a_host_that_is_waived(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.fail("web-01")
 
-    cleared = crew.operator.post(
+    cleared = fleet.operator.post(
         f"{URL}/clearance", json={"mode": "waive", "reason": "broken disk", "hosts": ["web-01"]}
     )
 
@@ -217,17 +221,17 @@ def test_goes_on_without_a_host_that_is_waived(crew: Crew) -> None:
     assert cleared.json()["waves"][0]["left"] == 1
 
 
-def test_aborts_a_rollout_that_goes_and_takes_its_orders_back(crew: Crew) -> None:
-    crew.sail()
-    order = crew.agents["web-01"].order()
+def test_aborts_a_rollout_that_goes_and_takes_its_orders_back(fleet: ServedFleet) -> None:
+    fleet.sail()
+    order = fleet.agents["web-01"].order()
     assert order is not None
     said: dict[str, Any] = {"json": {"reason": "not this one"}, "headers": ONCE}
 
-    aborted = crew.operator.post(f"{URL}/abort", **said)
-    again = crew.operator.post(f"{URL}/abort", **said)
-    late = crew.agents["web-01"].acknowledge(order)
-    swept = crew.dispatch(thorough=True)
-    channel = crew.viewer.get(f"/v1/channels/{CHANNEL}").json()
+    aborted = fleet.operator.post(f"{URL}/abort", **said)
+    again = fleet.operator.post(f"{URL}/abort", **said)
+    late = fleet.agents["web-01"].acknowledge(order)
+    swept = fleet.dispatch(thorough=True)
+    channel = fleet.viewer.get(f"/v1/channels/{CHANNEL}").json()
 
     assert (aborted.status_code, aborted.json()["state"]) == (200, "Superseded"), aborted.text
     assert aborted.json()["reason"] == "aborted: not this one"
@@ -240,82 +244,82 @@ def test_aborts_a_rollout_that_goes_and_takes_its_orders_back(crew: Crew) -> Non
     assert swept.cancelled == 1
     assert "active_rollout_id" not in channel
     assert channel["newest_state"] == "Superseded"
-    assert crew.promote("web.2").status_code == 200
-    assert crew.installation.differences() == []
+    assert fleet.promote("web.2").status_code == 200
+    assert fleet.installation.differences() == []
 
 
-def test_promotes_again_what_was_aborted(crew: Crew) -> None:
-    crew.sail()
-    crew.operator.post(f"{URL}/abort", json={"reason": "not now"})
+def test_promotes_again_what_was_aborted(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.operator.post(f"{URL}/abort", json={"reason": "not now"})
 
-    again = crew.promote("web.1")
+    again = fleet.promote("web.1")
 
     assert (again.status_code, again.json()["rollout_id"]) == (200, f"{ROLLOUT}~2"), again.text
 
 
-def test_answers_a_repeated_abort_of_what_stopped_as_the_first(crew: Crew) -> None:
-    crew.sail()
-    crew.fail("web-01")
+def test_answers_a_repeated_abort_of_what_stopped_as_the_first(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.fail("web-01")
     said: dict[str, Any] = {"json": {"reason": "another way"}, "headers": ONCE}
 
-    answers = [crew.operator.post(f"{URL}/abort", **said) for _ in range(2)]
+    answers = [fleet.operator.post(f"{URL}/abort", **said) for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [200, 200]
     assert [answer.json()["reason"] for answer in answers] == ["abandon: another way"] * 2
 
 
-def test_refuses_to_retry_what_did_not_stop(crew: Crew) -> None:
-    crew.sail()
+def test_refuses_to_retry_what_did_not_stop(fleet: ServedFleet) -> None:
+    fleet.sail()
 
-    answer = crew.operator.post(f"{URL}/retry", json={"reason": "x"})
+    answer = fleet.operator.post(f"{URL}/retry", json={"reason": "x"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_transition")
-    missing = crew.operator.post("/v1/rollouts/web-stable@web.9/retry", json={"reason": "x"})
+    missing = fleet.operator.post("/v1/rollouts/web-stable@web.9/retry", json={"reason": "x"})
     assert (missing.status_code, missing.json()["code"]) == (404, "rollout_unknown")
 
 
 @pytest.mark.req("OP-1", **HTTP)
-def test_shows_how_a_rollout_ended_and_by_what(crew: Crew) -> None:
-    crew.sail()
-    shown = crew.viewer.get(URL).json()
+def test_shows_how_a_rollout_ended_and_by_what(fleet: ServedFleet) -> None:
+    fleet.sail()
+    shown = fleet.viewer.get(URL).json()
     assert (shown.get("outcome"), shown.get("outcome_at")) == (None, None)
 
-    crew.fail("web-01")
-    assert crew.viewer.get(URL).json().get("outcome") is None, "a retry may still succeed"
-    crew.operator.post(f"{URL}/abort", json={"reason": "not this one"})
+    fleet.fail("web-01")
+    assert fleet.viewer.get(URL).json().get("outcome") is None, "a retry may still succeed"
+    fleet.operator.post(f"{URL}/abort", json={"reason": "not this one"})
 
-    ended = crew.viewer.get(URL).json()
-    (listed,) = crew.viewer.get("/v1/rollouts").json()["items"]
+    ended = fleet.viewer.get(URL).json()
+    (listed,) = fleet.viewer.get("/v1/rollouts").json()["items"]
     assert (ended["state"], ended["outcome"]) == ("Superseded", "rolled_back")
     assert (ended["cause"], ended["cause_id"]) == ("host", "web-01")
     assert (listed["outcome"], listed["outcome_at"]) == (ended["outcome"], ended["outcome_at"])
-    types = [event["type"] for event in pages(crew, f"{URL}/events", 50)]
+    types = [event["type"] for event in pages(fleet, f"{URL}/events", 50)]
     assert types[-2:] == ["tidegate.RolloutTransitioned", "tidegate.RolloutConcluded"]
 
 
-def test_explains_why_hosts_wait(crew: Crew) -> None:
-    crew.sail()
+def test_explains_why_hosts_wait(fleet: ServedFleet) -> None:
+    fleet.sail()
 
-    whole = crew.viewer.get(f"{URL}/explain").json()
-    host = crew.viewer.get(f"{URL}/explain", params={"host_id": "web-02"}).json()
-    elsewhere = crew.viewer.get("/v1/hosts/web-02/explain").json()["items"]
+    whole = fleet.viewer.get(f"{URL}/explain").json()
+    host = fleet.viewer.get(f"{URL}/explain", params={"host_id": "web-02"}).json()
+    elsewhere = fleet.viewer.get("/v1/hosts/web-02/explain").json()["items"]
 
     assert (whole["rollout_id"], whole["waiting"]) == (ROLLOUT, 1)
     shut = [item["gate"] for item in host["verdicts"] if not item["passed"]]
     assert shut == ["wave-promotion"]
     assert elsewhere == [host]
-    assert crew.viewer.get("/v1/rollouts/web-stable@web.9/explain").status_code == 404
+    assert fleet.viewer.get("/v1/rollouts/web-stable@web.9/explain").status_code == 404
 
 
-def test_shows_a_rollout_as_it_was(crew: Crew) -> None:
-    crew.sail()
-    before = crew.installation.head()
-    crew.converge("web-01")
+def test_shows_a_rollout_as_it_was(fleet: ServedFleet) -> None:
+    fleet.sail()
+    before = fleet.installation.head()
+    fleet.converge("web-01")
 
-    then = crew.viewer.get(URL, params={"as_of": str(before)})
-    now = crew.viewer.get(URL)
+    then = fleet.viewer.get(URL, params={"as_of": str(before)})
+    now = fleet.viewer.get(URL)
 
     assert then.status_code == 200, then.text
     assert then.json()["waves"][0]["states"] == {"Pending": 1}
     assert now.json()["waves"][0]["states"] == {"Converged": 1}
     assert then.headers["tidegate-position"] == str(before)
-    assert crew.viewer.get(URL, params={"as_of": "1"}).status_code == 404
+    assert fleet.viewer.get(URL, params={"as_of": "1"}).status_code == 404

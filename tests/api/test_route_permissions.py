@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.served_fleet import CHANNEL, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tests.api.serving import Served
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
@@ -202,11 +202,11 @@ QUERY = {"/plan/forecast": f"?channel={CHANNEL}"}
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
     """A server with pages and something on each of them: a rollout under way, an unsent intent."""
-    with sailing(tmp_path_factory.mktemp("house") / "data", (*ROUTES, *PAGES)) as crew:
-        crew.sail()
-        yield crew
+    with serve_fleet(tmp_path_factory.mktemp("house") / "data", (*ROUTES, *PAGES)) as fleet:
+        fleet.sail()
+        yield fleet
 
 
 def visited(client: httpx2.Client, route: Route) -> tuple[int, str]:
@@ -226,10 +226,10 @@ def visited(client: httpx2.Client, route: Route) -> tuple[int, str]:
 
 @pytest.mark.parametrize("role", Role)
 def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
-    house: Crew, role: Role
+    fleet: ServedFleet, role: Role
 ) -> None:
-    client = house.served.as_role(role)
-    head = house.installation.head()
+    client = fleet.served.as_role(role)
+    head = fleet.installation.head()
     forbidden = [route for route in PAGES if not allowed(route, role)]
 
     found = {route.name: visited(client, route)[0] for route in forbidden}
@@ -237,11 +237,11 @@ def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
     assert {name: status for name, status in found.items() if status not in (400, 403)} == {}
     shown = [name for name, status in found.items() if status == 403]
     assert len(shown) >= len(forbidden) * 2 // 3  # most are refused for who asks, not for the form
-    assert house.installation.head() == head
+    assert fleet.installation.head() == head
 
 
-def test_shows_nobody_anything_but_the_door(house: Crew) -> None:
-    client = house.served.client()
+def test_shows_nobody_anything_but_the_door(fleet: ServedFleet) -> None:
+    client = fleet.served.client()
 
     found = {
         route.name: visited(client, route) for route in PAGES if route.permission is not PUBLIC
@@ -252,10 +252,10 @@ def test_shows_nobody_anything_but_the_door(house: Crew) -> None:
 
 
 @pytest.mark.parametrize("scope", ELSEWHERE)
-def test_shows_of_other_scopes_nothing_on_any_page(house: Crew, scope: str) -> None:
-    everyone = house.served.as_role(*Role)
-    client = house.served.as_role(*(Grant(role, scope) for role in Role))
-    head = house.installation.head()
+def test_shows_of_other_scopes_nothing_on_any_page(fleet: ServedFleet, scope: str) -> None:
+    everyone = fleet.served.as_role(*Role)
+    client = fleet.served.as_role(*(Grant(role, scope) for role in Role))
+    head = fleet.installation.head()
     lists = [route for route in PAGES if route.permission == requires_somewhere(Verb.READ)]
 
     told: set[str] = set()
@@ -272,4 +272,4 @@ def test_shows_of_other_scopes_nothing_on_any_page(house: Crew, scope: str) -> N
     assert told == set()
     seen = [route.name for route in lists if CHANNEL in visited(everyone, route)[1]]
     assert len(seen) >= 4  # who may sees it there
-    assert house.installation.head() == head
+    assert fleet.installation.head() == head

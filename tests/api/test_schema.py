@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     positive_data_acceptance,
 )
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, Agent, Crew, sailing
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, WireAgent, serve_fleet
 from tests.api.serving import Served
 from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
@@ -114,7 +114,7 @@ AGENTS = [route for route in SHOWN if route.permission is AGENT]
 class Signed(AuthBase):
     """Signs what is sent as the agent of a host does, over the bytes that go out."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: WireAgent) -> None:
         self._agent = agent
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
@@ -144,19 +144,19 @@ def told(value: Any, real: dict[str, str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
     """A rollout under way, so that agents have something to say."""
-    with sailing(tmp_path_factory.mktemp("crew") / "data") as crew:
-        crew.sail()
-        yield crew
+    with serve_fleet(tmp_path_factory.mktemp("crew") / "data") as fleet:
+        fleet.sail()
+        yield fleet
 
 
 @pytest.mark.parametrize("route", AGENTS, ids=lambda route: route.operation)
-def test_is_true_of_what_agents_are_answered(crew: Crew, route: Route) -> None:
+def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -> None:
     """Generated requests, each with the MAC of an enrolled host: they get behind the door."""
     schema = schemathesis.openapi.from_dict(document(ROUTES, "1.0"))
     operation = schema[route.path][route.method]
-    agent = crew.agents["web-01"]
+    agent = fleet.agents["web-01"]
     signed = Signed(agent)
     real = {
         "channel": CHANNEL,
@@ -175,7 +175,7 @@ def test_is_true_of_what_agents_are_answered(crew: Crew, route: Route) -> None:
         if known:
             case.path_parameters = told(case.path_parameters, real)
             case.body = told(case.body, real)
-        found = case.call(base_url=crew.served.url, auth=signed, timeout=ANSWER_SECONDS_MAX)
+        found = case.call(base_url=fleet.served.url, auth=signed, timeout=ANSWER_SECONDS_MAX)
         behind.append(found.status_code)
         # A request that was made up to be wrong may be right with real names in it.
         case.validate_response(found, excluded_checks=[*EXCLUDED, negative_data_rejection])

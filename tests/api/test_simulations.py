@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, HOSTS, Crew, sailing
+from tests.api.served_fleet import CHANNEL, HOSTS, ServedFleet, serve_fleet
 
 URL = "/v1/rollouts/simulate"
 ASKED = {"channel": CHANNEL, "release_id": "web.1"}
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    with sailing(tmp_path / "data") as crew:
-        crew.create()
-        yield crew
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.create()
+        yield fleet
 
 
-def test_tells_how_a_rollout_would_go_and_changes_nothing(crew: Crew) -> None:
-    before = crew.installation.head()
+def test_tells_how_a_rollout_would_go_and_changes_nothing(fleet: ServedFleet) -> None:
+    before = fleet.installation.head()
 
-    found = crew.viewer.post(URL, json=ASKED)
+    found = fleet.viewer.post(URL, json=ASKED)
 
     assert found.status_code == 200, found.text
     told = found.json()
@@ -32,12 +32,14 @@ def test_tells_how_a_rollout_would_go_and_changes_nothing(crew: Crew) -> None:
     assert [wave["name"] for wave in told["waves"]] == ["canary", "all"]
     assert told["waves"][0]["seconds"]["median"] > 30
     assert told["timeline"][-1] == {"seconds": told["seconds"], "what": "the rollout is Terminal"}
-    assert crew.installation.head() == before
-    assert crew.viewer.post(URL, json=ASKED).json() == told
+    assert fleet.installation.head() == before
+    assert fleet.viewer.post(URL, json=ASKED).json() == told
 
 
-def test_plays_hosts_that_fail_and_several_seeds(crew: Crew) -> None:
-    told = crew.viewer.post(URL, json={**ASKED, "failing": [HOSTS[0]], "runs": 2, "seed": 9}).json()
+def test_plays_hosts_that_fail_and_several_seeds(fleet: ServedFleet) -> None:
+    told = fleet.viewer.post(
+        URL, json={**ASKED, "failing": [HOSTS[0]], "runs": 2, "seed": 9}
+    ).json()
 
     assert told["ends"] == {"Reverted": 2}
     assert told["stops"] == [{"what": "a host failed: probes", "runs": 2}]
@@ -56,5 +58,7 @@ def test_plays_hosts_that_fail_and_several_seeds(crew: Crew) -> None:
         ({"seed": -1}, 400),
     ],
 )
-def test_refuses_what_cannot_be_played(crew: Crew, asked: dict[str, Any], status: int) -> None:
-    assert crew.viewer.post(URL, json={**ASKED, **asked}).status_code == status
+def test_refuses_what_cannot_be_played(
+    fleet: ServedFleet, asked: dict[str, Any], status: int
+) -> None:
+    assert fleet.viewer.post(URL, json={**ASKED, **asked}).status_code == status

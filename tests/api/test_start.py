@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.api.server_process import SECONDS_MAX, Process, started
+from tests.api.server_process import SECONDS_MAX, Process, start_server
 from tidegate import config
 from tidegate.config import InvalidSetting, Settings
 
@@ -22,7 +22,7 @@ PERSON = {"login": "ada", "name": "Ada", "password": "a long password"}
 
 def test_starts_with_a_code_serves_and_ends_in_good_order(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with started(data) as server:
+    with start_server(data) as server:
         code = re.search(r"one-time code (\S+)", server.said())
         assert code
         made = httpx2.post(
@@ -33,7 +33,7 @@ def test_starts_with_a_code_serves_and_ends_in_good_order(tmp_path: Path) -> Non
         assert made.status_code == 201, made.text
         httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"}, timeout=SECONDS_MAX)
         assert server.stop() == 0
-    with started(data) as server:
+    with start_server(data) as server:
         assert "one-time code" not in server.said(), "it is set up"
         session = httpx2.post(
             f"{server.url}/v1/sessions",
@@ -47,7 +47,7 @@ def test_starts_with_a_code_serves_and_ends_in_good_order(tmp_path: Path) -> Non
 
 
 def test_logs_a_line_of_json_per_request(tmp_path: Path) -> None:
-    with started(tmp_path / "data") as server:
+    with start_server(tmp_path / "data") as server:
         httpx2.get(f"{server.url}/v1/me", headers={"x-request-id": "mine"}, timeout=SECONDS_MAX)
         server.stop()
         lines = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
@@ -60,7 +60,7 @@ def test_logs_a_line_of_json_per_request(tmp_path: Path) -> None:
 
 def test_loses_nothing_that_it_acknowledged_when_it_is_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with started(data) as server:
+    with start_server(data) as server:
         code = re.search(r"one-time code (\S+)", server.said())
         assert code
         httpx2.post(
@@ -69,7 +69,7 @@ def test_loses_nothing_that_it_acknowledged_when_it_is_killed(tmp_path: Path) ->
             timeout=SECONDS_MAX,
         )
         server.stop(signal.SIGKILL)
-    with started(data) as server:
+    with start_server(data) as server:
         assert httpx2.get(f"{server.url}/v1/setup", timeout=SECONDS_MAX).json() == {
             "set_up": True,
             "alone": True,
@@ -99,7 +99,7 @@ def test_refuses_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_serves_a_data_directory_once(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with started(data):
+    with start_server(data):
         second = Process(data)
 
         assert second.process.wait(SECONDS_MAX) == 1

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.api.serving import serving
-from tests.contract.webhook_receiver import SECRET, receiving, reply
+from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks
 from tidegate.config import TargetSetting
 from tidegate.control.outbox.targets.webhook import TEST_TYPE, is_authentic
 from tidegate.domain.access.roles import Role
@@ -55,7 +55,7 @@ def test_shows_where_work_goes_and_no_secret_of_it(tmp_path: Path, secret_file: 
 def test_sends_a_receiver_a_signed_event_that_asks_for_nothing(
     tmp_path: Path, secret_file: str
 ) -> None:
-    with receiving() as receiver:
+    with serve_webhooks() as receiver:
         said: dict[str, Any] = {"allowed": (receiver.place,), "secret_file": secret_file}
         url = f"http://{receiver.place}/hooks"
         targets = {"notify": TargetSetting(kind="webhook", url=url, **said)}

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from bench.fleet import measure, report
-from bench.fleet.fleets import PASSAGE, Here, at_work, channel_name, rollout_of, sqlite_url
+from bench.fleet.fleets import REPORTS_PER_HOST, Here, at_work, channel_name, rollout_of, sqlite_url
 from bench.fleet.measure import Growth, Rate, Size
 from bench.fleet.results import Results, floors
 from bench.fleet.stages import STAGES
@@ -40,8 +40,8 @@ def test_measures_reports_stages_sizes_and_rebuild_and_writes_the_page(tmp_path:
     found = (tmp_path / "state" / "fleet.json").read_bytes()
     results = msgspec.json.decode(found, type=Results)
     assert {name: rate.reports for name, rate in results.reports.items()} == {
-        "sqlite, in batches": 32 * PASSAGE,
-        "sqlite, one by one": 32 * PASSAGE,
+        "sqlite, in batches": 32 * REPORTS_PER_HOST,
+        "sqlite, one by one": 32 * REPORTS_PER_HOST,
     }
     assert all(rate.errors == 0 for rate in results.reports.values())
     assert tuple(results.stages) == STAGES

@@ -17,7 +17,7 @@ from bench.speed.contender import ConditionFailed, Contender
 from bench.speed.databases import Databases
 from bench.speed.eventsourcing_recorder import Eventsourcing
 from bench.speed.floors import FLOORS, OURS, PROMISED_EVENTS
-from bench.speed.log_cache import Shelf
+from bench.speed.log_cache import LogCache
 from bench.speed.measure import Cell, Sample, Work, best, cells
 from bench.speed.memory import Mark
 from bench.speed.ours import OUTBOX, STATE_ROWS, STATES, Memory, Postgres, Sqlite
@@ -65,8 +65,8 @@ def contender(name: str, tmp: Path, request: pytest.FixtureRequest) -> Contender
 
     made: dict[str, Callable[[], Contender]] = {
         "memory": Memory,
-        "sqlite": lambda: Sqlite(Shelf(tmp)),
-        "umadb": lambda: Umadb(Shelf(tmp)),
+        "sqlite": lambda: Sqlite(LogCache(tmp)),
+        "umadb": lambda: Umadb(LogCache(tmp)),
         "postgres": lambda: Postgres(databases()),
         "eventsourcing": lambda: Eventsourcing(databases()),
     }
@@ -94,7 +94,7 @@ def test_each_contender_reads_the_same_log_and_heeds_conditions(
 
 
 def test_rows_are_committed_with_their_event(tmp_path: Path) -> None:
-    with Sqlite(Shelf(tmp_path)).empty() as log:
+    with Sqlite(LogCache(tmp_path)).empty() as log:
         client = log.client()
         position = 0
         for _ in range(STATE_ROWS + 1):  # so that one state row is written at a known version

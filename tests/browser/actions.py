@@ -7,15 +7,15 @@ from collections.abc import Callable
 import httpx2
 from playwright.sync_api import Page
 
-from tests.browser.dashboard_fleet import PASSWORD, Quay
+from tests.browser.dashboard_fleet import PASSWORD, DashboardFleet
 from tidegate.domain.channels.facts import WaveSpec
 
 FILES = {"service.toml": '[server]\nlisten = "127.0.0.1:8080"\nworkers = 4\n', "run": "exec web\n"}
 
 
-def cookies(quay: Quay, login: str) -> httpx2.Client:
+def cookies(fleet: DashboardFleet, login: str) -> httpx2.Client:
     """A client with the session of somebody who signed in."""
-    client = quay.served.client()
+    client = fleet.served.client()
     form = {"login": login, "password": PASSWORD, "next": "/"}
     assert client.post("/signin", data=form).status_code == 303
     return client
@@ -24,14 +24,14 @@ def cookies(quay: Quay, login: str) -> httpx2.Client:
 WAVES = (WaveSpec(name="canary", count=2), WaveSpec(name="rest"))
 
 
-def prepared(quay: Quay) -> str:
+def prepared(fleet: DashboardFleet) -> str:
     """A published revision, a channel with six hosts, and a proposal that changes a line."""
-    quay.publish("v1", FILES)
-    quay.channel("stable", waves=WAVES, sustained_failure_seconds=0)
-    quay.enroll("stable", *(f"web-{number:02}" for number in range(6)))
+    fleet.publish("v1", FILES)
+    fleet.channel("stable", waves=WAVES, sustained_failure_seconds=0)
+    fleet.enroll("stable", *(f"web-{number:02}" for number in range(6)))
     changed = FILES["service.toml"].replace("workers = 4", "workers = 8")
-    name = quay.draft("v2", {**FILES, "service.toml": changed})
-    quay.propose(name)
+    name = fleet.draft("v2", {**FILES, "service.toml": changed})
+    fleet.propose(name)
     return name
 
 
@@ -47,9 +47,9 @@ def confirm(page: Page, verb: str, **fields: str) -> None:
 Picture = Callable[[Page, str], None]
 
 
-def sign_in(page: Page, quay: Quay, login: str, path: str = "/") -> None:
+def sign_in(page: Page, fleet: DashboardFleet, login: str, path: str = "/") -> None:
     """Come to a page as somebody who has to say first who they are."""
-    page.goto(quay.url + path)
+    page.goto(fleet.url + path)
     page.fill("[name=login]", login)
     page.fill("[name=password]", PASSWORD)
     page.click("button.first")

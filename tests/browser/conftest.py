@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser.actions import Picture
-from tests.browser.dashboard_fleet import Quay, moored
+from tests.browser.dashboard_fleet import DashboardFleet, serve_dashboard
 from tests.browser.gallery import launched
 from tests.servers.npm import TOOLS
 
@@ -24,8 +24,8 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def quay(tmp_path: Path) -> Iterator[Quay]:
-    with moored(tmp_path / "data") as found:
+def fleet(tmp_path: Path) -> Iterator[DashboardFleet]:
+    with serve_dashboard(tmp_path / "data") as found:
         yield found
 
 

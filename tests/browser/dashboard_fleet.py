@@ -70,7 +70,7 @@ PEOPLE = {
 }
 
 
-class Quay:
+class DashboardFleet:
     """One installation, the people of a team, and a fleet."""
 
     def __init__(self, served: Served) -> None:
@@ -275,8 +275,8 @@ class Quay:
 
 
 @contextmanager
-def moored(data: Path, **settings: Any) -> Iterator[Quay]:
+def serve_dashboard(data: Path, **settings: Any) -> Iterator[DashboardFleet]:
     """A quay on SQLite in this directory."""
     routes = tuple(dict.fromkeys((*ROUTES, *PAGES)))
     with serving(data, routes=routes, **settings) as served:
-        yield Quay(served)
+        yield DashboardFleet(served)

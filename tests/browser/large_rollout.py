@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.browser.dashboard_fleet import PEOPLE, Quay
+from tests.browser.dashboard_fleet import PEOPLE, DashboardFleet
 from tidegate.control.lanes import PACK_MAX
 from tidegate.control.operations.promotion import operator_authority
 from tidegate.domain.channels.facts import ChannelPolicy
@@ -18,13 +18,13 @@ from tidegate.kernel.model import Meta
 SHARES = (0.01, 0.09, 0.3, 0.6)  # of the hosts, per wave
 
 
-def launch(quay: Quay, hosts: int, *, ordered: int) -> str:
+def open_large_rollout(fleet: DashboardFleet, hosts: int, *, ordered: int) -> str:
     """Open a rollout of so many hosts, of which so many have their order; its id.
 
     The fleet itself is not enrolled: the plan is what a rollout goes by.
     """
-    quay.publish("v1", {"run": "exec web\n"})
-    quay.channel("sea")
+    fleet.publish("v1", {"run": "exec web\n"})
+    fleet.channel("sea")
     waves, start = [], 0
     for number, share in enumerate(SHARES):
         names = tuple(f"ship-{n:06}" for n in range(start, start + int(hosts * share)))
@@ -37,20 +37,20 @@ def launch(quay: Quay, hosts: int, *, ordered: int) -> str:
         policy=ChannelPolicy(),
         waves=tuple(waves),
     )
-    rollout_id = _promoted(quay, plan)
-    _order(quay, rollout_id, plan, ordered)
+    rollout_id = _promoted(fleet, plan)
+    _order(fleet, rollout_id, plan, ordered)
     return rollout_id
 
 
-def _promoted(quay: Quay, plan: Plan) -> str:
-    installation = quay.installation
+def _promoted(fleet: DashboardFleet, plan: Plan) -> str:
+    installation = fleet.installation
     body, digest = encode_plan(plan)
     installation.blobs.put(body)
     known = installation.find(known_key("web.1"), KnownRelease)
-    fleet = installation.find(fleet_key(), Fleet)
+    fleet_row = installation.find(fleet_key(), Fleet)
     channel = installation.find(channel_key("sea"), Channel)
     assert known is not None
-    assert fleet is not None
+    assert fleet_row is not None
     assert channel is not None
     grace = PEOPLE["approver"][0]
     command = PromoteRelease(
@@ -62,7 +62,7 @@ def _promoted(quay: Quay, plan: Plan) -> str:
         by=grace,
         plan_digest=digest,
         waves=opened_waves(plan),
-        fleet_version=fleet.version,
+        fleet_version=fleet_row.version,
     )
     outcome = installation.execute(promote_release, command, meta=Meta(actor=grace))
     rollout_id = codec.decode(outcome.answer, PromotionResult).rollout_id
@@ -70,9 +70,9 @@ def _promoted(quay: Quay, plan: Plan) -> str:
     return rollout_id
 
 
-def _order(quay: Quay, rollout_id: str, plan: Plan, ordered: int) -> None:
+def _order(fleet: DashboardFleet, rollout_id: str, plan: Plan, ordered: int) -> None:
     """Orders for the first hosts of the plan that are in its first wave."""
-    installation = quay.installation
+    installation = fleet.installation
     target = installation.fleet_reader.tally(rollout_id).row.target_closure
     names = [(0, name) for name in plan.waves[0].hosts][:ordered]
     for start in range(0, len(names), PACK_MAX):

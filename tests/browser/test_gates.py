@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.actions import Picture, cookies, sign_in
-from tests.browser.dashboard_fleet import Quay
+from tests.browser.dashboard_fleet import DashboardFleet
 from tidegate.dashboard import gate_panel
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.gates.checks import GATES
@@ -18,13 +18,13 @@ from tidegate.domain.gates.explain import explain
 HOSTS = tuple(f"web-{number:02}" for number in range(9))
 
 
-def waiting(quay: Quay) -> str:
+def waiting(fleet: DashboardFleet) -> str:
     """Two hosts have their order, seven wait for them."""
-    quay.publish("v1", {"run": "exec web\n"})
-    quay.channel("stable", waves=(WaveSpec(name="canary", count=2), WaveSpec(name="rest")))
-    quay.enroll("stable", *HOSTS)
-    rollout_id = quay.promote("stable", "web.1")
-    quay.dispatch()
+    fleet.publish("v1", {"run": "exec web\n"})
+    fleet.channel("stable", waves=(WaveSpec(name="canary", count=2), WaveSpec(name="rest")))
+    fleet.enroll("stable", *HOSTS)
+    rollout_id = fleet.promote("stable", "web.1")
+    fleet.dispatch()
     return rollout_id
 
 
@@ -34,9 +34,9 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 0)
 
 
-def test_names_every_host_that_a_survey_counts(quay: Quay) -> None:
-    rollout_id = waiting(quay)
-    state = quay.installation.fleet_reader.state([rollout_id], quay.installation.clock())
+def test_names_every_host_that_a_survey_counts(fleet: DashboardFleet) -> None:
+    rollout_id = waiting(fleet)
+    state = fleet.installation.fleet_reader.state([rollout_id], fleet.installation.clock())
 
     found = [*list_blocked(state, rollout_id)]
 
@@ -49,11 +49,11 @@ def test_names_every_host_that_a_survey_counts(quay: Quay) -> None:
 
 @pytest.mark.parametrize("at_once", [0, 2_000])
 def test_shows_all_gates_with_counts_and_some_of_the_hosts(
-    quay: Quay, monkeypatch: pytest.MonkeyPatch, at_once: int
+    fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", at_once)
-    rollout_id = waiting(quay)
-    client = cookies(quay, "viewer")
+    rollout_id = waiting(fleet)
+    client = cookies(fleet, "viewer")
 
     text = client.get(f"/rollouts/{rollout_id}/gates").text
 
@@ -66,11 +66,11 @@ def test_shows_all_gates_with_counts_and_some_of_the_hosts(
 
 @pytest.mark.usefixtures("large")
 def test_asks_the_gates_of_a_large_rollout_beside_its_page(
-    quay: Quay, page: Page, picture: Picture
+    fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
-    rollout_id = waiting(quay)
+    rollout_id = waiting(fleet)
 
-    sign_in(page, quay, "viewer", f"/rollouts/{rollout_id}")
+    sign_in(page, fleet, "viewer", f"/rollouts/{rollout_id}")
 
     expect(page.locator("#gates time[data-ago]")).to_be_visible()
     expect(page.locator("#gates .passes li")).to_have_count(len(GATES) - 1)
@@ -83,28 +83,30 @@ def test_asks_the_gates_of_a_large_rollout_beside_its_page(
 
 @pytest.mark.usefixtures("large")
 def test_keeps_what_it_found_for_a_few_seconds_only(
-    quay: Quay, monkeypatch: pytest.MonkeyPatch
+    fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rollout_id = waiting(quay)
-    client = cookies(quay, "viewer")
+    rollout_id = waiting(fleet)
+    client = cookies(fleet, "viewer")
     path = f"/rollouts/{rollout_id}/held"
     assert client.get(path).text.count("wave-promotion</td>") == 7
-    first = quay.records(rollout_id)[0].host_id
-    second = quay.records(rollout_id)[1].host_id
+    first = fleet.records(rollout_id)[0].host_id
+    second = fleet.records(rollout_id)[1].host_id
     for host in (first, second):
-        quay.activate(rollout_id, host)
-        quay.converge(rollout_id, host)
-    quay.dispatch()
+        fleet.activate(rollout_id, host)
+        fleet.converge(rollout_id, host)
+    fleet.dispatch()
 
     assert client.get(path).text.count("wave-promotion</td>") == 7
     monkeypatch.setattr(gate_panel, "FRESH_SECONDS", 0)
     assert "No host waits here" in client.get(path).text
 
 
-def test_pages_through_all_that_wait(quay: Quay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_through_all_that_wait(
+    fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gate_panel, "ROWS", 3)
-    rollout_id = waiting(quay)
-    client = cookies(quay, "viewer")
+    rollout_id = waiting(fleet)
+    client = cookies(fleet, "viewer")
     path, seen = f"/rollouts/{rollout_id}/held", list[str]()
 
     address = "?gate=wave-promotion"

@@ -7,14 +7,14 @@ import re
 from playwright.sync_api import Page, expect
 
 from tests.browser.actions import confirm, prepared, sign_in
-from tests.browser.dashboard_fleet import PASSWORD, Quay
+from tests.browser.dashboard_fleet import PASSWORD, DashboardFleet
 
 
 def test_filters_events_and_keeps_a_payload_open_while_new_ones_come(
-    quay: Quay, page: Page
+    fleet: DashboardFleet, page: Page
 ) -> None:
-    prepared(quay)
-    sign_in(page, quay, "approver", "/events")
+    prepared(fleet)
+    sign_in(page, fleet, "approver", "/events")
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
 
     page.select_option("[name=type]", "RevisionPublished")
@@ -23,17 +23,17 @@ def test_filters_events_and_keeps_a_payload_open_while_new_ones_come(
     page.click(".events summary")
     expect(page.locator("pre.json")).to_contain_text('"number": 1')
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
-    quay.publish("v9", {"run": "exec web --fast\n"})
+    fleet.publish("v9", {"run": "exec web --fast\n"})
 
     expect(page.locator(".events details")).to_have_count(2)
     expect(page.locator("details[open] pre.json")).to_contain_text('"number": 1')
 
 
-def test_moves_through_the_log_with_the_slider(quay: Quay, page: Page) -> None:
-    prepared(quay)
-    sign_in(page, quay, "approver", "/events")
+def test_moves_through_the_log_with_the_slider(fleet: DashboardFleet, page: Page) -> None:
+    prepared(fleet)
+    sign_in(page, fleet, "approver", "/events")
 
-    events = quay.installation.feed(after=0, limit=100)
+    events = fleet.installation.feed(after=0, limit=100)
     drafted = next(event.position for event in events if event.type == "RevisionCreated")
     page.locator("[data-slider]").fill(str(drafted))
     page.wait_for_url(f"**at={drafted}*")
@@ -47,17 +47,19 @@ def test_moves_through_the_log_with_the_slider(quay: Quay, page: Page) -> None:
     expect(page.locator("text=following the head")).to_be_visible()
 
 
-def test_refuses_a_tag_that_nothing_has_and_says_so_on_the_page(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "approver", "/events?tag=nonsense")
+def test_refuses_a_tag_that_nothing_has_and_says_so_on_the_page(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    sign_in(page, fleet, "approver", "/events?tag=nonsense")
 
     expect(page.locator(".notice[role=alert]")).to_be_visible()
 
 
-def test_shows_what_is_owed_to_the_world(quay: Quay, page: Page) -> None:
-    quay.publish("v1", {"run": "exec web\n"})
-    quay.channel("stable", operations=("announce",))
-    quay.promote("stable", "web.1")
-    sign_in(page, quay, "viewer")
+def test_shows_what_is_owed_to_the_world(fleet: DashboardFleet, page: Page) -> None:
+    fleet.publish("v1", {"run": "exec web\n"})
+    fleet.channel("stable", operations=("announce",))
+    fleet.promote("stable", "web.1")
+    sign_in(page, fleet, "viewer")
 
     tile = page.locator(".tile", has_text="Outbox backlog")
     expect(tile.locator(".figure")).to_have_text("1")
@@ -67,15 +69,15 @@ def test_shows_what_is_owed_to_the_world(quay: Quay, page: Page) -> None:
     expect(page.locator("tbody tr .chip")).to_have_text("Pending")
 
 
-def test_shows_a_new_token_once_and_lets_it_be_revoked(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "approver", "/settings")
+def test_shows_a_new_token_once_and_lets_it_be_revoked(fleet: DashboardFleet, page: Page) -> None:
+    sign_in(page, fleet, "approver", "/settings")
 
     confirm(page, "New token", days="7")
     secret = page.locator(".once code").inner_text()
     assert secret.startswith("tg_")
-    client = quay.served.client(secret)
+    client = fleet.served.client(secret)
     assert client.get("/v1/me").status_code == 200
-    page.goto(f"{quay.url}/settings")
+    page.goto(f"{fleet.url}/settings")
     expect(page.locator("body")).not_to_contain_text(secret)
     confirm(page, "Revoke")
 
@@ -84,30 +86,32 @@ def test_shows_a_new_token_once_and_lets_it_be_revoked(quay: Quay, page: Page) -
 
 
 def test_adds_a_user_who_can_sign_in_and_nothing_more_than_their_role(
-    quay: Quay, page: Page
+    fleet: DashboardFleet, page: Page
 ) -> None:
-    sign_in(page, quay, "root", "/settings")
+    sign_in(page, fleet, "root", "/settings")
 
     confirm(page, "Add user", login="lise", name="Lise Meitner", password=PASSWORD)
     expect(page.locator("tr", has_text="Lise Meitner")).to_contain_text("viewer")
     page.click("aside >> text=Sign out")
     page.wait_for_url("**/signin")
-    sign_in(page, quay, "lise")
-    page.goto(f"{quay.url}/settings")
+    sign_in(page, fleet, "lise")
+    page.goto(f"{fleet.url}/settings")
 
     expect(page.locator(".who")).to_contain_text("Lise Meitner")
     expect(page.locator(".why", has_text=re.compile("^Add user"))).to_contain_text("administer")
     expect(page.locator("body")).not_to_contain_text("The author")
 
 
-def test_says_who_may_not_and_what_is_not_there_on_a_page(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "viewer")
+def test_says_who_may_not_and_what_is_not_there_on_a_page(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    sign_in(page, fleet, "viewer")
 
-    missing = page.goto(f"{quay.url}/rollouts/nowhere@web.1")
+    missing = page.goto(f"{fleet.url}/rollouts/nowhere@web.1")
     assert missing is not None
     assert missing.status == 404
     expect(page.locator("main")).to_contain_text("nowhere@web.1")
-    malformed = page.goto(f"{quay.url}/events?at=yesterday")
+    malformed = page.goto(f"{fleet.url}/events?at=yesterday")
     assert malformed is not None
     assert malformed.status == 400
     expect(page.locator("main")).to_contain_text("at")

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.api.serving import Served
 from tests.browser import large_rollout, samples
 from tests.browser.actions import Picture, cookies, sign_in
-from tests.browser.dashboard_fleet import PASSWORD, Quay, moored
+from tests.browser.dashboard_fleet import PASSWORD, DashboardFleet, serve_dashboard
 from tests.browser.gallery import answer
 from tidegate.dashboard.html import STATIC, render, static_files
 from tidegate.dashboard.routes import PAGES
@@ -52,34 +52,34 @@ SCREENS = {
 }
 
 
-def furnished(quay: Quay) -> None:
+def furnished(fleet: DashboardFleet) -> None:
     """Something on every screen: a rollout that halted, a proposal, names that attack."""
-    quay.publish("v1", {"run": "exec web\n"})
+    fleet.publish("v1", {"run": "exec web\n"})
     waves = (WaveSpec(name="canary", count=2), WaveSpec(name="rest", soak_seconds=60))
-    quay.channel("early", waves=())
-    quay.channel("stable", waves=waves, edges=(ChannelEdge("early"),), sustained_failure_seconds=0)
-    quay.enroll("early", "early-00")
-    quay.enroll("stable", *(f"web-{number:02}" for number in range(5)))
-    early = quay.promote("early", "web.1")
-    quay.dispatch()
-    quay.activate(early, "early-00")
-    quay.converge(early, "early-00")
-    rollout_id = quay.promote("stable", "web.1")
-    quay.dispatch()
-    first, second = (record.host_id for record in quay.records(rollout_id))
-    quay.activate(rollout_id, first)
-    quay.converge(rollout_id, first)
-    quay.activate(rollout_id, second)
-    quay.fail(rollout_id, second, HOSTILE)
-    quay.propose(quay.draft("v2", {"run": f"exec web {HOSTILE}\n", "notes.txt": HOSTILE}))
+    fleet.channel("early", waves=())
+    fleet.channel("stable", waves=waves, edges=(ChannelEdge("early"),), sustained_failure_seconds=0)
+    fleet.enroll("early", "early-00")
+    fleet.enroll("stable", *(f"web-{number:02}" for number in range(5)))
+    early = fleet.promote("early", "web.1")
+    fleet.dispatch()
+    fleet.activate(early, "early-00")
+    fleet.converge(early, "early-00")
+    rollout_id = fleet.promote("stable", "web.1")
+    fleet.dispatch()
+    first, second = (record.host_id for record in fleet.records(rollout_id))
+    fleet.activate(rollout_id, first)
+    fleet.converge(rollout_id, first)
+    fleet.activate(rollout_id, second)
+    fleet.fail(rollout_id, second, HOSTILE)
+    fleet.propose(fleet.draft("v2", {"run": f"exec web {HOSTILE}\n", "notes.txt": HOSTILE}))
 
 
 @pytest.fixture(scope="module")
-def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quay]:
+def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardFleet]:
     """One furnished quay for all tests that only look at it."""
-    with moored(tmp_path_factory.mktemp("harbour") / "data") as quay:
-        furnished(quay)
-        yield quay
+    with serve_dashboard(tmp_path_factory.mktemp("harbour") / "data") as fleet:
+        furnished(fleet)
+        yield fleet
 
 
 # ── looks and manners ─────────────────────────────────────────────────────────────────────────────
@@ -87,7 +87,7 @@ def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Quay]:
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
 def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
-    harbour: Quay, chromium: Browser, picture: Picture, scheme: str, width: int
+    populated: DashboardFleet, chromium: Browser, picture: Picture, scheme: str, width: int
 ) -> None:
     context = chromium.new_context(
         viewport={"width": width, "height": 900},
@@ -100,9 +100,9 @@ def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
     page.on("console", lambda said: faults.append(said.text) if "401" not in said.text else None)
     page.on("request", lambda request: asked.add(urlsplit(request.url).netloc))
 
-    sign_in(page, harbour, "approver")
+    sign_in(page, populated, "approver")
     for name, path in SCREENS.items():
-        found = page.goto(harbour.url + path)
+        found = page.goto(populated.url + path)
         assert found is not None
         assert found.status == 200, name
         page.wait_for_selector("main")
@@ -113,11 +113,11 @@ def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
     context.close()
 
     assert faults == []
-    assert asked == {urlsplit(harbour.url).netloc}
+    assert asked == {urlsplit(populated.url).netloc}
 
 
-def test_is_led_by_keys_and_keeps_the_chosen_theme(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "approver")
+def test_is_led_by_keys_and_keeps_the_chosen_theme(fleet: DashboardFleet, page: Page) -> None:
+    sign_in(page, fleet, "approver")
 
     page.keyboard.press("g")
     page.keyboard.press("h")
@@ -138,9 +138,9 @@ def test_is_led_by_keys_and_keeps_the_chosen_theme(quay: Quay, page: Page) -> No
 
 
 def test_filters_the_grid_by_its_legend_and_names_a_host_under_the_pointer(
-    harbour: Quay, page: Page
+    populated: DashboardFleet, page: Page
 ) -> None:
-    sign_in(page, harbour, "approver", "/rollouts/stable@web.1")
+    sign_in(page, populated, "approver", "/rollouts/stable@web.1")
     page.wait_for_selector("[data-loaded]")
 
     code = GRID_CODES[HostState.REVERTED]
@@ -158,11 +158,11 @@ def test_filters_the_grid_by_its_legend_and_names_a_host_under_the_pointer(
 
 
 def test_opens_the_page_of_a_rollout_of_100_000_hosts(
-    quay: Quay, page: Page, picture: Picture
+    fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
-    rollout_id = large_rollout.launch(quay, 100_000, ordered=400)
+    rollout_id = large_rollout.open_large_rollout(fleet, 100_000, ordered=400)
 
-    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
+    sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
     page.wait_for_selector("[data-loaded]")
 
     pending = page.locator(".legend button", has_text="Pending").locator(".number")
@@ -173,10 +173,10 @@ def test_opens_the_page_of_a_rollout_of_100_000_hosts(
     picture(page, "grid")
 
 
-def test_leads_an_empty_installation_to_the_next_command(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "approver")
+def test_leads_an_empty_installation_to_the_next_command(fleet: DashboardFleet, page: Page) -> None:
+    sign_in(page, fleet, "approver")
     for path in ("/", "/rollouts", "/channels", "/releases", "/hosts"):
-        page.goto(quay.url + path)
+        page.goto(fleet.url + path)
 
         expect(page.locator(".command").first).to_have_text(re.compile("^tidegate "))
 
@@ -185,10 +185,10 @@ def test_sets_a_first_start_up_with_the_code_that_was_printed(
     tmp_path_factory: pytest.TempPathFactory, page: Page, picture: Picture
 ) -> None:
     data = tmp_path_factory.mktemp("first") / "data"
-    with moored(data, is_set_up=False) as quay:
-        code = quay.served.application.server.accounts.open_setup()
+    with serve_dashboard(data, is_set_up=False) as fleet:
+        code = fleet.served.application.server.accounts.open_setup()
         assert code is not None
-        page.goto(f"{quay.url}/signin")
+        page.goto(f"{fleet.url}/signin")
         picture(page, "setup")
         page.fill("[name=code]", "wrong")
         page.fill("[name=login]", "author")
@@ -241,9 +241,9 @@ def csrf_of(client: httpx2.Client) -> str:
     return found[1]
 
 
-def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(harbour: Quay) -> None:
-    head = harbour.installation.head()
-    nobody = harbour.served.client()
+def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(populated: DashboardFleet) -> None:
+    head = populated.installation.head()
+    nobody = populated.served.client()
 
     answers = {route.name: sent(nobody, route) for route in PAGES if route.permission != PUBLIC}
 
@@ -251,15 +251,15 @@ def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(harbour: Quay) ->
         answers, 401
     )
     assert all("text/html" in found.headers["content-type"] for found in answers.values())
-    assert harbour.installation.head() == head
+    assert populated.installation.head() == head
 
 
 @pytest.mark.parametrize("login", ["author", "viewer", "root"])
-def test_refuses_every_verb_that_no_role_covers(harbour: Quay, login: str) -> None:
+def test_refuses_every_verb_that_no_role_covers(populated: DashboardFleet, login: str) -> None:
     roles = {"author": Role.AUTHOR, "viewer": Role.VIEWER, "root": Role.SECURITY_ADMIN}
-    client = cookies(harbour, login)
+    client = cookies(populated, login)
     csrf = csrf_of(client)
-    head = harbour.installation.head()
+    head = populated.installation.head()
 
     def is_covered(route: Route) -> bool:
         match route.permission:
@@ -272,12 +272,12 @@ def test_refuses_every_verb_that_no_role_covers(harbour: Quay, login: str) -> No
 
     # A form that lacks its fields is refused for that before anybody asks who sent it.
     assert {name for name, status in answers.items() if status not in (400, 403)} == set()
-    assert harbour.installation.head() == head
+    assert populated.installation.head() == head
 
 
-def test_takes_no_form_without_the_token_of_its_session(harbour: Quay) -> None:
-    client = cookies(harbour, "approver")
-    head = harbour.installation.head()
+def test_takes_no_form_without_the_token_of_its_session(populated: DashboardFleet) -> None:
+    client = cookies(populated, "approver")
+    head = populated.installation.head()
 
     answers = {
         route.name: sent(client, route).status_code
@@ -286,20 +286,20 @@ def test_takes_no_form_without_the_token_of_its_session(harbour: Quay) -> None:
     }
 
     assert set(answers.values()) == {403}
-    assert harbour.installation.head() == head
+    assert populated.installation.head() == head
 
 
-def test_leads_nobody_to_another_site_after_signing_in(quay: Quay) -> None:
+def test_leads_nobody_to_another_site_after_signing_in(fleet: DashboardFleet) -> None:
     for address in ("https://evil.test/", "//evil.test", "/\\evil.test", "evil"):
         form = {"login": "viewer", "password": PASSWORD, "next": address}
 
-        found = quay.served.client().post("/signin", data=form)
+        found = fleet.served.client().post("/signin", data=form)
 
         assert found.headers["location"] == "/"
 
 
-def test_tells_every_disabled_verb_why(harbour: Quay) -> None:
-    client = cookies(harbour, "viewer")
+def test_tells_every_disabled_verb_why(populated: DashboardFleet) -> None:
+    client = cookies(populated, "viewer")
     for path in ("/rollouts/stable@web.1", "/channels/stable", "/revisions/default.web.v2"):
         text = client.get(path).text
 
@@ -334,9 +334,11 @@ def test_keeps_vendored_files_as_they_came_each_with_its_licence() -> None:
     assert all((folder / licence).stat().st_size > 200 for _, licence, _ in vendored())
 
 
-def test_keeps_static_files_for_good_under_an_address_that_changes_with_them(quay: Quay) -> None:
+def test_keeps_static_files_for_good_under_an_address_that_changes_with_them(
+    fleet: DashboardFleet,
+) -> None:
     page = render("sign_in.html", samples.frame("signin"), samples.DOOR).decode()
-    client = quay.served.client()
+    client = fleet.served.client()
 
     addresses = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', page))
 
@@ -364,8 +366,8 @@ def test_gives_every_state_a_glyph_and_a_word_of_its_own() -> None:
     assert len(GRID) <= 16  # the browser counts them in sixteen places
 
 
-def test_serves_pages_without_naming_them_in_the_api_document(quay: Quay) -> None:
-    served: Served = quay.served
+def test_serves_pages_without_naming_them_in_the_api_document(fleet: DashboardFleet) -> None:
+    served: Served = fleet.served
     token = served.token(served.user())
 
     document = served.client(token).get("/v1/openapi.json").json()
@@ -390,9 +392,9 @@ def test_serves_pages_without_naming_them_in_the_api_document(quay: Quay) -> Non
     ],
 )
 def test_shows_a_browser_what_is_wrong_in_the_house_look(
-    harbour: Quay, path: str, status: int, said: str
+    populated: DashboardFleet, path: str, status: int, said: str
 ) -> None:
-    client = cookies(harbour, "viewer")
+    client = cookies(populated, "viewer")
 
     page = client.get(path, headers={"accept": "text/html"})
     assert page.status_code == status
@@ -401,8 +403,10 @@ def test_shows_a_browser_what_is_wrong_in_the_house_look(
     assert "<nav" in page.text
 
 
-def test_answers_programs_with_problem_details_where_there_is_no_page(harbour: Quay) -> None:
-    client = cookies(harbour, "viewer")
+def test_answers_programs_with_problem_details_where_there_is_no_page(
+    populated: DashboardFleet,
+) -> None:
+    client = cookies(populated, "viewer")
 
     for path, accept in (("/nowhere", "*/*"), ("/v1/nowhere", "text/html"), ("/nowhere", "")):
         found = client.get(path, headers={"accept": accept})
@@ -411,15 +415,15 @@ def test_answers_programs_with_problem_details_where_there_is_no_page(harbour: Q
 
 
 def test_names_the_request_of_a_fault_that_only_the_log_knows(
-    harbour: Quay, page: Page, picture: Picture, monkeypatch: pytest.MonkeyPatch
+    populated: DashboardFleet, page: Page, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sign_in(page, harbour, "viewer")
+    sign_in(page, populated, "viewer")
 
     def broken(*_: object, **__: object) -> None:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr(type(harbour.installation.fleet_reader), "open_rollouts", broken)
-    found = page.goto(f"{harbour.url}/rollouts")
+    monkeypatch.setattr(type(populated.installation.fleet_reader), "open_rollouts", broken)
+    found = page.goto(f"{populated.url}/rollouts")
 
     assert found is not None
     assert found.status == 500

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.actions import Picture, cookies, sign_in
-from tests.browser.dashboard_fleet import Quay
+from tests.browser.dashboard_fleet import DashboardFleet
 from tidegate.control.queries.forecasts import Forecast
 from tidegate.dashboard.simulation import LUCK, RUNS, ForecastQuery, SimulationCache, part_of
 from tidegate.domain.channels.facts import WaveSpec
@@ -18,17 +18,19 @@ from tidegate.domain.channels.rows import Channel, channel_key
 HOSTS = tuple(f"web-{number:02}" for number in range(6))
 
 
-def planned(quay: Quay) -> None:
-    quay.publish("v1", {"run": "exec web\n"})
+def planned(fleet: DashboardFleet) -> None:
+    fleet.publish("v1", {"run": "exec web\n"})
     waves = (WaveSpec(name="canary", count=2, soak_seconds=300), WaveSpec(name="rest"))
-    quay.channel("stable", waves=waves)
-    quay.enroll("stable", *HOSTS)
+    fleet.channel("stable", waves=waves)
+    fleet.enroll("stable", *HOSTS)
 
 
-def test_draws_run_after_run_until_all_are_played(quay: Quay, page: Page, picture: Picture) -> None:
-    planned(quay)
-    sign_in(page, quay, "viewer", "/plan?channel=stable")
-    head = quay.installation.head()
+def test_draws_run_after_run_until_all_are_played(
+    fleet: DashboardFleet, page: Page, picture: Picture
+) -> None:
+    planned(fleet)
+    sign_in(page, fleet, "viewer", "/plan?channel=stable")
+    head = fleet.installation.head()
     page.select_option("[name=luck]", "none")
     page.fill("[name=failing]", HOSTS[3])
 
@@ -42,22 +44,22 @@ def test_draws_run_after_run_until_all_are_played(quay: Quay, page: Page, pictur
     marks = page.locator(".lane >> nth=2").locator(".mark")
     expect(marks).to_have_count(RUNS)  # every run stops in the second wave
     assert page.locator("#forecast").get_attribute("hx-get") is None
-    assert quay.installation.head() == head
+    assert fleet.installation.head() == head
     picture(page, "forecast")
 
 
-def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(quay: Quay) -> None:
-    planned(quay)
+def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: DashboardFleet) -> None:
+    planned(fleet)
     plays = SimulationCache()
-    channel = quay.installation.find(channel_key("stable"), Channel)
+    channel = fleet.installation.find(channel_key("stable"), Channel)
     assert channel is not None
     played: list[tuple[Forecast, ...]] = [
-        plays.play(quay.installation, ForecastQuery(channel="stable", luck="bad", seed=5, runs=n))
+        plays.play(fleet.installation, ForecastQuery(channel="stable", luck="bad", seed=5, runs=n))
         for n in (1, 2, 3)
     ]
-    plan = quay.installation.promotions.plan("stable").plan
+    plan = fleet.installation.promotions.plan("stable").plan
 
-    whole = quay.installation.forecast(channel.row, plan, LUCK["bad"][1], range(5, 8))
+    whole = fleet.installation.forecast(channel.row, plan, LUCK["bad"][1], range(5, 8))
 
     assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(played))
     part = part_of(played[-1], "")
@@ -81,10 +83,12 @@ def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(quay: Quay) ->
         ("channel=stable&failing=db-1", "db-1 is in no wave"),
     ],
 )
-def test_says_in_place_why_nothing_can_be_played(quay: Quay, asked: str, said: str) -> None:
-    planned(quay)
+def test_says_in_place_why_nothing_can_be_played(
+    fleet: DashboardFleet, asked: str, said: str
+) -> None:
+    planned(fleet)
 
-    found = cookies(quay, "viewer").get(f"/plan/forecast?{asked}")
+    found = cookies(fleet, "viewer").get(f"/plan/forecast?{asked}")
 
     assert found.status_code == 200
     assert said in found.text
@@ -92,8 +96,8 @@ def test_says_in_place_why_nothing_can_be_played(quay: Quay, asked: str, said: s
 
 
 @pytest.mark.parametrize("asked", ["runs=0", f"runs={RUNS + 1}", "luck=good", "seed=-1", "odds=1"])
-def test_refuses_what_the_form_cannot_ask(quay: Quay, asked: str) -> None:
-    found = cookies(quay, "viewer").get(f"/plan/forecast?channel=stable&{asked}")
+def test_refuses_what_the_form_cannot_ask(fleet: DashboardFleet, asked: str) -> None:
+    found = cookies(fleet, "viewer").get(f"/plan/forecast?channel=stable&{asked}")
 
     assert found.status_code == 400
     assert f"{asked.partition('=')[0]}: " in found.text

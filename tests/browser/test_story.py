@@ -7,26 +7,26 @@ import re
 from playwright.sync_api import Page, expect
 
 from tests.browser.actions import Picture, confirm, prepared, sign_in
-from tests.browser.dashboard_fleet import Quay
+from tests.browser.dashboard_fleet import DashboardFleet
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.states import RolloutState
 
 
-def advance(quay: Quay, rollout_id: str) -> None:
+def advance(fleet: DashboardFleet, rollout_id: str) -> None:
     """Every host that has an order runs the target and converges."""
-    quay.dispatch()
-    pending = quay.records(rollout_id, HostState.PENDING)
+    fleet.dispatch()
+    pending = fleet.records(rollout_id, HostState.PENDING)
     for record in pending:
-        quay.activate(rollout_id, record.host_id)
+        fleet.activate(rollout_id, record.host_id)
     for record in pending:
-        quay.converge(rollout_id, record.host_id)
+        fleet.converge(rollout_id, record.host_id)
 
 
 def test_reads_the_diff_approves_promotes_and_watches_the_waves(
-    quay: Quay, page: Page, picture: Picture
+    fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
-    name = prepared(quay)
-    sign_in(page, quay, "approver")
+    name = prepared(fleet)
+    sign_in(page, fleet, "approver")
     expect(page.locator(".tile", has_text="Waiting approvals").locator(".figure")).to_have_text("1")
     picture(page, "overview")
 
@@ -39,7 +39,7 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
     expect(page.locator("h1 .chip")).to_have_text("Published")
     expect(page.locator(".timeline")).to_contain_text("eight workers are fine")
 
-    page.goto(f"{quay.url}/channels/stable")
+    page.goto(f"{fleet.url}/channels/stable")
     confirm(page, "Promote")
     expect(page.locator(".toast")).to_have_text(re.compile("rollout is open"))
     picture(page, "channel")
@@ -48,13 +48,13 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
     loads = page.evaluate("performance.getEntriesByType('navigation').length")
 
-    advance(quay, "stable@web.2")
+    advance(fleet, "stable@web.2")
     expect(page.locator(".wave").nth(0)).to_contain_text("done")
     expect(page.locator(".wave.current")).to_contain_text("1 · rest")
     converged = page.locator(".legend button", has_text="Converged").locator(".number")
     expect(converged).to_have_text("2")
     picture(page, "wave")
-    advance(quay, "stable@web.2")
+    advance(fleet, "stable@web.2")
     expect(page.locator("h1 .chip").first).to_have_text("Terminal")
     expect(converged).to_have_text("6")
     assert page.evaluate("performance.getEntriesByType('navigation').length") == loads
@@ -63,23 +63,23 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
 
 
 def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
-    quay: Quay, page: Page, picture: Picture
+    fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
-    prepared(quay)
-    rollout_id = quay.promote("stable", "web.1")
-    quay.dispatch()
-    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
+    prepared(fleet)
+    rollout_id = fleet.promote("stable", "web.1")
+    fleet.dispatch()
+    sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
     expect(page.locator(".why", has_text=re.compile("^Clear"))).to_contain_text(
         "Only a Reverted or Failed"
     )
     # The page is live before the fleet moves, or it would only show what it found.
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
 
-    first, second = (record.host_id for record in quay.records(rollout_id))
-    quay.activate(rollout_id, first)
-    quay.converge(rollout_id, first)
-    quay.activate(rollout_id, second)
-    quay.fail(rollout_id, second)
+    first, second = (record.host_id for record in fleet.records(rollout_id))
+    fleet.activate(rollout_id, first)
+    fleet.converge(rollout_id, first)
+    fleet.activate(rollout_id, second)
+    fleet.fail(rollout_id, second)
     expect(page.locator("h1")).to_contain_text("Reverted")
     expect(page.locator("h1")).to_contain_text("Halted")
     expect(page.locator(".verdict")).to_contain_text(f"{second} failed and halted it")
@@ -91,18 +91,20 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     expect(page.locator(".toast")).to_have_text("The rollout was cleared.")
     expect(page.locator("h1")).not_to_contain_text("Halted")
     expect(page.locator(".timeline")).to_contain_text("the receiver was down")
-    advance(quay, rollout_id)
-    advance(quay, rollout_id)
+    advance(fleet, rollout_id)
+    advance(fleet, rollout_id)
     expect(page.locator("h1 .chip").first).to_have_text("Terminal")
     picture(page, "cleared")
-    assert quay.installation.fleet_reader.tally(rollout_id).row.state is RolloutState.TERMINAL
-    assert quay.installation.differences() == []
+    assert fleet.installation.fleet_reader.tally(rollout_id).row.state is RolloutState.TERMINAL
+    assert fleet.installation.differences() == []
 
 
-def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(quay: Quay, page: Page) -> None:
-    prepared(quay)
-    rollout_id = quay.promote("stable", "web.1")
-    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
+def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    prepared(fleet)
+    rollout_id = fleet.promote("stable", "web.1")
+    sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
 
     confirm(page, "Pause", reason="lunch")
     expect(page.locator("h1")).to_contain_text("Paused")
@@ -113,12 +115,12 @@ def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(quay: Quay, page: P
 
 
 def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
-    quay: Quay, page: Page
+    fleet: DashboardFleet, page: Page
 ) -> None:
-    name = prepared(quay)
-    sign_in(page, quay, "approver", f"/revisions/{name}")
+    name = prepared(fleet)
+    sign_in(page, fleet, "approver", f"/revisions/{name}")
     page.click("main button:text-is('Reject')")  # the page holds still while a dialog is open
-    quay.withdraw(name)
+    fleet.withdraw(name)
 
     dialog = page.locator("dialog[open]")
     dialog.locator("[name=reason]").fill("too many workers")
@@ -128,27 +130,29 @@ def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
     expect(page.locator("h1 .chip")).to_have_text("Draft")
 
 
-def test_asks_to_sign_in_again_where_the_session_ended_meanwhile(quay: Quay, page: Page) -> None:
-    prepared(quay)
-    rollout_id = quay.promote("stable", "web.1")
-    sign_in(page, quay, "approver", f"/rollouts/{rollout_id}")
+def test_asks_to_sign_in_again_where_the_session_ended_meanwhile(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    prepared(fleet)
+    rollout_id = fleet.promote("stable", "web.1")
+    sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
     cookies = {item["name"]: item["value"] for item in page.context.cookies()}
-    assert quay.sign_out(cookies) == 303
+    assert fleet.sign_out(cookies) == 303
 
-    quay.dispatch()
+    fleet.dispatch()
 
     expect(page.locator("h1")).to_have_text("Sign in")
     expect(page.locator("[name=next]")).to_have_value(f"/rollouts/{rollout_id}")
 
 
-def test_signs_out_and_needs_to_sign_in_again(quay: Quay, page: Page) -> None:
-    sign_in(page, quay, "viewer", "/hosts")
-    assert page.url == f"{quay.url}/hosts"
+def test_signs_out_and_needs_to_sign_in_again(fleet: DashboardFleet, page: Page) -> None:
+    sign_in(page, fleet, "viewer", "/hosts")
+    assert page.url == f"{fleet.url}/hosts"
 
     page.click("text=Sign out")
     expect(page.locator("h1")).to_have_text("Sign in")
-    answer = page.goto(f"{quay.url}/hosts")
+    answer = page.goto(f"{fleet.url}/hosts")
 
     assert answer is not None
     assert answer.status == 401

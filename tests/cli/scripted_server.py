@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     """A request as it came."""
 
     method: str
@@ -27,7 +27,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Says:
+class ScriptedResponse:
     """An answer; status 0 cuts the connection instead."""
 
     status: int = 200
@@ -35,30 +35,30 @@ class Says:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def problem(status: int, code: str, **facts: Any) -> Says:
+def problem(status: int, code: str, **facts: Any) -> ScriptedResponse:
     body = {"type": f"/problems/{code}", "title": "", "status": status, "code": code}
-    return Says(
+    return ScriptedResponse(
         status,
         {"detail": f"because of {code}", **body, **facts},
         {"content-type": "application/problem+json"},
     )
 
 
-Script = Callable[[Asked], Says]
+Script = Callable[[RecordedRequest], ScriptedResponse]
 
 
-class Scripted:
+class ScriptedServer:
     """A running server, and what it was asked."""
 
-    def __init__(self, url: str, asked: list[Asked]) -> None:
+    def __init__(self, url: str, asked: list[RecordedRequest]) -> None:
         self.url = url
         self.asked = asked
 
 
 @contextmanager
-def scripted(script: Script) -> Iterator[Scripted]:
+def serve_script(script: Script) -> Iterator[ScriptedServer]:
     """Serve by a function from requests to answers, until the block ends."""
-    asked: list[Asked] = []
+    asked: list[RecordedRequest] = []
 
     class Desk(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -66,7 +66,7 @@ def scripted(script: Script) -> Iterator[Scripted]:
         def answer(self) -> None:
             length = int(self.headers.get("content-length") or 0)
             names = {name.lower(): value for name, value in self.headers.items()}
-            request = Asked(self.command, self.path, names, self.rfile.read(length))
+            request = RecordedRequest(self.command, self.path, names, self.rfile.read(length))
             asked.append(request)
             says = script(request)
             if says.status == 0:
@@ -90,13 +90,13 @@ def scripted(script: Script) -> Iterator[Scripted]:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield Scripted(f"http://127.0.0.1:{server.server_port}", asked)
+            yield ScriptedServer(f"http://127.0.0.1:{server.server_port}", asked)
         finally:
             server.shutdown()
             thread.join()
 
 
-def in_turn(*says: Says) -> Script:
+def in_turn(*says: ScriptedResponse) -> Script:
     """These answers one after the other; the last one for ever."""
     left = list(says)
     return lambda asked: left.pop(0) if len(left) > 1 else left[0]

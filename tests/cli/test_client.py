@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.scripted_server import Asked, Says, in_turn, problem, scripted
+from tests.cli.scripted_server import (
+    RecordedRequest,
+    ScriptedResponse,
+    in_turn,
+    problem,
+    serve_script,
+)
 from tests.cli.shell import Shell
 from tests.servers.process import free_port
 
-CREATED = Says(201, {"name": "x", "quorum": 1}, {"tidegate-position": "7", "etag": '"7"'})
+CREATED = ScriptedResponse(
+    201, {"name": "x", "quorum": 1}, {"tidegate-position": "7", "etag": '"7"'}
+)
 
 SPEC = {"lifecycle": "Draft", "revision": 0, "tasks": [], "readinessGates": []}
 
@@ -21,7 +29,7 @@ def shell(tmp_path: Path, url: str) -> Shell:
 
 def test_repeats_a_write_under_the_same_key_until_the_server_is_there(tmp_path: Path) -> None:
     away = problem(503, "store_unavailable")
-    with scripted(in_turn(away, Says(0), CREATED)) as server:
+    with serve_script(in_turn(away, ScriptedResponse(0), CREATED)) as server:
         done = shell(tmp_path, server.url).run("repo", "create", "x")
 
     keys = [asked.headers["idempotency-key"] for asked in server.asked]
@@ -32,7 +40,7 @@ def test_repeats_a_write_under_the_same_key_until_the_server_is_there(tmp_path: 
 
 
 def test_mints_a_new_key_for_every_write(tmp_path: Path) -> None:
-    with scripted(in_turn(CREATED)) as server:
+    with serve_script(in_turn(CREATED)) as server:
         home = shell(tmp_path, server.url)
         home.run("repo", "create", "x")
         home.run("repo", "create", "x")
@@ -41,7 +49,7 @@ def test_mints_a_new_key_for_every_write(tmp_path: Path) -> None:
 
 
 def test_repeats_no_write_that_was_refused(tmp_path: Path) -> None:
-    with scripted(in_turn(problem(422, "refused"), CREATED)) as server:
+    with serve_script(in_turn(problem(422, "refused"), CREATED)) as server:
         refused = shell(tmp_path, server.url).run("repo", "create", "x")
 
     assert refused.code == 1
@@ -49,8 +57,8 @@ def test_repeats_no_write_that_was_refused(tmp_path: Path) -> None:
 
 
 def test_sends_the_version_that_stands_back_as_it_came(tmp_path: Path) -> None:
-    stands = Says(200, {"name": "x"}, {"etag": '"41-7"'})
-    with scripted(in_turn(stands, CREATED)) as server:
+    stands = ScriptedResponse(200, {"name": "x"}, {"etag": '"41-7"'})
+    with serve_script(in_turn(stands, CREATED)) as server:
         shell(tmp_path, server.url).run("repo", "edit", "x", "--approvals", "1")
 
     read, written = server.asked
@@ -59,7 +67,7 @@ def test_sends_the_version_that_stands_back_as_it_came(tmp_path: Path) -> None:
 
 
 def test_sends_the_version_that_was_given_and_reads_nothing(tmp_path: Path) -> None:
-    with scripted(in_turn(CREATED)) as server:
+    with serve_script(in_turn(CREATED)) as server:
         shell(tmp_path, server.url).run("repo", "edit", "x", "--approvals", "1", "--version", "3")
 
     assert [asked.headers["if-match"] for asked in server.asked] == ['"3"']
@@ -83,7 +91,7 @@ def test_sends_the_version_that_was_given_and_reads_nothing(tmp_path: Path) -> N
 def test_ends_each_problem_with_its_code_and_the_next_command(
     tmp_path: Path, status: int, code: str, exit_code: int, try_next: str
 ) -> None:
-    with scripted(in_turn(problem(status, code))) as server:
+    with serve_script(in_turn(problem(status, code))) as server:
         ended = shell(tmp_path, server.url).run("channel", "show", "stable")
 
     first, *rest = ended.err.splitlines()
@@ -95,7 +103,7 @@ def test_ends_each_problem_with_its_code_and_the_next_command(
 
 def test_names_every_field_that_is_wrong(tmp_path: Path) -> None:
     faults = [{"field": "body.name", "detail": "is missing"}, {"field": "body.x", "detail": "no"}]
-    with scripted(in_turn(problem(400, "invalid_request", errors=faults))) as server:
+    with serve_script(in_turn(problem(400, "invalid_request", errors=faults))) as server:
         refused = shell(tmp_path, server.url).run("repo", "create", "x")
 
     assert refused.code == 2
@@ -104,7 +112,7 @@ def test_names_every_field_that_is_wrong(tmp_path: Path) -> None:
 
 def test_tells_both_versions_of_a_conflict(tmp_path: Path) -> None:
     stale = problem(409, "version_conflict", expected=3, current=9)
-    with scripted(in_turn(stale)) as server:
+    with serve_script(in_turn(stale)) as server:
         refused = shell(tmp_path, server.url).run(
             "repo", "edit", "x", "--approvals", "1", "--version", "3"
         )
@@ -120,19 +128,19 @@ def test_says_what_to_start_when_nobody_answers(tmp_path: Path) -> None:
 
 
 def test_knows_a_server_that_is_not_ours(tmp_path: Path) -> None:
-    with scripted(in_turn(Says(200, b"<html>hello</html>"))) as server:
+    with serve_script(in_turn(ScriptedResponse(200, b"<html>hello</html>"))) as server:
         other = shell(tmp_path, server.url).run("whoami")
 
     assert (other.code, "not JSON" in other.err) == (6, True)
 
 
 def test_follows_the_cursor_to_the_last_page(tmp_path: Path) -> None:
-    def script(asked: Asked) -> Says:
+    def script(asked: RecordedRequest) -> ScriptedResponse:
         if "next=" in asked.path:
-            return Says(200, {"items": [{"name": "b"}], "next": None})
-        return Says(200, {"items": [{"name": "a"}], "next": "c u/r"})
+            return ScriptedResponse(200, {"items": [{"name": "b"}], "next": None})
+        return ScriptedResponse(200, {"items": [{"name": "a"}], "next": "c u/r"})
 
-    with scripted(script) as server:
+    with serve_script(script) as server:
         listed = shell(tmp_path, server.url).run("repo", "list", "-o", "json").json()
 
     assert [item["name"] for item in listed] == ["a", "b"]
@@ -141,16 +149,16 @@ def test_follows_the_cursor_to_the_last_page(tmp_path: Path) -> None:
 
 def test_asks_again_only_for_what_changed(tmp_path: Path) -> None:
     draft = {"metadata": {"name": "default.web.v1", "resourceVersion": "1"}, "spec": SPEC}
-    known = Says(200, {**draft, "status": {}}, {"etag": '"1"'})
-    changed = Says(200, {**draft, "status": {"createdBy": "bob"}}, {"etag": '"2"'})
+    known = ScriptedResponse(200, {**draft, "status": {}}, {"etag": '"1"'})
+    changed = ScriptedResponse(200, {**draft, "status": {"createdBy": "bob"}}, {"etag": '"2"'})
 
-    def script(asked: Asked) -> Says:
+    def script(asked: RecordedRequest) -> ScriptedResponse:
         seen = asked.headers.get("if-none-match")
         if seen is None:
             return known
-        return Says(304, b"", {"etag": '"1"'}) if len(server.asked) < 4 else changed
+        return ScriptedResponse(304, b"", {"etag": '"1"'}) if len(server.asked) < 4 else changed
 
-    with scripted(script) as server:
+    with serve_script(script) as server:
         home = shell(tmp_path, server.url)
         with home.start("rev", "get", "web.v1", "--watch", "-o", "jsonl") as watching:
             assert watching.stdout is not None
@@ -173,9 +181,9 @@ def test_refuses_what_is_no_server(tmp_path: Path, url: str) -> None:
 
 
 def test_follows_no_redirect_with_its_token(tmp_path: Path) -> None:
-    with scripted(in_turn(Says(200, {"items": []}))) as elsewhere:
-        moved = Says(302, {}, {"location": f"{elsewhere.url}/v1/repositories"})
-        with scripted(in_turn(moved)) as server:
+    with serve_script(in_turn(ScriptedResponse(200, {"items": []}))) as elsewhere:
+        moved = ScriptedResponse(302, {}, {"location": f"{elsewhere.url}/v1/repositories"})
+        with serve_script(in_turn(moved)) as server:
             ended = shell(tmp_path, server.url).run("repo", "list")
 
     assert (ended.code, "sends us to" in ended.err) == (6, True)
@@ -184,7 +192,7 @@ def test_follows_no_redirect_with_its_token(tmp_path: Path) -> None:
 
 def test_cannot_be_steered_by_what_a_server_says(tmp_path: Path) -> None:
     item = {"name": "evil\x1b[2J\r\nnext", "quorum": 1, "deployment": False}
-    with scripted(in_turn(Says(200, {"items": [item], "next": None}))) as server:
+    with serve_script(in_turn(ScriptedResponse(200, {"items": [item], "next": None}))) as server:
         listed = shell(tmp_path, server.url).run("repo", "list")
         failed = shell(tmp_path, server.url).on_terminal("repo", "list")
 

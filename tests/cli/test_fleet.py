@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.scripted_server import Asked, Says, scripted
+from tests.cli.scripted_server import RecordedRequest, ScriptedResponse, serve_script
 from tests.cli.shell import Shell
 from tidegate.config import check_settings
 
@@ -92,7 +92,7 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
 ]
 
 
-def anything(asked: Asked) -> Says:
+def anything(asked: RecordedRequest) -> ScriptedResponse:
     """A server that knows one of each, and takes every write."""
     document = {
         "channel": "stable",
@@ -104,14 +104,14 @@ def anything(asked: Asked) -> Says:
         "state": "Terminal",
         "version": 4,
     }
-    return Says(200, document, {"etag": '"4"'})
+    return ScriptedResponse(200, document, {"etag": '"4"'})
 
 
 @pytest.mark.parametrize(("words", "method", "path", "body"), WRITES)
 def test_asks_for_what_the_words_say(
     tmp_path: Path, words: tuple[str, ...], method: str, path: str, body: dict[str, Any]
 ) -> None:
-    with scripted(anything) as server:
+    with serve_script(anything) as server:
         done = Shell(tmp_path / "home", server.url, "t").run(*words)
 
     last = [asked for asked in server.asked if asked.method != "GET"][-1]
@@ -134,7 +134,7 @@ def test_asks_for_what_the_words_say(
 def test_sends_nothing_that_is_not_of_its_form(
     tmp_path: Path, words: tuple[str, ...], why: str
 ) -> None:
-    with scripted(anything) as server:
+    with serve_script(anything) as server:
         refused = Shell(tmp_path / "home", server.url, "t").run(*words)
 
     assert (refused.code, why in refused.err, "try: " in refused.err) == (2, True, True)
@@ -145,7 +145,7 @@ def test_reads_a_policy_from_a_file(tmp_path: Path) -> None:
     policy = {"waves": [{"name": "canary", "count": 1}]}
     (tmp_path / "policy.json").write_text(json.dumps(policy))
     (tmp_path / "broken.json").write_text("{")
-    with scripted(anything) as server:
+    with serve_script(anything) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         create = ("channel", "create", "stable", "--package", "web", "--hosts", "*", "--policy")
         done = shell.run(*create, str(tmp_path / "policy.json"))
@@ -176,7 +176,7 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
         },
         "edges": [{"channel": "beta", "blocks": True, "reason": "beta@web.3 is Active"}],
     }
-    with scripted(lambda asked: Says(200, channel)) as server:
+    with serve_script(lambda asked: ScriptedResponse(200, channel)) as server:
         shown = Shell(tmp_path / "home", server.url, "t").run("channel", "show", "stable")
 
     assert "■ held" in shown.out
@@ -237,14 +237,16 @@ def test_writes_no_section_that_a_server_would_not_take(
 
 
 def test_says_which_target_did_not_answer(tmp_path: Path) -> None:
-    with scripted(lambda asked: Says(200, {"ok": False, "detail": "timed out"})) as server:
+    with serve_script(
+        lambda asked: ScriptedResponse(200, {"ok": False, "detail": "timed out"})
+    ) as server:
         failed = Shell(tmp_path / "home", server.url, "t").run("target", "test", "chat")
 
     assert (failed.code, "timed out" in failed.err) == (6, True)
 
 
 def test_prints_an_enrollment_token_alone(tmp_path: Path) -> None:
-    with scripted(anything) as server:
+    with serve_script(anything) as server:
         made = Shell(tmp_path / "home", server.url, "t").run("host", "enroll", "web-01")
 
     assert made.out == "enroll-me\n"
@@ -258,12 +260,12 @@ def test_prints_what_changed_in_a_watched_list(tmp_path: Path) -> None:
     ]
     count = 0
 
-    def script(asked: Asked) -> Says:
+    def script(asked: RecordedRequest) -> ScriptedResponse:
         nonlocal count
         count += 1
-        return Says(200, {"items": pages[min(count, 2) - 1], "next": None})
+        return ScriptedResponse(200, {"items": pages[min(count, 2) - 1], "next": None})
 
-    with scripted(script) as server:
+    with serve_script(script) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         with shell.start("host", "list", "--watch", "-o", "jsonl") as watching:
             assert watching.stdout is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.registry_people import SCOPE, T0, Town
+from tests.api.registry_people import SCOPE, T0, RegistryPeople
 from tests.api.serving import ADMIN, serving
 from tests.cli.shell import Shell
 from tidegate.clock import ManualClock
@@ -19,16 +19,16 @@ from tidegate.kernel.model import Meta
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def registry(tmp_path: Path) -> Iterator[RegistryPeople]:
     with serving(tmp_path / "data", clock=ManualClock(T0)) as served:
-        yield Town(served)
+        yield RegistryPeople(served)
 
 
-def test_tries_a_dead_intent_again(town: Town, tmp_path: Path) -> None:
-    served = town.served
+def test_tries_a_dead_intent_again(registry: RegistryPeople, tmp_path: Path) -> None:
+    served = registry.served
     token = served.token(served.user(Grant(Role.FLEET_OPERATOR)))
     operator = Shell(tmp_path / "home", served.url, token)
-    town.register(operations=["announce"])
+    registry.register(operations=["announce"])
     (intent,) = operator.run("outbox", "list", "-o", "jsonl").lines()
     attempt = RecordAttempt(
         scope=SCOPE,
@@ -52,11 +52,11 @@ def test_tries_a_dead_intent_again(town: Town, tmp_path: Path) -> None:
     assert [item["state"] for item in after] == ["pending"]
 
 
-def test_gives_an_intent_up(town: Town, tmp_path: Path) -> None:
-    served = town.served
+def test_gives_an_intent_up(registry: RegistryPeople, tmp_path: Path) -> None:
+    served = registry.served
     token = served.token(served.user(Grant(Role.FLEET_OPERATOR)))
     operator = Shell(tmp_path / "home", served.url, token)
-    town.register(operations=["announce"])
+    registry.register(operations=["announce"])
     (intent,) = operator.run("outbox", "list", "-o", "jsonl").lines()
 
     silent = operator.run("outbox", "cancel", intent["id"])
@@ -68,8 +68,8 @@ def test_gives_an_intent_up(town: Town, tmp_path: Path) -> None:
     assert [item["id"] for item in after] == [intent["id"]]
 
 
-def test_steers_publications(town: Town, tmp_path: Path) -> None:
-    served = town.served
+def test_steers_publications(registry: RegistryPeople, tmp_path: Path) -> None:
+    served = registry.served
     roles = (Grant(Role.FLEET_OPERATOR), Grant(Role.RELEASE_MANAGER))
     shell = Shell(tmp_path / "home", served.url, served.token(served.user(*roles)))
     publisher, clock = served.installation.publisher, served.installation.clock
@@ -95,13 +95,15 @@ def test_steers_publications(town: Town, tmp_path: Path) -> None:
     assert publisher.read("docs/index") is None
 
 
-def test_tells_what_was_authoritative_and_who_decided_it(town: Town, tmp_path: Path) -> None:
-    served = town.served
+def test_tells_what_was_authoritative_and_who_decided_it(
+    registry: RegistryPeople, tmp_path: Path
+) -> None:
+    served = registry.served
     shell = Shell(tmp_path / "home", served.url, served.token(served.user(Grant(Role.VIEWER))))
-    registered = town.register()
+    registered = registry.register()
     url = f"/v1/releases/{SCOPE}/transition"
     etag = {"if-match": registered.headers["etag"]}
-    assert town.manager.post(url, json=town.pin("web.2"), headers=etag).status_code == 200
+    assert registry.manager.post(url, json=registry.pin("web.2"), headers=etag).status_code == 200
 
     history = shell.run("channel", "history", SCOPE)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.scripted_server import Says, in_turn, scripted
+from tests.cli.scripted_server import ScriptedResponse, in_turn, serve_script
 from tests.cli.shell import Shell
 from tidegate import errors
 from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of, exit_code_of_status
@@ -16,7 +16,7 @@ from tidegate.cli.live_view import plain, retry_while_away, wave_line
 from tidegate.cli.output import aligned, text
 from tidegate.cli.symbols import STATES, TONES, clean, moment, segments, size
 
-PAGE = Says(
+PAGE = ScriptedResponse(
     200,
     {
         "items": [{"name": "a", "quorum": 1, "deployment": True}, {"name": "long-name"}],
@@ -108,7 +108,7 @@ def test_aligns_columns_without_blanks_at_the_end() -> None:
 
 
 def test_draws_a_table_on_a_terminal_and_plain_columns_on_a_pipe(tmp_path: Path) -> None:
-    with scripted(in_turn(PAGE)) as server:
+    with serve_script(in_turn(PAGE)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         piped = shell.run("repo", "list")
         drawn = shell.on_terminal("repo", "list")
@@ -123,7 +123,7 @@ def test_draws_a_table_on_a_terminal_and_plain_columns_on_a_pipe(tmp_path: Path)
 
 
 def test_prints_each_format(tmp_path: Path) -> None:
-    with scripted(in_turn(PAGE)) as server:
+    with serve_script(in_turn(PAGE)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         whole = shell.run("repo", "list", "-o", "json").json()
         lines = shell.run("-o", "jsonl", "repo", "list").lines()
@@ -132,7 +132,7 @@ def test_prints_each_format(tmp_path: Path) -> None:
 
 
 def test_prints_on_a_terminal_that_lacks_the_glyphs(tmp_path: Path) -> None:
-    with scripted(in_turn(PAGE)) as server:
+    with serve_script(in_turn(PAGE)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         shown = shell.run("repo", "list", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
 
@@ -141,7 +141,7 @@ def test_prints_on_a_terminal_that_lacks_the_glyphs(tmp_path: Path) -> None:
 
 def test_ends_quietly_when_its_reader_has_seen_enough(tmp_path: Path) -> None:
     many = {"items": [{"name": f"r{number}"} for number in range(20_000)], "next": None}
-    with scripted(in_turn(Says(200, many))) as server:
+    with serve_script(in_turn(ScriptedResponse(200, many))) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         with shell.start("repo", "list", "-o", "jsonl") as process:
             assert process.stdout is not None

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.cli.scripted_server import Asked, Says, Script, problem, scripted
+from tests.cli.scripted_server import (
+    RecordedRequest,
+    Script,
+    ScriptedResponse,
+    problem,
+    serve_script,
+)
 from tests.cli.shell import Shell
 
 ROLLOUT = "web-stable@web.3"
@@ -35,16 +41,16 @@ def playing(*frames: dict[str, Any]) -> Script:
     left: Iterator[dict[str, Any]] = iter(frames)
     shown = frames[0]
 
-    def script(asked: Asked) -> Says:
+    def script(asked: RecordedRequest) -> ScriptedResponse:
         nonlocal shown
         if asked.path == "/v1/channels/web-stable":
             stands = {"channel": "web-stable", "newest_rollout_id": ROLLOUT, "version": 4}
-            return Says(200, stands, {"etag": '"4"'})
+            return ScriptedResponse(200, stands, {"etag": '"4"'})
         if asked.path.endswith(("/promote", "/rollback", "/retry")):
-            return Says(200, {"rollout_id": ROLLOUT, "position": 9})
+            return ScriptedResponse(200, {"rollout_id": ROLLOUT, "position": 9})
         if asked.path == f"/v1/rollouts/{ROLLOUT}":
             shown = next(left, shown)
-            return Says(200, shown)
+            return ScriptedResponse(200, shown)
         return problem(404, "not_found")
 
     return script
@@ -65,7 +71,7 @@ def test_waits_for_the_end_of_a_rollout_and_tells_it_by_its_code(
     tmp_path: Path, end: str, exit_code: int
 ) -> None:
     last = rollout(end, 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
-    with scripted(playing(FRAMES[0], last)) as server:
+    with serve_script(playing(FRAMES[0], last)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         ended = shell.run("channel", "promote", "web-stable", "web.3", "--wait")
 
@@ -79,7 +85,7 @@ def test_waits_for_the_end_of_a_rollout_and_tells_it_by_its_code(
 
 def test_prints_a_plain_line_for_each_change_on_a_pipe(tmp_path: Path) -> None:
     last = rollout("Terminal", 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
-    with scripted(playing(*FRAMES, last)) as server:
+    with serve_script(playing(*FRAMES, last)) as server:
         watched = Shell(tmp_path / "home", server.url, "t").run("rollout", "watch", "web-stable")
 
     lines = watched.out.splitlines()
@@ -93,7 +99,7 @@ def test_prints_a_plain_line_for_each_change_on_a_pipe(tmp_path: Path) -> None:
 
 def test_redraws_in_place_on_a_terminal(tmp_path: Path) -> None:
     last = rollout("Terminal", 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
-    with scripted(playing(*FRAMES, last)) as server:
+    with serve_script(playing(*FRAMES, last)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         watched = shell.on_terminal("rollout", "watch", "web-stable")
         plain = shell.on_terminal("rollout", "get", ROLLOUT, NO_COLOR="1")
@@ -108,7 +114,7 @@ def test_redraws_in_place_on_a_terminal(tmp_path: Path) -> None:
 
 def test_prints_a_line_of_json_for_each_change(tmp_path: Path) -> None:
     last = rollout("Reverted", 0, wave("canary", 2, Reverted=1), halted_at="2026-01-01T00:00:00Z")
-    with scripted(playing(*FRAMES, last)) as server:
+    with serve_script(playing(*FRAMES, last)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         watched = shell.run("rollout", "watch", ROLLOUT, "-o", "jsonl")
 
@@ -117,7 +123,7 @@ def test_prints_a_line_of_json_for_each_change(tmp_path: Path) -> None:
 
 
 def test_gives_up_waiting_when_the_time_is_over(tmp_path: Path) -> None:
-    with scripted(playing(FRAMES[1])) as server:
+    with serve_script(playing(FRAMES[1])) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         late = shell.run("rollout", "watch", ROLLOUT, "--timeout", "1")
 
@@ -127,7 +133,7 @@ def test_gives_up_waiting_when_the_time_is_over(tmp_path: Path) -> None:
 def test_says_what_holds_a_rollout_back(tmp_path: Path) -> None:
     gates = [{"gate": "freeze", "reason": "holidays", "since": "2026-12-24T00:00:00Z"}]
     held = rollout("Active", 0, wave("canary", 2), gates=gates, paused_at="x", paused_by="user_1")
-    with scripted(playing(held)) as server:
+    with serve_script(playing(held)) as server:
         shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "get", ROLLOUT)
 
     assert "■ paused by user_1" in shown.out
@@ -154,7 +160,7 @@ def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
         "host_state": "Pending",
         "wave": 1,
     }
-    with scripted(lambda asked: Says(200, found)) as server:
+    with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         words = shell.run("rollout", "explain", ROLLOUT, "--host", "web-02")
         document = shell.run("rollout", "explain", ROLLOUT, "-o", "json").json()
@@ -176,7 +182,7 @@ def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
 def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:
     opened: dict[str, Any] = {"opened_at": "2026-05-01T06:00:00Z", "opened_by": "user_1"}
     found = rollout("Active", opened_reason="the checkout was slow", **opened)
-    with scripted(lambda asked: Says(200, found)) as server:
+    with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
         shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "get", ROLLOUT)
 
     line = shown.out.splitlines()[1]
@@ -198,7 +204,9 @@ def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:
 def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
     found = rollout("Superseded", outcome=outcome, outcome_at="2026-05-01T06:00:00Z")
     listed = {"items": [found], "next": None}
-    with scripted(lambda asked: Says(200, found if ROLLOUT in asked.path else listed)) as server:
+    with serve_script(
+        lambda asked: ScriptedResponse(200, found if ROLLOUT in asked.path else listed)
+    ) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         shown = shell.run("rollout", "get", ROLLOUT)
         table = shell.run("rollout", "get")
@@ -214,7 +222,7 @@ def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
 def test_tells_a_rollout_that_was_given_up_from_one_that_another_followed(
     tmp_path: Path, more: dict[str, Any], words: str
 ) -> None:
-    with scripted(lambda asked: Says(200, rollout("Superseded", **more))) as server:
+    with serve_script(lambda asked: ScriptedResponse(200, rollout("Superseded", **more))) as server:
         watched = Shell(tmp_path / "home", server.url, "t").run("rollout", "watch", ROLLOUT)
 
     assert watched.code == 3
@@ -240,7 +248,7 @@ def test_steers_with_a_reason(
     tmp_path: Path, words: tuple[str, ...], path: str, body: dict[str, Any]
 ) -> None:
     verb, *flags = words
-    with scripted(lambda asked: Says(200, rollout("Active"))) as server:
+    with serve_script(lambda asked: ScriptedResponse(200, rollout("Active"))) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         silent = shell.run("rollout", verb, ROLLOUT, *flags)
         done = shell.run("rollout", verb, ROLLOUT, *flags, "--reason", "I looked")

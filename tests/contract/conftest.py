@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.address import Address, Connect, address_of, opener
-from tests.contract.in_process_fleet import Berth, Squadron
+from tests.contract.in_process_fleet import FleetStores, InProcessFleet
 from tests.contract.postgres_templates import Template
 from tests.contract.racing import Crowd
 from tests.quick import fewer
@@ -65,18 +65,18 @@ def fleet_address(
 
 
 @pytest.fixture
-def berth(fleet_address: Address | None) -> Iterator[Berth]:
-    with closing(Berth(fleet_address)) as berth:
-        yield berth
+def fleet_stores(fleet_address: Address | None) -> Iterator[FleetStores]:
+    with closing(FleetStores(fleet_address)) as fleet_stores:
+        yield fleet_stores
 
 
 @pytest.fixture
-def squadron(berth: Berth) -> Iterator[Squadron]:
+def fleet(fleet_stores: FleetStores) -> Iterator[InProcessFleet]:
     """A fleet of this test: whatever it does, the log says afterwards what the rows say."""
-    sailed = Squadron(berth.open())
-    yield sailed
-    sailed.sound()
-    assert differences(sailed.store, FOLDS) == []
+    journey = InProcessFleet(fleet_stores.open())
+    yield journey
+    journey.check_invariants()
+    assert differences(journey.store, FOLDS) == []
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ class Gone(BaseException):
     """The process that made the call is no more."""
 
 
-class Meddler:
+class FaultyTransport:
     """Passes the five calls on, unless a plot stands in the way of the next one of its name."""
 
     def __init__(self, inner: Transport) -> None:
@@ -178,9 +178,9 @@ class Table:
     def transport(self) -> BotoTransport:
         return BotoTransport(self.name, region="local", endpoint=self.endpoint)
 
-    def open(self, schema: Schema = SCHEMA) -> tuple[DynamoStore, Meddler]:
+    def open(self, schema: Schema = SCHEMA) -> tuple[DynamoStore, FaultyTransport]:
         """A handle whose calls can be meddled with, in the table's virtual time."""
-        meddler = Meddler(self.transport())
+        meddler = FaultyTransport(self.transport())
         time = self.time
         store = DynamoStore(self.name, schema, transport=meddler, clock=time, sleep=time.sleep)
         meddler.calls.clear()

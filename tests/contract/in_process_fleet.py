@@ -1,7 +1,8 @@
 """A small fleet on any engine: the real control parts, hosts that talk, and a journey to look at.
 
-``Squadron`` is one server over one store: promotion, dispatcher, deliveries, lanes and timers, in
-one thread and on a clock that stands still. ``sail`` takes it through everything that rollouts do.
+``InProcessFleet`` is one server over one store: promotion, dispatcher, order queue, lanes and
+timers, in one thread and on a clock that stands still. ``play_journey`` takes it through everything
+that rollouts do.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ HTTP = ProbeDeclared("http", "http", ProbeMode.ENFORCE)
 Row = TypeVar("Row")
 
 
-class Squadron:
+class InProcessFleet:
     """One server, its clock, and everybody who talks to it."""
 
     def __init__(self, store: Store, blobs: MemoryBlobs | None = None, name: str = "s0") -> None:
@@ -138,7 +139,7 @@ class Squadron:
     def head(self) -> int:
         return self.log()[-1].position
 
-    def sound(self) -> None:
+    def check_invariants(self) -> None:
         """What the seed says of Terminal and Reverted, of every rollout that there is (RO-3)."""
         for record in self.store.range(ROLLOUTS.name, limit=ROWS_MAX):
             rollout = codec.decode(record.data, Rollout)
@@ -166,14 +167,14 @@ class Squadron:
             self.execute(enroll_host, command)
 
     def create(self, channel: str, *waves: WaveSpec, **policy: Any) -> None:
-        (fleet,) = self.store.get(fleet_key())
+        (fleet_row,) = self.store.get(fleet_key())
         command = CreateChannel(
             channel=channel,
             package=PACKAGE,
             selector=f"channel={channel}",
             operator="user_1",
             policy=ChannelPolicy(waves=waves, **policy),
-            fleet_version=0 if fleet is None else fleet.version,
+            fleet_version=0 if fleet_row is None else fleet_row.version,
         )
         self.execute(create_channel, command)
 
@@ -298,94 +299,94 @@ CANARY = WaveSpec(name="canary", count=1, soak_seconds=SOAK)
 REST = WaveSpec(name="rest", soak_seconds=SOAK)
 
 
-def muster(squadron: Squadron) -> None:
+def enroll_fleet(fleet: InProcessFleet) -> None:
     """Channels of one package: one goes in waves and rolls back, one halts and goes behind it,
     one has no hosts.
     """
-    squadron.create("edge", CANARY, REST, retention_seconds=RETENTION)
+    fleet.create("edge", CANARY, REST, retention_seconds=RETENTION)
     idle = (ChannelEdge("edge", EdgeRequires.IDLE),)
-    squadron.create("core", on_failure=OnFailure.HALT, retention_seconds=RETENTION, edges=idle)
-    squadron.create("lone", retention_seconds=RETENTION)
-    squadron.enroll("e1", "e2", "e3", channel="edge")
-    squadron.enroll("c1", channel="core")
-    squadron.offer("web.1", "web.2", "web.3")
+    fleet.create("core", on_failure=OnFailure.HALT, retention_seconds=RETENTION, edges=idle)
+    fleet.create("lone", retention_seconds=RETENTION)
+    fleet.enroll("e1", "e2", "e3", channel="edge")
+    fleet.enroll("c1", channel="core")
+    fleet.offer("web.1", "web.2", "web.3")
 
 
-def sail(squadron: Squadron) -> Squadron:
+def play_journey(fleet: InProcessFleet) -> InProcessFleet:
     """All that rollouts do, once; at the end some are over and some are under way."""
-    muster(squadron)
-    _through(squadron)
-    _halted(squadron)
-    _back(squadron)
-    _pruned(squadron)
-    _under_way(squadron)
-    squadron.sound()
-    return squadron
+    enroll_fleet(fleet)
+    _through(fleet)
+    _halted(fleet)
+    _back(fleet)
+    _pruned(fleet)
+    _under_way(fleet)
+    fleet.check_invariants()
+    return fleet
 
 
-def _through(squadron: Squadron) -> None:
+def _through(fleet: InProcessFleet) -> None:
     """A release reaches every host of a channel, wave by wave; the channel behind it waits."""
-    assert squadron.promote("edge", "web.1") == FIRST
-    assert squadron.promote("core", "web.1", display_name="spring") == CORE
-    assert squadron.dispatch().ordered == 1
-    squadron.ack("e1")
-    squadron.activate(FIRST, "e1")
-    squadron.probe(FIRST, "e1", ProbeStatus.FAIL)
-    squadron.probe(FIRST, "e1", ProbeStatus.PASS)
-    squadron.wait(SOAK)
-    assert squadron.dispatch().ordered == 0
-    squadron.converge(FIRST, "e1")
-    squadron.sound()
-    assert squadron.dispatch().ordered == 2
-    squadron.reach(FIRST, "e2", "e3")
-    squadron.sound()
+    assert fleet.promote("edge", "web.1") == FIRST
+    assert fleet.promote("core", "web.1", display_name="spring") == CORE
+    assert fleet.dispatch().ordered == 1
+    fleet.ack("e1")
+    fleet.activate(FIRST, "e1")
+    fleet.probe(FIRST, "e1", ProbeStatus.FAIL)
+    fleet.probe(FIRST, "e1", ProbeStatus.PASS)
+    fleet.wait(SOAK)
+    assert fleet.dispatch().ordered == 0
+    fleet.converge(FIRST, "e1")
+    fleet.check_invariants()
+    assert fleet.dispatch().ordered == 2
+    fleet.reach(FIRST, "e2", "e3")
+    fleet.check_invariants()
 
 
-def _halted(squadron: Squadron) -> None:
+def _halted(fleet: InProcessFleet) -> None:
     """Where the policy is to halt, a failure is the end; the host is waived."""
-    assert squadron.dispatch().ordered == 1, "Terminal lets the channel behind it go"
-    squadron.fail(CORE, "c1")
-    assert squadron.state(CORE) is RolloutState.FAILED
-    squadron.clear(CORE, Clearance.WAIVE, "c1")
-    assert squadron.promote("lone", "web.1") == LONE
-    squadron.wait(1)
+    assert fleet.dispatch().ordered == 1, "Terminal lets the channel behind it go"
+    fleet.fail(CORE, "c1")
+    assert fleet.state(CORE) is RolloutState.FAILED
+    fleet.clear(CORE, Clearance.WAIVE, "c1")
+    assert fleet.promote("lone", "web.1") == LONE
+    fleet.wait(1)
 
 
-def _back(squadron: Squadron) -> None:
+def _back(fleet: InProcessFleet) -> None:
     """The next release fails on its canary, is tried again, fails again, and is given up."""
-    assert squadron.promote("edge", "web.2") == SECOND
+    assert fleet.promote("edge", "web.2") == SECOND
     for mode in (Clearance.RESUME, Clearance.ABANDON):
-        assert squadron.dispatch().ordered == 1
-        squadron.fail(SECOND, "e1")
-        squadron.sound()
-        squadron.revert(SECOND, "e1")
-        squadron.sound()
-        assert squadron.dispatch(thorough=True).ordered == 0
-        squadron.wait(1)
-        squadron.clear(SECOND, mode)
+        assert fleet.dispatch().ordered == 1
+        fleet.fail(SECOND, "e1")
+        fleet.check_invariants()
+        fleet.revert(SECOND, "e1")
+        fleet.check_invariants()
+        assert fleet.dispatch(thorough=True).ordered == 0
+        fleet.wait(1)
+        fleet.clear(SECOND, mode)
         if mode is Clearance.RESUME:
-            assert squadron.promote("core", "web.2") == CORE_NEXT
-    assert squadron.dispatch().ordered == 1, "and so does Superseded"
+            assert fleet.promote("core", "web.2") == CORE_NEXT
+    assert fleet.dispatch().ordered == 1, "and so does Superseded"
 
 
-def _pruned(squadron: Squadron) -> None:
+def _pruned(fleet: InProcessFleet) -> None:
     """Each rollout is kept for its own time."""
-    due = squadron.tally(LONE).due_at
+    due = fleet.tally(LONE).due_at
     assert due is not None
-    squadron.clock.now = due
-    assert squadron.control_plane.due.tick().retentions == 1
-    squadron.sound()
-    squadron.wait(RETENTION)
-    assert squadron.control_plane.due.tick().retentions == 3
+    fleet.clock.now = due
+    assert fleet.control_plane.due.tick().retentions == 1
+    fleet.check_invariants()
+    fleet.wait(RETENTION)
+    assert fleet.control_plane.due.tick().retentions == 3
 
 
-def _under_way(squadron: Squadron) -> None:
+def _under_way(fleet: InProcessFleet) -> None:
     """The channel goes back to its first release; a probe fails there, elsewhere an order waits."""
-    assert squadron.promote("edge", "web.1") == AGAIN
-    assert squadron.dispatch().ordered == 1
-    squadron.ack("e1")
-    squadron.activate(AGAIN, "e1")
-    squadron.probe(AGAIN, "e1", ProbeStatus.FAIL)
+    assert fleet.promote("edge", "web.1") == AGAIN
+    assert fleet.dispatch().ordered == 1
+    fleet.ack("e1")
+    fleet.activate(AGAIN, "e1")
+    fleet.probe(AGAIN, "e1", ProbeStatus.FAIL)
 
 
 def rows(store: Store, *names: str) -> dict[Key, Record]:
@@ -400,7 +401,7 @@ def rows(store: Store, *names: str) -> dict[Key, Record]:
 # ── where it sails ────────────────────────────────────────────────────────────────────────────────
 
 
-class Berth:
+class FleetStores:
     """A fresh place for a fleet's log, handles on it, and what lies below our code."""
 
     def __init__(self, address: Address | None) -> None:

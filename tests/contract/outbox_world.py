@@ -142,7 +142,7 @@ def landed(store: Store) -> Callable[[Commit], Future[Receipt]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class OutboxWorld:
     """One process's view of the log."""
 
     store: Store
@@ -202,9 +202,9 @@ def intent(operation: str, release_id: str = "web.1", scope: str = "web") -> str
     return intent_id(scope, operation, release_id, f"c-{release_id}")
 
 
-def desk_on(store: Store, clock: Clock | None = None) -> Desk:
+def outbox_world_on(store: Store, clock: Clock | None = None) -> OutboxWorld:
     manual = ManualClock(T0)
-    return Desk(store, Control(store, FOLDS, landed(store), clock=clock or manual), manual)
+    return OutboxWorld(store, Control(store, FOLDS, landed(store), clock=clock or manual), manual)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ IDLE = b"Z\x00\x00\x00\x05I"  # the end of an answer after which no transaction 
 SECONDS_MAX = 60.0
 
 
-class Wire:
+class PostgresProxy:
     """A proxy on a Unix socket of its own. ``cut`` names when it breaks, which it does once."""
 
     def __init__(self, home: Path, server: Path) -> None:
@@ -91,12 +91,12 @@ class Wire:
 
 
 @contextmanager
-def wired(postgres_url: str) -> Iterator[Wire]:
+def serve_proxy(postgres_url: str) -> Iterator[PostgresProxy]:
     """A wire to that server, gone with the block."""
     where = conninfo_to_dict(postgres_url)
     socket_file = Path(str(where["host"])) / f".s.PGSQL.{where.get('port', 5432)}"
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-wire-") as name,
-        closing(Wire(Path(name), socket_file)) as made,
+        closing(PostgresProxy(Path(name), socket_file)) as made,
     ):
         yield made

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.contract.dynamodb_faults import (
+    FaultyTransport,
     Gone,
-    Meddler,
     Send,
     Table,
     die_after,
@@ -474,8 +474,8 @@ def test_eight_writers_that_stall_and_die_leave_every_feed_complete_and_in_order
     acknowledged: list[Receipt] = []
     lock = Lock()
 
-    def handle(meddle: Callable[[Meddler], None]) -> DynamoStore:
-        meddler = Meddler(table.transport())
+    def handle(meddle: Callable[[FaultyTransport], None]) -> DynamoStore:
+        meddler = FaultyTransport(table.transport())
         store = DynamoStore(table.name, SCHEMA, transport=meddler)
         meddle(meddler)
         return store
@@ -494,7 +494,7 @@ def test_eight_writers_that_stall_and_die_leave_every_feed_complete_and_in_order
                 raise Gone
             return number
 
-        def meddle(meddler: Meddler) -> None:
+        def meddle(meddler: FaultyTransport) -> None:
             meddler.plot("transact", *[stall] * 500)
             meddler.plot("increment", *[falter] * 500)
 

@@ -24,10 +24,10 @@ from tests.contract.in_process_fleet import (
     SECOND,
     SOAK,
     T0,
-    Berth,
-    Squadron,
+    FleetStores,
+    InProcessFleet,
+    play_journey,
     rows,
-    sail,
 )
 from tests.domain.registry import digest_of
 from tidegate.control.fleet.reader import FleetReader
@@ -92,31 +92,33 @@ EVENTS: dict[type[Struct], set[str]] = {  # the seed's eight, and its members
 
 
 @pytest.fixture(scope="module")
-def berth(
+def fleet_stores(
     request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Berth]:
-    with closing(Berth(address_of(request, engine, tmp_path_factory.mktemp("fleet")))) as berth:
-        yield berth
+) -> Iterator[FleetStores]:
+    with closing(
+        FleetStores(address_of(request, engine, tmp_path_factory.mktemp("fleet")))
+    ) as fleet_stores:
+        yield fleet_stores
 
 
 @pytest.fixture(scope="module")
-def sailed(berth: Berth) -> Squadron:
+def journey(fleet_stores: FleetStores) -> InProcessFleet:
     """A fleet after its journey; the tests that take it ask, or are refused."""
-    return sail(Squadron(berth.open()))
+    return play_journey(InProcessFleet(fleet_stores.open()))
 
 
-def values(squadron: Squadron, *kinds: type[Struct]) -> list[Any]:
+def values(fleet: InProcessFleet, *kinds: type[Struct]) -> list[Any]:
     names = {kind.__name__ for kind in kinds}
     vocabulary = SCHEMA.vocabulary
-    return [vocabulary.value(event) for event in squadron.log() if event.type in names]
+    return [vocabulary.value(event) for event in fleet.log() if event.type in names]
 
 
 @contextmanager
-def untouched(squadron: Squadron) -> Iterator[None]:
+def untouched(fleet: InProcessFleet) -> Iterator[None]:
     """Whatever is tried meanwhile leaves no trace: no fact, no row of any collection."""
-    before = rows(squadron.store), squadron.types()
+    before = rows(fleet.store), fleet.types()
     yield
-    assert (rows(squadron.store), squadron.types()) == before
+    assert (rows(fleet.store), fleet.types()) == before
 
 
 def refused(error: type[TidegateError], run: Callable[..., Any], *args: Any) -> TidegateError:
@@ -129,9 +131,9 @@ def refused(error: type[TidegateError], run: Callable[..., Any], *args: Any) -> 
 
 
 @pytest.mark.req("RO-6")
-def test_produces_every_event_of_the_seed_with_its_members(sailed: Squadron) -> None:
+def test_produces_every_event_of_the_seed_with_its_members(journey: InProcessFleet) -> None:
     for kind, members in EVENTS.items():
-        found = [event for event in sailed.log() if event.type == kind.__name__]
+        found = [event for event in journey.log() if event.type == kind.__name__]
         assert found, kind
         for event in found:
             assert event.kind == "rollout_event"
@@ -140,14 +142,14 @@ def test_produces_every_event_of_the_seed_with_its_members(sailed: Squadron) -> 
 
 @pytest.mark.req("RO-6", "RO-7", "RO-15")
 def test_writes_the_rows_that_effects_ask_for_in_the_commit_of_their_event(
-    sailed: Squadron,
+    journey: InProcessFleet,
 ) -> None:
     """The log is stepped again, event by event, to see which effects each one had."""
     tallies: dict[str, RolloutTally | None] = {}
     seen: set[type] = set()
-    positions = iter(sailed.log())
+    positions = iter(journey.log())
 
-    for commit in sailed.commits:
+    for commit in journey.commits:
         for fact in commit.facts:
             event = next(positions)
             assert (event.type, event.body) == (fact.type, fact.body)
@@ -195,9 +197,9 @@ def _demand_row(commit: Commit, effect: RolloutEffect) -> None:
 
 
 @pytest.mark.req("RO-12", "RO-3")
-def test_goes_wave_by_wave_and_ends_when_the_last_host_is_through(sailed: Squadron) -> None:
+def test_goes_wave_by_wave_and_ends_when_the_last_host_is_through(journey: InProcessFleet) -> None:
     states = {
-        id: [row.to.value for row in values(sailed, RolloutTransitioned) if row.rollout_id == id]
+        id: [row.to.value for row in values(journey, RolloutTransitioned) if row.rollout_id == id]
         for id in (FIRST, SECOND, CORE, LONE)
     }
 
@@ -209,7 +211,7 @@ def test_goes_wave_by_wave_and_ends_when_the_last_host_is_through(sailed: Squadr
     }
     story: list[tuple[str, Any]] = [
         (event.type, SCHEMA.vocabulary.value(event))
-        for event in sailed.log()
+        for event in journey.log()
         if f"rollout_id:{FIRST}" in event.tags
     ]
     advanced = next(n for n, (name, _) in enumerate(story) if name == "WaveAdvanced")
@@ -226,24 +228,24 @@ def test_goes_wave_by_wave_and_ends_when_the_last_host_is_through(sailed: Squadr
             assert value.at - completed[value.host_id] >= timedelta(seconds=SOAK)
             assert value.host_id in passed
     assert [name for name, _ in story].count("RolloutTerminal") == 1
-    for expired in values(sailed, RetentionExpired):
-        over = sailed.rollout(expired.rollout_id)
+    for expired in values(journey, RetentionExpired):
+        over = journey.rollout(expired.rollout_id)
         kept_from = max(at for at in (over.terminal_at, over.superseded_at) if at is not None)
         assert expired.at - kept_from >= timedelta(seconds=RETENTION)
 
 
 @pytest.mark.req("RO-4")
 def test_supersedes_before_it_opens_and_refuses_to_open_on_a_busy_channel(
-    sailed: Squadron,
+    journey: InProcessFleet,
 ) -> None:
-    commits = [[fact.type for fact in commit.facts] for commit in sailed.commits]
+    commits = [[fact.type for fact in commit.facts] for commit in journey.commits]
     opened = [types for types in commits if "SuccessorOpened" in types]
     assert opened == 2 * [
         ["ReleaseTransitioned", "SuccessorOpened", "RolloutTransitioned", "RolloutOpened"]
     ]
 
     def open_beside() -> None:
-        (first,) = [row for row in values(sailed, RolloutOpened) if row.rollout_id == AGAIN]
+        (first,) = [row for row in values(journey, RolloutOpened) if row.rollout_id == AGAIN]
         fact = msgspec.structs.replace(first, rollout_id="edge@web.9", target_ref="web.9")
         alone = Slice(
             name="open-alone",
@@ -252,39 +254,43 @@ def test_supersedes_before_it_opens_and_refuses_to_open_on_a_busy_channel(
             rows=lambda command: (),
             decide=lambda rows, command, now: (command,),
         )
-        sailed.execute(alone, fact)
+        journey.execute(alone, fact)
 
-    with untouched(sailed):
+    with untouched(journey):
         refusal = refused(SupersessionExpected, open_beside)
     assert refusal.facts["active_rollout_id"] == AGAIN
 
 
 @pytest.mark.req("RO-5", "RO-12")
-def test_prunes_what_is_over_and_keeps_its_row_readable(sailed: Squadron) -> None:
+def test_prunes_what_is_over_and_keeps_its_row_readable(journey: InProcessFleet) -> None:
     """That edges release on Terminal and on Superseded, the journey itself demands."""
-    assert {id: sailed.state(id).value for id in (FIRST, SECOND, CORE, LONE, AGAIN, CORE_NEXT)} == {
+    assert {
+        id: journey.state(id).value for id in (FIRST, SECOND, CORE, LONE, AGAIN, CORE_NEXT)
+    } == {
         **dict.fromkeys((FIRST, SECOND, CORE, LONE), "Pruned"),
         **dict.fromkeys((AGAIN, CORE_NEXT), "Active"),
     }
-    row = sailed.rollout(FIRST)
+    row = journey.rollout(FIRST)
     assert row.terminal_at is not None
     assert row.superseded_at is not None
     assert (row.superseded_by, row.in_flight) == (SECOND, None)
     assert row.pruned_at == T0 + timedelta(seconds=2 * SOAK + 2 * RETENTION)
 
-    with untouched(sailed):
-        refused(RolloutIsPruned, partial(sailed.say, ActivationFailed, FIRST, "e1", exit_code=1))
+    with untouched(journey):
+        refused(RolloutIsPruned, partial(journey.say, ActivationFailed, FIRST, "e1", exit_code=1))
         for mode in Clearance:
             hosts = ("e1",) if mode is Clearance.WAIVE else ()
-            command = sailed.clearance(SECOND, mode, *hosts)
-            refused(RolloutIsPruned, sailed.execute, clear_rollout, command)
+            command = journey.clearance(SECOND, mode, *hosts)
+            refused(RolloutIsPruned, journey.execute, clear_rollout, command)
 
 
 @pytest.mark.req("RO-9", "RO-22")
-def test_names_rollouts_by_channel_and_ref_the_same_on_every_machine(sailed: Squadron) -> None:
+def test_names_rollouts_by_channel_and_ref_the_same_on_every_machine(
+    journey: InProcessFleet,
+) -> None:
     found = {
         row.rollout_id: (row.channel, row.target_ref)
-        for record in sailed.store.range(ROLLOUTS.name, limit=99)
+        for record in journey.store.range(ROLLOUTS.name, limit=99)
         for row in [codec.decode(record.data, Rollout)]
     }
     assert found == {
@@ -295,41 +301,43 @@ def test_names_rollouts_by_channel_and_ref_the_same_on_every_machine(sailed: Squ
         CORE_NEXT: ("core", "web.2"),
         LONE: ("lone", "web.1"),
     }
-    for event in sailed.log():
+    for event in journey.log():
         tagged = [tag for tag in event.tags if tag.startswith("rollout_id:")]
         said = msgspec.json.decode(event.body)
         named = said.get("rollout_id") or said.get("superseded_rollout_id")
         assert tagged == ([f"rollout_id:{named}"] if named else [])
 
-    assert sailed.rollout(CORE).display_name == "spring"
-    assert sailed.store.get(rollout_key("spring")) == (None,)
+    assert journey.rollout(CORE).display_name == "spring"
+    assert journey.store.get(rollout_key("spring")) == (None,)
     with pytest.raises(RolloutUnknown):
-        FleetReader(sailed.store, sailed.blobs).tally("spring")
+        FleetReader(journey.store, journey.blobs).tally("spring")
 
-    elsewhere = sail(Squadron(MemoryStore(SCHEMA)))
+    elsewhere = play_journey(InProcessFleet(MemoryStore(SCHEMA)))
     assert [(e.type, e.tags, e.body) for e in elsewhere.log()] == [
-        (e.type, e.tags, e.body) for e in sailed.log()
+        (e.type, e.tags, e.body) for e in journey.log()
     ]
 
 
 @pytest.mark.req("RO-10", "RO-16")
-def test_quarantines_once_per_channel_and_closure_since_the_last_lift(sailed: Squadron) -> None:
-    rolled_back = [e.position for e in sailed.log() if e.type == "RollbackComplete"]
-    (lifted,) = [e.position for e in sailed.log() if e.type == "QuarantineLifted"]
+def test_quarantines_once_per_channel_and_closure_since_the_last_lift(
+    journey: InProcessFleet,
+) -> None:
+    rolled_back = [e.position for e in journey.log() if e.type == "RollbackComplete"]
+    (lifted,) = [e.position for e in journey.log() if e.type == "QuarantineLifted"]
     assert rolled_back[0] < lifted < rolled_back[1]
 
-    (record,) = sailed.store.range(QUARANTINE.name, limit=9)
+    (record,) = journey.store.range(QUARANTINE.name, limit=9)
     assert record.key == quarantine_key("edge", digest_of("web.2"))
     shown = {name: getattr(record, stamp) for name, stamp in QUARANTINE.stamps.items()}
     assert shown == {"triggering_event_log_seq": rolled_back[1]}
-    assert sailed.store.range(QUARANTINE.name, index="by_channel", prefix="edge", limit=9) == (
+    assert journey.store.range(QUARANTINE.name, index="by_channel", prefix="edge", limit=9) == (
         record,
     )
 
-    with untouched(sailed):
-        refusal = refused(ClosureQuarantined, sailed.promote, "edge", "web.2")
+    with untouched(journey):
+        refusal = refused(ClosureQuarantined, journey.promote, "edge", "web.2")
     assert (refusal.facts["channel"], refusal.facts["host_id"]) == ("edge", "e1")
-    assert sailed.rollout(CORE_NEXT).target_closure == digest_of("web.2"), "it holds on edge alone"
+    assert journey.rollout(CORE_NEXT).target_closure == digest_of("web.2"), "it holds on edge alone"
 
 
 # ── one report, one commit ────────────────────────────────────────────────────────────────────────
@@ -337,11 +345,11 @@ def test_quarantines_once_per_channel_and_closure_since_the_last_lift(sailed: Sq
 
 @pytest.mark.req("RO-11")
 def test_writes_report_probe_failure_and_record_then_state_change_and_rollout(
-    sailed: Squadron,
+    journey: InProcessFleet,
 ) -> None:
     def written(*types: str) -> dict[str, str]:
         """Collection → the fact that its row comes of, in the first commit of these facts."""
-        commit = next(c for c in sailed.commits if tuple(fact.type for fact in c.facts) == types)
+        commit = next(c for c in journey.commits if tuple(fact.type for fact in c.facts) == types)
         return {
             write.key.collection: commit.facts[write.fact].type
             for write in commit.writes
@@ -360,45 +368,46 @@ def test_writes_report_probe_failure_and_record_then_state_change_and_rollout(
         ROLLOUTS.name: "RolloutTransitioned",
         CHANNELS.name: "RolloutTransitioned",
     }
-    kinds = {event.type: event.kind for event in sailed.log()}
+    kinds = {event.type: event.kind for event in journey.log()}
     assert (kinds["Converged"], kinds["HostStateChanged"]) == ("agent_event", "rollout_event")
-    for one, next_one in pairwise(sailed.log()):
+    for one, next_one in pairwise(journey.log()):
         if next_one.type == "HostStateChanged":
             assert one.kind in ("agent_event", "plan_action")
             assert next_one.position == one.position + 1
-    assert differences(sailed.store, FOLDS) == []
+    assert differences(journey.store, FOLDS) == []
 
 
 # ── who may say what ──────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RO-18")
-def test_clears_only_what_failed_and_only_with_a_name_and_a_reason(sailed: Squadron) -> None:
-    said = values(sailed, OperatorClearance)
+def test_clears_only_what_failed_and_only_with_a_name_and_a_reason(journey: InProcessFleet) -> None:
+    said = values(journey, OperatorClearance)
     assert [(one.rollout_id, one.mode.value, one.operator, one.reason) for one in said] == [
         (CORE, "waive", "user_1", "looked at it"),
         (SECOND, "resume", "user_1", "looked at it"),
         (SECOND, "abandon", "user_1", "looked at it"),
     ]
-    with untouched(sailed):
+    with untouched(journey):
         for mode in Clearance:
             hosts = ("e1",) if mode is Clearance.WAIVE else ()
-            command = sailed.clearance(AGAIN, mode, *hosts)
-            refusal = refused(IllegalTransition, sailed.execute, clear_rollout, command)
+            command = journey.clearance(AGAIN, mode, *hosts)
+            refusal = refused(IllegalTransition, journey.execute, clear_rollout, command)
             assert refusal.facts["state"] == "Active"
             for empty in ({"operator": ""}, {"reason": ""}, {"reason": "  "}):
-                command = sailed.clearance(AGAIN, mode, *hosts, **empty)
-                refused(InvalidInput, sailed.execute, clear_rollout, command)
+                command = journey.clearance(AGAIN, mode, *hosts, **empty)
+                refused(InvalidInput, journey.execute, clear_rollout, command)
 
 
 @pytest.mark.req("RO-19")
-def test_takes_no_rollout_event_from_an_agent(sailed: Squadron) -> None:
-    with untouched(sailed):
+def test_takes_no_rollout_event_from_an_agent(journey: InProcessFleet) -> None:
+    with untouched(journey):
         for kind in EVENTS:
-            event = values(sailed, kind)[0]
+            event = values(journey, kind)[0]
             content = {"kind": kind.__name__, **codec.decode(codec.encode(event), dict)}
             refused(InvalidInput, event_from_json, content)
             command = ReportEvent(rollout_id=AGAIN, host_id="e1", event=event)
             refused(
-                InvalidInput, sailed.control_plane.lanes.record(AGAIN, report_event, command).result
+                InvalidInput,
+                journey.control_plane.lanes.record(AGAIN, report_event, command).result,
             )

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.in_process_fleet import CANARY, HTTP, OLD, REST, SOAK, Berth, Squadron
+from tests.contract.in_process_fleet import (
+    CANARY,
+    HTTP,
+    OLD,
+    REST,
+    SOAK,
+    FleetStores,
+    InProcessFleet,
+)
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import QUARANTINE
@@ -38,111 +46,109 @@ from tidegate.kernel.replay import rebuild
 from tidegate.simulate.control_plane import CommitFate
 
 
-def under_way(squadron: Squadron, *waves: WaveSpec, hosts: int = 3, **policy: object) -> str:
-    squadron.create("edge", *waves, **policy)
-    squadron.enroll(*(f"e{number}" for number in range(1, hosts + 1)), channel="edge")
-    squadron.offer("web.1", "web.2")
-    return squadron.promote("edge", "web.1")
+def under_way(fleet: InProcessFleet, *waves: WaveSpec, hosts: int = 3, **policy: object) -> str:
+    fleet.create("edge", *waves, **policy)
+    fleet.enroll(*(f"e{number}" for number in range(1, hosts + 1)), channel="edge")
+    fleet.offer("web.1", "web.2")
+    return fleet.promote("edge", "web.1")
 
 
-def busy(squadron: Squadron, rollout_id: str) -> list[str]:
-    return [host.host_id for host in squadron.hosts(rollout_id) if host.busy]
+def busy(fleet: InProcessFleet, rollout_id: str) -> list[str]:
+    return [host.host_id for host in fleet.hosts(rollout_id) if host.busy]
 
 
 @pytest.mark.req("RO-12")
-def test_d03_the_dispatcher_sends_nothing_more_after_a_failure(squadron: Squadron) -> None:
-    squadron.bound("*", 1)
-    rollout_id = under_way(squadron, on_failure=OnFailure.HALT)
-    squadron.dispatch()
-    squadron.fail(rollout_id, "e1")
+def test_d03_the_dispatcher_sends_nothing_more_after_a_failure(fleet: InProcessFleet) -> None:
+    fleet.bound("*", 1)
+    rollout_id = under_way(fleet, on_failure=OnFailure.HALT)
+    fleet.dispatch()
+    fleet.fail(rollout_id, "e1")
 
-    passes = [squadron.dispatch(thorough=thorough) for thorough in (False, True, False, True)]
+    passes = [fleet.dispatch(thorough=thorough) for thorough in (False, True, False, True)]
 
     assert [done.ordered for done in passes] == [0, 0, 0, 0]
-    assert [host.host_id for host in squadron.hosts(rollout_id)] == ["e1"]
-    assert squadron.control_plane.deliveries.poll("e2") is None
-    assert squadron.state(rollout_id) is RolloutState.FAILED
+    assert [host.host_id for host in fleet.hosts(rollout_id)] == ["e1"]
+    assert fleet.control_plane.deliveries.poll("e2") is None
+    assert fleet.state(rollout_id) is RolloutState.FAILED
 
 
 @pytest.mark.req("RO-10")
 def test_d04_the_dispatcher_loads_what_is_quarantined_also_after_a_restart(
-    squadron: Squadron,
+    fleet: InProcessFleet,
 ) -> None:
-    squadron.bound("*", 1)
-    rollout_id = under_way(squadron)
-    squadron.dispatch()
-    squadron.fail(rollout_id, "e1")
-    squadron.revert(rollout_id, "e1")
-    squadron.clear(rollout_id, Clearance.WAIVE, "e1")
-    assert squadron.state(rollout_id) is RolloutState.ACTIVE
+    fleet.bound("*", 1)
+    rollout_id = under_way(fleet)
+    fleet.dispatch()
+    fleet.fail(rollout_id, "e1")
+    fleet.revert(rollout_id, "e1")
+    fleet.clear(rollout_id, Clearance.WAIVE, "e1")
+    assert fleet.state(rollout_id) is RolloutState.ACTIVE
 
-    passes = [squadron.dispatch(thorough=True), squadron.dispatch()]
-    squadron.control_plane.restart()
-    passes.append(squadron.dispatch())
+    passes = [fleet.dispatch(thorough=True), fleet.dispatch()]
+    fleet.control_plane.restart()
+    passes.append(fleet.dispatch())
 
     assert [(done.ordered, done.lost) for done in passes] == [(0, 0)] * 3
-    said = explain(
-        squadron.control_plane.fleet_reader.state([rollout_id], squadron.clock()), rollout_id
-    )
+    said = explain(fleet.control_plane.fleet_reader.state([rollout_id], fleet.clock()), rollout_id)
     assert said.answer.startswith("quarantine holds 2 of 2 hosts")
-    squadron.lift(rollout_id)
-    assert squadron.dispatch().ordered == 1
+    fleet.lift(rollout_id)
+    assert fleet.dispatch().ordered == 1
 
 
 @pytest.mark.req("RO-12")
 def test_d09_orders_that_nobody_fetched_yet_hold_their_slots_from_pass_to_pass(
-    squadron: Squadron,
+    fleet: InProcessFleet,
 ) -> None:
-    squadron.bound("*", 2)
-    rollout_id = under_way(squadron, hosts=4)
+    fleet.bound("*", 2)
+    rollout_id = under_way(fleet, hosts=4)
 
-    ordered = [squadron.dispatch().ordered for _ in range(3)]
+    ordered = [fleet.dispatch().ordered for _ in range(3)]
 
     assert ordered == [2, 0, 0]
-    assert busy(squadron, rollout_id) == ["e1", "e2"]
-    squadron.reach(rollout_id, "e1")
-    assert [squadron.dispatch().ordered for _ in range(2)] == [1, 0]
-    assert busy(squadron, rollout_id) == ["e2", "e3"]
+    assert busy(fleet, rollout_id) == ["e1", "e2"]
+    fleet.reach(rollout_id, "e1")
+    assert [fleet.dispatch().ordered for _ in range(2)] == [1, 0]
+    assert busy(fleet, rollout_id) == ["e2", "e3"]
 
 
 @pytest.mark.req("RO-7", "RO-14")
-def test_d10_every_view_of_a_rollout_comes_back_from_the_log(squadron: Squadron) -> None:
-    rollout_id = under_way(squadron, CANARY, REST)
-    squadron.dispatch()
-    squadron.ack("e1")
-    squadron.activate(rollout_id, "e1")
-    squadron.probe(rollout_id, "e1", ProbeStatus.FAIL)
-    squadron.wait(SOAK)
-    squadron.probe(rollout_id, "e1", ProbeStatus.PASS)
-    squadron.converge(rollout_id, "e1")
-    squadron.dispatch()
-    squadron.ack("e2")
-    squadron.activate(rollout_id, "e2")
-    squadron.probe(rollout_id, "e2", ProbeStatus.FAIL)
-    squadron.fail(rollout_id, "e3")
-    squadron.revert(rollout_id, "e3")
+def test_d10_every_view_of_a_rollout_comes_back_from_the_log(fleet: InProcessFleet) -> None:
+    rollout_id = under_way(fleet, CANARY, REST)
+    fleet.dispatch()
+    fleet.ack("e1")
+    fleet.activate(rollout_id, "e1")
+    fleet.probe(rollout_id, "e1", ProbeStatus.FAIL)
+    fleet.wait(SOAK)
+    fleet.probe(rollout_id, "e1", ProbeStatus.PASS)
+    fleet.converge(rollout_id, "e1")
+    fleet.dispatch()
+    fleet.ack("e2")
+    fleet.activate(rollout_id, "e2")
+    fleet.probe(rollout_id, "e2", ProbeStatus.FAIL)
+    fleet.fail(rollout_id, "e3")
+    fleet.revert(rollout_id, "e3")
     views = (ROLLOUTS, HOST_RECORDS, PROBE_FAILURES, QUARANTINE)
-    before = {view.name: squadron.store.range(view.name, limit=100) for view in views}
+    before = {view.name: fleet.store.range(view.name, limit=100) for view in views}
     assert all(before.values())
 
     for view in views:
-        squadron.store.restore(view.name, ())
-    rebuild(squadron.store, FOLDS, *(f for f in FOLDS.folds if f.collection in views))
+        fleet.store.restore(view.name, ())
+    rebuild(fleet.store, FOLDS, *(f for f in FOLDS.folds if f.collection in views))
 
-    assert {view.name: squadron.store.range(view.name, limit=100) for view in views} == before
+    assert {view.name: fleet.store.range(view.name, limit=100) for view in views} == before
 
 
 @pytest.mark.req("RO-11")
 def test_d11_a_report_is_answered_when_others_can_read_it_and_a_refused_one_is_told_so(
-    squadron: Squadron, berth: Berth
+    fleet: InProcessFleet, fleet_stores: FleetStores
 ) -> None:
-    rollout_id = under_way(squadron)
-    squadron.dispatch()
-    squadron.ack("e1")
-    elsewhere = berth.open()
-    head = squadron.head
+    rollout_id = under_way(fleet)
+    fleet.dispatch()
+    fleet.ack("e1")
+    elsewhere = fleet_stores.open()
+    head = fleet.head
 
-    taken = squadron.say(ActivationStarted, rollout_id, "e1")
+    taken = fleet.say(ActivationStarted, rollout_id, "e1")
 
     assert taken.receipt is not None
     seen = elsewhere.feed(after=head, limit=10).events
@@ -150,132 +156,134 @@ def test_d11_a_report_is_answered_when_others_can_read_it_and_a_refused_one_is_t
 
     # What has no place in the state is answered with the state, and takes no number.
     with pytest.raises(IllegalTransition) as refused:
-        squadron.say(Converged, rollout_id, "e1", current_closure=OLD)
+        fleet.say(Converged, rollout_id, "e1", current_closure=OLD)
     assert refused.value.facts["state"] == "Activating"
-    assert squadron.log(after=taken.receipt.last) == ()
-    target = squadron.host(rollout_id, "e1").target_closure
-    squadron.say(ActivationCompleted, rollout_id, "e1", observed_current_closure=target)
+    assert fleet.log(after=taken.receipt.last) == ()
+    target = fleet.host(rollout_id, "e1").target_closure
+    fleet.say(ActivationCompleted, rollout_id, "e1", observed_current_closure=target)
 
     # A server that dies over a report answers nothing; the agent's repeat is taken once.
-    topology = squadron.event(ProbeTopologyDeclared, rollout_id, "e1", probes=(HTTP,))
+    topology = fleet.event(ProbeTopologyDeclared, rollout_id, "e1", probes=(HTTP,))
     for fate, is_there in ((CommitFate.DIES_BEFORE, False), (CommitFate.DIES_AFTER, True)):
-        head = squadron.head
-        squadron.fate = fate
-        assert squadron.control_plane.report(topology) == [None]
-        assert squadron.control_plane.crashed
-        assert (squadron.head > head) is is_there
-        squadron.fate = CommitFate.LIVES
-        squadron.control_plane.restart()
-    (again,) = squadron.control_plane.report(topology)
+        head = fleet.head
+        fleet.fate = fate
+        assert fleet.control_plane.report(topology) == [None]
+        assert fleet.control_plane.crashed
+        assert (fleet.head > head) is is_there
+        fleet.fate = CommitFate.LIVES
+        fleet.control_plane.restart()
+    (again,) = fleet.control_plane.report(topology)
     assert isinstance(again, CommandOutcome)
     assert (again.facts, again.receipt) == ((), None)
-    assert squadron.types().count("ProbeTopologyDeclared") == 1
+    assert fleet.types().count("ProbeTopologyDeclared") == 1
 
 
 @pytest.mark.req("RO-12")
-def test_d15_no_order_of_a_superseded_rollout_is_handed_out(squadron: Squadron) -> None:
-    first = under_way(squadron)
-    assert squadron.dispatch().ordered == 3
-    squadron.wait(1)
-    second = squadron.promote("edge", "web.2")
-    squadron.dispatch(thorough=True)
-    squadron.dispatch(thorough=True)
+def test_d15_no_order_of_a_superseded_rollout_is_handed_out(fleet: InProcessFleet) -> None:
+    first = under_way(fleet)
+    assert fleet.dispatch().ordered == 3
+    fleet.wait(1)
+    second = fleet.promote("edge", "web.2")
+    fleet.dispatch(thorough=True)
+    fleet.dispatch(thorough=True)
 
-    orders = [squadron.control_plane.deliveries.poll(f"e{number}") for number in (1, 2, 3)]
+    orders = [fleet.control_plane.deliveries.poll(f"e{number}") for number in (1, 2, 3)]
 
     assert [order and order.rollout_id for order in orders] == [second] * 3
-    assert busy(squadron, first) == []
+    assert busy(fleet, first) == []
 
 
-def test_d16_passes_over_a_fleet_that_waits_leave_the_log_as_it_is(squadron: Squadron) -> None:
-    squadron.bound("*", 1)
-    rollout_id = under_way(squadron)
+def test_d16_passes_over_a_fleet_that_waits_leave_the_log_as_it_is(
+    fleet: InProcessFleet,
+) -> None:
+    fleet.bound("*", 1)
+    rollout_id = under_way(fleet)
     said = {"channel": "edge", "operator": "user_1", "reason": "lunch"}
-    squadron.execute(hold_channel, HoldChannel(**said))
-    squadron.dispatch(thorough=True)
-    head = squadron.head
+    fleet.execute(hold_channel, HoldChannel(**said))
+    fleet.dispatch(thorough=True)
+    head = fleet.head
 
     for _ in range(5):
-        squadron.wait(15)
-        squadron.dispatch(thorough=True)
-        squadron.dispatch()
-        squadron.control_plane.restart()
+        fleet.wait(15)
+        fleet.dispatch(thorough=True)
+        fleet.dispatch()
+        fleet.control_plane.restart()
 
-    assert squadron.head == head
-    assert squadron.log()[-1].type == "GateChanged"
-    squadron.execute(unhold_channel, UnholdChannel(**said))
-    squadron.dispatch()
-    assert busy(squadron, rollout_id) == ["e1"]
+    assert fleet.head == head
+    assert fleet.log()[-1].type == "GateChanged"
+    fleet.execute(unhold_channel, UnholdChannel(**said))
+    fleet.dispatch()
+    assert busy(fleet, rollout_id) == ["e1"]
 
 
-def test_d20_a_rollout_follows_the_plan_that_it_opened_with(squadron: Squadron) -> None:
-    rollout_id = under_way(squadron, CANARY, REST, on_failure=OnFailure.HALT)
-    (fleet,) = squadron.store.get(fleet_key())
-    assert fleet is not None
+def test_d20_a_rollout_follows_the_plan_that_it_opened_with(fleet: InProcessFleet) -> None:
+    rollout_id = under_way(fleet, CANARY, REST, on_failure=OnFailure.HALT)
+    (fleet_row,) = fleet.store.get(fleet_key())
+    assert fleet_row is not None
     edit = EditChannel(
         channel="edge",
         selector="channel=nowhere",
         policy=ChannelPolicy(on_failure=OnFailure.ROLLBACK),
         operator="user_1",
-        fleet_version=fleet.version,
+        fleet_version=fleet_row.version,
     )
-    squadron.execute(edit_channel, edit)
+    fleet.execute(edit_channel, edit)
 
-    assert squadron.dispatch().ordered == 1
-    host = squadron.host(rollout_id, "e1")
+    assert fleet.dispatch().ordered == 1
+    host = fleet.host(rollout_id, "e1")
     assert (host.policy.soak_seconds, host.policy.on_failure) == (SOAK, OnFailure.HALT)
-    squadron.reach(rollout_id, "e1")
-    assert squadron.dispatch().ordered == 2
-    squadron.fail(rollout_id, "e2")
-    assert squadron.state(rollout_id) is RolloutState.FAILED
+    fleet.reach(rollout_id, "e1")
+    assert fleet.dispatch().ordered == 2
+    fleet.fail(rollout_id, "e2")
+    assert fleet.state(rollout_id) is RolloutState.FAILED
 
 
 @pytest.mark.parametrize("came", [("e3", "e1", "e4", "e2"), ("e4", "e3", "e2", "e1")])
 def test_d21_the_order_in_which_hosts_came_decides_nothing(
-    squadron: Squadron, came: tuple[str, ...]
+    fleet: InProcessFleet, came: tuple[str, ...]
 ) -> None:
-    squadron.bound("*", 2)
-    squadron.create("edge", WaveSpec(name="some", count=3), WaveSpec(name="rest"))
-    squadron.enroll(*came, channel="edge")
-    squadron.offer("web.1")
-    rollout_id = squadron.promote("edge", "web.1")
+    fleet.bound("*", 2)
+    fleet.create("edge", WaveSpec(name="some", count=3), WaveSpec(name="rest"))
+    fleet.enroll(*came, channel="edge")
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
 
-    squadron.dispatch()
+    fleet.dispatch()
 
-    assert busy(squadron, rollout_id) == ["e1", "e2"]
-    plan = squadron.control_plane.fleet_reader.chart(squadron.tally(rollout_id).plan_digest).plan
+    assert busy(fleet, rollout_id) == ["e1", "e2"]
+    plan = fleet.control_plane.fleet_reader.chart(fleet.tally(rollout_id).plan_digest).plan
     assert [wave.hosts for wave in plan.waves] == [("e1", "e2", "e3"), ("e4",)]
 
 
 @pytest.mark.req("RO-12")
 def test_d24_a_wave_that_names_hosts_of_another_channel_settles_without_them(
-    squadron: Squadron,
+    fleet: InProcessFleet,
 ) -> None:
-    squadron.create("core")
-    squadron.enroll("c1", "c2", channel="core")
+    fleet.create("core")
+    fleet.enroll("c1", "c2", channel="core")
     rollout_id = under_way(
-        squadron, WaveSpec(name="all of both", selector="channel in (core, edge)"), REST, hosts=2
+        fleet, WaveSpec(name="all of both", selector="channel in (core, edge)"), REST, hosts=2
     )
 
-    squadron.dispatch()
-    squadron.reach(rollout_id, "e1", "e2")
+    fleet.dispatch()
+    fleet.reach(rollout_id, "e1", "e2")
 
-    assert squadron.state(rollout_id) is RolloutState.TERMINAL
-    assert [host.state for host in squadron.hosts(rollout_id)] == [HostState.CONVERGED] * 2
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
+    assert [host.state for host in fleet.hosts(rollout_id)] == [HostState.CONVERGED] * 2
 
 
-def test_d14_the_channel_comes_back_to_a_release_that_it_had(squadron: Squadron) -> None:
-    first = under_way(squadron, hosts=1)
-    squadron.dispatch()
-    squadron.reach(first, "e1")
-    second = squadron.promote("edge", "web.2")
-    squadron.dispatch()
-    squadron.reach(second, "e1")
+def test_d14_the_channel_comes_back_to_a_release_that_it_had(fleet: InProcessFleet) -> None:
+    first = under_way(fleet, hosts=1)
+    fleet.dispatch()
+    fleet.reach(first, "e1")
+    second = fleet.promote("edge", "web.2")
+    fleet.dispatch()
+    fleet.reach(second, "e1")
 
-    again = squadron.promote("edge", "web.1")
-    squadron.dispatch()
-    squadron.reach(again, "e1")
+    again = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.reach(again, "e1")
 
     assert again == f"{first}~2"
-    assert squadron.host(again, "e1").current_closure == squadron.tally(first).target_closure
-    assert squadron.state(again) is RolloutState.TERMINAL
+    assert fleet.host(again, "e1").current_closure == fleet.tally(first).target_closure
+    assert fleet.state(again) is RolloutState.TERMINAL

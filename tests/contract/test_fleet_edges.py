@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.in_process_fleet import Squadron
+from tests.contract.in_process_fleet import InProcessFleet
 from tidegate.control.operations.promotion import RollBackChannel
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.gates.explain import explain
@@ -22,62 +22,62 @@ from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 DEV, PROD = "dev@web.1", "prod@web.1"
 
 
-def pipeline(squadron: Squadron, **edge: Any) -> None:
+def pipeline(fleet: InProcessFleet, **edge: Any) -> None:
     """dev, then prod: a host each, and two releases."""
-    squadron.create("dev")
-    squadron.create("prod", edges=(ChannelEdge("dev", **edge),))
-    squadron.enroll("d1", channel="dev")
-    squadron.enroll("p1", channel="prod")
-    squadron.offer("web.1", "web.2")
+    fleet.create("dev")
+    fleet.create("prod", edges=(ChannelEdge("dev", **edge),))
+    fleet.enroll("d1", channel="dev")
+    fleet.enroll("p1", channel="prod")
+    fleet.offer("web.1", "web.2")
 
 
-def succeed(squadron: Squadron, channel: str, release: str, host_id: str) -> str:
-    rollout_id = squadron.promote(channel, release)
-    squadron.dispatch()
-    squadron.reach(rollout_id, host_id)
-    assert squadron.state(rollout_id) is RolloutState.TERMINAL
+def succeed(fleet: InProcessFleet, channel: str, release: str, host_id: str) -> str:
+    rollout_id = fleet.promote(channel, release)
+    fleet.dispatch()
+    fleet.reach(rollout_id, host_id)
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
     return rollout_id
 
 
-def fail(squadron: Squadron, channel: str, release: str, host_id: str) -> str:
-    rollout_id = squadron.promote(channel, release)
-    squadron.dispatch()
-    squadron.fail(rollout_id, host_id)
-    squadron.revert(rollout_id, host_id)
-    assert squadron.state(rollout_id) is RolloutState.REVERTED
+def fail(fleet: InProcessFleet, channel: str, release: str, host_id: str) -> str:
+    rollout_id = fleet.promote(channel, release)
+    fleet.dispatch()
+    fleet.fail(rollout_id, host_id)
+    fleet.revert(rollout_id, host_id)
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
     return rollout_id
 
 
-def abort(squadron: Squadron, rollout_id: str) -> None:
+def abort(fleet: InProcessFleet, rollout_id: str) -> None:
     command = AbortRollout(rollout_id=rollout_id, operator="user_1", reason="enough")
-    squadron.execute(abort_rollout, command)
+    fleet.execute(abort_rollout, command)
 
 
-def roll_back(squadron: Squadron, channel: str, reason: str = "memory leak") -> None:
+def roll_back(fleet: InProcessFleet, channel: str, reason: str = "memory leak") -> None:
     asked = RollBackChannel(channel=channel, command_id="back", by="user_1", reason=reason)
-    squadron.control_plane.promotions.rollback(asked)
+    fleet.control_plane.promotions.rollback(asked)
 
 
-def edge_gate(squadron: Squadron, rollout_id: str = PROD) -> GateVerdict:
+def edge_gate(fleet: InProcessFleet, rollout_id: str = PROD) -> GateVerdict:
     """What the gate says, after a pass that obeyed it."""
-    state = squadron.control_plane.fleet_reader.state([rollout_id], squadron.clock())
+    state = fleet.control_plane.fleet_reader.state([rollout_id], fleet.clock())
     explained = explain(state, rollout_id)
     (verdict,) = (item for item in explained.verdicts if item.gate == "channel-edges")
     if not verdict.passed:
         assert verdict.reason in explained.answer
-    squadron.dispatch()
-    ordered = [host.host_id for host in squadron.hosts(rollout_id)]
+    fleet.dispatch()
+    ordered = [host.host_id for host in fleet.hosts(rollout_id)]
     assert ordered == (["p1"] if verdict.passed else [])
     return verdict
 
 
 @pytest.mark.req("OP-2")
-def test_aborting_a_failed_release_on_dev_does_not_open_prod(squadron: Squadron) -> None:
-    pipeline(squadron)
-    abort(squadron, fail(squadron, "dev", "web.1", "d1"))
-    squadron.promote("prod", "web.1")
+def test_aborting_a_failed_release_on_dev_does_not_open_prod(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
+    abort(fleet, fail(fleet, "dev", "web.1", "d1"))
+    fleet.promote("prod", "web.1")
 
-    gate = edge_gate(squadron)
+    gate = edge_gate(fleet)
 
     assert not gate.passed
     assert "web.1 failed on dev" in gate.reason
@@ -85,11 +85,11 @@ def test_aborting_a_failed_release_on_dev_does_not_open_prod(squadron: Squadron)
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_never_ran_on_dev_is_held_on_prod(squadron: Squadron) -> None:
-    pipeline(squadron)
-    squadron.promote("prod", "web.1")
+def test_a_release_that_never_ran_on_dev_is_held_on_prod(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
+    fleet.promote("prod", "web.1")
 
-    gate = edge_gate(squadron)
+    gate = edge_gate(fleet)
 
     assert not gate.passed
     assert gate.reason == (
@@ -99,25 +99,25 @@ def test_a_release_that_never_ran_on_dev_is_held_on_prod(squadron: Squadron) -> 
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_succeeded_on_dev_goes_to_prod(squadron: Squadron) -> None:
-    pipeline(squadron)
-    succeed(squadron, "dev", "web.1", "d1")
-    squadron.promote("prod", "web.1")
+def test_a_release_that_succeeded_on_dev_goes_to_prod(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.1", "d1")
+    fleet.promote("prod", "web.1")
 
-    assert edge_gate(squadron).passed
-    squadron.reach(PROD, "p1")
-    assert squadron.state(PROD) is RolloutState.TERMINAL
+    assert edge_gate(fleet).passed
+    fleet.reach(PROD, "p1")
+    assert fleet.state(PROD) is RolloutState.TERMINAL
 
 
 @pytest.mark.req("OP-2")
-def test_rolling_dev_back_from_a_release_shuts_prod_for_it(squadron: Squadron) -> None:
-    pipeline(squadron)
-    succeed(squadron, "dev", "web.1", "d1")
-    succeed(squadron, "dev", "web.2", "d1")
-    roll_back(squadron, "dev")
-    squadron.promote("prod", "web.2")
+def test_rolling_dev_back_from_a_release_shuts_prod_for_it(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.1", "d1")
+    succeed(fleet, "dev", "web.2", "d1")
+    roll_back(fleet, "dev")
+    fleet.promote("prod", "web.2")
 
-    gate = edge_gate(squadron, "prod@web.2")
+    gate = edge_gate(fleet, "prod@web.2")
 
     assert not gate.passed
     assert "rolled dev back from web.2" in gate.reason
@@ -125,122 +125,124 @@ def test_rolling_dev_back_from_a_release_shuts_prod_for_it(squadron: Squadron) -
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_is_rolling_out_on_dev_waits_for_its_success(squadron: Squadron) -> None:
-    pipeline(squadron)
-    squadron.promote("dev", "web.1")
-    squadron.dispatch()
-    squadron.promote("prod", "web.1")
+def test_a_release_that_is_rolling_out_on_dev_waits_for_its_success(
+    fleet: InProcessFleet,
+) -> None:
+    pipeline(fleet)
+    fleet.promote("dev", "web.1")
+    fleet.dispatch()
+    fleet.promote("prod", "web.1")
 
-    assert edge_gate(squadron).reason == (
+    assert edge_gate(fleet).reason == (
         "web.1 is still rolling out on dev (0 of 1 hosts); prod waits for its success"
     )
 
 
 @pytest.mark.req("OP-2")
 def test_a_release_that_stopped_on_dev_and_was_tried_again_goes_once_it_succeeded(
-    squadron: Squadron,
+    fleet: InProcessFleet,
 ) -> None:
-    pipeline(squadron)
-    stopped = fail(squadron, "dev", "web.1", "d1")
-    squadron.promote("prod", "web.1")
-    assert edge_gate(squadron).reason == (
+    pipeline(fleet)
+    stopped = fail(fleet, "dev", "web.1", "d1")
+    fleet.promote("prod", "web.1")
+    assert edge_gate(fleet).reason == (
         "web.1 stopped on dev: d1 failed, activation. It must succeed there before prod gets it"
     )
 
-    squadron.clear(stopped, Clearance.RESUME)
-    assert not edge_gate(squadron).passed, "a second try is no success"
-    squadron.reach(stopped, "d1")
-    assert edge_gate(squadron).passed
+    fleet.clear(stopped, Clearance.RESUME)
+    assert not edge_gate(fleet).passed, "a second try is no success"
+    fleet.reach(stopped, "d1")
+    assert edge_gate(fleet).passed
 
 
 @pytest.mark.req("OP-2")
 @pytest.mark.parametrize("how", ["aborted", "replaced"])
-def test_a_release_that_ended_before_it_succeeded_is_held(squadron: Squadron, how: str) -> None:
-    pipeline(squadron)
-    rollout_id = squadron.promote("dev", "web.1")
+def test_a_release_that_ended_before_it_succeeded_is_held(fleet: InProcessFleet, how: str) -> None:
+    pipeline(fleet)
+    rollout_id = fleet.promote("dev", "web.1")
     if how == "aborted":
-        abort(squadron, rollout_id)
+        abort(fleet, rollout_id)
     else:
-        squadron.promote("dev", "web.2")
-    squadron.promote("prod", "web.1")
+        fleet.promote("dev", "web.2")
+    fleet.promote("prod", "web.1")
 
     by = "" if how == "aborted" else " by web.2"
-    assert edge_gate(squadron).reason == f"web.1 was {how}{by} on dev before it succeeded"
+    assert edge_gate(fleet).reason == f"web.1 was {how}{by} on dev before it succeeded"
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_no_host_of_dev_ran_is_held(squadron: Squadron) -> None:
-    squadron.create("dev")
-    squadron.create("prod", edges=(ChannelEdge("dev"),))
-    squadron.enroll("p1", channel="prod")
-    squadron.offer("web.1")
-    assert squadron.state(squadron.promote("dev", "web.1")) is RolloutState.TERMINAL
-    squadron.promote("prod", "web.1")
+def test_a_release_that_no_host_of_dev_ran_is_held(fleet: InProcessFleet) -> None:
+    fleet.create("dev")
+    fleet.create("prod", edges=(ChannelEdge("dev"),))
+    fleet.enroll("p1", channel="prod")
+    fleet.offer("web.1")
+    assert fleet.state(fleet.promote("dev", "web.1")) is RolloutState.TERMINAL
+    fleet.promote("prod", "web.1")
 
-    assert edge_gate(squadron).reason == ("No host ran web.1 on dev, so it has not succeeded there")
+    assert edge_gate(fleet).reason == ("No host ran web.1 on dev, so it has not succeeded there")
 
 
 @pytest.mark.req("OP-2")
 def test_trying_an_older_release_on_dev_says_nothing_against_the_newer_one(
-    squadron: Squadron,
+    fleet: InProcessFleet,
 ) -> None:
-    pipeline(squadron)
-    succeed(squadron, "dev", "web.1", "d1")
-    succeed(squadron, "dev", "web.2", "d1")
-    abort(squadron, squadron.promote("dev", "web.1"))
-    squadron.promote("prod", "web.2")
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.1", "d1")
+    succeed(fleet, "dev", "web.2", "d1")
+    abort(fleet, fleet.promote("dev", "web.1"))
+    fleet.promote("prod", "web.2")
 
-    assert edge_gate(squadron, "prod@web.2").passed
+    assert edge_gate(fleet, "prod@web.2").passed
 
 
 @pytest.mark.req("OP-2")
-def test_a_quarantine_on_dev_shuts_prod_until_it_is_lifted(squadron: Squadron) -> None:
+def test_a_quarantine_on_dev_shuts_prod_until_it_is_lifted(fleet: InProcessFleet) -> None:
     """A host that came late failed there: the release had succeeded, and did not lose its word."""
-    pipeline(squadron)
-    succeed(squadron, "dev", "web.1", "d1")
-    squadron.enroll("d2", channel="dev")
-    squadron.dispatch(thorough=True)
-    squadron.fail(DEV, "d2")
-    squadron.revert(DEV, "d2")
-    squadron.promote("prod", "web.1")
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.1", "d1")
+    fleet.enroll("d2", channel="dev")
+    fleet.dispatch(thorough=True)
+    fleet.fail(DEV, "d2")
+    fleet.revert(DEV, "d2")
+    fleet.promote("prod", "web.1")
 
-    gate = edge_gate(squadron)
+    gate = edge_gate(fleet)
     assert gate.reason.startswith("web.1 is quarantined on dev since 2026-05-01 06:01 UTC (d2: ")
     assert gate.evidence is not None
     assert gate.evidence.collection == "quarantined_closures"
-    squadron.lift(DEV)
-    assert edge_gate(squadron).passed
+    fleet.lift(DEV)
+    assert edge_gate(fleet).passed
 
 
 @pytest.mark.req("OP-2")
-def test_a_soak_opens_by_itself_and_says_when(squadron: Squadron) -> None:
-    pipeline(squadron, soak_seconds=3_600)
-    succeed(squadron, "dev", "web.1", "d1")
-    began = squadron.clock()
-    squadron.promote("prod", "web.1")
-    squadron.wait(600)
+def test_a_soak_opens_by_itself_and_says_when(fleet: InProcessFleet) -> None:
+    pipeline(fleet, soak_seconds=3_600)
+    succeed(fleet, "dev", "web.1", "d1")
+    began = fleet.clock()
+    fleet.promote("prod", "web.1")
+    fleet.wait(600)
 
-    gate = edge_gate(squadron)
+    gate = edge_gate(fleet)
     assert gate.until == began + timedelta(hours=1)
     assert gate.reason == (
         "web.1 has run on dev for 10 min of 1 h; the edge opens at 2026-05-01 07:01 UTC"
     )
-    squadron.wait(2_999)
-    assert not edge_gate(squadron).passed
-    squadron.wait(1)
-    assert edge_gate(squadron).passed
+    fleet.wait(2_999)
+    assert not edge_gate(fleet).passed
+    fleet.wait(1)
+    assert edge_gate(fleet).passed
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_dev_left_before_it_had_soaked_stays_shut(squadron: Squadron) -> None:
-    pipeline(squadron, soak_seconds=3_600)
-    succeed(squadron, "dev", "web.1", "d1")
-    squadron.wait(300)
-    succeed(squadron, "dev", "web.2", "d1")
-    squadron.promote("prod", "web.1")
-    squadron.wait(7_200)
+def test_a_release_that_dev_left_before_it_had_soaked_stays_shut(fleet: InProcessFleet) -> None:
+    pipeline(fleet, soak_seconds=3_600)
+    succeed(fleet, "dev", "web.1", "d1")
+    fleet.wait(300)
+    succeed(fleet, "dev", "web.2", "d1")
+    fleet.promote("prod", "web.1")
+    fleet.wait(7_200)
 
-    gate = edge_gate(squadron)
+    gate = edge_gate(fleet)
     assert gate.until is None
     assert gate.reason == (
         "web.1 ran on dev for 5 min of the 1 h asked for, then dev moved on to web.2. "
@@ -249,70 +251,74 @@ def test_a_release_that_dev_left_before_it_had_soaked_stays_shut(squadron: Squad
 
 
 @pytest.mark.req("OP-2")
-def test_going_back_to_what_succeeded_on_prod_waits_for_no_edge(squadron: Squadron) -> None:
-    pipeline(squadron)
+def test_going_back_to_what_succeeded_on_prod_waits_for_no_edge(fleet: InProcessFleet) -> None:
+    pipeline(fleet)
     for release in ("web.1", "web.2"):
-        succeed(squadron, "dev", release, "d1")
-        rollout_id = squadron.promote("prod", release)
-        squadron.dispatch()
-        squadron.reach(rollout_id, "p1")
-    fail(squadron, "dev", "web.1", "d1")
+        succeed(fleet, "dev", release, "d1")
+        rollout_id = fleet.promote("prod", release)
+        fleet.dispatch()
+        fleet.reach(rollout_id, "p1")
+    fail(fleet, "dev", "web.1", "d1")
 
-    roll_back(squadron, "prod")
+    roll_back(fleet, "prod")
 
     back = "prod@web.1~2"
-    squadron.dispatch()
-    assert [host.host_id for host in squadron.hosts(back)] == ["p1"]
-    assert squadron.tally(back).rollback_of == "web.2"
+    fleet.dispatch()
+    assert [host.host_id for host in fleet.hosts(back)] == ["p1"]
+    assert fleet.tally(back).rollback_of == "web.2"
 
 
 @pytest.mark.req("OP-2")
-def test_going_back_to_what_never_succeeded_on_prod_asks_the_edges(squadron: Squadron) -> None:
+def test_going_back_to_what_never_succeeded_on_prod_asks_the_edges(
+    fleet: InProcessFleet,
+) -> None:
     """Else a release that dev never saw would reach prod by a promotion and a rollback."""
-    pipeline(squadron)
-    squadron.promote("prod", "web.1")
-    squadron.promote("prod", "web.2")
-    roll_back(squadron, "prod")
+    pipeline(fleet)
+    fleet.promote("prod", "web.1")
+    fleet.promote("prod", "web.2")
+    roll_back(fleet, "prod")
 
-    assert not edge_gate(squadron, "prod@web.1~2").passed
+    assert not edge_gate(fleet, "prod@web.1~2").passed
 
 
 @pytest.mark.req("OP-2", "RO-5")
-def test_an_idle_edge_asks_for_order_alone(squadron: Squadron) -> None:
-    pipeline(squadron, require=EdgeRequires.IDLE)
-    squadron.promote("prod", "web.1")
-    stopped = fail(squadron, "dev", "web.2", "d1")
+def test_an_idle_edge_asks_for_order_alone(fleet: InProcessFleet) -> None:
+    pipeline(fleet, require=EdgeRequires.IDLE)
+    fleet.promote("prod", "web.1")
+    stopped = fail(fleet, "dev", "web.2", "d1")
 
-    assert edge_gate(squadron).reason == "prod waits until dev is idle: dev@web.2 is Reverted"
-    abort(squadron, stopped)
-    assert edge_gate(squadron).passed
+    assert edge_gate(fleet).reason == "prod waits until dev is idle: dev@web.2 is Reverted"
+    abort(fleet, stopped)
+    assert edge_gate(fleet).passed
 
 
 @pytest.mark.req("OP-1")
-def test_every_end_is_said_right_behind_the_transition_that_ended_it(squadron: Squadron) -> None:
-    pipeline(squadron)
-    succeed(squadron, "dev", "web.1", "d1")
-    abort(squadron, fail(squadron, "dev", "web.2", "d1"))
+def test_every_end_is_said_right_behind_the_transition_that_ended_it(
+    fleet: InProcessFleet,
+) -> None:
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.1", "d1")
+    abort(fleet, fail(fleet, "dev", "web.2", "d1"))
 
-    types = squadron.types()
+    types = fleet.types()
     ends = [number for number, name in enumerate(types) if name == "RolloutConcluded"]
     assert [types[number - 1] for number in ends] == ["RolloutTransitioned"] * 2
-    assert squadron.tally(DEV).outcome is Outcome.SUCCEEDED
-    assert squadron.tally("dev@web.2").outcome is Outcome.ROLLED_BACK
+    assert fleet.tally(DEV).outcome is Outcome.SUCCEEDED
+    assert fleet.tally("dev@web.2").outcome is Outcome.ROLLED_BACK
 
 
-def test_promotes_again_what_no_host_ran(squadron: Squadron) -> None:
+def test_promotes_again_what_no_host_ran(fleet: InProcessFleet) -> None:
     """Else prod could never get the only release there is, once dev had no host for it."""
-    squadron.create("dev")
-    squadron.create("prod", edges=(ChannelEdge("dev"),))
-    squadron.enroll("p1", channel="prod")
-    squadron.offer("web.1")
-    squadron.promote("dev", "web.1")
-    squadron.promote("prod", "web.1")
-    assert not edge_gate(squadron).passed
-    squadron.enroll("d1", channel="dev")
+    fleet.create("dev")
+    fleet.create("prod", edges=(ChannelEdge("dev"),))
+    fleet.enroll("p1", channel="prod")
+    fleet.offer("web.1")
+    fleet.promote("dev", "web.1")
+    fleet.promote("prod", "web.1")
+    assert not edge_gate(fleet).passed
+    fleet.enroll("d1", channel="dev")
 
-    again = succeed(squadron, "dev", "web.1", "d1")
+    again = succeed(fleet, "dev", "web.1", "d1")
 
     assert again == "dev@web.1~2"
-    assert edge_gate(squadron).passed
+    assert edge_gate(fleet).passed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.in_process_fleet import Berth, Squadron
+from tests.contract.in_process_fleet import FleetStores, InProcessFleet
 from tidegate.domain.channels.facts import HostEdge
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.composition import FOLDS
@@ -30,99 +30,95 @@ class Swapped(MemoryBlobs):
         return self.instead.get(digest) or super().get(digest)
 
 
-def two_channels(squadron: Squadron) -> tuple[str, str]:
+def two_channels(fleet: InProcessFleet) -> tuple[str, str]:
     for channel in ("core", "edge"):
-        squadron.create(channel)
-        squadron.enroll(f"{channel}1", f"{channel}2", channel=channel)
-    squadron.offer("web.1", "web.2")
-    return squadron.promote("core", "web.1"), squadron.promote("edge", "web.1")
+        fleet.create(channel)
+        fleet.enroll(f"{channel}1", f"{channel}2", channel=channel)
+    fleet.offer("web.1", "web.2")
+    return fleet.promote("core", "web.1"), fleet.promote("edge", "web.1")
 
 
 @pytest.mark.req("RO-12")
 @pytest.mark.parametrize("thorough", [False, True])
 def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
-    berth: Berth, thorough: bool
+    fleet_stores: FleetStores, thorough: bool
 ) -> None:
     blobs = Swapped()
-    squadron = Squadron(berth.open(), blobs)
-    core, edge = two_channels(squadron)
-    planned = squadron.control_plane.promotions.plan("core").plan
+    fleet = InProcessFleet(fleet_stores.open(), blobs)
+    core, edge = two_channels(fleet)
+    planned = fleet.control_plane.promotions.plan("core").plan
     (wave,) = planned.waves
     bad, _ = encode_plan(replace(planned, waves=(wave, replace(wave, name="again"))))
-    blobs.instead[squadron.tally(core).plan_digest] = bad
-    squadron.control_plane.restart()
+    blobs.instead[fleet.tally(core).plan_digest] = bad
+    fleet.control_plane.restart()
 
-    done = squadron.dispatch(thorough=thorough)
+    done = fleet.dispatch(thorough=thorough)
 
     detail = "core1 is 2 times in the plan, allowed is once"
     assert (done.rollouts, done.ordered) == (2, 2)
     assert done.faults == (GateFault(core, "malformed_plan", detail),)
-    assert [host.host_id for host in squadron.hosts(edge)] == ["edge1", "edge2"]
-    assert list(squadron.hosts(core)) == []
-    said = explain(
-        squadron.control_plane.fleet_reader.state([core], squadron.clock()), core, "core1"
-    )
+    assert [host.host_id for host in fleet.hosts(edge)] == ["edge1", "edge2"]
+    assert list(fleet.hosts(core)) == []
+    said = explain(fleet.control_plane.fleet_reader.state([core], fleet.clock()), core, "core1")
     assert said.answer == f"the dispatcher leaves the rollout out, malformed_plan: {detail}"
     assert [(item.gate, item.passed) for item in said.verdicts] == [("plan-and-rows", False)]
 
     # Its plan is there again, or a new one is made: it goes on by itself.
     blobs.instead.clear()
-    squadron.control_plane.restart()
-    assert squadron.dispatch(thorough=thorough).faults == ()
-    assert [host.host_id for host in squadron.hosts(core)] == ["core1", "core2"]
-    assert differences(squadron.store, FOLDS) == []
+    fleet.control_plane.restart()
+    assert fleet.dispatch(thorough=thorough).faults == ()
+    assert [host.host_id for host in fleet.hosts(core)] == ["core1", "core2"]
+    assert differences(fleet.store, FOLDS) == []
 
 
-def retire(squadron: Squadron, host_id: str) -> None:
-    squadron.execute(retire_host, RetireHost(host_id=host_id, operator="user_1", reason="sold"))
+def retire(fleet: InProcessFleet, host_id: str) -> None:
+    fleet.execute(retire_host, RetireHost(host_id=host_id, operator="user_1", reason="sold"))
 
 
 @pytest.mark.req("RO-12")
-def test_promotes_on_after_a_host_that_an_edge_names_was_retired(berth: Berth) -> None:
-    squadron = Squadron(berth.open())
-    squadron.enroll("e1", "e2", "e3", channel="edge")
+def test_promotes_on_after_a_host_that_an_edge_names_was_retired(fleet_stores: FleetStores) -> None:
+    fleet = InProcessFleet(fleet_stores.open())
+    fleet.enroll("e1", "e2", "e3", channel="edge")
     edges = (HostEdge("e1", "e2"), HostEdge("e2", "e3"))
-    squadron.create("edge", host_edges=edges)
-    squadron.offer("web.1", "web.2")
-    first = squadron.promote("edge", "web.1")
-    assert squadron.dispatch(thorough=True).ordered == 1
+    fleet.create("edge", host_edges=edges)
+    fleet.offer("web.1", "web.2")
+    first = fleet.promote("edge", "web.1")
+    assert fleet.dispatch(thorough=True).ordered == 1
 
     # In the middle of a rollout: it left by an event, and nobody waits for it.
-    retire(squadron, "e2")
-    squadron.reach(first, "e1")
-    assert squadron.dispatch(thorough=True).skipped == 1
-    assert squadron.dispatch(thorough=True).ordered == 1
-    squadron.reach(first, "e3")
-    assert squadron.state(first) is RolloutState.TERMINAL
+    retire(fleet, "e2")
+    fleet.reach(first, "e1")
+    assert fleet.dispatch(thorough=True).skipped == 1
+    assert fleet.dispatch(thorough=True).ordered == 1
+    fleet.reach(first, "e3")
+    assert fleet.state(first) is RolloutState.TERMINAL
 
     # And afterwards: the edges stand in the policy and hold nobody.
-    second = squadron.promote("edge", "web.2")
-    assert squadron.dispatch(thorough=True).ordered == 2
-    assert {host.host_id: host.state for host in squadron.hosts(second)} == {
+    second = fleet.promote("edge", "web.2")
+    assert fleet.dispatch(thorough=True).ordered == 2
+    assert {host.host_id: host.state for host in fleet.hosts(second)} == {
         "e1": HostState.PENDING,
         "e3": HostState.PENDING,
     }
-    plan = squadron.control_plane.fleet_reader.chart(squadron.tally(second).plan_digest).plan
+    plan = fleet.control_plane.fleet_reader.chart(fleet.tally(second).plan_digest).plan
     assert plan.policy.host_edges == edges
     assert plan.idle_edges == tuple(
         IdleEdge(edge.before, edge.after, "e2 is retired") for edge in edges
     )
-    said = explain(
-        squadron.control_plane.fleet_reader.state([second], squadron.clock()), second, "e3"
-    )
+    said = explain(fleet.control_plane.fleet_reader.state([second], fleet.clock()), second, "e3")
     (verdict,) = (item for item in said.verdicts if item.gate == "host-edge")
     assert verdict.passed
     assert verdict.reason.endswith("the edge e2 → e3 has no effect, e2 is retired")
-    squadron.reach(second, "e1", "e3")
-    assert squadron.state(second) is RolloutState.TERMINAL
-    assert differences(squadron.store, FOLDS) == []
+    fleet.reach(second, "e1", "e3")
+    assert fleet.state(second) is RolloutState.TERMINAL
+    assert differences(fleet.store, FOLDS) == []
 
 
 @pytest.mark.req("RO-12")
-def test_plans_nothing_by_an_edge_to_what_was_never_a_host(berth: Berth) -> None:
-    squadron = Squadron(berth.open())
-    squadron.enroll("e1", channel="edge")
-    squadron.create("edge", host_edges=(HostEdge("e1", "e9"),))
+def test_plans_nothing_by_an_edge_to_what_was_never_a_host(fleet_stores: FleetStores) -> None:
+    fleet = InProcessFleet(fleet_stores.open())
+    fleet.enroll("e1", channel="edge")
+    fleet.create("edge", host_edges=(HostEdge("e1", "e9"),))
 
     with pytest.raises(MalformedPolicy, match="e9 was never a host"):
-        squadron.control_plane.promotions.plan("edge")
+        fleet.control_plane.promotions.plan("edge")

@@ -12,7 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from tests.contract.address import address_of
-from tests.contract.in_process_fleet import OLD, SOAK, Berth, Squadron, muster, rows
+from tests.contract.in_process_fleet import (
+    OLD,
+    SOAK,
+    FleetStores,
+    InProcessFleet,
+    enroll_fleet,
+    rows,
+)
 from tests.domain.registry import digest_of
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, HostEdge, WaveSpec
@@ -62,25 +69,27 @@ def behind(channel: str) -> tuple[ChannelEdge, ...]:
 
 
 @pytest.fixture(scope="module")
-def squadron(
+def fleet(
     request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Squadron]:
+) -> Iterator[InProcessFleet]:
     """The first wave's host soaks; its probe is declared, and has not said anything."""
-    with closing(Berth(address_of(request, engine, tmp_path_factory.mktemp("input")))) as berth:
-        squadron = Squadron(berth.open())
-        muster(squadron)
-        squadron.promote("edge", "web.1")
-        squadron.dispatch()
-        squadron.ack("e1")
-        squadron.activate(ROLLOUT, "e1")
-        squadron.wait(SOAK)
-        yield squadron
+    with closing(
+        FleetStores(address_of(request, engine, tmp_path_factory.mktemp("input")))
+    ) as fleet_stores:
+        fleet = InProcessFleet(fleet_stores.open())
+        enroll_fleet(fleet)
+        fleet.promote("edge", "web.1")
+        fleet.dispatch()
+        fleet.ack("e1")
+        fleet.activate(ROLLOUT, "e1")
+        fleet.wait(SOAK)
+        yield fleet
 
 
-def reports(squadron: Squadron) -> list[Case]:
+def reports(fleet: InProcessFleet) -> list[Case]:
     """(what it is, how it is refused, what the refusal tells, what is sent)"""
-    say = partial(partial, squadron.say)
-    at = squadron.clock()
+    say = partial(partial, fleet.say)
+    at = fleet.clock()
     state = {"state": "Soaking"}
     converged: dict[str, Any] = {"current_closure": TARGET}
     result: dict[str, Any] = {"probe_name": "http", "mode": ProbeMode.ENFORCE}
@@ -175,35 +184,35 @@ def reports(squadron: Squadron) -> list[Case]:
             "a word about somebody else",
             InvalidInput,
             {"field": "host_id"},
-            partial(_in_the_name_of, squadron, "e2"),
+            partial(_in_the_name_of, fleet, "e2"),
         ),
         (
             "an order before its wave",
             WaveNotReached,
             {"state": "Active"},
-            partial(_order, squadron, "e2", target_closure=TARGET, wave=1),
+            partial(_order, fleet, "e2", target_closure=TARGET, wave=1),
         ),
         (
             "an order for another closure",
             WrongClosure,
             {"expected": TARGET},
-            partial(_order, squadron, "e2", target_closure="sha256:other", wave=0),
+            partial(_order, fleet, "e2", target_closure="sha256:other", wave=0),
         ),
     ]
 
 
-def _in_the_name_of(squadron: Squadron, host_id: str) -> None:
-    event = squadron.event(Converged, ROLLOUT, "e1", current_closure=TARGET)
+def _in_the_name_of(fleet: InProcessFleet, host_id: str) -> None:
+    event = fleet.event(Converged, ROLLOUT, "e1", current_closure=TARGET)
     command = ReportEvent(rollout_id=ROLLOUT, host_id=host_id, event=event)
-    squadron.control_plane.lanes.record(ROLLOUT, report_event, command).result()
+    fleet.control_plane.lanes.record(ROLLOUT, report_event, command).result()
 
 
-def _order(squadron: Squadron, host_id: str, **said: Any) -> None:
+def _order(fleet: InProcessFleet, host_id: str, **said: Any) -> None:
     command = ReserveDispatch(rollout_id=ROLLOUT, host_id=host_id, policy=HostPolicy(), **said)
-    squadron.control_plane.lanes.record(ROLLOUT, reserve_dispatch, command).result()
+    fleet.control_plane.lanes.record(ROLLOUT, reserve_dispatch, command).result()
 
 
-def _end_early(squadron: Squadron) -> None:
+def _end_early(fleet: InProcessFleet) -> None:
     """Somebody forges the end of the rollout: the reducer itself refuses it."""
     forged = Slice(
         name="forge-terminal",
@@ -212,24 +221,24 @@ def _end_early(squadron: Squadron) -> None:
         rows=lambda command: (),
         decide=lambda rows, command, now: (command,),
     )
-    squadron.execute(forged, RolloutTerminal(rollout_id=ROLLOUT, at=squadron.clock()))
+    fleet.execute(forged, RolloutTerminal(rollout_id=ROLLOUT, at=fleet.clock()))
 
 
-def _edit(squadron: Squadron, **policy: Any) -> None:
-    (fleet,) = squadron.store.get(fleet_key())
-    assert fleet is not None
+def _edit(fleet: InProcessFleet, **policy: Any) -> None:
+    (fleet_row,) = fleet.store.get(fleet_key())
+    assert fleet_row is not None
     command = EditChannel(
         channel="edge",
         selector="channel=edge",
         policy=ChannelPolicy(**policy),
         operator="user_1",
-        fleet_version=fleet.version,
+        fleet_version=fleet_row.version,
     )
-    squadron.execute(edit_channel, command)
+    fleet.execute(edit_channel, command)
 
 
-def plans(squadron: Squadron) -> list[Case]:
-    edit = partial(partial, _edit, squadron)
+def plans(fleet: InProcessFleet) -> list[Case]:
+    edit = partial(partial, _edit, fleet)
     wave = WaveSpec
     return [
         (
@@ -275,30 +284,30 @@ def plans(squadron: Squadron) -> list[Case]:
             "an end that is none",
             IllegalTransition,
             {"state": "Active", "event": "RolloutTerminal"},
-            partial(_end_early, squadron),
+            partial(_end_early, fleet),
         ),
     ]
 
 
 @pytest.mark.req("RO-3", "RO-12", "RO-11")
-def test_refuses_bad_input_with_the_state_and_leaves_no_trace(squadron: Squadron) -> None:
-    before = rows(squadron.store), squadron.types()
+def test_refuses_bad_input_with_the_state_and_leaves_no_trace(fleet: InProcessFleet) -> None:
+    before = rows(fleet.store), fleet.types()
 
-    for what, error, facts, send in (*reports(squadron), *plans(squadron)):
+    for what, error, facts, send in (*reports(fleet), *plans(fleet)):
         with pytest.raises(error) as refusal:
             send()
         assert type(refusal.value) is error, what
         assert facts.items() <= refusal.value.facts.items(), (what, refusal.value.facts)
 
     # A number that is known is no refusal: the agent only missed the answer.
-    known = squadron.event(ActivationFailed, ROLLOUT, "e1", exit_code=1, seq=2)
-    (answer,) = squadron.control_plane.report(known)
+    known = fleet.event(ActivationFailed, ROLLOUT, "e1", exit_code=1, seq=2)
+    (answer,) = fleet.control_plane.report(known)
     assert isinstance(answer, CommandOutcome)
     assert (answer.facts, answer.receipt) == ((), None)
-    assert (rows(squadron.store), squadron.types()) == before
+    assert (rows(fleet.store), fleet.types()) == before
 
     # Refused reports took no number and spoil no neighbour: the host goes on from where it was.
-    good = squadron.event(
+    good = fleet.event(
         ProbeResult,
         ROLLOUT,
         "e1",
@@ -306,19 +315,19 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(squadron: Squadron
         mode=ProbeMode.ENFORCE,
         status=ProbeStatus.PASS,
     )
-    bad = squadron.event(Converged, ROLLOUT, "e1", current_closure="sha256:other", seq=good.seq + 1)
-    last = squadron.event(Converged, ROLLOUT, "e1", current_closure=TARGET, seq=good.seq + 1)
-    answers = squadron.control_plane.report(good, bad, last)
-    assert [type(answer).__name__ for answer in answers] == ["Outcome", "WrongClosure", "Outcome"]
-    assert squadron.host(ROLLOUT, "e1").state == "Converged"
+    bad = fleet.event(Converged, ROLLOUT, "e1", current_closure="sha256:other", seq=good.seq + 1)
+    last = fleet.event(Converged, ROLLOUT, "e1", current_closure=TARGET, seq=good.seq + 1)
+    answers = fleet.control_plane.report(good, bad, last)
+    assert [type(answer).__name__ for answer in answers] == ["CommandOutcome", "WrongClosure", "CommandOutcome"]
+    assert fleet.host(ROLLOUT, "e1").state == "Converged"
 
 
 @pytest.mark.req("RO-12")
-def test_opens_nothing_by_a_plan_that_has_a_host_twice(squadron: Squadron) -> None:
-    plan = squadron.control_plane.promotions.plan("edge").plan
+def test_opens_nothing_by_a_plan_that_has_a_host_twice(fleet: InProcessFleet) -> None:
+    plan = fleet.control_plane.promotions.plan("edge").plan
     twice = replace(plan.waves[1], hosts=("e1", *plan.waves[1].hosts))
     body, digest = encode_plan(replace(plan, waves=(plan.waves[0], twice)))
-    assert squadron.blobs.put(body) == digest
+    assert fleet.blobs.put(body) == digest
 
     with pytest.raises(MalformedPlan, match="e1"):
-        squadron.control_plane.fleet_reader.chart(digest)
+        fleet.control_plane.fleet_reader.chart(digest)

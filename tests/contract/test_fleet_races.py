@@ -20,9 +20,9 @@ from typing import Any, cast
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.dynamodb_faults import Meddler, Send, refuse, throttle
-from tests.contract.in_process_fleet import OLD, T0, Berth, Squadron
-from tests.domain.memory_fleet import Voyage
+from tests.contract.dynamodb_faults import FaultyTransport, Send, refuse, throttle
+from tests.contract.in_process_fleet import OLD, T0, FleetStores, InProcessFleet
+from tests.domain.memory_fleet import MemoryFleet
 from tests.domain.registry import digest_of
 from tests.simulation.mutants import planted
 from tidegate.control.fleet.dispatch import Dispatcher
@@ -81,10 +81,10 @@ def address(fleet_address: Address | None) -> Address | None:
 # ── many hosts, one rollout ───────────────────────────────────────────────────────────────────────
 
 
-def launch(squadron: Squadron, count: int) -> list[str]:
+def launch(fleet: InProcessFleet, count: int) -> list[str]:
     """A rollout of so many hosts, all of them ordered. Nothing soaks."""
     hosts = [f"h{number:03}" for number in range(count)]
-    assert Voyage("edge", store=squadron.store).promote("web.1", count, channel="edge") == ROLLOUT
+    assert MemoryFleet("edge", store=fleet.store).promote("web.1", count, channel="edge") == ROLLOUT
     orders = [
         ReserveDispatch(
             rollout_id=ROLLOUT, host_id=host, target_closure=TARGET, wave=0, policy=HostPolicy()
@@ -92,7 +92,7 @@ def launch(squadron: Squadron, count: int) -> list[str]:
         for host in hosts
     ]
     pack = [(reserve_dispatch, order, NO_META) for order in orders]
-    for future in squadron.control_plane.lanes.record_all(ROLLOUT, pack):
+    for future in fleet.control_plane.lanes.record_all(ROLLOUT, pack):
         future.result()
     return hosts
 
@@ -141,9 +141,9 @@ def live_in_a_process(address: Address, hosts: Sequence[str]) -> list[str]:
         return live(store, hosts)
 
 
-def demand_all_through(squadron: Squadron, hosts: Sequence[str]) -> None:
+def demand_all_through(fleet: InProcessFleet, hosts: Sequence[str]) -> None:
     """Every report is in the log once, nothing else is, and the rollout ended once."""
-    events = squadron.log()
+    events = fleet.log()
     said = Counter(
         (value.host_id, value.seq)
         for event in events
@@ -151,29 +151,29 @@ def demand_all_through(squadron: Squadron, hosts: Sequence[str]) -> None:
         for value in [cast(Any, SCHEMA.vocabulary.value(event))]
     )
     assert said == Counter({(host, seq): 1 for host in hosts for seq in range(1, LIFE + 1)})
-    assert squadron.types().count("RolloutTerminal") == 1
-    assert squadron.state(ROLLOUT) is RolloutState.TERMINAL
-    assert {host.state for host in squadron.hosts(ROLLOUT)} == {HostState.CONVERGED}
-    assert differences(squadron.store, FOLDS) == []
+    assert fleet.types().count("RolloutTerminal") == 1
+    assert fleet.state(ROLLOUT) is RolloutState.TERMINAL
+    assert {host.state for host in fleet.hosts(ROLLOUT)} == {HostState.CONVERGED}
+    assert differences(fleet.store, FOLDS) == []
 
 
 @pytest.mark.req("RO-11", "RO-3")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 @pytest.mark.long
 def test_takes_every_report_of_32_writers_in_two_processes(
-    engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
+    engine: str, fleet_stores: FleetStores, address: Address, processes: ProcessPoolExecutor
 ) -> None:
-    squadron = Squadron(berth.open())
-    hosts = launch(squadron, WRITERS)
+    fleet = InProcessFleet(fleet_stores.open())
+    hosts = launch(fleet, WRITERS)
 
     halves = [processes.submit(live_in_a_process, address, hosts[n::2]) for n in range(2)]
     told = [word for half in halves for word in half.result()]
 
     assert Counter(told) == Counter(taken=WRITERS * LIFE)
-    demand_all_through(squadron, hosts)
+    demand_all_through(fleet, hosts)
 
 
-class Squall(Meddler):
+class Squall(FaultyTransport):
     """A table that is in contention: one transaction in five meets somebody, or is throttled."""
 
     def __init__(self, inner: BotoTransport, seed: int) -> None:
@@ -204,10 +204,10 @@ class Squall(Meddler):
 @pytest.mark.req("RO-11", "RO-3")
 @pytest.mark.parametrize("engine", ["dynamodb"])
 def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
-    engine: str, berth: Berth, address: Address
+    engine: str, fleet_stores: FleetStores, address: Address
 ) -> None:
-    squadron = Squadron(berth.open())
-    hosts = launch(squadron, HOSTS)
+    fleet = InProcessFleet(fleet_stores.open())
+    hosts = launch(fleet, HOSTS)
     table, _, options = address.where.removeprefix("dynamodb://").partition("?")
     endpoint = options.partition("endpoint=")[2]
     squalls = [
@@ -229,7 +229,7 @@ def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
     injected = sum((squall.injected for squall in squalls), Counter[str]())
     assert min(injected["conflict"], injected["throttled"]) > 0
     assert sum(squall.calls["transact"] for squall in squalls) + injected.total() < SENT_MAX
-    demand_all_through(squadron, hosts)
+    demand_all_through(fleet, hosts)
 
 
 # ── several servers ───────────────────────────────────────────────────────────────────────────────
@@ -250,8 +250,8 @@ def at_once(*runs: Callable[[], Any]) -> list[Any]:
 class Stalled(FleetReader):
     """A dispatcher's eyes: between its look at the fleet and its orders something else happens."""
 
-    def __init__(self, squadron: Squadron, meanwhile: Callable[[], object]) -> None:
-        super().__init__(squadron.store, squadron.blobs)
+    def __init__(self, fleet: InProcessFleet, meanwhile: Callable[[], object]) -> None:
+        super().__init__(fleet.store, fleet.blobs)
         self._meanwhile = meanwhile
 
     def state(self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False) -> FleetState:
@@ -260,18 +260,18 @@ class Stalled(FleetReader):
         return seen
 
 
-def pause(squadron: Squadron, rollout_id: str, *, resume: bool = False) -> None:
+def pause(fleet: InProcessFleet, rollout_id: str, *, resume: bool = False) -> None:
     said: dict[str, Any] = {"rollout_id": rollout_id, "operator": "user_1", "reason": "lunch"}
     if resume:
-        squadron.execute(resume_rollout, ResumeRollout(**said))
+        fleet.execute(resume_rollout, ResumeRollout(**said))
     else:
-        squadron.execute(pause_rollout, PauseRollout(**said))
+        fleet.execute(pause_rollout, PauseRollout(**said))
 
 
-def demand_budget(squadron: Squadron, most: int) -> None:
+def demand_budget(fleet: InProcessFleet, most: int) -> None:
     """At no position of the log more slots were taken than the budget has."""
     taken = 0
-    for event in squadron.log():
+    for event in fleet.log():
         match SCHEMA.vocabulary.value(event):
             case DispatchReserved(budgets=budgets):
                 taken += len(budgets)
@@ -281,10 +281,13 @@ def demand_budget(squadron: Squadron, most: int) -> None:
 
 
 @pytest.mark.req("RO-12")
-def test_never_exceeds_a_budget_with_two_dispatchers_at_once(berth: Berth) -> None:
+def test_never_exceeds_a_budget_with_two_dispatchers_at_once(fleet_stores: FleetStores) -> None:
     """Of two rollouts each dispatcher saw the one that the other did not; then both see both."""
     blobs = MemoryBlobs()
-    one, other = Squadron(berth.open(), blobs), Squadron(berth.open(), blobs)
+    one, other = (
+        InProcessFleet(fleet_stores.open(), blobs),
+        InProcessFleet(fleet_stores.open(), blobs),
+    )
     for channel in ("edge", "core"):
         one.create(channel)
         one.enroll(*(f"{channel}{number}" for number in range(3)), channel=channel)
@@ -318,9 +321,11 @@ def test_never_exceeds_a_budget_with_two_dispatchers_at_once(berth: Berth) -> No
 
 
 @pytest.mark.req("RO-4")
-def test_lets_one_of_racing_promotions_win(berth: Berth) -> None:
+def test_lets_one_of_racing_promotions_win(fleet_stores: FleetStores) -> None:
     blobs = MemoryBlobs()
-    squadrons = [Squadron(berth.open(), blobs, f"s{number}") for number in range(RACERS)]
+    squadrons = [
+        InProcessFleet(fleet_stores.open(), blobs, f"s{number}") for number in range(RACERS)
+    ]
     first = squadrons[0]
     first.create("edge")
     first.enroll("h1", channel="edge")
@@ -329,9 +334,9 @@ def test_lets_one_of_racing_promotions_win(berth: Berth) -> None:
     first.promote("edge", "web.1")
     before = first.types()
 
-    def promote(squadron: Squadron, release_id: str) -> str:
+    def promote(fleet: InProcessFleet, release_id: str) -> str:
         try:
-            return squadron.promote("edge", release_id, expected_version=0)
+            return fleet.promote("edge", release_id, expected_version=0)
         except Conflict as error:
             return error.code
 
@@ -403,8 +408,8 @@ def converge_next(address: Address, nth: int, told: int) -> None:
     that the word was taken says so in ``told``, at once, and nothing unsays it.
     """
     with closing(address.open(SCHEMA)) as store:
-        squadron = Squadron(store)
-        wave = squadron.tally(ROLLOUT).current_wave
+        fleet = InProcessFleet(store)
+        wave = fleet.tally(ROLLOUT).current_wave
         host_id = f"w{wave}"
         order = ReserveDispatch(
             rollout_id=ROLLOUT,
@@ -413,13 +418,11 @@ def converge_next(address: Address, nth: int, told: int) -> None:
             wave=wave,
             policy=HostPolicy(),
         )
-        squadron.control_plane.lanes.record(ROLLOUT, reserve_dispatch, order).result()
+        fleet.control_plane.lanes.record(ROLLOUT, reserve_dispatch, order).result()
         *early, last = life(host_id)
-        squadron.control_plane.report(*early)
+        fleet.control_plane.report(*early)
         later = Later()
-        lanes = Lanes(
-            store, FOLDS, squadron.control_plane.submit, clock=squadron.clock, threads=later
-        )
+        lanes = Lanes(store, FOLDS, fleet.control_plane.submit, clock=fleet.clock, threads=later)
         report = ReportEvent(rollout_id=ROLLOUT, host_id=host_id, event=last)
         sys.setprofile(Death(nth))
         taken = lanes.record(ROLLOUT, report_event, report)
@@ -453,7 +456,7 @@ def die_everywhere(address: Address, bug: str = "") -> tuple[list[int], list[str
         return codes, told.read().decode().split()
 
 
-def demand_whole(squadron: Squadron, codes: list[int], told: list[str]) -> None:
+def demand_whole(fleet: InProcessFleet, codes: list[int], told: list[str]) -> None:
     """All of a report is there, or nothing; and all of it, if somebody was told so: the next one
     that dies begins with the host behind it.
     """
@@ -462,45 +465,45 @@ def demand_whole(squadron: Squadron, codes: list[int], told: list[str]) -> None:
         *("Converged", "HostStateChanged", "RolloutTransitioned", "WaveAdvanced"),
         "RolloutTransitioned",
     ]
-    events = squadron.log()
+    events = fleet.log()
     for number, event in enumerate(events):
         if event.type == "Converged":
             assert [one.type for one in events[number : number + len(whole)]] == whole
     assert codes == [DEAD] * (len(codes) - 1) + [0]
-    through = squadron.tally(ROLLOUT).current_wave
+    through = fleet.tally(ROLLOUT).current_wave
     assert 1 <= through < len(codes), "most died before their commit"
     words = Counter(
         (value.host_id, value.seq)
-        for event in squadron.log()
+        for event in fleet.log()
         if event.kind == "agent_event"
         for value in [cast(Any, SCHEMA.vocabulary.value(event))]
     )
     assert words == Counter(
         {(f"w{wave}", seq): 1 for wave in range(through) for seq in range(1, LIFE + 1)}
     )
-    assert squadron.rollout(ROLLOUT).current_wave == through
-    assert differences(squadron.store, FOLDS) == []
+    assert fleet.rollout(ROLLOUT).current_wave == through
+    assert differences(fleet.store, FOLDS) == []
 
 
-def at_sea(berth: Berth) -> Squadron:
-    squadron = Squadron(berth.open())
-    voyage = Voyage("edge", store=squadron.store)
-    assert voyage.promote("web.1", *([1] * WAVES), channel="edge") == ROLLOUT
-    return squadron
+def at_sea(fleet_stores: FleetStores) -> InProcessFleet:
+    fleet = InProcessFleet(fleet_stores.open())
+    by_hand = MemoryFleet("edge", store=fleet.store)
+    assert by_hand.promote("web.1", *([1] * WAVES), channel="edge") == ROLLOUT
+    return fleet
 
 
 @pytest.mark.req("RO-11")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
 @pytest.mark.long
 def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
-    engine: str, berth: Berth, address: Address, processes: ProcessPoolExecutor
+    engine: str, fleet_stores: FleetStores, address: Address, processes: ProcessPoolExecutor
 ) -> None:
-    squadron = at_sea(berth)
+    fleet = at_sea(fleet_stores)
 
     codes, told = processes.submit(die_everywhere, address).result()
 
     assert told, "the last one lived and was answered"
-    demand_whole(squadron, codes, told)
+    demand_whole(fleet, codes, told)
 
 
 @pytest.mark.parametrize(
@@ -516,14 +519,14 @@ def test_the_deaths_find_a_server_that_answers_or_writes_in_two_steps(
     engine: str,
     bug: str,
     sign: str,
-    berth: Berth,
+    fleet_stores: FleetStores,
     address: Address,
     processes: ProcessPoolExecutor,
 ) -> None:
     """What is looked for above is found where it is: the test before this one can fail."""
-    squadron = at_sea(berth)
+    fleet = at_sea(fleet_stores)
 
     codes, told = processes.submit(die_everywhere, address, bug).result()
 
     with pytest.raises(AssertionError, match=sign):
-        demand_whole(squadron, codes, told)
+        demand_whole(fleet, codes, told)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.in_process_fleet import OLD, Berth, Squadron
+from tests.contract.in_process_fleet import OLD, FleetStores, InProcessFleet
 from tests.domain.registry import digest_of
 from tidegate.control.fleet.order_queue import NOTHING
 from tidegate.control.lanes import Lanes
@@ -50,29 +50,29 @@ TARGET = digest_of("web.1")
 NIGHT = timedelta(hours=8)
 
 
-def freeze(squadron: Squadron, *channels: str, until: datetime | None = None) -> None:
+def freeze(fleet: InProcessFleet, *channels: str, until: datetime | None = None) -> None:
     command = StartFreeze(
         freeze_id="sale", operator="user_1", reason="a sale", channels=channels, until=until
     )
-    squadron.execute(start_freeze, command)
+    fleet.execute(start_freeze, command)
 
 
-def thaw(squadron: Squadron) -> None:
+def thaw(fleet: InProcessFleet) -> None:
     command = EndFreeze(freeze_id="sale", operator="user_1", reason="over")
-    squadron.execute(end_freeze, command)
+    fleet.execute(end_freeze, command)
 
 
-def hold(squadron: Squadron) -> None:
+def hold(fleet: InProcessFleet) -> None:
     command = HoldChannel(channel="edge", operator="user_1", reason="a look")
-    squadron.execute(hold_channel, command)
+    fleet.execute(hold_channel, command)
 
 
-def unhold(squadron: Squadron) -> None:
+def unhold(fleet: InProcessFleet) -> None:
     command = UnholdChannel(channel="edge", operator="user_1", reason="fine")
-    squadron.execute(unhold_channel, command)
+    fleet.execute(unhold_channel, command)
 
 
-Stop = tuple[Callable[[Squadron], None], Callable[[Squadron], None], type[Refused]]
+Stop = tuple[Callable[[InProcessFleet], None], Callable[[InProcessFleet], None], type[Refused]]
 STOPS: dict[str, Stop] = {
     "a freeze of the channel": (lambda at: freeze(at, "edge"), thaw, ChannelFrozen),
     "a freeze of all channels": (freeze, thaw, ChannelFrozen),
@@ -81,61 +81,59 @@ STOPS: dict[str, Stop] = {
 each_stop = pytest.mark.parametrize("stop", STOPS)
 
 
-def ordered(squadron: Squadron, *hosts: str) -> None:
+def ordered(fleet: InProcessFleet, *hosts: str) -> None:
     """A release is promoted, and these hosts have their orders."""
-    squadron.create("edge")
-    squadron.enroll(*hosts, channel="edge")
-    squadron.offer("web.1")
-    assert squadron.promote("edge", "web.1") == ROLLOUT
-    assert squadron.dispatch().ordered == len(hosts)
+    fleet.create("edge")
+    fleet.enroll(*hosts, channel="edge")
+    fleet.offer("web.1")
+    assert fleet.promote("edge", "web.1") == ROLLOUT
+    assert fleet.dispatch().ordered == len(hosts)
 
 
-def acknowledge(squadron: Squadron, host_id: str) -> None:
-    squadron.say(
-        DispatchAck, ROLLOUT, host_id, target_closure=TARGET, current_closure_at_dispatch=OLD
-    )
+def acknowledge(fleet: InProcessFleet, host_id: str) -> None:
+    fleet.say(DispatchAck, ROLLOUT, host_id, target_closure=TARGET, current_closure_at_dispatch=OLD)
 
 
 # ── hand-out ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @each_stop
-def test_hands_out_no_reserved_order_until_the_stop_ends(squadron: Squadron, stop: str) -> None:
+def test_hands_out_no_reserved_order_until_the_stop_ends(fleet: InProcessFleet, stop: str) -> None:
     start, end, _ = STOPS[stop]
-    ordered(squadron, "h1")
+    ordered(fleet, "h1")
 
-    start(squadron)
+    start(fleet)
     polled, handed = (
-        squadron.control_plane.deliveries.poll("h1"),
-        squadron.control_plane.deliveries.hand_out("h1"),
+        fleet.control_plane.deliveries.poll("h1"),
+        fleet.control_plane.deliveries.hand_out("h1"),
     )
-    squadron.wait(3_600)
-    squadron.control_plane.due.tick()  # the time to acknowledge has passed
-    end(squadron)
+    fleet.wait(3_600)
+    fleet.control_plane.due.tick()  # the time to acknowledge has passed
+    end(fleet)
 
     assert (polled, handed) == (None, NOTHING)
-    host = squadron.host(ROLLOUT, "h1")
+    host = fleet.host(ROLLOUT, "h1")
     assert (host.attempt, host.busy, host.state) == (1, True, HostState.PENDING)
-    squadron.reach(ROLLOUT, "h1")
+    fleet.reach(ROLLOUT, "h1")
 
 
 @each_stop
 def test_hands_an_order_out_again_whose_acknowledgement_was_refused(
-    squadron: Squadron, stop: str
+    fleet: InProcessFleet, stop: str
 ) -> None:
     """At once, though its lease runs: the lease is from before the stop."""
     start, end, _ = STOPS[stop]
-    ordered(squadron, "h1")
-    assert squadron.control_plane.deliveries.poll("h1") is not None
-    assert squadron.control_plane.deliveries.poll("h1") is None, "it is leased"
+    ordered(fleet, "h1")
+    assert fleet.control_plane.deliveries.poll("h1") is not None
+    assert fleet.control_plane.deliveries.poll("h1") is None, "it is leased"
 
-    start(squadron)
-    assert squadron.control_plane.deliveries.poll("h1") is None
-    end(squadron)
+    start(fleet)
+    assert fleet.control_plane.deliveries.poll("h1") is None
+    end(fleet)
 
-    assert squadron.control_plane.deliveries.next_look("h1") == 0
-    assert squadron.control_plane.deliveries.poll("h1") is not None
-    assert squadron.control_plane.deliveries.poll("h1") is None, "it is leased again"
+    assert fleet.control_plane.deliveries.next_look("h1") == 0
+    assert fleet.control_plane.deliveries.poll("h1") is not None
+    assert fleet.control_plane.deliveries.poll("h1") is None, "it is leased again"
 
 
 # ── acknowledgement ───────────────────────────────────────────────────────────────────────────────
@@ -143,120 +141,120 @@ def test_hands_an_order_out_again_whose_acknowledgement_was_refused(
 
 @each_stop
 def test_refuses_the_acknowledgement_of_an_order_that_was_handed_out_before(
-    squadron: Squadron, stop: str
+    fleet: InProcessFleet, stop: str
 ) -> None:
     start, end, refusal = STOPS[stop]
-    ordered(squadron, "h1")
-    assert squadron.control_plane.deliveries.poll("h1") is not None
+    ordered(fleet, "h1")
+    assert fleet.control_plane.deliveries.poll("h1") is not None
 
-    start(squadron)
+    start(fleet)
     with pytest.raises(refusal) as refused:
-        acknowledge(squadron, "h1")
+        acknowledge(fleet, "h1")
 
     assert refused.value.facts["channel"] == "edge"
     assert refused.value.code not in agent_side.WAITS, "an agent that waits polls no more"
-    assert squadron.host(ROLLOUT, "h1").state is HostState.PENDING
-    end(squadron)
-    squadron.reach(ROLLOUT, "h1")
+    assert fleet.host(ROLLOUT, "h1").state is HostState.PENDING
+    end(fleet)
+    fleet.reach(ROLLOUT, "h1")
 
 
 @each_stop
-def test_never_interrupts_a_switch_nor_the_way_back(squadron: Squadron, stop: str) -> None:
+def test_never_interrupts_a_switch_nor_the_way_back(fleet: InProcessFleet, stop: str) -> None:
     start, _, _ = STOPS[stop]
-    ordered(squadron, "h1", "h2")
-    squadron.ack("h1", "h2")
+    ordered(fleet, "h1", "h2")
+    fleet.ack("h1", "h2")
 
-    start(squadron)
-    squadron.activate(ROLLOUT, "h1")
-    squadron.say(ActivationFailed, ROLLOUT, "h2", exit_code=1)
-    squadron.say(RollbackComplete, ROLLOUT, "h2", reverted_to_closure=OLD)
+    start(fleet)
+    fleet.activate(ROLLOUT, "h1")
+    fleet.say(ActivationFailed, ROLLOUT, "h2", exit_code=1)
+    fleet.say(RollbackComplete, ROLLOUT, "h2", reverted_to_closure=OLD)
 
-    assert squadron.host(ROLLOUT, "h1").state is HostState.SOAKING
-    assert squadron.host(ROLLOUT, "h2").state is HostState.REVERTED
-
-
-def test_stops_the_channels_that_it_names_and_no_other(squadron: Squadron) -> None:
-    ordered(squadron, "h1")
-    squadron.create("core")
-
-    freeze(squadron, "core")
-
-    squadron.reach(ROLLOUT, "h1")
+    assert fleet.host(ROLLOUT, "h1").state is HostState.SOAKING
+    assert fleet.host(ROLLOUT, "h2").state is HostState.REVERTED
 
 
-def test_a_freeze_ends_by_itself_at_its_time(squadron: Squadron) -> None:
+def test_stops_the_channels_that_it_names_and_no_other(fleet: InProcessFleet) -> None:
+    ordered(fleet, "h1")
+    fleet.create("core")
+
+    freeze(fleet, "core")
+
+    fleet.reach(ROLLOUT, "h1")
+
+
+def test_a_freeze_ends_by_itself_at_its_time(fleet: InProcessFleet) -> None:
     """Whether or not the timer has looked: the row is judged by the time."""
-    ordered(squadron, "h1", "h2")
-    until = squadron.clock() + NIGHT
-    freeze(squadron, until=until)
+    ordered(fleet, "h1", "h2")
+    until = fleet.clock() + NIGHT
+    freeze(fleet, until=until)
 
-    squadron.wait(NIGHT.total_seconds() - 1)
+    fleet.wait(NIGHT.total_seconds() - 1)
     with pytest.raises(ChannelFrozen) as refused:
-        acknowledge(squadron, "h1")
-    squadron.wait(1)
+        acknowledge(fleet, "h1")
+    fleet.wait(1)
 
     assert refused.value.facts["until"] == until.isoformat()
-    squadron.ack("h1")
-    assert squadron.control_plane.due.tick().freezes == 1
-    squadron.ack("h2")
+    fleet.ack("h1")
+    assert fleet.control_plane.due.tick().freezes == 1
+    fleet.ack("h2")
 
 
-def test_a_channel_is_stopped_while_any_of_its_stops_is_left(squadron: Squadron) -> None:
-    ordered(squadron, "h1")
-    freeze(squadron, "edge")
-    hold(squadron)
-    squadron.execute(
+def test_a_channel_is_stopped_while_any_of_its_stops_is_left(fleet: InProcessFleet) -> None:
+    ordered(fleet, "h1")
+    freeze(fleet, "edge")
+    hold(fleet)
+    fleet.execute(
         start_freeze, StartFreeze(freeze_id="audit", operator="user_1", reason="an audit")
     )
 
-    thaw(squadron)
-    assert squadron.control_plane.deliveries.poll("h1") is None
-    unhold(squadron)
-    assert squadron.control_plane.deliveries.poll("h1") is None
+    thaw(fleet)
+    assert fleet.control_plane.deliveries.poll("h1") is None
+    unhold(fleet)
+    assert fleet.control_plane.deliveries.poll("h1") is None
     with pytest.raises(ChannelFrozen) as refused:
-        acknowledge(squadron, "h1")
-    squadron.execute(end_freeze, EndFreeze(freeze_id="audit", operator="user_1", reason="over"))
+        acknowledge(fleet, "h1")
+    fleet.execute(end_freeze, EndFreeze(freeze_id="audit", operator="user_1", reason="over"))
 
     assert refused.value.facts["freeze_id"] == "audit"
-    squadron.reach(ROLLOUT, "h1")
+    fleet.reach(ROLLOUT, "h1")
 
 
-def test_a_channel_that_is_created_under_a_freeze_is_frozen(squadron: Squadron) -> None:
-    freeze(squadron)
+def test_a_channel_that_is_created_under_a_freeze_is_frozen(fleet: InProcessFleet) -> None:
+    freeze(fleet)
 
-    squadron.create("edge")
-    squadron.enroll("h1", channel="edge")
-    squadron.offer("web.1")
-    squadron.promote("edge", "web.1")
+    fleet.create("edge")
+    fleet.enroll("h1", channel="edge")
+    fleet.offer("web.1")
+    fleet.promote("edge", "web.1")
 
-    assert squadron.dispatch().ordered == 0
+    assert fleet.dispatch().ordered == 0
     order = ReserveDispatch(
         rollout_id=ROLLOUT, host_id="h1", target_closure=TARGET, wave=0, policy=HostPolicy()
     )
-    answer = squadron.control_plane.recorded(ROLLOUT, reserve_dispatch, order)
+    answer = fleet.control_plane.recorded(ROLLOUT, reserve_dispatch, order)
     assert isinstance(answer, ChannelFrozen), "a dispatcher that did not see the freeze"
-    thaw(squadron)
-    assert squadron.dispatch().ordered == 1
-    squadron.reach(ROLLOUT, "h1")
+    thaw(fleet)
+    assert fleet.dispatch().ordered == 1
+    fleet.reach(ROLLOUT, "h1")
 
 
 # ── races ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lanes_that_wait(squadron: Squadron, meanwhile: Callable[[], None]) -> Lanes:
+def _lanes_that_wait(fleet: InProcessFleet, meanwhile: Callable[[], None]) -> Lanes:
     """Lanes of a second server: between its first decision and the commit comes ``meanwhile``."""
     once = [meanwhile]
 
     def submit(commit: Commit) -> Future[Receipt]:
         if once:
             once.pop()()
-        return squadron.control_plane.submit(commit)
+        return fleet.control_plane.submit(commit)
 
     return Lanes(
-        squadron.store,
+        fleet.store,
         FOLDS,
         submit,
-        clock=squadron.clock,
+        clock=fleet.clock,
         sleep=lambda seconds: None,
         threads=InlineExecutor(),
     )
@@ -272,10 +270,10 @@ def _taken(lanes: Lanes, item: Any, command: Any) -> TidegateError | None:
 
 @each_stop
 def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
-    berth: Berth, stop: str
+    fleet_stores: FleetStores, stop: str
 ) -> None:
     start, end, refusal = STOPS[stop]
-    one, other = Squadron(berth.open()), Squadron(berth.open())
+    one, other = InProcessFleet(fleet_stores.open()), InProcessFleet(fleet_stores.open())
     ordered(one, "h1", "h2")
     said = {"target_closure": TARGET, "current_closure_at_dispatch": OLD}
     acks = [
@@ -307,10 +305,10 @@ def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
 
 @each_stop
 def test_a_stop_that_was_answered_before_a_reservation_commits_wins(
-    berth: Berth, stop: str
+    fleet_stores: FleetStores, stop: str
 ) -> None:
     start, _, refusal = STOPS[stop]
-    one, other = Squadron(berth.open()), Squadron(berth.open())
+    one, other = InProcessFleet(fleet_stores.open()), InProcessFleet(fleet_stores.open())
     one.create("edge")
     one.enroll("h1", channel="edge")
     one.offer("web.1")
@@ -329,31 +327,31 @@ def test_a_stop_that_was_answered_before_a_reservation_commits_wins(
 
 
 def test_a_freeze_of_as_many_channels_as_it_may_name_fits_into_a_commit(
-    squadron: Squadron,
+    fleet: InProcessFleet,
 ) -> None:
     names = [f"c{number}" for number in range(FROZEN_MAX)]
     for name in names:
-        squadron.create(name)
+        fleet.create(name)
 
-    freeze(squadron, *names)
+    freeze(fleet, *names)
 
-    assert squadron.row(freeze_key("sale"), Freeze).channels == tuple(names)
-    thaw(squadron)
+    assert fleet.row(freeze_key("sale"), Freeze).channels == tuple(names)
+    thaw(fleet)
     with pytest.raises(ChannelNotFound):
-        freeze(squadron, "c0", "nowhere")
+        freeze(fleet, "c0", "nowhere")
     with pytest.raises(LimitExceeded):
-        freeze(squadron, *names, "one-more")
+        freeze(fleet, *names, "one-more")
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
-def test_bounds_how_many_freezes_cover_a_channel(engine: str, squadron: Squadron) -> None:
-    squadron.create("edge")
+def test_bounds_how_many_freezes_cover_a_channel(engine: str, fleet: InProcessFleet) -> None:
+    fleet.create("edge")
     for number in range(FREEZES_MAX):
         start = StartFreeze(freeze_id=f"f{number}", operator="user_1", reason="one of many")
-        squadron.execute(start_freeze, start)
+        fleet.execute(start_freeze, start)
 
     with pytest.raises(LimitExceeded):
-        freeze(squadron)
+        freeze(fleet)
 
 
 # ── what is said ──────────────────────────────────────────────────────────────────────────────────
@@ -361,46 +359,44 @@ def test_bounds_how_many_freezes_cover_a_channel(engine: str, squadron: Squadron
 
 @each_stop
 def test_asks_the_gates_of_a_rollout_whose_hosts_all_have_orders(
-    squadron: Squadron, stop: str
+    fleet: InProcessFleet, stop: str
 ) -> None:
     start, end, _ = STOPS[stop]
     gate = "hold" if stop == "a hold" else "freeze"
-    ordered(squadron, "h1", "h2")
+    ordered(fleet, "h1", "h2")
 
-    start(squadron)
-    squadron.dispatch()
+    start(fleet)
+    fleet.dispatch()
 
-    blocked = squadron.row(gates_key(ROLLOUT), RolloutGates).blocked
+    blocked = fleet.row(gates_key(ROLLOUT), RolloutGates).blocked
     assert [item.gate for item in blocked] == [gate]
-    squadron.dispatch()
-    squadron.dispatch(thorough=True)
-    assert squadron.types().count("GateChanged") == 1, "it is said once"
-    end(squadron)
-    squadron.dispatch()
-    assert squadron.store.get(gates_key(ROLLOUT)) == (None,), "nothing is shut"
-    assert squadron.types().count("GateChanged") == 2
+    fleet.dispatch()
+    fleet.dispatch(thorough=True)
+    assert fleet.types().count("GateChanged") == 1, "it is said once"
+    end(fleet)
+    fleet.dispatch()
+    assert fleet.store.get(gates_key(ROLLOUT)) == (None,), "nothing is shut"
+    assert fleet.types().count("GateChanged") == 2
 
 
 @each_stop
 def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
-    squadron: Squadron, stop: str
+    fleet: InProcessFleet, stop: str
 ) -> None:
     start, end, _ = STOPS[stop]
     gate = "hold" if stop == "a hold" else "freeze"
-    ordered(squadron, "h1", "h2")
-    squadron.ack("h2")
-    start(squadron)
+    ordered(fleet, "h1", "h2")
+    fleet.ack("h2")
+    start(fleet)
 
-    state = squadron.control_plane.fleet_reader.state([ROLLOUT], squadron.clock())
+    state = fleet.control_plane.fleet_reader.state([ROLLOUT], fleet.clock())
     host, switching, whole = (
         explain(state, ROLLOUT, "h1"),
         explain(state, ROLLOUT, "h2"),
         explain(state, ROLLOUT),
     )
-    end(squadron)
-    after = explain(
-        squadron.control_plane.fleet_reader.state([ROLLOUT], squadron.clock()), ROLLOUT, "h1"
-    )
+    end(fleet)
+    after = explain(fleet.control_plane.fleet_reader.state([ROLLOUT], fleet.clock()), ROLLOUT, "h1")
 
     assert host.answer.startswith(f"{gate}: ")
     assert switching.answer == "the host had its order and is Activating"

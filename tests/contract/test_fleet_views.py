@@ -18,11 +18,11 @@ from tests.contract.in_process_fleet import (
     CORE_NEXT,
     FIRST,
     ROWS_MAX,
-    Berth,
-    Squadron,
-    muster,
+    FleetStores,
+    InProcessFleet,
+    enroll_fleet,
+    play_journey,
     rows,
-    sail,
 )
 from tidegate.control.storage.archive.redaction import FactRedactor
 from tidegate.control.storage.archive.segments import feed
@@ -51,50 +51,53 @@ REFUSED = (apsw.Error, psycopg.Error)
 
 
 @pytest.fixture(scope="module")
-def berth(
+def fleet_stores(
     request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Berth]:
-    with closing(Berth(address_of(request, engine, tmp_path_factory.mktemp("views")))) as berth:
-        yield berth
+) -> Iterator[FleetStores]:
+    with closing(
+        FleetStores(address_of(request, engine, tmp_path_factory.mktemp("views")))
+    ) as fleet_stores:
+        yield fleet_stores
 
 
 @pytest.fixture(scope="module")
-def sailed(berth: Berth) -> Squadron:
+def journey(fleet_stores: FleetStores) -> InProcessFleet:
     """A fleet after its journey; every test leaves its rows as they were.
 
     It sails with a program that shows no stamps; one that does opens its database at the end.
     """
     older = tuple(altered(collection, stamps={}) for collection in COLLECTIONS)
-    squadron = sail(Squadron(berth.open(Schema(SCHEMA.vocabulary, older))))
-    berth.open()
-    return squadron
+    fleet = play_journey(InProcessFleet(fleet_stores.open(Schema(SCHEMA.vocabulary, older))))
+    fleet_stores.open()
+    return fleet
 
 
 # ── classes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def tables_of(berth: Berth, engine: str) -> set[str]:
+def tables_of(fleet_stores: FleetStores, engine: str) -> set[str]:
     """What lies in the database, by its own word, without what the engine keeps for itself."""
     match engine:
         case "sqlite":
-            found = berth.sql("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            found = fleet_stores.sql("SELECT name FROM sqlite_schema WHERE type = 'table'")
             return {name for (name,) in found} - (ENGINE_TABLES - {"event_log"})
         case "postgres":
-            assert berth.address is not None
-            found = berth.sql(
-                "SELECT tablename FROM pg_tables WHERE schemaname = ?", berth.address.namespace
+            assert fleet_stores.address is not None
+            found = fleet_stores.sql(
+                "SELECT tablename FROM pg_tables WHERE schemaname = ?",
+                fleet_stores.address.namespace,
             )
             return {name for (name,) in found} - (OWN_TABLES - {"event_log"})
         case "dynamodb":
-            return {"event_log"} | collections_of(berth)
+            return {"event_log"} | collections_of(fleet_stores)
         case _:
             return {"event_log", *SCHEMA.collections}
 
 
-def collections_of(berth: Berth) -> set[str]:
+def collections_of(fleet_stores: FleetStores) -> set[str]:
     """The collections that have items in the table, known to us or not."""
-    assert berth.address is not None
-    table, _, options = berth.address.where.removeprefix("dynamodb://").partition("?")
+    assert fleet_stores.address is not None
+    table, _, options = fleet_stores.address.where.removeprefix("dynamodb://").partition("?")
     client = boto3.client(
         "dynamodb",
         region_name="local",
@@ -107,7 +110,9 @@ def collections_of(berth: Berth) -> set[str]:
 
 
 @pytest.mark.req("RO-8")
-def test_declares_the_class_of_every_table(sailed: Squadron, berth: Berth, engine: str) -> None:
+def test_declares_the_class_of_every_table(
+    journey: InProcessFleet, fleet_stores: FleetStores, engine: str
+) -> None:
     declared = table_classes(SCHEMA)
     assert {name: declared.get(name) for name in SEED_TABLES} == SEED_TABLES
     for name, collection in SCHEMA.collections.items():
@@ -115,16 +120,16 @@ def test_declares_the_class_of_every_table(sailed: Squadron, berth: Berth, engin
         assert folded or collection.nature not in (Nature.DERIVED, Nature.CACHE), name
         assert not folded or collection.nature is not Nature.KEPT, f"{name} declares no class"
 
-    tables = tables_of(berth, engine)
+    tables = tables_of(fleet_stores, engine)
     assert undeclared_tables(SCHEMA, tables) == ()
     assert {*SEED_TABLES} - {"token_replay", "cert_revocations"} <= tables
     assert undeclared_tables(SCHEMA, {*tables, "notes"}) == ("notes",)
     if engine in SQL:
-        berth.sql("CREATE TABLE notes (id INTEGER)")
-        assert undeclared_tables(SCHEMA, tables_of(berth, engine)) == ("notes",)
-        berth.sql("DROP TABLE notes")
-    stray = Commit(sailed.clock(), writes=(Put(Key("notes", "1"), b"{}", ABSENT),))
-    (answer,) = sailed.store.commit(stray)
+        fleet_stores.sql("CREATE TABLE notes (id INTEGER)")
+        assert undeclared_tables(SCHEMA, tables_of(fleet_stores, engine)) == ("notes",)
+        fleet_stores.sql("DROP TABLE notes")
+    stray = Commit(journey.clock(), writes=(Put(Key("notes", "1"), b"{}", ABSENT),))
+    (answer,) = journey.store.commit(stray)
     assert isinstance(answer, InvalidInput)
 
 
@@ -133,14 +138,14 @@ def test_declares_the_class_of_every_table(sailed: Squadron, berth: Berth, engin
 
 @pytest.mark.req("RO-7")
 def test_lets_folds_alone_write_and_stamps_every_row_with_its_fact(
-    sailed: Squadron, berth: Berth, engine: str
+    journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
-    events = {event.position: event for event in sailed.log()}
-    records = Records(sailed.store, sailed.clock)
+    events = {event.position: event for event in journey.log()}
+    records = Records(journey.store, journey.clock)
     for name in ("rollouts", "quarantined_closures", "probe_failures", "host_rollout_records"):
         fold = next(fold for fold in FOLDS.folds if fold.collection.name == name)
         read = {struct.__name__ for struct in fold.reads}
-        found = sailed.store.range(name, limit=ROWS_MAX)
+        found = journey.store.range(name, limit=ROWS_MAX)
         assert found
         for record in found:
             assert events[record.version].type in read
@@ -154,43 +159,43 @@ def test_lets_folds_alone_write_and_stamps_every_row_with_its_fact(
         ):
             with pytest.raises(ImmutableRecord):
                 write()
-        (alone,) = sailed.store.commit(
-            Commit(sailed.clock(), writes=(Put(found[0].key, found[0].data, found[0].version),))
+        (alone,) = journey.store.commit(
+            Commit(journey.clock(), writes=(Put(found[0].key, found[0].data, found[0].version),))
         )
         assert isinstance(alone, InvalidInput), "no fact, no row"
         if engine in SQL:
             for stamp in ("version", "born"):
                 for wrong in ("NULL", "999999"):
-                    _demand_refused(berth, f"UPDATE {name} SET {stamp} = {wrong}")
-    assert differences(sailed.store, FOLDS) == []
+                    _demand_refused(fleet_stores, f"UPDATE {name} SET {stamp} = {wrong}")
+    assert differences(journey.store, FOLDS) == []
 
 
-def _demand_refused(berth: Berth, statement: str) -> None:
-    prelude = "PRAGMA foreign_keys = ON; " if _is_sqlite(berth) else ""
+def _demand_refused(fleet_stores: FleetStores, statement: str) -> None:
+    prelude = "PRAGMA foreign_keys = ON; " if _is_sqlite(fleet_stores) else ""
     with pytest.raises(REFUSED):
-        berth.sql(prelude + statement)
+        fleet_stores.sql(prelude + statement)
 
 
-def _is_sqlite(berth: Berth) -> bool:
-    return berth.address is not None and berth.address.engine == "sqlite"
+def _is_sqlite(fleet_stores: FleetStores) -> bool:
+    return fleet_stores.address is not None and fleet_stores.address.engine == "sqlite"
 
 
 @pytest.mark.req("RO-15", "RO-16")
 def test_shows_the_seeds_columns_with_the_positions_of_their_events(
-    sailed: Squadron, berth: Berth, engine: str
+    journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     transitions: dict[str, int] = {}
     openings: dict[str, int] = {}
-    for event in sailed.log():
+    for event in journey.log():
         said = msgspec.json.decode(event.body)
         if event.type == "RolloutOpened":
             openings[said["rollout_id"]] = transitions[said["rollout_id"]] = event.position
         if event.type == "RolloutTransitioned":
             transitions[said["rollout_id"]] = event.position
-    triggers = [event.position for event in sailed.log() if event.type == "RollbackComplete"]
+    triggers = [event.position for event in journey.log() if event.type == "RollbackComplete"]
 
     def shown(collection: Collection) -> dict[str, dict[str, int]]:
-        found = sailed.store.range(collection.name, limit=ROWS_MAX)
+        found = journey.store.range(collection.name, limit=ROWS_MAX)
         return {
             record.key.id: {name: getattr(record, of) for name, of in collection.stamps.items()}
             for record in found
@@ -202,12 +207,12 @@ def test_shows_the_seeds_columns_with_the_positions_of_their_events(
     }
     assert [*shown(QUARANTINE).values()] == [{"triggering_event_log_seq": triggers[-1]}]
     if engine in SQL:
-        _demand_columns(sailed, berth, openings, transitions, triggers[-1])
+        _demand_columns(journey, fleet_stores, openings, transitions, triggers[-1])
 
 
 def _demand_columns(
-    sailed: Squadron,
-    berth: Berth,
+    journey: InProcessFleet,
+    fleet_stores: FleetStores,
     openings: dict[str, int],
     transitions: dict[str, int],
     trigger: int,
@@ -216,19 +221,21 @@ def _demand_columns(
         *("rollout_id", "channel", "target_ref", "state", "current_wave", "opened_event_log_seq"),
         *("last_transition_event_log_seq", "opened_at", "terminal_at", "superseded_at"),
     )
-    found = berth.sql(f"SELECT {', '.join(columns)} FROM rollouts ORDER BY rollout_id")
+    found = fleet_stores.sql(f"SELECT {', '.join(columns)} FROM rollouts ORDER BY rollout_id")
     wanted = []
-    for record in sailed.store.range(ROLLOUTS.name, limit=ROWS_MAX):
+    for record in journey.store.range(ROLLOUTS.name, limit=ROWS_MAX):
         said = msgspec.json.decode(record.data)
         said["opened_event_log_seq"] = openings[record.key.id]
         said["last_transition_event_log_seq"] = transitions[record.key.id]
         wanted.append(tuple(said.get(name) for name in columns))
     assert sorted(found) == sorted(wanted)
-    assert berth.sql("SELECT triggering_event_log_seq FROM quarantined_closures") == [(trigger,)]
-    _demand_refused(berth, "UPDATE rollouts SET opened_event_log_seq = 1")
+    assert fleet_stores.sql("SELECT triggering_event_log_seq FROM quarantined_closures") == [
+        (trigger,)
+    ]
+    _demand_refused(fleet_stores, "UPDATE rollouts SET opened_event_log_seq = 1")
     changed = "replace(CAST(data AS text), 'Pruned', 'Gone')"
-    as_row = changed if _is_sqlite(berth) else f"CAST({changed} AS json)"
-    _demand_refused(berth, f"UPDATE rollouts SET data = {as_row} WHERE state = 'Pruned'")
+    as_row = changed if _is_sqlite(fleet_stores) else f"CAST({changed} AS json)"
+    _demand_refused(fleet_stores, f"UPDATE rollouts SET data = {as_row} WHERE state = 'Pruned'")
 
 
 @pytest.mark.parametrize(
@@ -249,11 +256,11 @@ def test_refuses_a_stamp_that_is_none_or_whose_name_is_taken(stamps: dict[str, s
 
 @pytest.mark.req("RO-15", "RO-16")
 def test_finds_rollouts_by_channel_and_state_and_by_being_in_flight(
-    sailed: Squadron, berth: Berth, engine: str
+    journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     def found(index: str, *parts: str) -> list[str]:
         prefix = entry(*parts)
-        records = sailed.store.range(ROLLOUTS.name, index=index, prefix=prefix, limit=ROWS_MAX)
+        records = journey.store.range(ROLLOUTS.name, index=index, prefix=prefix, limit=ROWS_MAX)
         return [record.key.id for record in records]
 
     assert found("channel_state", "edge", "Active") == [AGAIN]
@@ -266,13 +273,13 @@ def test_finds_rollouts_by_channel_and_state_and_by_being_in_flight(
             ("channel = 'edge' AND state = 'Active'", "rollouts.channel_state"),
             ("in_flight = 'Active'", "rollouts.by_in_flight"),
         ):
-            (plan,) = berth.sql(f"EXPLAIN QUERY PLAN SELECT id FROM rollouts WHERE {where}")
+            (plan,) = fleet_stores.sql(f"EXPLAIN QUERY PLAN SELECT id FROM rollouts WHERE {where}")
             assert index in plan[3]
     if engine == "postgres":
-        indexed = {sql for (sql,) in berth.sql("SELECT indexdef FROM pg_indexes")}
+        indexed = {sql for (sql,) in fleet_stores.sql("SELECT indexdef FROM pg_indexes")}
         for columns in ("(channel, state, id)", "(in_flight, id)"):
             assert any("rollouts" in sql and columns in sql for sql in indexed)
-    wrong = msgspec.json.decode(sailed.record_of(rollout_key(FIRST)).data) | {"state": "Gone"}
+    wrong = msgspec.json.decode(journey.record_of(rollout_key(FIRST)).data) | {"state": "Gone"}
     with pytest.raises(InvalidInput, match="allowed are"):
         ROLLOUTS.check_row(FIRST, msgspec.json.encode(wrong))
     assert ROLLOUTS.allowed["state"] == {state.value for state in RolloutState}
@@ -285,9 +292,9 @@ SEED_KINDS = {"agent_event", "plan_action", "effect", "gate_decision", "rollout_
 
 @pytest.mark.req("RO-17")
 def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
-    sailed: Squadron, berth: Berth, engine: str
+    journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
-    before = sailed.log()
+    before = journey.log()
     if engine in SQL:
         for statement in (
             "UPDATE event_log SET kind = 'x'",
@@ -296,15 +303,15 @@ def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
             "DELETE FROM event_log WHERE seq = 1",
             "INSERT INTO event_log SELECT * FROM event_log WHERE seq = 1",
         ):
-            _demand_refused(berth, statement)
+            _demand_refused(fleet_stores, statement)
         again = "SELECT seq, at, 'x', type, schema, tags, meta, body FROM event_log WHERE seq = 1"
         _demand_refused(
-            berth,
+            fleet_stores,
             f"REPLACE INTO event_log {again}"
-            if _is_sqlite(berth)
+            if _is_sqlite(fleet_stores)
             else f"INSERT INTO event_log {again} ON CONFLICT (seq) DO UPDATE SET kind = 'x'",
         )
-    assert sailed.log() == before
+    assert journey.log() == before
 
     declared = {kind.struct.__name__: kind.kind for kind in FACTS}
     assert {event.kind for event in before} <= {*declared.values()}
@@ -325,24 +332,24 @@ def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
 
 
 @pytest.mark.req("RO-14", "RO-7")
-def test_rebuilds_any_view_from_the_log_also_from_an_empty_table(sailed: Squadron) -> None:
-    before = rows(sailed.store)
-    touched = [fold for fold in FOLDS.folds if rows(sailed.store, fold.collection.name)]
+def test_rebuilds_any_view_from_the_log_also_from_an_empty_table(journey: InProcessFleet) -> None:
+    before = rows(journey.store)
+    touched = [fold for fold in FOLDS.folds if rows(journey.store, fold.collection.name)]
     assert {*SEED_TABLES} & {fold.collection.name for fold in touched} == {
         *("host_rollout_records", "probe_failures", "rollouts", "quarantined_closures")
     }
     for fold in touched:
-        sailed.store.restore(fold.collection.name, ())
-        assert rows(sailed.store, fold.collection.name) == {}
+        journey.store.restore(fold.collection.name, ())
+        assert rows(journey.store, fold.collection.name) == {}
 
-    missing = differences(sailed.store, FOLDS)
+    missing = differences(journey.store, FOLDS)
     assert {found.what for found in missing} == {"missing row"}
     assert len(missing) == sum(len(rows_of(before, fold)) for fold in touched)
 
     for fold in touched:
-        rebuild(sailed.store, FOLDS, fold)
-        assert rows(sailed.store, fold.collection.name) == rows_of(before, fold)
-    assert differences(sailed.store, FOLDS) == []
+        rebuild(journey.store, FOLDS, fold)
+        assert rows(journey.store, fold.collection.name) == rows_of(before, fold)
+    assert differences(journey.store, FOLDS) == []
 
 
 def rows_of(found: dict[Key, Record], fold: Fold) -> dict[Key, Record]:
@@ -350,16 +357,16 @@ def rows_of(found: dict[Key, Record], fold: Fold) -> dict[Key, Record]:
 
 
 @pytest.mark.req("RO-14")
-def test_finds_a_row_that_was_changed_added_or_removed_by_hand(sailed: Squadron) -> None:
-    honest = sailed.store.range(ROLLOUTS.name, limit=ROWS_MAX)
-    record = sailed.record_of(rollout_key(AGAIN))
+def test_finds_a_row_that_was_changed_added_or_removed_by_hand(journey: InProcessFleet) -> None:
+    honest = journey.store.range(ROLLOUTS.name, limit=ROWS_MAX)
+    record = journey.record_of(rollout_key(AGAIN))
     row = codec.decode(record.data, Rollout)
     forged = codec.encode(msgspec.structs.replace(row, state=RolloutState.TERMINAL))
     others = [one for one in honest if one.key != record.key]
 
     def seen(*records: Record) -> list[tuple[str, str]]:
-        sailed.store.restore(ROLLOUTS.name, [*others, *records])
-        return [(found.key, found.what) for found in differences(sailed.store, FOLDS)]
+        journey.store.restore(ROLLOUTS.name, [*others, *records])
+        return [(found.key, found.what) for found in differences(journey.store, FOLDS)]
 
     key = str(record.key)
     assert seen(Record(record.key, record.version, record.born, forged)) == [(key, "data")]
@@ -373,55 +380,57 @@ def test_finds_a_row_that_was_changed_added_or_removed_by_hand(sailed: Squadron)
 
 
 def test_a_rollout_that_waits_for_its_first_host_has_lost_nothing() -> None:
-    squadron = Squadron(MemoryStore(SCHEMA))
-    muster(squadron)
+    fleet = InProcessFleet(MemoryStore(SCHEMA))
+    enroll_fleet(fleet)
 
-    squadron.promote("edge", "web.1")
+    fleet.promote("edge", "web.1")
 
-    assert squadron.store.range(HOST_RECORDS.name, limit=1) == ()
-    assert lost_caches(squadron.store, FOLDS) == ()
-    squadron.dispatch()
-    squadron.store.restore(HOST_RECORDS.name, ())
-    assert HOST_RECORDS.name in [f.collection.name for f in lost_caches(squadron.store, FOLDS)]
+    assert fleet.store.range(HOST_RECORDS.name, limit=1) == ()
+    assert lost_caches(fleet.store, FOLDS) == ()
+    fleet.dispatch()
+    fleet.store.restore(HOST_RECORDS.name, ())
+    assert HOST_RECORDS.name in [f.collection.name for f in lost_caches(fleet.store, FOLDS)]
 
 
 @pytest.mark.req("RO-20")
 def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
-    sailed: Squadron, berth: Berth
+    journey: InProcessFleet, fleet_stores: FleetStores
 ) -> None:
-    before = rows(sailed.store)
+    before = rows(journey.store)
     queued = {key: row for key, row in before.items() if key.collection == DISPATCH_QUEUE.name}
     assert [key.id for key in queued] == [f"c1/{CORE_NEXT}/1"]
     assert DISPATCH_QUEUE.nature is Nature.QUEUE
-    assert rebuild_lost(sailed.store, FOLDS) == (), "nothing is lost"
+    assert rebuild_lost(journey.store, FOLDS) == (), "nothing is lost"
 
     for name in (HOST_RECORDS.name, TALLIES.name):
-        sailed.store.restore(name, ())
-        sailed.store.restore(DISPATCH_QUEUE.name, ())
-        store = berth.open()  # a start
+        journey.store.restore(name, ())
+        journey.store.restore(DISPATCH_QUEUE.name, ())
+        store = fleet_stores.open()  # a start
         assert HOST_RECORDS.name in rebuild_lost(store, FOLDS)
-        sailed.control_plane.restart()
-        assert sailed.control_plane.deliveries.refill() == 1
-        assert sailed.control_plane.deliveries.refill() == 0
+        journey.control_plane.restart()
+        assert journey.control_plane.deliveries.refill() == 1
+        assert journey.control_plane.deliveries.refill() == 0
 
         after = rows(store)
         refilled = after.pop(Key(DISPATCH_QUEUE.name, f"c1/{CORE_NEXT}/1"))
         assert refilled.data == queued[refilled.key].data
         assert after == {key: row for key, row in before.items() if key not in queued}
-    assert differences(sailed.store, FOLDS) == []
-    order = sailed.control_plane.deliveries.poll("c1")
+    assert differences(journey.store, FOLDS) == []
+    order = journey.control_plane.deliveries.poll("c1")
     assert order is not None
     assert order.rollout_id == CORE_NEXT
 
 
 @pytest.mark.req("RO-24")
-def test_tells_every_rollouts_history_from_an_export_of_the_log_alone(sailed: Squadron) -> None:
+def test_tells_every_rollouts_history_from_an_export_of_the_log_alone(
+    journey: InProcessFleet,
+) -> None:
     shield = FactRedactor(SCHEMA.vocabulary)
-    export = [shield.line(event) for event in feed(sailed.store, 0)]
+    export = [shield.line(event) for event in feed(journey.store, 0)]
 
     found = histories(export)
 
-    live = sailed.store.range(ROLLOUTS.name, limit=ROWS_MAX)
+    live = journey.store.range(ROLLOUTS.name, limit=ROWS_MAX)
     assert {*found} == {record.key.id for record in live}
     for record in live:
         row, told = codec.decode(record.data, Rollout), found[record.key.id]

@@ -16,18 +16,18 @@ from tests.contract.outbox_world import (
     FOLDS,
     OPERATIONS,
     T0,
-    Desk,
     JournalTarget,
     Killed,
+    OutboxWorld,
     Pin,
     Point,
-    desk_on,
     die_in_child,
     drain,
     drain_on,
     intent,
     landed,
     opened,
+    outbox_world_on,
     pending,
     pin,
     raise_killed,
@@ -85,11 +85,11 @@ def store(address: Address | None) -> Iterator[Store]:
 
 
 @pytest.fixture
-def desk(store: Store) -> Iterator[Desk]:
+def outbox_world(store: Store) -> Iterator[OutboxWorld]:
     """A desk on a fresh log; whatever a test did there, its rows are what the log says."""
-    desk = desk_on(store)
-    yield desk
-    desk.prove()
+    outbox_world = outbox_world_on(store)
+    yield outbox_world
+    outbox_world.prove()
 
 
 @pytest.fixture
@@ -102,18 +102,18 @@ def fake() -> FakeTarget:
 
 @pytest.mark.req("RS-8", "RS-9")
 def test_puts_state_event_and_intent_into_one_commit_and_does_nothing_outside(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-8: "state, event and outbox row in one commit, then worker, outcome event"."""
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
 
-    actual, row = desk.store.get(actual_key("web"), intent_key(intent(ALIAS)))
+    actual, row = outbox_world.store.get(actual_key("web"), intent_key(intent(ALIAS)))
     assert actual is not None
     assert row is not None
-    assert desk.types() == ["ReleaseRegistered", "IntentRequested"]
-    assert row.version == actual.version + 1 == desk.head()
+    assert outbox_world.types() == ["ReleaseRegistered", "IntentRequested"]
+    assert row.version == actual.version + 1 == outbox_world.head()
     assert fake.calls == []
-    shown = desk.shown(ALIAS)
+    shown = outbox_world.shown(ALIAS)
     assert (shown.state, shown.attempts, shown.last_error) == (IntentState.PENDING, 0, None)
     assert row.key.id == "RELEASE#web/OUTBOX#lambda_alias_update#web.1#c-web.1"
     assert shown.idempotency_key == "web:web.1:lambda_alias_update:0"
@@ -123,20 +123,20 @@ def test_puts_state_event_and_intent_into_one_commit_and_does_nothing_outside(
 
 @pytest.mark.req("RS-9")
 def test_an_intent_stays_as_it_was_written_whatever_becomes_of_it(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-9: "Outbox rows are immutable"."""
-    desk.pin("web.1", ALIAS)
-    (written,) = desk.store.get(intent_key(intent(ALIAS)))
+    outbox_world.pin("web.1", ALIAS)
+    (written,) = outbox_world.store.get(intent_key(intent(ALIAS)))
     fake.fail("busy")
-    worker = desk.worker({ALIAS: fake})
+    worker = outbox_world.worker({ALIAS: fake})
     worker.work()
-    desk.advance(10)
+    outbox_world.advance(10)
     worker.work()
 
-    assert desk.store.get(intent_key(intent(ALIAS))) == (written,)
-    assert desk.shown(ALIAS).state is IntentState.DONE
-    rows = Records(desk.store, desk.clock)
+    assert outbox_world.store.get(intent_key(intent(ALIAS))) == (written,)
+    assert outbox_world.shown(ALIAS).state is IntentState.DONE
+    rows = Records(outbox_world.store, outbox_world.clock)
     with pytest.raises(ImmutableRecord):
         rows.update(OUTBOX.name, intent(ALIAS), {"operation": "other"})
     with pytest.raises(ImmutableRecord):
@@ -155,16 +155,18 @@ def test_an_intent_stays_as_it_was_written_whatever_becomes_of_it(
     ],
     ids=["password", "plaintext", "access key", "private key", "token"],
 )
-def test_refuses_secrets_at_write_and_writes_nothing(desk: Desk, state: dict[str, str]) -> None:
+def test_refuses_secrets_at_write_and_writes_nothing(
+    outbox_world: OutboxWorld, state: dict[str, str]
+) -> None:
     """RS-9: "Credentials, key material and decrypted values are refused at write"."""
     command = Pin(
         scope="web", release_id="web.1", command_id="c1", operations=(ALIAS,), state=state
     )
 
     with pytest.raises(SecretRefused) as refusal:
-        desk.control.execute(pin, command)
+        outbox_world.control.execute(pin, command)
 
-    assert desk.head() == 0
+    assert outbox_world.head() == 0
     assert not any(
         value in refusal.value.detail for name, value in state.items() if name != "releaseId"
     )
@@ -174,63 +176,70 @@ def test_refuses_secrets_at_write_and_writes_nothing(desk: Desk, state: dict[str
 
 
 @pytest.mark.req("RS-10")
-def test_performs_what_is_due_and_appends_its_success(desk: Desk, fake: FakeTarget) -> None:
+def test_performs_what_is_due_and_appends_its_success(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
     """RS-10: "A worker performs outbox work with back-off and appends success or failure"."""
-    desk.pin("web.1", ALIAS)
-    head = desk.head()
+    outbox_world.pin("web.1", ALIAS)
+    head = outbox_world.head()
 
-    (attempted,) = desk.worker({ALIAS: fake}).work()
+    (attempted,) = outbox_world.worker({ALIAS: fake}).work()
 
     assert attempted.key == "web:web.1:lambda_alias_update:0"
-    assert desk.types(head) == ["AttemptSucceeded"]
-    assert [event.kind for event in desk.events(head)] == ["effect"]
-    assert desk.events(head)[0].meta.actor == "outbox-worker"
-    assert desk.shown(ALIAS).state is IntentState.DONE
-    assert desk.worker({ALIAS: fake}).work() == ()
+    assert outbox_world.types(head) == ["AttemptSucceeded"]
+    assert [event.kind for event in outbox_world.events(head)] == ["effect"]
+    assert outbox_world.events(head)[0].meta.actor == "outbox-worker"
+    assert outbox_world.shown(ALIAS).state is IntentState.DONE
+    assert outbox_world.worker({ALIAS: fake}).work() == ()
     assert len(fake.calls) == 1
-    assert Leases(desk.store).find("outbox/web") is None
+    assert Leases(outbox_world.store).find("outbox/web") is None
 
 
 @pytest.mark.req("RS-9", "RS-10")
 def test_backs_off_and_tries_again_with_the_same_key_and_the_same_words(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-9: "idempotencyKey (same at each retry)"."""
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     fake.fail("connection refused", "connection refused", "password=hunter2 was wrong")
-    worker = desk.worker({ALIAS: fake})
+    worker = outbox_world.worker({ALIAS: fake})
 
     waits = []
     for _ in range(3):
         worker.work()
         assert worker.attempt("web") is None
-        shown = desk.shown(ALIAS)
+        shown = outbox_world.shown(ALIAS)
         assert shown.next_attempt_at is not None
-        waits.append((shown.next_attempt_at - desk.clock()).total_seconds())
-        desk.advance(waits[-1] - 0.001)
+        waits.append((shown.next_attempt_at - outbox_world.clock()).total_seconds())
+        outbox_world.advance(waits[-1] - 0.001)
         assert worker.work() == ()
-        desk.advance(0.001)
-    assert desk.shown(ALIAS).last_error == "[redacted] was wrong"
+        outbox_world.advance(0.001)
+    assert outbox_world.shown(ALIAS).last_error == "[redacted] was wrong"
     worker.work()
 
     assert waits == [1, 2, 4]
     assert len(set(fake.keys)) == 1
     assert len({effect for _, effect in fake.calls}) == 1
-    assert (desk.shown(ALIAS).attempts, desk.shown(ALIAS).state) == (4, IntentState.DONE)
-    assert b"hunter2" not in b"".join(event.body for event in desk.events())
+    assert (outbox_world.shown(ALIAS).attempts, outbox_world.shown(ALIAS).state) == (
+        4,
+        IntentState.DONE,
+    )
+    assert b"hunter2" not in b"".join(event.body for event in outbox_world.events())
 
 
 @pytest.mark.req("RS-10")
-def test_keeps_the_order_of_a_scope_while_other_scopes_go_on(desk: Desk, fake: FakeTarget) -> None:
-    desk.pin("web.1", ALIAS, DNS)
-    desk.advance(0.5)  # so web is due first, and fails
-    desk.pin("api.1", DNS, scope="api")
+def test_keeps_the_order_of_a_scope_while_other_scopes_go_on(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
+    outbox_world.pin("web.1", ALIAS, DNS)
+    outbox_world.advance(0.5)  # so web is due first, and fails
+    outbox_world.pin("api.1", DNS, scope="api")
     fake.fail("busy")
-    worker = desk.worker(by_operation(fake, OPERATIONS))
+    worker = outbox_world.worker(by_operation(fake, OPERATIONS))
 
     worker.work()
     worker.work()
-    desk.advance(10)
+    outbox_world.advance(10)
     worker.work()
     worker.work()
 
@@ -238,23 +247,27 @@ def test_keeps_the_order_of_a_scope_while_other_scopes_go_on(desk: Desk, fake: F
     assert [name for scope, name in performed if scope == "web"] == [ALIAS, ALIAS, DNS]
     assert ("api", DNS) in performed[:2]
     assert len(performed) == 4
-    assert pending(desk.store) == []
+    assert pending(outbox_world.store) == []
 
 
 @pytest.mark.req("RS-10")
 def test_a_newer_intent_supersedes_the_pending_one_by_a_fact_of_its_own(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    desk.pin("web.1", ALIAS, DNS)
-    head = desk.head()
+    outbox_world.pin("web.1", ALIAS, DNS)
+    head = outbox_world.head()
 
-    desk.pin("web.2", ALIAS)
-    worker = desk.worker(by_operation(fake, OPERATIONS))
+    outbox_world.pin("web.2", ALIAS)
+    worker = outbox_world.worker(by_operation(fake, OPERATIONS))
     worker.work()
     worker.work()
 
-    assert desk.types(head)[:3] == ["ReleaseTransitioned", "IntentRequested", "IntentSuperseded"]
-    old = desk.shown(ALIAS)
+    assert outbox_world.types(head)[:3] == [
+        "ReleaseTransitioned",
+        "IntentRequested",
+        "IntentSuperseded",
+    ]
+    old = outbox_world.shown(ALIAS)
     assert (old.state, old.attempts) == (IntentState.SUPERSEDED, 0)
     assert old.superseded_by == intent(ALIAS, "web.2")
     assert [(effect.operation, effect.release_id) for _, effect in fake.calls] == [
@@ -264,134 +277,144 @@ def test_a_newer_intent_supersedes_the_pending_one_by_a_fact_of_its_own(
 
 
 def test_an_effect_that_was_under_way_when_it_was_superseded_is_recorded_as_it_was(
-    desk: Desk,
+    outbox_world: OutboxWorld,
 ) -> None:
     class Overtaken(FakeTarget):
         def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
             if effect.release_id == "web.1":
-                desk.pin("web.2", ALIAS)
+                outbox_world.pin("web.2", ALIAS)
             return super().perform(key, effect)
 
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     target = Overtaken()
-    worker = desk.worker({ALIAS: target})
+    worker = outbox_world.worker({ALIAS: target})
 
     worker.work()
     worker.work()
 
-    assert desk.types().count("AttemptSucceeded") == 2
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.SUPERSEDED, 1)
-    assert desk.shown(ALIAS, "web.2").state is IntentState.DONE
+    assert outbox_world.types().count("AttemptSucceeded") == 2
+    assert (outbox_world.shown(ALIAS).state, outbox_world.shown(ALIAS).attempts) == (
+        IntentState.SUPERSEDED,
+        1,
+    )
+    assert outbox_world.shown(ALIAS, "web.2").state is IntentState.DONE
     assert [effect.release_id for _, effect in target.calls] == ["web.1", "web.2"]
 
 
 @pytest.mark.req("RS-10")
 def test_gives_up_after_twelve_attempts_aloud_and_lets_the_next_one_pass(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    desk.pin("web.1", ALIAS, DNS)
+    outbox_world.pin("web.1", ALIAS, DNS)
     fake.fail(*["busy"] * ATTEMPTS_MAX)
-    worker = desk.worker(by_operation(fake, OPERATIONS))
+    worker = outbox_world.worker(by_operation(fake, OPERATIONS))
 
     for _ in range(ATTEMPTS_MAX):
         worker.work()
-        desk.advance(300)
-    assert desk.types()[-2:] == ["AttemptFailed", "IntentDied"]
+        outbox_world.advance(300)
+    assert outbox_world.types()[-2:] == ["AttemptFailed", "IntentDied"]
     worker.work()
 
     assert ATTEMPTS_MAX == 12
     assert len(set(fake.keys[:ATTEMPTS_MAX])) == 1
-    (dead,) = list_in_state(desk.store, IntentState.DEAD, limit=10)
+    (dead,) = list_in_state(outbox_world.store, IntentState.DEAD, limit=10)
     assert (dead.id, dead.attempts, dead.last_error) == (intent(ALIAS), 12, "busy")
-    assert desk.shown(DNS).state is IntentState.DONE
-    assert {item.operation for item in list_of_scope(desk.store, "web", limit=10)} == {ALIAS, DNS}
-    assert [item.id for item in list_in_state(desk.store, IntentState.DONE, limit=10)] == [
+    assert outbox_world.shown(DNS).state is IntentState.DONE
+    assert {item.operation for item in list_of_scope(outbox_world.store, "web", limit=10)} == {
+        ALIAS,
+        DNS,
+    }
+    assert [item.id for item in list_in_state(outbox_world.store, IntentState.DONE, limit=10)] == [
         intent(DNS)
     ]
 
 
 @pytest.mark.req("RS-10")
-def test_redrives_a_dead_letter_under_its_old_key(desk: Desk, fake: FakeTarget) -> None:
-    desk.pin("web.1", ALIAS)
+def test_redrives_a_dead_letter_under_its_old_key(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
+    outbox_world.pin("web.1", ALIAS)
     fake.fail("status 410", retryable=False)
     fake.fail(*["busy"] * (ATTEMPTS_MAX - 1))
-    worker = desk.worker({ALIAS: fake})
+    worker = outbox_world.worker({ALIAS: fake})
     worker.work()
-    assert desk.shown(ALIAS).state is IntentState.DEAD
+    assert outbox_world.shown(ALIAS).state is IntentState.DEAD
     command = RedriveIntent(
         scope="web", intent_id=intent(ALIAS), by="user_1", reason="mended the receiver"
     )
 
-    desk.control.execute(redrive_intent, command)
-    head = desk.head()
-    desk.control.execute(redrive_intent, command)
-    assert desk.head() == head
+    outbox_world.control.execute(redrive_intent, command)
+    head = outbox_world.head()
+    outbox_world.control.execute(redrive_intent, command)
+    assert outbox_world.head() == head
     for _ in range(ATTEMPTS_MAX):
         worker.work()
-        desk.advance(300)
+        outbox_world.advance(300)
 
-    assert desk.shown(ALIAS).state is IntentState.DONE
-    assert desk.shown(ALIAS).attempts == ATTEMPTS_MAX + 1
+    assert outbox_world.shown(ALIAS).state is IntentState.DONE
+    assert outbox_world.shown(ALIAS).attempts == ATTEMPTS_MAX + 1
     assert len(set(fake.keys)) == 1
     with pytest.raises(IllegalTransition):
-        desk.control.execute(redrive_intent, command)
+        outbox_world.control.execute(redrive_intent, command)
 
 
-def test_does_not_redrive_what_something_newer_has_replaced(desk: Desk, fake: FakeTarget) -> None:
-    desk.pin("web.1", ALIAS)
+def test_does_not_redrive_what_something_newer_has_replaced(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
+    outbox_world.pin("web.1", ALIAS)
     fake.fail("status 410", retryable=False)
-    worker = desk.worker({ALIAS: fake})
+    worker = outbox_world.worker({ALIAS: fake})
     worker.work()
-    desk.pin("web.2", ALIAS)
+    outbox_world.pin("web.2", ALIAS)
     worker.work()
-    head = desk.head()
+    head = outbox_world.head()
 
     with pytest.raises(NewerIntent):
-        desk.control.execute(
+        outbox_world.control.execute(
             redrive_intent,
             RedriveIntent(scope="web", intent_id=intent(ALIAS), by="user_1", reason="again"),
         )
     with pytest.raises(NotFound):
-        desk.control.execute(
+        outbox_world.control.execute(
             redrive_intent,
             RedriveIntent(scope="web", intent_id=intent(DNS), by="user_1", reason="again"),
         )
 
-    assert desk.head() == head
+    assert outbox_world.head() == head
 
 
 @pytest.mark.req("RS-10")
 def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    desk.pin("web.1", ALIAS, DNS)
+    outbox_world.pin("web.1", ALIAS, DNS)
     fake.answers.append(TargetFailed("not yet"))
-    worker = desk.worker(by_operation(fake, (ALIAS, DNS)))
+    worker = outbox_world.worker(by_operation(fake, (ALIAS, DNS)))
     worker.work()
-    assert desk.shown(DNS).attempts == 0, "it waits behind the alias"
+    assert outbox_world.shown(DNS).attempts == 0, "it waits behind the alias"
     command = CancelIntent(
         scope="web", intent_id=intent(ALIAS), by="user_ops", reason="the alias is gone"
     )
 
-    (fact,) = desk.control.execute(cancel_intent, command).facts
-    assert desk.control.execute(cancel_intent, command).facts == ()
+    (fact,) = outbox_world.control.execute(cancel_intent, command).facts
+    assert outbox_world.control.execute(cancel_intent, command).facts == ()
     worker.work()
 
     assert fact == IntentCancelled(
         scope="web", intent_id=intent(ALIAS), by="user_ops", reason="the alias is gone"
     )
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).next_attempt_at) == (
+    assert (outbox_world.shown(ALIAS).state, outbox_world.shown(ALIAS).next_attempt_at) == (
         IntentState.CANCELLED,
         None,
     )
-    assert desk.shown(DNS).state is IntentState.DONE
-    assert [item.id for item in list_in_state(desk.store, IntentState.CANCELLED, limit=10)] == [
-        intent(ALIAS)
-    ]
-    desk.advance(3_600)
+    assert outbox_world.shown(DNS).state is IntentState.DONE
+    assert [
+        item.id for item in list_in_state(outbox_world.store, IntentState.CANCELLED, limit=10)
+    ] == [intent(ALIAS)]
+    outbox_world.advance(3_600)
     assert worker.work() == ()
     with pytest.raises(IllegalTransition):
-        desk.control.execute(
+        outbox_world.control.execute(
             redrive_intent,
             RedriveIntent(scope="web", intent_id=intent(ALIAS), by="user_ops", reason="again"),
         )
@@ -399,87 +422,97 @@ def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
 
 @pytest.mark.req("RS-10")
 def test_keeps_what_a_cancelled_attempt_did_and_owes_the_operation_anew_when_asked(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """The worker was at it while it was cancelled: its outcome is true, and changes no state."""
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     command = CancelIntent(scope="web", intent_id=intent(ALIAS), by="user_ops", reason="stop")
-    desk.control.execute(cancel_intent, command)
+    outbox_world.control.execute(cancel_intent, command)
     late = RecordAttempt(scope="web", intent_id=intent(ALIAS), attempt=1, succeeded=True)
 
-    desk.control.execute(record_attempt, late)
-    desk.pin("web.2", ALIAS)
-    desk.worker({ALIAS: fake}).work()
+    outbox_world.control.execute(record_attempt, late)
+    outbox_world.pin("web.2", ALIAS)
+    outbox_world.worker({ALIAS: fake}).work()
 
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.CANCELLED, 1)
-    assert desk.shown(ALIAS, "web.2").state is IntentState.DONE
-    assert "IntentSuperseded" not in desk.types()
+    assert (outbox_world.shown(ALIAS).state, outbox_world.shown(ALIAS).attempts) == (
+        IntentState.CANCELLED,
+        1,
+    )
+    assert outbox_world.shown(ALIAS, "web.2").state is IntentState.DONE
+    assert "IntentSuperseded" not in outbox_world.types()
 
 
 @pytest.mark.req("RS-10")
 def test_an_outcome_that_is_known_already_changes_nothing_but_a_success_always_counts(
-    desk: Desk,
+    outbox_world: OutboxWorld,
 ) -> None:
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
 
     def record(succeeded: bool) -> list[str]:
-        head = desk.head()
+        head = outbox_world.head()
         command = RecordAttempt(
             scope="web", intent_id=intent(ALIAS), attempt=1, succeeded=succeeded, detail="x"
         )
-        desk.control.execute(record_attempt, command)
-        return desk.types(head)
+        outbox_world.control.execute(record_attempt, command)
+        return outbox_world.types(head)
 
     assert record(False) == ["AttemptFailed"]
     assert record(False) == []
     assert record(True) == ["AttemptSucceeded"]
     assert record(True) == record(False) == []
-    assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.DONE, 1)
+    assert (outbox_world.shown(ALIAS).state, outbox_world.shown(ALIAS).attempts) == (
+        IntentState.DONE,
+        1,
+    )
 
 
 def test_fails_an_operation_that_has_no_target_and_takes_it_up_when_there_is_one(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
 
-    desk.worker({}).work()
-    assert desk.shown(ALIAS).last_error == "no target does [redacted] here"
-    desk.advance(1)
-    desk.worker({ALIAS: fake}).work()
+    outbox_world.worker({}).work()
+    assert outbox_world.shown(ALIAS).last_error == "no target does [redacted] here"
+    outbox_world.advance(1)
+    outbox_world.worker({ALIAS: fake}).work()
 
-    assert desk.shown(ALIAS).state is IntentState.DONE
+    assert outbox_world.shown(ALIAS).state is IntentState.DONE
 
 
-def test_leaves_a_scope_alone_that_another_worker_holds(desk: Desk, fake: FakeTarget) -> None:
-    desk.pin("web.1", ALIAS)
-    desk.pin("api.1", ALIAS, scope="api")
-    Leases(desk.store).acquire("outbox/web", "theirs", now=T0, seconds=30)
-    worker = desk.worker({ALIAS: fake})
+def test_leaves_a_scope_alone_that_another_worker_holds(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
+    outbox_world.pin("web.1", ALIAS)
+    outbox_world.pin("api.1", ALIAS, scope="api")
+    Leases(outbox_world.store).acquire("outbox/web", "theirs", now=T0, seconds=30)
+    worker = outbox_world.worker({ALIAS: fake})
 
     assert [made.scope for made in worker.work()] == ["api"]
-    desk.advance(30)
+    outbox_world.advance(30)
     assert [made.scope for made in worker.work()] == ["web"]
 
 
-def test_performs_nothing_when_the_lease_could_run_out_under_it(desk: Desk) -> None:
+def test_performs_nothing_when_the_lease_could_run_out_under_it(outbox_world: OutboxWorld) -> None:
     """A process that slept between its claim and the effect must not act on an old claim."""
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     slow = FakeTarget(timeout_seconds=20)
     times = iter([T0, T0, T0])  # the round, the claim, the look at the queue; then it sleeps
     clock = lambda: next(times, T0 + timedelta(seconds=10))  # noqa: E731
-    control = Control(desk.store, FOLDS, landed(desk.store), clock=clock)
+    control = Control(outbox_world.store, FOLDS, landed(outbox_world.store), clock=clock)
 
     assert OutboxSender(control, {ALIAS: slow}).work() == ()
 
     assert slow.calls == []
     with pytest.raises(InvalidInput):
-        desk.worker({ALIAS: FakeTarget(timeout_seconds=30)})
+        outbox_world.worker({ALIAS: FakeTarget(timeout_seconds=30)})
 
 
-def test_works_in_bounded_rounds_and_stops_when_told(desk: Desk, fake: FakeTarget) -> None:
+def test_works_in_bounded_rounds_and_stops_when_told(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
     for number in range(5):
-        desk.pin("web.1", ALIAS, scope=f"web-{number}")
-    worker = desk.worker({ALIAS: fake})
+        outbox_world.pin("web.1", ALIAS, scope=f"web-{number}")
+    worker = outbox_world.worker({ALIAS: fake})
     stop = Event()
 
     assert len(worker.work(limit=2)) == 2
@@ -496,22 +529,24 @@ def test_works_in_bounded_rounds_and_stops_when_told(desk: Desk, fake: FakeTarge
     assert worker.work(stop) == ()
 
 
-def test_outlives_a_store_that_fails_and_loses_nothing(desk: Desk, fake: FakeTarget) -> None:
+def test_outlives_a_store_that_fails_and_loses_nothing(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
     """What could not be recorded is done again, with the same key."""
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     errors: list[TidegateError] = [StoreUnavailable("no"), OutcomeUnknown("perhaps")]
 
     class Failing:
         def __getattr__(self, name: str) -> object:
-            return getattr(desk.store, name)
+            return getattr(outbox_world.store, name)
 
         def commit(self, *commits: Commit) -> tuple[Receipt | TidegateError, ...]:
             if commits[0].facts and errors:
                 return (errors.pop(0),)
-            return desk.store.commit(*commits)
+            return outbox_world.store.commit(*commits)
 
     failing = Failing()
-    control = Control(failing, FOLDS, landed(failing), clock=desk.clock)  # type: ignore[arg-type]
+    control = Control(failing, FOLDS, landed(failing), clock=outbox_world.clock)  # type: ignore[arg-type]
     stop = Event()
     rounds = []
 
@@ -525,7 +560,7 @@ def test_outlives_a_store_that_fails_and_loses_nothing(desk: Desk, fake: FakeTar
     assert errors == []
     assert len(fake.calls) == 3
     assert len(set(fake.keys)) == 1
-    assert desk.shown(ALIAS).state is IntentState.DONE
+    assert outbox_world.shown(ALIAS).state is IntentState.DONE
 
 
 # ── death between two steps ───────────────────────────────────────────────────────────────────────
@@ -535,14 +570,14 @@ def test_outlives_a_store_that_fails_and_loses_nothing(desk: Desk, fake: FakeTar
 @pytest.mark.parametrize("point", list(Point))
 @pytest.mark.long
 def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
-    desk: Desk, address: Address | None, tmp_path: Path, point: Point
+    outbox_world: OutboxWorld, address: Address | None, tmp_path: Path, point: Point
 ) -> None:
     """A real process ends at the point; in memory, which dies with it, its worker does."""
-    desk.pin("web.1", ALIAS, DNS)
+    outbox_world.pin("web.1", ALIAS, DNS)
     journal = str(tmp_path / "journal")
     if address is None:
         with pytest.raises(Killed):
-            work_and_die(desk.store, point, journal, raise_killed, desk.clock)
+            work_and_die(outbox_world.store, point, journal, raise_killed, outbox_world.clock)
     else:
         child = get_context("spawn").Process(target=die_in_child, args=(address, point, journal))
         child.start()
@@ -550,12 +585,12 @@ def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
         assert child.exitcode == 9
 
     target = JournalTarget(journal)
-    worker = desk.worker(by_target(target))
+    worker = outbox_world.worker(by_target(target))
     before = target.keys()
     worker.work()
     leased = point not in (Point.BEFORE_CLAIM, Point.AFTER_RELEASE)
     assert (target.keys() == before) is leased  # the dead one's claim holds for its time
-    desk.advance(30)
+    outbox_world.advance(30)
     for _ in range(3):
         worker.work()
 
@@ -564,8 +599,8 @@ def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
     assert list(dict.fromkeys(keys)) == wanted
     repeated = point in (Point.AFTER_EFFECT, Point.BEFORE_RECORD)
     assert len(keys) == (3 if repeated else 2)
-    assert [desk.shown(name).state for name in (ALIAS, DNS)] == [IntentState.DONE] * 2
-    assert pending(desk.store) == []
+    assert [outbox_world.shown(name).state for name in (ALIAS, DNS)] == [IntentState.DONE] * 2
+    assert pending(outbox_world.store) == []
 
 
 def by_target(target: JournalTarget) -> dict[str, JournalTarget]:
@@ -583,10 +618,10 @@ def test_two_workers_perform_everything_in_the_order_of_each_scope(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    desk = desk_on(store, clock=system_clock)
+    outbox_world = outbox_world_on(store, clock=system_clock)
     scopes = [f"web-{number}" for number in range(4)]
     for scope in scopes:
-        desk.pin("web.1", *OPERATIONS, scope=scope)
+        outbox_world.pin("web.1", *OPERATIONS, scope=scope)
     journal = str(tmp_path / "journal")
 
     if address is None:
@@ -603,7 +638,7 @@ def test_two_workers_perform_everything_in_the_order_of_each_scope(
         performed = [key.split(":")[2] for key in keys if key.startswith(f"{scope}:")]
         assert performed == [operation for operation in OPERATIONS for _ in range(2)]
     assert len(set(keys)) == len(OPERATIONS) * len(scopes)
-    desk.prove()
+    outbox_world.prove()
 
 
 # ── the effect first ──────────────────────────────────────────────────────────────────────────────
@@ -615,32 +650,34 @@ def effect() -> Effect:
     return Effect("web", ALIAS, "web.1", RequestedState(release_id="web.1"), 0, T0)
 
 
-def recording(desk: Desk, seen: list[Observation]) -> Callable[[Observation], str]:
+def recording(outbox_world: OutboxWorld, seen: list[Observation]) -> Callable[[Observation], str]:
     def record(observation: Observation) -> str:
         seen.append(observation)
         command = Pin(scope="web", release_id="web.1", command_id="c1")
-        desk.control.execute(pin, command, key=KEY)
+        outbox_world.control.execute(pin, command, key=KEY)
         return "recorded"
 
     return record
 
 
 @pytest.mark.req("RS-8")
-def test_effect_first_performs_observes_and_only_then_commits(desk: Desk, fake: FakeTarget) -> None:
+def test_effect_first_performs_observes_and_only_then_commits(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
     """RS-8: "perform with the key, observe, commit state and event with evidence"."""
     seen: list[Observation] = []
-    record = recording(desk, seen)
+    record = recording(outbox_world, seen)
 
     assert perform_then_record(fake, KEY, effect(), record) == "recorded"
 
     assert fake.keys == (KEY,)
     assert seen == [Observation(KEY, {"releaseId": "web.1"})]
-    assert desk.types() == ["ReleaseRegistered"]
+    assert outbox_world.types() == ["ReleaseRegistered"]
 
 
 @pytest.mark.req("RS-8")
 def test_effect_first_recovers_from_key_and_observation_when_the_commit_failed(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-8: "if that commit fails, recover from key and observation"."""
 
@@ -648,21 +685,21 @@ def test_effect_first_recovers_from_key_and_observation_when_the_commit_failed(
         raise StoreUnavailable("not now")
 
     seen: list[Observation] = []
-    record = recording(desk, seen)
+    record = recording(outbox_world, seen)
     assert recover(fake, KEY, effect(), record) is None
     with pytest.raises(StoreUnavailable):
         perform_then_record(fake, KEY, effect(), refuse)
-    assert desk.head() == 0
+    assert outbox_world.head() == 0
 
     assert recover(fake, KEY, effect(), record) == "recorded"
     assert perform_then_record(fake, KEY, effect(), record) == "recorded"
 
     assert fake.keys == (KEY,)
-    assert desk.types() == ["ReleaseRegistered"]
+    assert outbox_world.types() == ["ReleaseRegistered"]
 
 
 @pytest.mark.req("RS-8")
-def test_effect_first_records_nothing_that_was_not_seen(desk: Desk) -> None:
+def test_effect_first_records_nothing_that_was_not_seen(outbox_world: OutboxWorld) -> None:
     class Liar(FakeTarget):
         def observe(self, scope: str, operation: str) -> Observation | None:
             return Observation("somebody:else:was:7")
@@ -678,12 +715,12 @@ def test_effect_first_records_nothing_that_was_not_seen(desk: Desk) -> None:
     with pytest.raises(NotObserved):
         perform_then_record(Liar(), KEY, effect(), never)
 
-    assert desk.head() == 0
+    assert outbox_world.head() == 0
 
 
-def test_names_an_intent_by_the_command_that_asked_for_it(desk: Desk) -> None:
-    desk.pin("web.1", ALIAS, command_id="c-7")
+def test_names_an_intent_by_the_command_that_asked_for_it(outbox_world: OutboxWorld) -> None:
+    outbox_world.pin("web.1", ALIAS, command_id="c-7")
 
     id = intent_id("web", ALIAS, "web.1", "c-7")
 
-    assert desk.store.get(delivery_key(id))[0] is not None
+    assert outbox_world.store.get(delivery_key(id))[0] is not None

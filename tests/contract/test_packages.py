@@ -15,7 +15,16 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from tests.contract.address import Address
-from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, T0, Depot, files
+from tests.domain.package_log import (
+    AUTHOR,
+    FOLDS,
+    OPERATOR,
+    REVIEWER,
+    SCHEMA,
+    T0,
+    PackageLog,
+    files,
+)
 from tidegate.control.queries.revisions import find_latest, list_dependents, list_lineage
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import FileManifest
@@ -90,37 +99,39 @@ DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 
 
 @pytest.fixture
-def depot(address: Address | None) -> Iterator[Depot]:
+def package_log(address: Address | None) -> Iterator[PackageLog]:
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     with closing(store):
-        depot = Depot(store)
-        depot.repository()
-        yield depot
+        package_log = PackageLog(store)
+        package_log.repository()
+        yield package_log
         assert differences(store, FOLDS) == []
 
 
-def refused(depot: Depot, error: type[TidegateError], command: Struct) -> TidegateError:
+def refused(package_log: PackageLog, error: type[TidegateError], command: Struct) -> TidegateError:
     """The command is refused in this way, and nothing is written."""
-    before = len(depot.log())
+    before = len(package_log.log())
 
     with pytest.raises(error) as refusal:
-        depot.run(command)
+        package_log.run(command)
 
     assert type(refusal.value) is error
-    assert len(depot.log()) == before
+    assert len(package_log.log()) == before
     return refusal.value
 
 
-def on(depot: Depot, command: type[Any], name: str, by: str = AUTHOR, **members: Any) -> Any:
+def on(
+    package_log: PackageLog, command: type[Any], name: str, by: str = AUTHOR, **members: Any
+) -> Any:
     """The command at the version where the revision stands."""
-    return command(name=name, by=by, expected_version=depot.version(name), **members)
+    return command(name=name, by=by, expected_version=package_log.version(name), **members)
 
 
 # ── states and transitions ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("LC-1")
-def test_has_four_states_of_which_two_count_as_published(depot: Depot) -> None:
+def test_has_four_states_of_which_two_count_as_published(package_log: PackageLog) -> None:
     """“A package revision is considered published if its lifecycle is either Published or
     DeletionProposed.”
     """
@@ -131,7 +142,7 @@ def test_has_four_states_of_which_two_count_as_published(depot: Depot) -> None:
         "DeletionProposed",
     ]
     for number, state in enumerate(Lifecycle):
-        name = depot.brought_to(state, f"v{number}", package=f"p{number}")
+        name = package_log.brought_to(state, f"v{number}", package=f"p{number}")
         copy = CreateRevision(
             repository="blueprints",
             package=f"p{number}",
@@ -141,11 +152,11 @@ def test_has_four_states_of_which_two_count_as_published(depot: Depot) -> None:
             tasks=(Edit(name),),
         )
 
-        assert depot.revision(name).lifecycle == state
+        assert package_log.revision(name).lifecycle == state
         if state in PUBLISHED_STATES:
-            depot.run(copy)
+            package_log.run(copy)
         else:
-            refused(depot, SourceNotPublished, copy)
+            refused(package_log, SourceNotPublished, copy)
 
 
 DRAWN = {
@@ -158,21 +169,23 @@ DRAWN = {
 
 
 @pytest.mark.req("LC-2", "LC-13")
-def test_moves_along_the_drawn_edges_and_no_other_through_the_update_door(depot: Depot) -> None:
+def test_moves_along_the_drawn_edges_and_no_other_through_the_update_door(
+    package_log: PackageLog,
+) -> None:
     """“Published → Draft (cannot unpublish)”; only approval leads from Proposed to Published."""
     for number, (old, new) in enumerate(product(Lifecycle, Lifecycle)):
-        name = depot.brought_to(old, f"w{number}")
-        command = on(depot, UpdateRevision, name, lifecycle=new, reason="so")
-        version = depot.version(name)
+        name = package_log.brought_to(old, f"w{number}")
+        command = on(package_log, UpdateRevision, name, lifecycle=new, reason="so")
+        version = package_log.version(name)
 
         if old is new:
-            assert depot.run(command).receipt is None
-            assert depot.version(name) == version
+            assert package_log.run(command).receipt is None
+            assert package_log.version(name) == version
         elif (old, new) in DRAWN and (old, new) != (PROPOSED, PUBLISHED):
-            depot.run(command)
-            assert depot.revision(name).lifecycle == new
+            package_log.run(command)
+            assert package_log.revision(name).lifecycle == new
         else:
-            refusal = refused(depot, TransitionRefused, command)
+            refusal = refused(package_log, TransitionRefused, command)
             assert refusal.code == "invalid_transition"
             assert (refusal.facts["from"], refusal.facts["to"]) == (old, new)
             listed = str(refusal.facts["allowed"]).split(", ")
@@ -190,23 +203,23 @@ VERBS: dict[LifecycleVerb, type[Any]] = {
 
 
 @pytest.mark.req("LC-2")
-def test_accepts_each_verb_in_its_own_state_only(depot: Depot) -> None:
+def test_accepts_each_verb_in_its_own_state_only(package_log: PackageLog) -> None:
     """Anything else is 422 with from, to and allowed."""
     assert set(VERBS) == set(LifecycleVerb)
     assert {(edge.old, edge.new) for edge in EDGES} == DRAWN
     for number, (state, edge) in enumerate(product(Lifecycle, EDGES)):
-        name = depot.brought_to(state, f"w{number}")
+        name = package_log.brought_to(state, f"w{number}")
         members: dict[str, Any] = {"reason": "because"}
         if edge.verb is LifecycleVerb.APPROVE:
-            members["digest"] = depot.revision(name).content.digest
+            members["digest"] = package_log.revision(name).content.digest
         by = REVIEWER if edge.verb is LifecycleVerb.APPROVE else AUTHOR
-        command = on(depot, VERBS[edge.verb], name, by, **members)
+        command = on(package_log, VERBS[edge.verb], name, by, **members)
 
         if state is edge.old:
-            depot.run(command)
-            assert depot.revision(name).lifecycle == edge.new
+            package_log.run(command)
+            assert package_log.revision(name).lifecycle == edge.new
         else:
-            refusal = refused(depot, TransitionRefused, command)
+            refusal = refused(package_log, TransitionRefused, command)
             assert refusal.facts == {
                 "from": state,
                 "to": edge.new,
@@ -226,14 +239,14 @@ def test_accepts_each_verb_in_its_own_state_only(depot: Depot) -> None:
     ],
 )
 def test_creates_drafts_only(
-    depot: Depot, value: str, error: type[TidegateError], text: str
+    package_log: PackageLog, value: str, error: type[TidegateError], text: str
 ) -> None:
     """“cannot create a package revision with lifecycle value 'Final'”"""
     command = CreateRevision(
         repository="blueprints", package="web", workspace="v1", uid="u", by=AUTHOR, lifecycle=value
     )
 
-    refusal = refused(depot, error, command)
+    refusal = refused(package_log, error, command)
 
     if error is LifecycleInvalidCreate:
         text = f"cannot create a package revision {text}"
@@ -241,66 +254,68 @@ def test_creates_drafts_only(
 
 
 @pytest.mark.req("LC-3")
-def test_creates_a_draft_where_nothing_or_draft_is_said(depot: Depot) -> None:
+def test_creates_a_draft_where_nothing_or_draft_is_said(package_log: PackageLog) -> None:
     """“Empty lifecycle: Defaults to Draft”"""
     for number, value in enumerate(("", "Draft")):
-        name = depot.create("v1", f"p{number}", lifecycle=value)
-        assert depot.revision(name).lifecycle == DRAFT
+        name = package_log.create("v1", f"p{number}", lifecycle=value)
+        assert package_log.revision(name).lifecycle == DRAFT
 
 
 @pytest.mark.req("LC-11")
 @pytest.mark.parametrize("value", ["", "draft", "Deleted"])
-def test_tells_a_desired_lifecycle_that_does_not_exist(depot: Depot, value: str) -> None:
+def test_tells_a_desired_lifecycle_that_does_not_exist(package_log: PackageLog, value: str) -> None:
     """“invalid desired lifecycle value: {value}”"""
-    name = depot.create()
+    name = package_log.create()
 
     refusal = refused(
-        depot, LifecycleInvalidDesired, on(depot, UpdateRevision, name, lifecycle=value)
+        package_log, LifecycleInvalidDesired, on(package_log, UpdateRevision, name, lifecycle=value)
     )
 
     assert refusal.detail == f"invalid desired lifecycle value: {value}"
 
 
 @pytest.mark.req("LC-11")
-def test_tells_a_damaged_lifecycle_and_decides_nothing_on_it(depot: Depot) -> None:
+def test_tells_a_damaged_lifecycle_and_decides_nothing_on_it(package_log: PackageLog) -> None:
     """“invalid original lifecycle value: {value}”"""
-    name = depot.create()
-    (sound,) = depot.store.get(revision_key(name))
+    name = package_log.create()
+    (sound,) = package_log.store.get(revision_key(name))
     assert sound is not None
-    damaged = codec.encode(replace(depot.revision(name), lifecycle="Lost"))
-    depot.store.restore(REVISIONS.name, [Record(sound.key, sound.version, sound.born, damaged)])
+    damaged = codec.encode(replace(package_log.revision(name), lifecycle="Lost"))
+    package_log.store.restore(
+        REVISIONS.name, [Record(sound.key, sound.version, sound.born, damaged)]
+    )
 
     for command in (UpdateRevision, ProposeRevision, DeleteRevision):
-        refusal = refused(depot, LifecycleInvalidOriginal, on(depot, command, name))
+        refusal = refused(package_log, LifecycleInvalidOriginal, on(package_log, command, name))
         assert refusal.detail == "invalid original lifecycle value: Lost"
 
-    depot.store.restore(REVISIONS.name, [sound])
+    package_log.store.restore(REVISIONS.name, [sound])
 
 
 # ── what may change when ──────────────────────────────────────────────────────────────────────────
 
 
-def attempt(depot: Depot, operation: Operation, name: str, state: Lifecycle) -> Struct:
+def attempt(package_log: PackageLog, operation: Operation, name: str, state: Lifecycle) -> Struct:
     """A command that changes something of this kind."""
-    row = depot.revision(name)
+    row = package_log.revision(name)
     match operation:
         case Operation.RESOURCES:
-            return on(depot, ReplaceResources, name, files=files(new="1"))
+            return on(package_log, ReplaceResources, name, files=files(new="1"))
         case Operation.TASKS:
             tasks: tuple[Task, ...] = (*row.tasks, Edit(f"blueprints.{SHELF}.v1"))
-            return on(depot, UpdateRevision, name, tasks=tasks, files=())
+            return on(package_log, UpdateRevision, name, tasks=tasks, files=())
         case Operation.GATES:
-            return on(depot, UpdateRevision, name, readiness_gates=("tested",))
+            return on(package_log, UpdateRevision, name, readiness_gates=("tested",))
         case Operation.CONDITIONS:
             found = (Condition("tested", ConditionStatus.TRUE),)
-            return on(depot, SetConditions, name, digest=row.content.digest, conditions=found)
+            return on(package_log, SetConditions, name, digest=row.content.digest, conditions=found)
         case Operation.METADATA:
-            return on(depot, UpdateRevision, name, labels={"team": "a"})
+            return on(package_log, UpdateRevision, name, labels={"team": "a"})
         case Operation.LIFECYCLE:
             by_update = [edge for edge in EDGES if edge.old is state and edge.by_update]
-            return on(depot, UpdateRevision, name, lifecycle=by_update[0].new, reason="so")
+            return on(package_log, UpdateRevision, name, lifecycle=by_update[0].new, reason="so")
         case Operation.DELETE:
-            return on(depot, DeleteRevision, name)
+            return on(package_log, DeleteRevision, name)
 
 
 SHELF = "web"
@@ -314,7 +329,7 @@ REFUSALS: dict[Operation, type[TidegateError]] = {
 
 
 @pytest.mark.req("LC-12", "LC-4", "LC-5")
-def test_lets_change_what_the_matrix_allows_cell_by_cell(depot: Depot) -> None:
+def test_lets_change_what_the_matrix_allows_cell_by_cell(package_log: PackageLog) -> None:
     """“Published: Immutable content - no task or resource modifications allowed”"""
     expected = {
         Operation.TASKS: "Draft",
@@ -325,16 +340,16 @@ def test_lets_change_what_the_matrix_allows_cell_by_cell(depot: Depot) -> None:
         Operation.LIFECYCLE: "Draft Proposed Published DeletionProposed",
         Operation.DELETE: "Draft Proposed DeletionProposed",
     }
-    depot.published("v1", SHELF)
+    package_log.published("v1", SHELF)
     for number, (operation, state) in enumerate(product(Operation, Lifecycle)):
-        name = depot.brought_to(state, f"w{number}", task=Edit(f"blueprints.{SHELF}.v1"))
-        command = attempt(depot, operation, name, state)
+        name = package_log.brought_to(state, f"w{number}", task=Edit(f"blueprints.{SHELF}.v1"))
+        command = attempt(package_log, operation, name, state)
 
         assert MUTABILITY[operation, state] == (state in expected[operation].split())
         if MUTABILITY[operation, state]:
-            assert depot.run(command).facts
+            assert package_log.run(command).facts
         else:
-            refusal = refused(depot, REFUSALS[operation], command)
+            refusal = refused(package_log, REFUSALS[operation], command)
             if operation is not Operation.DELETE:
                 assert refusal.detail == (
                     f"cannot update a package revision with lifecycle value {state}; "
@@ -343,28 +358,30 @@ def test_lets_change_what_the_matrix_allows_cell_by_cell(depot: Depot) -> None:
 
 
 @pytest.mark.req("LC-4")
-def test_keeps_the_first_task_for_ever_and_adds_others_in_draft(depot: Depot) -> None:
+def test_keeps_the_first_task_for_ever_and_adds_others_in_draft(package_log: PackageLog) -> None:
     """The first task is the origin and never changes."""
-    first = depot.published(files=files(a="1"))
-    name = depot.create("v2", task=Edit(first))
-    origin = depot.revision(name).tasks
+    first = package_log.published(files=files(a="1"))
+    name = package_log.create("v2", task=Edit(first))
+    origin = package_log.revision(name).tasks
 
     for tasks in ((), (Init("another"),), (Init("another"), *origin), (*origin, Clone(first))):
-        refused(depot, OriginFixed, on(depot, UpdateRevision, name, tasks=tasks))
-    depot.update(name, tasks=(*origin, Edit(first)), files=files(a="2"))
+        refused(package_log, OriginFixed, on(package_log, UpdateRevision, name, tasks=tasks))
+    package_log.update(name, tasks=(*origin, Edit(first)), files=files(a="2"))
 
-    assert depot.revision(name).tasks == (*origin, Edit(first))
-    assert depot.update(name, tasks=(*origin, Edit(first))).receipt is None
+    assert package_log.revision(name).tasks == (*origin, Edit(first))
+    assert package_log.update(name, tasks=(*origin, Edit(first))).receipt is None
 
 
 @pytest.mark.req("LC-5")
-def test_changes_metadata_in_every_state_without_touching_anything_else(depot: Depot) -> None:
+def test_changes_metadata_in_every_state_without_touching_anything_else(
+    package_log: PackageLog,
+) -> None:
     """“Only metadata and lifecycle can be updated”"""
     for number, state in enumerate(Lifecycle):
-        name = depot.brought_to(state, f"w{number}")
-        before = depot.revision(name)
+        name = package_log.brought_to(state, f"w{number}")
+        before = package_log.revision(name)
 
-        depot.update(
+        package_log.update(
             name,
             labels={"team": "payments", "example.org/tier": "1"},
             annotations={"note": "any text at all: ü"},
@@ -372,7 +389,7 @@ def test_changes_metadata_in_every_state_without_touching_anything_else(depot: D
             owner_references=(OwnerReference("variant", "var-1"),),
         )
 
-        after = depot.revision(name)
+        after = package_log.revision(name)
         assert after.metadata.labels == {"team": "payments", "example.org/tier": "1"}
         assert after.metadata.annotations == {"note": "any text at all: ü"}
         assert after.metadata.finalizers == ("example.org/hold",)
@@ -381,128 +398,134 @@ def test_changes_metadata_in_every_state_without_touching_anything_else(depot: D
 
 
 @pytest.mark.req("LC-13")
-def test_changes_content_metadata_and_lifecycle_of_a_draft_in_one_commit(depot: Depot) -> None:
+def test_changes_content_metadata_and_lifecycle_of_a_draft_in_one_commit(
+    package_log: PackageLog,
+) -> None:
     """One update of a Draft may change content, metadata and lifecycle together."""
-    name = depot.create()
+    name = package_log.create()
 
-    outcome = depot.update(name, files=files(a="1"), labels={"team": "a"}, lifecycle="Proposed")
+    outcome = package_log.update(
+        name, files=files(a="1"), labels={"team": "a"}, lifecycle="Proposed"
+    )
 
     assert [type(fact) for fact in outcome.facts] == [
         RevisionContentReplaced,
         RevisionMetadataChanged,
         RevisionProposed,
     ]
-    row = depot.revision(name)
+    row = package_log.revision(name)
     assert row.content.digest == FileManifest(files(a="1")).digest
     assert (row.lifecycle, row.metadata.labels) == (PROPOSED, {"team": "a"})
-    assert depot.version(name) == outcome.position
+    assert package_log.version(name) == outcome.position
 
 
 @pytest.mark.req("LC-14")
-def test_refuses_an_update_beyond_metadata_whole_once_it_is_no_draft(depot: Depot) -> None:
+def test_refuses_an_update_beyond_metadata_whole_once_it_is_no_draft(
+    package_log: PackageLog,
+) -> None:
     """Its metadata part is not applied either."""
     for number, state in enumerate(Lifecycle):
-        name = depot.brought_to(state, f"w{number}", files=files(a="1"))
+        name = package_log.brought_to(state, f"w{number}", files=files(a="1"))
         if state is DRAFT:
             continue
         for change in ({"files": files(a="2")}, {"readiness_gates": ("x",)}, {"tasks": ()}):
-            command = on(depot, UpdateRevision, name, labels={"team": "a"}, **change)
-            refusal = refused(depot, Immutable, command)
+            command = on(package_log, UpdateRevision, name, labels={"team": "a"}, **change)
+            refusal = refused(package_log, Immutable, command)
             assert refusal.code == "immutable"
-            assert depot.revision(name).metadata.labels == {}
+            assert package_log.revision(name).metadata.labels == {}
         # What only restates the content touches nothing.
-        depot.update(name, labels={"team": "a"}, files=files(a="1"), tasks=(Init(),))
-        assert depot.revision(name).metadata.labels == {"team": "a"}
+        package_log.update(name, labels={"team": "a"}, files=files(a="1"), tasks=(Init(),))
+        assert package_log.revision(name).metadata.labels == {"team": "a"}
 
 
 # ── optimistic locking ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("LC-6")
-def test_demands_the_version_that_the_client_saw(depot: Depot) -> None:
+def test_demands_the_version_that_the_client_saw(package_log: PackageLog) -> None:
     """“the object has been modified; please apply your changes to the latest version and try
     again”
     """
-    name = depot.create()
-    first = depot.version(name)
+    name = package_log.create()
+    first = package_log.version(name)
     for command in (
         UpdateRevision(name=name, by=AUTHOR, labels={"a": "b"}),
         ReplaceResources(name=name, by=AUTHOR, files=()),
         ProposeRevision(name=name, by=AUTHOR),
-        ApproveRevision(name=name, by=REVIEWER, digest=depot.revision(name).content.digest),
+        ApproveRevision(name=name, by=REVIEWER, digest=package_log.revision(name).content.digest),
     ):
-        refused(depot, VersionRequired, command)
+        refused(package_log, VersionRequired, command)
 
     changes: tuple[Callable[[], object], ...] = (
-        lambda: depot.push(name, files(a="1")),
-        lambda: depot.update(name, labels={"a": "b"}),
-        lambda: depot.propose(name),
-        lambda: depot.approve(name),
-        lambda: depot.propose_deletion(name),
-        lambda: depot.reject_deletion(name),
-        lambda: depot.update(name, finalizers=("hold",)),
+        lambda: package_log.push(name, files(a="1")),
+        lambda: package_log.update(name, labels={"a": "b"}),
+        lambda: package_log.propose(name),
+        lambda: package_log.approve(name),
+        lambda: package_log.propose_deletion(name),
+        lambda: package_log.reject_deletion(name),
+        lambda: package_log.update(name, finalizers=("hold",)),
     )
     versions = [first]
     for change in changes:
         change()
-        versions.append(depot.version(name))
+        versions.append(package_log.version(name))
 
     assert versions == sorted(set(versions))
     for stale in versions[:-1]:
         command = UpdateRevision(name=name, by=AUTHOR, labels={}, expected_version=stale)
-        refusal = refused(depot, StaleVersion, command)
+        refusal = refused(package_log, StaleVersion, command)
         assert refusal.code == "version_conflict"
         assert refusal.facts["current"] == versions[-1]
         assert refusal.detail == (
             "the object has been modified; please apply your changes to the latest version "
             "and try again"
         )
-    depot.update(name, labels={})
+    package_log.update(name, labels={})
 
 
 @pytest.mark.req("LC-6")
-def test_names_the_stale_version_before_the_illegal_transition(depot: Depot) -> None:
+def test_names_the_stale_version_before_the_illegal_transition(package_log: PackageLog) -> None:
     """stale version + illegal transition → 409"""
-    name = depot.create()
-    seen = depot.version(name)
-    depot.update(name, labels={"a": "b"})
+    name = package_log.create()
+    seen = package_log.version(name)
+    package_log.update(name, labels={"a": "b"})
 
     command = ProposeDeletion(name=name, by=AUTHOR, expected_version=seen)
 
-    refused(depot, StaleVersion, command)
+    refused(package_log, StaleVersion, command)
 
 
 @pytest.mark.req("LC-6")
-def test_is_not_made_stale_by_what_others_do_beside_it(depot: Depot) -> None:
+def test_is_not_made_stale_by_what_others_do_beside_it(package_log: PackageLog) -> None:
     """A clone of a revision, or its package's next publication, is no change of the revision."""
-    name = depot.published()
-    seen = depot.version(name)
+    name = package_log.published()
+    seen = package_log.version(name)
 
-    depot.create("v1", "shop", task=Clone(name))
-    depot.published("v2", task=Edit(name))
+    package_log.create("v1", "shop", task=Clone(name))
+    package_log.published("v2", task=Edit(name))
 
-    assert depot.version(name) == seen
+    assert package_log.version(name) == seen
 
 
 # ── finalizers and deletion ───────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("LC-7")
-def test_deletes_with_the_last_finalizer(depot: Depot) -> None:
+def test_deletes_with_the_last_finalizer(package_log: PackageLog) -> None:
     """“Last finalizer removed: Triggers actual deletion”"""
-    name = depot.create()
-    depot.update(name, finalizers=("one", "two"))
+    name = package_log.create()
+    package_log.update(name, finalizers=("one", "two"))
 
-    depot.delete(name)
-    stamped = depot.revision(name).deletion_timestamp
+    package_log.delete(name)
+    stamped = package_log.revision(name).deletion_timestamp
     assert stamped is not None
-    assert depot.delete(name).receipt is None
-    assert depot.revision(name).deletion_timestamp == stamped
-    depot.update(name, finalizers=("two",))
-    assert depot.revision(name).deletion_timestamp == stamped
-    outcome = depot.update(name, finalizers=())
+    assert package_log.delete(name).receipt is None
+    assert package_log.revision(name).deletion_timestamp == stamped
+    package_log.update(name, finalizers=("two",))
+    assert package_log.revision(name).deletion_timestamp == stamped
+    outcome = package_log.update(name, finalizers=())
 
-    assert depot.find(name) is None
+    assert package_log.find(name) is None
     assert [type(fact).__name__ for fact in outcome.facts] == [
         "RevisionMetadataChanged",
         "RevisionDeleted",
@@ -511,21 +534,25 @@ def test_deletes_with_the_last_finalizer(depot: Depot) -> None:
 
 
 @pytest.mark.req("LC-7")
-def test_deletes_nothing_when_the_last_finalizer_goes_without_a_timestamp(depot: Depot) -> None:
+def test_deletes_nothing_when_the_last_finalizer_goes_without_a_timestamp(
+    package_log: PackageLog,
+) -> None:
     """“Deletion timestamp … Set? ──No──> Normal Update”"""
-    name = depot.create()
-    depot.update(name, finalizers=("one",))
+    name = package_log.create()
+    package_log.update(name, finalizers=("one",))
 
-    depot.update(name, finalizers=())
+    package_log.update(name, finalizers=())
 
-    assert depot.revision(name).deletion_timestamp is None
+    assert package_log.revision(name).deletion_timestamp is None
 
 
 @pytest.mark.req("LC-7")
-def test_changes_only_labels_and_finalizers_while_it_is_being_deleted(depot: Depot) -> None:
-    name = depot.create(files=files(a="1"))
-    depot.update(name, finalizers=("one", "two"))
-    depot.delete(name)
+def test_changes_only_labels_and_finalizers_while_it_is_being_deleted(
+    package_log: PackageLog,
+) -> None:
+    name = package_log.create(files=files(a="1"))
+    package_log.update(name, finalizers=("one", "two"))
+    package_log.delete(name)
 
     for change in (
         {"finalizers": ("one", "two", "three")},
@@ -534,135 +561,143 @@ def test_changes_only_labels_and_finalizers_while_it_is_being_deleted(depot: Dep
         {"lifecycle": "Proposed"},
         {"finalizers": ("one",), "lifecycle": "Proposed"},
     ):
-        refused(depot, Terminating, on(depot, UpdateRevision, name, **change))
-    refused(depot, Terminating, on(depot, ProposeRevision, name))
-    refused(depot, Terminating, on(depot, ReplaceResources, name, files=()))
+        refused(package_log, Terminating, on(package_log, UpdateRevision, name, **change))
+    refused(package_log, Terminating, on(package_log, ProposeRevision, name))
+    refused(package_log, Terminating, on(package_log, ReplaceResources, name, files=()))
 
-    depot.update(name, labels={"why": "old"}, annotations={"a": "b"})
-    assert depot.revision(name).metadata.labels == {"why": "old"}
+    package_log.update(name, labels={"why": "old"}, annotations={"a": "b"})
+    assert package_log.revision(name).metadata.labels == {"why": "old"}
 
 
 @pytest.mark.req("LC-12", "LC-17")
-def test_deletes_a_published_revision_only_after_deletion_was_proposed(depot: Depot) -> None:
+def test_deletes_a_published_revision_only_after_deletion_was_proposed(
+    package_log: PackageLog,
+) -> None:
     """“Delete (typically after transitioning to DeletionProposed)”: here always."""
-    name = depot.published()
+    name = package_log.published()
 
-    refusal = refused(depot, DeletionNotProposed, on(depot, DeleteRevision, name))
-    depot.propose_deletion(name)
-    depot.delete(name, by=REVIEWER)
+    refusal = refused(package_log, DeletionNotProposed, on(package_log, DeleteRevision, name))
+    package_log.propose_deletion(name)
+    package_log.delete(name, by=REVIEWER)
 
     assert refusal.code == "deletion_not_proposed"
-    assert depot.find(name) is None
-    refused(depot, RevisionNotFound, DeleteRevision(name=name, by=AUTHOR))
+    assert package_log.find(name) is None
+    refused(package_log, RevisionNotFound, DeleteRevision(name=name, by=AUTHOR))
 
 
 # ── publication ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("LC-8")
-def test_sets_published_by_and_at_once(depot: Depot) -> None:
+def test_sets_published_by_and_at_once(package_log: PackageLog) -> None:
     """“PublishedBy: Records user who published the package revision”"""
-    name = depot.create()
-    depot.propose(name)
-    assert depot.revision(name).published_by == ""
-    depot.approve(name)
-    first = depot.revision(name)
+    name = package_log.create()
+    package_log.propose(name)
+    assert package_log.revision(name).published_by == ""
+    package_log.approve(name)
+    first = package_log.revision(name)
 
-    depot.propose_deletion(name)
-    depot.reject_deletion(name, by="user_other")
+    package_log.propose_deletion(name)
+    package_log.reject_deletion(name, by="user_other")
 
-    after = depot.revision(name)
+    after = package_log.revision(name)
     assert (after.published_by, after.published_at) == (REVIEWER, first.published_at)
     assert first.published_at is not None
     assert first.published_at > T0
 
 
 @pytest.mark.req("LC-8", "LC-10")
-def test_publishes_with_the_approval_that_completes_the_quorum(depot: Depot) -> None:
-    depot.repository("strict", quorum=2)
-    name = depot.create(repository="strict", files=files(a="1"))
-    depot.update(name, by="user_editor", files=files(a="2"))
-    depot.propose(name)
+def test_publishes_with_the_approval_that_completes_the_quorum(package_log: PackageLog) -> None:
+    package_log.repository("strict", quorum=2)
+    name = package_log.create(repository="strict", files=files(a="1"))
+    package_log.update(name, by="user_editor", files=files(a="2"))
+    package_log.propose(name)
 
     for somebody in (AUTHOR, "user_editor"):
-        digest = depot.revision(name).content.digest
-        refused(depot, SelfApproval, on(depot, ApproveRevision, name, somebody, digest=digest))
+        digest = package_log.revision(name).content.digest
+        refused(
+            package_log,
+            SelfApproval,
+            on(package_log, ApproveRevision, name, somebody, digest=digest),
+        )
     refused(
-        depot,
+        package_log,
         DigestMismatch,
-        on(depot, ApproveRevision, name, REVIEWER, digest=FileManifest(()).digest),
+        on(package_log, ApproveRevision, name, REVIEWER, digest=FileManifest(()).digest),
     )
-    depot.approve(name, by=REVIEWER)
-    assert depot.revision(name).lifecycle == PROPOSED
-    assert depot.approve(name, by=REVIEWER).receipt is None
-    depot.approve(name, by=OPERATOR)
+    package_log.approve(name, by=REVIEWER)
+    assert package_log.revision(name).lifecycle == PROPOSED
+    assert package_log.approve(name, by=REVIEWER).receipt is None
+    package_log.approve(name, by=OPERATOR)
 
-    row = depot.revision(name)
+    row = package_log.revision(name)
     assert (row.lifecycle, row.number, row.published_by) == (PUBLISHED, 1, OPERATOR)
     assert not row.self_approved
-    assert approvers(depot.timeline(name)) == (REVIEWER, OPERATOR)
+    assert approvers(package_log.timeline(name)) == (REVIEWER, OPERATOR)
 
 
-def test_says_so_where_one_person_publishes_alone(depot: Depot) -> None:
-    depot.repository("mine", quorum=0)
-    name = depot.create(repository="mine")
-    depot.propose(name)
+def test_says_so_where_one_person_publishes_alone(package_log: PackageLog) -> None:
+    package_log.repository("mine", quorum=0)
+    name = package_log.create(repository="mine")
+    package_log.propose(name)
 
-    depot.approve(name, by=AUTHOR)
+    package_log.approve(name, by=AUTHOR)
 
-    assert depot.revision(name).self_approved
+    assert package_log.revision(name).self_approved
 
 
-def test_demands_the_readiness_gates_at_proposal_and_at_approval(depot: Depot) -> None:
-    name = depot.create(files=files(a="1"), readiness_gates=("tested",))
+def test_demands_the_readiness_gates_at_proposal_and_at_approval(package_log: PackageLog) -> None:
+    name = package_log.create(files=files(a="1"), readiness_gates=("tested",))
 
     def report(status: ConditionStatus) -> None:
-        digest = depot.revision(name).content.digest
+        digest = package_log.revision(name).content.digest
         found = (Condition("tested", status),)
-        depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+        package_log.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
 
-    refusal = refused(depot, NotReady, on(depot, ProposeRevision, name))
+    refusal = refused(package_log, NotReady, on(package_log, ProposeRevision, name))
     assert refusal.facts["gates"] == "tested"
     report(ConditionStatus.TRUE)
     # What was found out about other content is not known of this one.
     refused(
-        depot, NotReady, on(depot, UpdateRevision, name, files=files(a="2"), lifecycle="Proposed")
+        package_log,
+        NotReady,
+        on(package_log, UpdateRevision, name, files=files(a="2"), lifecycle="Proposed"),
     )
-    depot.propose(name)
+    package_log.propose(name)
     report(ConditionStatus.FALSE)
-    digest = depot.revision(name).content.digest
-    refused(depot, NotReady, on(depot, ApproveRevision, name, REVIEWER, digest=digest))
+    digest = package_log.revision(name).content.digest
+    refused(package_log, NotReady, on(package_log, ApproveRevision, name, REVIEWER, digest=digest))
     report(ConditionStatus.TRUE)
-    depot.approve(name)
+    package_log.approve(name)
 
 
-def test_numbers_publications_and_never_uses_a_number_again(depot: Depot) -> None:
-    first = depot.published("v1")
-    second = depot.published("v2", task=Edit(first))
-    third = depot.published("v3", task=Edit(first))
-    numbers = [depot.revision(name).number for name in (first, second, third)]
+def test_numbers_publications_and_never_uses_a_number_again(package_log: PackageLog) -> None:
+    first = package_log.published("v1")
+    second = package_log.published("v2", task=Edit(first))
+    third = package_log.published("v3", task=Edit(first))
+    numbers = [package_log.revision(name).number for name in (first, second, third)]
     assert numbers == [1, 2, 3]
 
     def latest() -> int:
-        row = depot.package("blueprints/web").latest
+        row = package_log.package("blueprints/web").latest
         return 0 if row is None else row.number
 
-    depot.propose_deletion(second)
-    depot.propose_deletion(third)
+    package_log.propose_deletion(second)
+    package_log.propose_deletion(third)
     assert latest() == 3
-    depot.delete(second)
+    package_log.delete(second)
     assert latest() == 3
-    depot.delete(third)
+    package_log.delete(third)
     assert latest() == 1
-    depot.propose_deletion(first)
-    depot.delete(first)
+    package_log.propose_deletion(first)
+    package_log.delete(first)
     assert latest() == 0
 
-    again = depot.published("v1")
-    assert depot.revision(again).number == 4
+    again = package_log.published("v1")
+    assert package_log.revision(again).number == 4
     assert (
-        depot.revision(again).uid
-        != depot.store.range(REVISION_TOMBSTONES.name, prefix=f"{first}/", limit=1)[
+        package_log.revision(again).uid
+        != package_log.store.range(REVISION_TOMBSTONES.name, prefix=f"{first}/", limit=1)[
             0
         ].key.id.partition("/")[2]
     )
@@ -672,99 +707,105 @@ def test_numbers_publications_and_never_uses_a_number_again(depot: Depot) -> Non
 
 
 @pytest.mark.req("LC-9", "LC-18")
-def test_records_how_each_revision_came_to_be_and_what_it_descends_from(depot: Depot) -> None:
+def test_records_how_each_revision_came_to_be_and_what_it_descends_from(
+    package_log: PackageLog,
+) -> None:
     """“Tasks: Typically contains a single task indicating creation method (init, clone, edit,
     upgrade)”
     """
-    one = depot.published("v1", files=files(a="1"))
-    two = depot.published("v2", task=Edit(one), files=files(a="2"))
-    local = depot.published("v1", "shop", task=Clone(one))
-    edited = depot.create("v2", "shop", task=Edit(local))
+    one = package_log.published("v1", files=files(a="1"))
+    two = package_log.published("v2", task=Edit(one), files=files(a="2"))
+    local = package_log.published("v1", "shop", task=Clone(one))
+    edited = package_log.create("v2", "shop", task=Edit(local))
     task = Upgrade(one, two, local, Strategy.FAST_FORWARD)
-    upgraded = depot.published("v3", "shop", task=task)
+    upgraded = package_log.published("v3", "shop", task=task)
 
-    assert depot.revision(one).tasks == (Init(),)
-    assert depot.revision(two).tasks == (Edit(one),)
-    assert depot.revision(local).tasks == (Clone(one),)
-    assert depot.revision(upgraded).tasks == (task,)
+    assert package_log.revision(one).tasks == (Init(),)
+    assert package_log.revision(two).tasks == (Edit(one),)
+    assert package_log.revision(local).tasks == (Clone(one),)
+    assert package_log.revision(upgraded).tasks == (task,)
     for name, upstream in ((local, one), (edited, one), (upgraded, two)):
-        (found,) = list_lineage(depot.store, name)
-        source = depot.revision(upstream)
+        (found,) = list_lineage(package_log.store, name)
+        source = package_log.revision(upstream)
         assert (found.name, found.uid) == (upstream, source.uid)
         assert (found.revision, found.digest) == (source.number, source.content.digest)
-        assert depot.revision(name).content == source.content
-    assert list_lineage(depot.store, two) == ()
-    assert list_dependents(depot.store, one) == (local, edited)
-    assert list_dependents(depot.store, two) == (upgraded,)
+        assert package_log.revision(name).content == source.content
+    assert list_lineage(package_log.store, two) == ()
+    assert list_dependents(package_log.store, one) == (local, edited)
+    assert list_dependents(package_log.store, two) == (upgraded,)
 
 
 @pytest.mark.req("LC-18")
-def test_copies_an_earlier_revision_into_a_draft_without_changing_it(depot: Depot) -> None:
+def test_copies_an_earlier_revision_into_a_draft_without_changing_it(
+    package_log: PackageLog,
+) -> None:
     """“Rollback: Revert to known-good states”"""
-    first = depot.published("v1", files=files(a="1"))
-    depot.published("v2", task=Edit(first), files=files(a="2"))
-    before, version = depot.revision(first), depot.version(first)
+    first = package_log.published("v1", files=files(a="1"))
+    package_log.published("v2", task=Edit(first), files=files(a="2"))
+    before, version = package_log.revision(first), package_log.version(first)
 
-    back = depot.published("v3", task=Edit(first))
+    back = package_log.published("v3", task=Edit(first))
 
-    assert (depot.revision(first), depot.version(first)) == (before, version)
-    assert depot.revision(back).content == before.content
-    assert depot.revision(back).number == 3
+    assert (package_log.revision(first), package_log.version(first)) == (before, version)
+    assert package_log.revision(back).content == before.content
+    assert package_log.revision(back).number == 3
 
 
 @pytest.mark.req("LC-17")
-def test_keeps_a_revision_that_others_descend_from(depot: Depot) -> None:
+def test_keeps_a_revision_that_others_descend_from(package_log: PackageLog) -> None:
     """“Ensures consistency in dependency checks”"""
-    base = depot.published("v1")
-    depot.propose_deletion(base)
-    clone = depot.create("v1", "shop", task=Clone(base))  # DeletionProposed is still published
-    assert depot.package("blueprints/web").latest is not None
-    depot.propose(clone)
-    depot.approve(clone)
-    copy = depot.create("v2", "shop", task=Edit(clone))
+    base = package_log.published("v1")
+    package_log.propose_deletion(base)
+    clone = package_log.create(
+        "v1", "shop", task=Clone(base)
+    )  # DeletionProposed is still published
+    assert package_log.package("blueprints/web").latest is not None
+    package_log.propose(clone)
+    package_log.approve(clone)
+    copy = package_log.create("v2", "shop", task=Edit(clone))
 
-    refusal = refused(depot, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
+    refusal = refused(package_log, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
     assert refusal.facts == {"revision": base, "count": 2, "blockers": f"{clone}, {copy}"}
-    refused(depot, NotDraft, on(depot, ReplaceResources, base, files=files(a="2")))
-    depot.propose_deletion(clone)
-    depot.delete(clone)
+    refused(package_log, NotDraft, on(package_log, ReplaceResources, base, files=files(a="2")))
+    package_log.propose_deletion(clone)
+    package_log.delete(clone)
     # The copy inherited its descent, so the protection lasts.
-    refused(depot, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
-    depot.delete(copy)
-    depot.delete(base)
+    refused(package_log, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
+    package_log.delete(copy)
+    package_log.delete(base)
 
-    assert depot.find(base) is None
+    assert package_log.find(base) is None
 
 
-def test_moves_the_protection_when_a_draft_is_upgraded(depot: Depot) -> None:
-    one = depot.published("v1", files=files(a="1"))
-    two = depot.published("v2", task=Edit(one), files=files(a="2"))
-    draft = depot.create("v1", "shop", task=Clone(one))
+def test_moves_the_protection_when_a_draft_is_upgraded(package_log: PackageLog) -> None:
+    one = package_log.published("v1", files=files(a="1"))
+    two = package_log.published("v2", task=Edit(one), files=files(a="2"))
+    draft = package_log.create("v1", "shop", task=Clone(one))
     task = Upgrade(one, two, draft)
 
-    depot.update(draft, tasks=(Clone(one), task), files=files(a="2"))
+    package_log.update(draft, tasks=(Clone(one), task), files=files(a="2"))
 
-    assert list_dependents(depot.store, one) == ()
-    assert list_dependents(depot.store, two) == (draft,)
-    assert depot.revision(draft).upstream is not None
-    depot.propose_deletion(one)
-    depot.delete(one)
-    depot.propose_deletion(two)
-    refused(depot, StillReferenced, DeleteRevision(name=two, by=OPERATOR))
+    assert list_dependents(package_log.store, one) == ()
+    assert list_dependents(package_log.store, two) == (draft,)
+    assert package_log.revision(draft).upstream is not None
+    package_log.propose_deletion(one)
+    package_log.delete(one)
+    package_log.propose_deletion(two)
+    refused(package_log, StillReferenced, DeleteRevision(name=two, by=OPERATOR))
 
 
 # ── the trail ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("LC-15")
-def test_shows_a_revision_as_metadata_spec_and_status(depot: Depot) -> None:
-    name = depot.published("v1", "networking/vpc")
-    depot.update(name, finalizers=("hold",))
-    depot.propose_deletion(name)
-    depot.delete(name)
+def test_shows_a_revision_as_metadata_spec_and_status(package_log: PackageLog) -> None:
+    name = package_log.published("v1", "networking/vpc")
+    package_log.update(name, finalizers=("hold",))
+    package_log.propose_deletion(name)
+    package_log.delete(name)
 
-    row, version = depot.revision(name), depot.version(name)
-    shown = json.decode(json.encode(to_document(row, version, depot.package(row.package))))
+    row, version = package_log.revision(name), package_log.version(name)
+    shown = json.decode(json.encode(to_document(row, version, package_log.package(row.package))))
 
     assert set(shown) == {"metadata", "spec", "status"}
     metadata, spec, status = shown["metadata"], shown["spec"], shown["status"]
@@ -783,22 +824,24 @@ def test_shows_a_revision_as_metadata_spec_and_status(depot: Depot) -> None:
 
 
 @pytest.mark.req("LC-10", "LC-16")
-def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(depot: Depot) -> None:
+def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(
+    package_log: PackageLog,
+) -> None:
     """“Package Revision Creation … Approval … Deletion Request … Actual Deletion”"""
-    upstream = depot.published("v1", "base", files=files(a="0"))
-    name = depot.create("v1", "web", task=Clone(upstream), by="user_ann")
-    depot.push(name, files(a="1"), by="user_ben")
-    depot.propose(name, by="user_ann")
-    depot.reject(name, by="user_cleo", reason="typo in a")
-    depot.push(name, files(a="2"), by="user_ben")
-    depot.propose(name, by="user_ben")
-    depot.approve(name, by="user_cleo")
-    good = find_latest(depot.store, "blueprints/web")
-    depot.propose_deletion(name, by="user_dora")
-    depot.delete(name, by="user_cleo")
+    upstream = package_log.published("v1", "base", files=files(a="0"))
+    name = package_log.create("v1", "web", task=Clone(upstream), by="user_ann")
+    package_log.push(name, files(a="1"), by="user_ben")
+    package_log.propose(name, by="user_ann")
+    package_log.reject(name, by="user_cleo", reason="typo in a")
+    package_log.push(name, files(a="2"), by="user_ben")
+    package_log.propose(name, by="user_ben")
+    package_log.approve(name, by="user_cleo")
+    good = find_latest(package_log.store, "blueprints/web")
+    package_log.propose_deletion(name, by="user_dora")
+    package_log.delete(name, by="user_cleo")
 
-    assert depot.find(name) is None
-    steps = depot.timeline(name)
+    assert package_log.find(name) is None
+    steps = package_log.timeline(name)
     assert [(step.action, step.lifecycle, step.by) for step in steps] == [
         ("Create", "Draft", "user_ann"),
         ("Update", "Draft", "user_ben"),
@@ -817,11 +860,11 @@ def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(depot: Depot
     assert steps[2].at < steps[7].at
     assert approvers(steps) == ("user_cleo",)
     assert good == name
-    assert find_latest(depot.store, "blueprints/web") is None
+    assert find_latest(package_log.store, "blueprints/web") is None
     assert [
         change.path for change in diff(FileManifest(files(a="1")), FileManifest(files(a="2")))
     ] == ["a"]
-    tombstone = depot.get(
+    tombstone = package_log.get(
         Key(REVISION_TOMBSTONES.name, tombstone_id(name, steps[0].uid)), Tombstone
     )
     assert tombstone is not None
@@ -829,11 +872,11 @@ def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(depot: Depot
     assert tombstone.upstream is not None
 
 
-def test_tells_the_incarnations_of_a_name_apart(depot: Depot) -> None:
-    name = depot.create()
-    first = depot.revision(name).uid
+def test_tells_the_incarnations_of_a_name_apart(package_log: PackageLog) -> None:
+    name = package_log.create()
+    first = package_log.revision(name).uid
     refused(
-        depot,
+        package_log,
         AlreadyExists,
         CreateRevision(
             repository="blueprints",
@@ -844,24 +887,28 @@ def test_tells_the_incarnations_of_a_name_apart(depot: Depot) -> None:
             tasks=(Edit(name),),
         ),
     )
-    depot.delete(name)
-    depot.create()
+    package_log.delete(name)
+    package_log.create()
 
-    assert [step.action for step in depot.timeline(name, first)] == ["Create", "Delete"]
-    assert [step.action for step in depot.timeline(name)] == ["Create", "Delete", "Create"]
+    assert [step.action for step in package_log.timeline(name, first)] == ["Create", "Delete"]
+    assert [step.action for step in package_log.timeline(name)] == ["Create", "Delete", "Create"]
 
 
-def test_lists_revisions_by_repository_package_lifecycle_and_author(depot: Depot) -> None:
-    depot.repository("other")
-    names = {state: depot.brought_to(state, f"w{n}") for n, state in enumerate(Lifecycle)}
-    beside = depot.create("w9", "w0", repository="other")
-    later = depot.create("v2", "w2", task=Edit(names[PUBLISHED]))
-    theirs = depot.create("v1", "theirs", by=REVIEWER)
-    depot.delete(depot.create("v2", "gone", by=REVIEWER))
-    depot.update(theirs, labels={"a": "b"})
+def test_lists_revisions_by_repository_package_lifecycle_and_author(
+    package_log: PackageLog,
+) -> None:
+    package_log.repository("other")
+    names = {state: package_log.brought_to(state, f"w{n}") for n, state in enumerate(Lifecycle)}
+    beside = package_log.create("w9", "w0", repository="other")
+    later = package_log.create("v2", "w2", task=Edit(names[PUBLISHED]))
+    theirs = package_log.create("v1", "theirs", by=REVIEWER)
+    package_log.delete(package_log.create("v2", "gone", by=REVIEWER))
+    package_log.update(theirs, labels={"a": "b"})
 
     def listed(**where: str) -> list[str]:
-        return [record.key.id for record in depot.store.range(REVISIONS.name, limit=10, **where)]
+        return [
+            record.key.id for record in package_log.store.range(REVISIONS.name, limit=10, **where)
+        ]
 
     assert listed(prefix="other.") == [beside]
     assert listed(index="by_package", prefix=entry("blueprints/w2", "")) == [

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.contract.address import Address
-from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot
+from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, PackageLog
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
 from tidegate.domain.packages.bulk import DeletePackage
@@ -24,100 +24,102 @@ EDGE, CORE = OwnerReference("variant", "edge"), OwnerReference("acme.example/tea
 
 
 @pytest.fixture
-def depot(address: Address | None) -> Iterator[Depot]:
+def package_log(address: Address | None) -> Iterator[PackageLog]:
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     with closing(store):
-        depot = Depot(store)
-        depot.repository()
-        yield depot
+        package_log = PackageLog(store)
+        package_log.repository()
+        yield package_log
         assert differences(store, FOLDS) == []
 
 
-def owned(depot: Depot, owner: OwnerReference) -> list[str]:
-    rows = depot.store.range(REVISION_OWNERS.name, prefix=owner_prefix(owner.key), limit=50)
+def owned(package_log: PackageLog, owner: OwnerReference) -> list[str]:
+    rows = package_log.store.range(REVISION_OWNERS.name, prefix=owner_prefix(owner.key), limit=50)
     found = [codec.decode(record.data, RevisionOwner) for record in rows]
     assert {row.owner for row in found} <= {owner.key}
     return [row.revision for row in found]
 
 
-def test_finds_by_their_owners_what_names_them_and_nothing_else(depot: Depot) -> None:
+def test_finds_by_their_owners_what_names_them_and_nothing_else(package_log: PackageLog) -> None:
     """packages.md §3.6 #1: "`owners[]` = {kind,id}; informational plus a filter"."""
-    both = depot.create(metadata=Metadata(owner_references=(EDGE, CORE)))
-    one = depot.create(package="one", metadata=Metadata(owner_references=(EDGE,)))
-    held = depot.create(
+    both = package_log.create(metadata=Metadata(owner_references=(EDGE, CORE)))
+    one = package_log.create(package="one", metadata=Metadata(owner_references=(EDGE,)))
+    held = package_log.create(
         package="held", metadata=Metadata(finalizers=("hold",), owner_references=(EDGE,))
     )
-    nobody = depot.create(package="nobodys")
+    nobody = package_log.create(package="nobodys")
 
-    assert owned(depot, EDGE) == [held, one, both]
-    assert owned(depot, CORE) == [both]
+    assert owned(package_log, EDGE) == [held, one, both]
+    assert owned(package_log, CORE) == [both]
 
-    depot.update(both, owner_references=(CORE,))
-    depot.update(nobody, owner_references=(CORE, EDGE))
-    depot.update(one, labels={"a": "b"})
-    depot.delete(held)
-    assert owned(depot, EDGE) == [held, nobody, one], "it waits for its finalizer"
-    depot.update(held, finalizers=())
-    depot.delete(one)
+    package_log.update(both, owner_references=(CORE,))
+    package_log.update(nobody, owner_references=(CORE, EDGE))
+    package_log.update(one, labels={"a": "b"})
+    package_log.delete(held)
+    assert owned(package_log, EDGE) == [held, nobody, one], "it waits for its finalizer"
+    package_log.update(held, finalizers=())
+    package_log.delete(one)
 
-    assert owned(depot, EDGE) == [nobody]
-    assert owned(depot, CORE) == [nobody, both]
+    assert owned(package_log, EDGE) == [nobody]
+    assert owned(package_log, CORE) == [nobody, both]
 
 
-def test_tells_owners_apart_whose_keys_read_alike(depot: Depot) -> None:
+def test_tells_owners_apart_whose_keys_read_alike(package_log: PackageLog) -> None:
     """kind a/b with id c reads as kind a with id b/c: one row for both, until both are gone."""
     left, right = OwnerReference("a.b/c", "d"), OwnerReference("a.b", "c/d")
-    name = depot.create(metadata=Metadata(owner_references=(left, right)))
+    name = package_log.create(metadata=Metadata(owner_references=(left, right)))
 
-    depot.update(name, owner_references=(right,))
-    assert owned(depot, left) == [name]
-    assert clean_up_owner(depot.control, left, OPERATOR) == Reaped()
-    depot.update(name, owner_references=())
+    package_log.update(name, owner_references=(right,))
+    assert owned(package_log, left) == [name]
+    assert clean_up_owner(package_log.control, left, OPERATOR) == Reaped()
+    package_log.update(name, owner_references=())
 
-    assert owned(depot, left) == []
+    assert owned(package_log, left) == []
 
 
 @pytest.mark.req("LC-5")
-def test_takes_as_many_owners_as_are_allowed_and_others_in_their_place(depot: Depot) -> None:
+def test_takes_as_many_owners_as_are_allowed_and_others_in_their_place(
+    package_log: PackageLog,
+) -> None:
     some, others = (
         tuple(OwnerReference(kind, f"o{n}") for n in range(OWNERS_MAX)) for kind in ("a", "b")
     )
-    name = depot.create(metadata=Metadata(owner_references=some))
+    name = package_log.create(metadata=Metadata(owner_references=some))
 
-    depot.update(name, owner_references=others)
-    assert [owned(depot, owner) for owner in some] == [[]] * OWNERS_MAX
-    assert [owned(depot, owner) for owner in others] == [[name]] * OWNERS_MAX
-    depot.delete(name)
+    package_log.update(name, owner_references=others)
+    assert [owned(package_log, owner) for owner in some] == [[]] * OWNERS_MAX
+    assert [owned(package_log, owner) for owner in others] == [[name]] * OWNERS_MAX
+    package_log.delete(name)
 
-    assert depot.store.range(REVISION_OWNERS.name, limit=1) == ()
+    assert package_log.store.range(REVISION_OWNERS.name, limit=1) == ()
 
 
-def test_reaps_drafts_and_proposals_of_an_owner_and_nothing_else(depot: Depot) -> None:
+def test_reaps_drafts_and_proposals_of_an_owner_and_nothing_else(package_log: PackageLog) -> None:
     metadata = Metadata(owner_references=(EDGE,))
-    published = depot.published("v1", metadata=metadata)
-    draft = depot.create("v2", task=Edit(published), metadata=metadata)
-    proposed = depot.create(package="other", metadata=metadata)
-    depot.propose(proposed)
-    core = depot.create(package="core", metadata=Metadata(owner_references=(CORE,)))
+    published = package_log.published("v1", metadata=metadata)
+    draft = package_log.create("v2", task=Edit(published), metadata=metadata)
+    proposed = package_log.create(package="other", metadata=metadata)
+    package_log.propose(proposed)
+    core = package_log.create(package="core", metadata=Metadata(owner_references=(CORE,)))
 
-    reaped = clean_up_owner(depot.control, EDGE, OPERATOR)
+    reaped = clean_up_owner(package_log.control, EDGE, OPERATOR)
 
     assert (sorted(reaped.deleted), reaped.kept) == (sorted((draft, proposed)), ())
-    assert depot.find(draft) is depot.find(proposed) is None
-    assert depot.find(core) is not None
-    assert owned(depot, EDGE) == [published]
-    assert clean_up_owner(depot.control, EDGE, OPERATOR) == Reaped()
+    assert package_log.find(draft) is package_log.find(proposed) is None
+    assert package_log.find(core) is not None
+    assert owned(package_log, EDGE) == [published]
+    assert clean_up_owner(package_log.control, EDGE, OPERATOR) == Reaped()
 
 
-def test_forgets_the_owners_of_a_package_that_is_deleted_whole(depot: Depot) -> None:
+def test_forgets_the_owners_of_a_package_that_is_deleted_whole(package_log: PackageLog) -> None:
     metadata = Metadata(owner_references=(EDGE, CORE))
-    first = depot.published("v1", metadata=metadata)
-    depot.published("v2", task=Edit(first), metadata=metadata)
-    plan = plan_deletion(depot.store, "blueprints/web")
+    first = package_log.published("v1", metadata=metadata)
+    package_log.published("v2", task=Edit(first), metadata=metadata)
+    plan = plan_deletion(package_log.store, "blueprints/web")
     for revision in plan:
-        depot.propose_deletion(revision.name)
+        package_log.propose_deletion(revision.name)
 
-    plan = plan_deletion(depot.store, "blueprints/web")
-    depot.run(DeletePackage(package="blueprints/web", by=REVIEWER, revisions=plan))
+    plan = plan_deletion(package_log.store, "blueprints/web")
+    package_log.run(DeletePackage(package="blueprints/web", by=REVIEWER, revisions=plan))
 
-    assert depot.store.range(REVISION_OWNERS.name, limit=1) == ()
+    assert package_log.store.range(REVISION_OWNERS.name, limit=1) == ()

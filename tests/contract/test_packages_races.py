@@ -23,7 +23,7 @@ from tests.domain.package_log import (
     REVIEWER,
     SCHEMA,
     SLICE_OF,
-    Depot,
+    PackageLog,
     direct,
     files,
 )
@@ -91,23 +91,23 @@ def send_from_a_process(address: Address, commands: Sequence[Struct], start: flo
 
 
 @pytest.fixture
-def depot(address: Address | None) -> Iterator[Depot]:
+def package_log(address: Address | None) -> Iterator[PackageLog]:
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     with closing(store):
-        depot = Depot(store)
-        depot.repository()
-        yield depot
+        package_log = PackageLog(store)
+        package_log.repository()
+        yield package_log
         assert differences(store, FOLDS) == []
 
 
 @pytest.fixture
-def race(request: pytest.FixtureRequest, depot: Depot, address: Address | None) -> Race:
+def race(request: pytest.FixtureRequest, package_log: PackageLog, address: Address | None) -> Race:
     """Answers in the order of the commands; the second half runs in another process."""
 
     def run(commands: Sequence[Struct]) -> list[str]:
         start = time.time() + HEAD_START_SECONDS
         if address is None:
-            return send(depot.store, commands, start)
+            return send(package_log.store, commands, start)
         pool: ProcessPoolExecutor = request.getfixturevalue("processes")
         shares = [list(range(len(commands)))[share::SHARES] for share in range(SHARES)]
         waiting = [
@@ -124,9 +124,11 @@ def race(request: pytest.FixtureRequest, depot: Depot, address: Address | None) 
     return run
 
 
-def approval(depot: Depot, name: str, by: str = REVIEWER) -> ApproveRevision:
-    digest = depot.revision(name).content.digest
-    return ApproveRevision(name=name, by=by, digest=digest, expected_version=depot.version(name))
+def approval(package_log: PackageLog, name: str, by: str = REVIEWER) -> ApproveRevision:
+    digest = package_log.revision(name).content.digest
+    return ApproveRevision(
+        name=name, by=by, digest=digest, expected_version=package_log.version(name)
+    )
 
 
 def creation(package: str, workspace: str, task: Task, uid: str) -> CreateRevision:
@@ -140,8 +142,8 @@ def creation(package: str, workspace: str, task: Task, uid: str) -> CreateRevisi
     )
 
 
-def publications(depot: Depot, package: str) -> list[int]:
-    facts = (SCHEMA.vocabulary.value(event) for event in depot.log())
+def publications(package_log: PackageLog, package: str) -> list[int]:
+    facts = (SCHEMA.vocabulary.value(event) for event in package_log.log())
     return [
         fact.number
         for fact in facts
@@ -150,40 +152,42 @@ def publications(depot: Depot, package: str) -> list[int]:
 
 
 @pytest.mark.req("LC-6", "LC-8")
-def test_of_eight_approvers_one_publishes(depot: Depot, race: Race, rounds: int) -> None:
+def test_of_eight_approvers_one_publishes(package_log: PackageLog, race: Race, rounds: int) -> None:
     for turn in range(rounds):
-        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
+        name = package_log.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
 
-        answers = race([approval(depot, name, f"user_{number}") for number in range(APPROVERS)])
+        answers = race(
+            [approval(package_log, name, f"user_{number}") for number in range(APPROVERS)]
+        )
 
         assert Counter(answers) == Counter(done=1, version_conflict=APPROVERS - 1)
-        assert publications(depot, f"p{turn}") == [1]
+        assert publications(package_log, f"p{turn}") == [1]
 
 
 def test_two_workspaces_of_a_package_approved_at_once_get_numbers_one_and_two(
-    depot: Depot, race: Race, rounds: int
+    package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     for turn in range(rounds):
         names = [
-            depot.brought_to(Lifecycle.PROPOSED, workspace, package=f"p{turn}")
+            package_log.brought_to(Lifecycle.PROPOSED, workspace, package=f"p{turn}")
             for workspace in ("v1", "v2")
         ]
 
-        answers = race([approval(depot, name) for name in names])
+        answers = race([approval(package_log, name) for name in names])
 
         assert answers == ["done", "done"]
-        assert sorted(depot.revision(name).number for name in names) == [1, 2]
-        assert publications(depot, f"p{turn}") == [1, 2]
+        assert sorted(package_log.revision(name).number for name in names) == [1, 2]
+        assert publications(package_log, f"p{turn}") == [1, 2]
 
 
 @pytest.mark.req("LC-6")
-def test_approve_against_edit(depot: Depot, race: Race, rounds: int) -> None:
+def test_approve_against_edit(package_log: PackageLog, race: Race, rounds: int) -> None:
     for turn in range(rounds):
-        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}", files=files(a="1"))
-        seen = depot.version(name)
+        name = package_log.brought_to(Lifecycle.PROPOSED, package=f"p{turn}", files=files(a="1"))
+        seen = package_log.version(name)
         approved, labelled, pushed = race(
             [
-                approval(depot, name),
+                approval(package_log, name),
                 UpdateRevision(name=name, by=AUTHOR, labels={"a": "b"}, expected_version=seen),
                 ReplaceResources(name=name, by=AUTHOR, files=(), expected_version=seen),
             ]
@@ -191,15 +195,15 @@ def test_approve_against_edit(depot: Depot, race: Race, rounds: int) -> None:
 
         assert sorted((approved, labelled)) == ["done", "version_conflict"]
         assert pushed in ("not_draft", "version_conflict")
-        assert depot.revision(name).content.digest == FileManifest(files(a="1")).digest
+        assert package_log.revision(name).content.digest == FileManifest(files(a="1")).digest
 
 
 @pytest.mark.req("LC-4", "LC-6")
-def test_propose_against_edit(depot: Depot, race: Race, rounds: int) -> None:
+def test_propose_against_edit(package_log: PackageLog, race: Race, rounds: int) -> None:
     for turn in range(rounds):
-        name = depot.create(package=f"p{turn}", files=files(a="1"))
-        seen = depot.version(name)
-        looked_at = depot.revision(name).content.digest
+        name = package_log.create(package=f"p{turn}", files=files(a="1"))
+        seen = package_log.version(name)
+        looked_at = package_log.revision(name).content.digest
         proposed, pushed = race(
             [
                 ProposeRevision(name=name, by=AUTHOR, expected_version=seen),
@@ -208,40 +212,42 @@ def test_propose_against_edit(depot: Depot, race: Race, rounds: int) -> None:
         )
 
         assert sorted((proposed, pushed)) == ["done", "version_conflict"]
-        assert (depot.revision(name).content.digest == looked_at) == (proposed == "done")
+        assert (package_log.revision(name).content.digest == looked_at) == (proposed == "done")
 
 
 @pytest.mark.req("LC-2", "LC-6")
-def test_approve_against_reject(depot: Depot, race: Race, rounds: int) -> None:
+def test_approve_against_reject(package_log: PackageLog, race: Race, rounds: int) -> None:
     for turn in range(rounds):
-        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
-        seen = depot.version(name)
+        name = package_log.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
+        seen = package_log.version(name)
         approved, rejected = race(
             [
-                approval(depot, name),
+                approval(package_log, name),
                 RejectProposal(name=name, by=OPERATOR, reason="no", expected_version=seen),
             ]
         )
 
         assert sorted((approved, rejected)) == ["done", "version_conflict"]
         wanted = Lifecycle.PUBLISHED if approved == "done" else Lifecycle.DRAFT
-        assert depot.revision(name).lifecycle == wanted
+        assert package_log.revision(name).lifecycle == wanted
 
 
 @pytest.mark.req("LC-12")
-def test_approve_against_delete(depot: Depot, race: Race, rounds: int) -> None:
+def test_approve_against_delete(package_log: PackageLog, race: Race, rounds: int) -> None:
     for turn in range(rounds):
-        name = depot.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
-        approved, deleted = race([approval(depot, name), DeleteRevision(name=name, by=OPERATOR)])
+        name = package_log.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
+        approved, deleted = race(
+            [approval(package_log, name), DeleteRevision(name=name, by=OPERATOR)]
+        )
 
         assert (approved, deleted) in (("done", "deletion_not_proposed"), ("not_found", "done"))
-        assert publications(depot, f"p{turn}") == ([1] if approved == "done" else [])
+        assert publications(package_log, f"p{turn}") == ([1] if approved == "done" else [])
 
 
 @pytest.mark.req("LC-17")
-def test_delete_against_clone(depot: Depot, race: Race, rounds: int) -> None:
+def test_delete_against_clone(package_log: PackageLog, race: Race, rounds: int) -> None:
     for turn in range(rounds):
-        base = depot.brought_to(Lifecycle.DELETION_PROPOSED, package=f"p{turn}")
+        base = package_log.brought_to(Lifecycle.DELETION_PROPOSED, package=f"p{turn}")
         deleted, cloned = race(
             [
                 DeleteRevision(name=base, by=REVIEWER),
@@ -250,10 +256,12 @@ def test_delete_against_clone(depot: Depot, race: Race, rounds: int) -> None:
         )
 
         assert (deleted, cloned) in (("done", "not_found"), ("still_referenced", "done"))
-        assert (depot.find(base) is None) == (deleted == "done")
+        assert (package_log.find(base) is None) == (deleted == "done")
 
 
-def test_founders_of_one_path_agree_on_whose_it_is(depot: Depot, race: Race, rounds: int) -> None:
+def test_founders_of_one_path_agree_on_whose_it_is(
+    package_log: PackageLog, race: Race, rounds: int
+) -> None:
     for turn in range(rounds):
         one, two, below, other = race(
             [
@@ -272,36 +280,38 @@ def test_founders_of_one_path_agree_on_whose_it_is(depot: Depot, race: Race, rou
 
 
 def test_neighbours_deleted_at_once_leave_the_right_one_as_the_latest(
-    depot: Depot, race: Race, rounds: int
+    package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     for turn in range(rounds):
-        first = depot.published("v1", f"p{turn}")
-        others = [depot.published(f"v{number}", f"p{turn}", task=Edit(first)) for number in (2, 3)]
+        first = package_log.published("v1", f"p{turn}")
+        others = [
+            package_log.published(f"v{number}", f"p{turn}", task=Edit(first)) for number in (2, 3)
+        ]
         for name in others:
-            depot.propose_deletion(name)
+            package_log.propose_deletion(name)
 
         answers = race([DeleteRevision(name=name, by=REVIEWER) for name in others])
 
         assert answers == ["done", "done"]
-        latest = depot.package(f"blueprints/p{turn}").latest
+        latest = package_log.package(f"blueprints/p{turn}").latest
         assert latest is not None
         assert latest.name == first
-        links = depot.links(first)
+        links = package_log.links(first)
         assert links is not None
         assert links.newer is None
 
 
 @pytest.mark.req("LC-12", "LC-17")
 def test_delete_a_package_against_a_new_revision_and_a_clone(
-    depot: Depot, race: Race, rounds: int
+    package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     """All or nothing, whoever is first: no revision survives in a package that was deleted."""
     for turn in range(rounds):
         package = f"blueprints/p{turn}"
-        first = depot.published("v1", f"p{turn}")
-        depot.propose_deletion(first)
+        first = package_log.published("v1", f"p{turn}")
+        package_log.propose_deletion(first)
         plan = DeletePackage(
-            package=package, by=REVIEWER, revisions=plan_deletion(depot.store, package)
+            package=package, by=REVIEWER, revisions=plan_deletion(package_log.store, package)
         )
 
         deleted, edited, cloned = race(
@@ -314,14 +324,16 @@ def test_delete_a_package_against_a_new_revision_and_a_clone(
 
         if deleted == "done":
             assert (edited, cloned) == ("not_found", "not_found")
-            assert depot.package(package).live == 0
+            assert package_log.package(package).live == 0
         else:
             assert deleted in ("plan_outdated", "package_not_deletable")
             assert (edited, cloned) == ("done", "done")
-            assert depot.package(package).live == 2
+            assert package_log.package(package).live == 2
 
 
-def test_of_imports_of_one_package_at_once_one_lands(depot: Depot, race: Race, rounds: int) -> None:
+def test_of_imports_of_one_package_at_once_one_lands(
+    package_log: PackageLog, race: Race, rounds: int
+) -> None:
     taken = ("number_used", "already_exists", "package_exists", "package_not_empty")
     for turn in range(rounds):
         commands = [
@@ -341,11 +353,11 @@ def test_of_imports_of_one_package_at_once_one_lands(depot: Depot, race: Race, r
 
         assert answers.count("done") == 1
         assert set(answers) <= {"done", *taken}
-        assert depot.package(f"blueprints/p{turn}").live == 1
+        assert package_log.package(f"blueprints/p{turn}").live == 1
 
 
 def test_an_owner_gets_one_open_revision_however_many_race(
-    depot: Depot, race: Race, rounds: int
+    package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     metadata = Metadata(owner_references=(OwnerReference("variant", "edge"),))
     for turn in range(rounds):

@@ -20,7 +20,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.contract.postgres_proxy import SECONDS_MAX, Wire, wired
+from tests.contract.postgres_proxy import SECONDS_MAX, PostgresProxy, serve_proxy
 from tests.contract.world import (
     SCHEMA,
     ProductAdded,
@@ -53,8 +53,8 @@ def namespace() -> str:
 
 
 @pytest.fixture
-def wire(postgres_url: str) -> Iterator[Wire]:
-    with wired(postgres_url) as made:
+def wire(postgres_url: str) -> Iterator[PostgresProxy]:
+    with serve_proxy(postgres_url) as made:
         yield made
 
 
@@ -73,7 +73,7 @@ def keyed(number: int = 1) -> Commit:
 
 
 def test_a_commit_whose_answer_was_lost_is_found_and_acknowledged(
-    wire: Wire, direct: PostgresStore, namespace: str
+    wire: PostgresProxy, direct: PostgresStore, namespace: str
 ) -> None:
     with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
         wire.cut = "after"
@@ -87,7 +87,7 @@ def test_a_commit_whose_answer_was_lost_is_found_and_acknowledged(
 
 
 def test_a_commit_that_never_arrived_is_said_not_to_be_applied(
-    wire: Wire, direct: PostgresStore, namespace: str
+    wire: PostgresProxy, direct: PostgresStore, namespace: str
 ) -> None:
     with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
         wire.cut = "before"
@@ -101,7 +101,7 @@ def test_a_commit_that_never_arrived_is_said_not_to_be_applied(
 
 
 def test_a_commit_that_nobody_can_be_asked_about_is_unknown(
-    wire: Wire, direct: PostgresStore, namespace: str, monkeypatch: pytest.MonkeyPatch
+    wire: PostgresProxy, direct: PostgresStore, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "OUTCOME_SECONDS_MAX", 0.2)
     append(direct, ProductAdded("p2"))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.contract.address import Address
-from tests.contract.outbox_world import OPERATIONS, T0, Desk, desk_on, intent, opened
+from tests.contract.outbox_world import OPERATIONS, T0, OutboxWorld, intent, opened, outbox_world_on
 from tidegate.control.outbox.reconcile import (
     OVERDUE_SECONDS,
     Reconciler,
@@ -37,10 +37,10 @@ def store(address: Address | None) -> Iterator[Store]:
 
 
 @pytest.fixture
-def desk(store: Store) -> Iterator[Desk]:
-    desk = desk_on(store)
-    yield desk
-    desk.prove()
+def outbox_world(store: Store) -> Iterator[OutboxWorld]:
+    outbox_world = outbox_world_on(store)
+    yield outbox_world
+    outbox_world.prove()
 
 
 @pytest.fixture
@@ -49,52 +49,52 @@ def fake() -> FakeTarget:
 
 
 @pytest.fixture
-def reconciler(desk: Desk, fake: FakeTarget) -> Reconciler:
-    return Reconciler(desk.worker(by_operation(fake, OPERATIONS)))
+def reconciler(outbox_world: OutboxWorld, fake: FakeTarget) -> Reconciler:
+    return Reconciler(outbox_world.worker(by_operation(fake, OPERATIONS)))
 
 
-def done(desk: Desk, fake: FakeTarget, *releases: str) -> None:
+def done(outbox_world: OutboxWorld, fake: FakeTarget, *releases: str) -> None:
     """Each release pinned, and its alias moved."""
     for release_id in releases:
-        desk.pin(release_id, ALIAS)
-        desk.worker({ALIAS: fake}).work()
-        assert desk.shown(ALIAS, release_id).state is IntentState.DONE
+        outbox_world.pin(release_id, ALIAS)
+        outbox_world.worker({ALIAS: fake}).work()
+        assert outbox_world.shown(ALIAS, release_id).state is IntentState.DONE
 
 
-def drift(desk: Desk, subject: str) -> Drift:
-    (record,) = desk.store.get(drift_key("web", subject))
+def drift(outbox_world: OutboxWorld, subject: str) -> Drift:
+    (record,) = outbox_world.store.get(drift_key("web", subject))
     assert record is not None
     return codec.decode(record.data, Drift)
 
 
-def actual(desk: Desk) -> Record:
-    (record,) = desk.store.get(actual_key("web"))
+def actual(outbox_world: OutboxWorld) -> Record:
+    (record,) = outbox_world.store.get(actual_key("web"))
     assert record is not None
     return record
 
 
-def appends_nothing(desk: Desk, reconciler: Reconciler) -> bool:
-    head = desk.head()
-    return reconciler.run_once().appended == 0 and desk.head() == head
+def appends_nothing(outbox_world: OutboxWorld, reconciler: Reconciler) -> bool:
+    head = outbox_world.head()
+    return reconciler.run_once().appended == 0 and outbox_world.head() == head
 
 
 @pytest.mark.req("RS-11")
 def test_says_nothing_where_everything_is_as_it_should_be(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     """RS-11: "a second pass without change appends nothing"."""
-    done(desk, fake, "web.1")
-    head = desk.head()
+    done(outbox_world, fake, "web.1")
+    head = outbox_world.head()
 
     assert reconciler.run_once() == ReconcileResult(scopes=1)
     assert reconciler.run_once() == ReconcileResult(scopes=1)
 
-    assert desk.head() == head
+    assert outbox_world.head() == head
 
 
 @pytest.mark.req("RS-8", "RS-11")
 def test_completes_an_effect_whose_success_was_never_heard_of(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     """RS-11: "finds pending outbox rows … observes the external system"."""
 
@@ -106,65 +106,70 @@ def test_completes_an_effect_whose_success_was_never_heard_of(
             return TargetFailed("no answer")
 
     mute = Mute()
-    desk.pin("web.1", ALIAS)
-    worker = desk.worker({ALIAS: mute})
+    outbox_world.pin("web.1", ALIAS)
+    worker = outbox_world.worker({ALIAS: mute})
     worker.work()
-    assert desk.shown(ALIAS).state is IntentState.PENDING
-    head = desk.head()
+    assert outbox_world.shown(ALIAS).state is IntentState.PENDING
+    head = outbox_world.head()
 
     assert Reconciler(worker).run_once().appended == 1
 
-    assert desk.types(head) == ["AttemptSucceeded"]
-    assert desk.shown(ALIAS).state is IntentState.DONE
+    assert outbox_world.types(head) == ["AttemptSucceeded"]
+    assert outbox_world.shown(ALIAS).state is IntentState.DONE
     assert len(mute.calls) == 1
-    assert appends_nothing(desk, Reconciler(worker))
+    assert appends_nothing(outbox_world, Reconciler(worker))
 
 
 @pytest.mark.req("RS-11")
 def test_attempts_what_is_overdue_with_its_own_key(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     """RS-11: "retries when safe": no worker runs here."""
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
 
     assert reconciler.run_once() == ReconcileResult(scopes=1)
-    desk.advance(OVERDUE_SECONDS)
+    outbox_world.advance(OVERDUE_SECONDS)
     assert reconciler.run_once() == ReconcileResult(scopes=1, attempted=1)
 
     assert fake.keys == ("web:web.1:lambda_alias_update:0",)
-    assert desk.shown(ALIAS).state is IntentState.DONE
-    assert appends_nothing(desk, reconciler)
+    assert outbox_world.shown(ALIAS).state is IntentState.DONE
+    assert appends_nothing(outbox_world, reconciler)
 
 
 @pytest.mark.req("RS-11")
 @pytest.mark.parametrize("finding", [ReconciliationFinding.BEHIND, ReconciliationFinding.MISSING])
 def test_notes_drift_and_has_the_effect_repeated_under_the_same_key(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler, finding: ReconciliationFinding
+    outbox_world: OutboxWorld,
+    fake: FakeTarget,
+    reconciler: Reconciler,
+    finding: ReconciliationFinding,
 ) -> None:
     """RS-11: "appends reconciliation events, retries when safe"."""
-    done(desk, fake, "web.1", "web.2")
+    done(outbox_world, fake, "web.1", "web.2")
     wanted = fake.world["web", ALIAS]
     lost = Observation("web:web.1:lambda_alias_update:0", {"releaseId": "web.1"})
     fake.world["web", ALIAS] = lost if finding is ReconciliationFinding.BEHIND else Observation()
-    head, pinned = desk.head(), actual(desk)
+    head, pinned = outbox_world.head(), actual(outbox_world)
 
     reconciler.run_once()
-    assert desk.types(head) == ["DriftDetected", "IntentRedriven"]
-    assert drift(desk, ALIAS).finding is finding
-    assert appends_nothing(desk, reconciler)
-    desk.worker({ALIAS: fake}).work()
+    assert outbox_world.types(head) == ["DriftDetected", "IntentRedriven"]
+    assert drift(outbox_world, ALIAS).finding is finding
+    assert appends_nothing(outbox_world, reconciler)
+    outbox_world.worker({ALIAS: fake}).work()
     reconciler.run_once()
 
-    assert desk.types(head)[2:] == ["AttemptSucceeded", "DriftRepaired"]
+    assert outbox_world.types(head)[2:] == ["AttemptSucceeded", "DriftRepaired"]
     assert fake.world["web", ALIAS] == wanted
     assert fake.keys[-1] == fake.keys[-2] == wanted.idempotency_key
-    assert drift(desk, ALIAS).state is DriftState.REPAIRED
-    assert actual(desk) == pinned
-    assert appends_nothing(desk, reconciler)
+    assert drift(outbox_world, ALIAS).state is DriftState.REPAIRED
+    assert actual(outbox_world) == pinned
+    assert appends_nothing(outbox_world, reconciler)
 
 
 @pytest.mark.req("RS-11")
-def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(desk: Desk) -> None:
+def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(
+    outbox_world: OutboxWorld,
+) -> None:
     class Deaf(FakeTarget):
         """Says yes and does nothing."""
 
@@ -173,8 +178,8 @@ def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(desk: D
             return TargetDone()
 
     deaf = Deaf()
-    desk.pin("web.1", ALIAS)
-    worker = desk.worker({ALIAS: deaf})
+    outbox_world.pin("web.1", ALIAS)
+    worker = outbox_world.worker({ALIAS: deaf})
     worker.work()
     reconciler = Reconciler(worker)
 
@@ -183,8 +188,8 @@ def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(desk: D
         worker.work()
 
     assert len(deaf.calls) == 2
-    assert drift(desk, ALIAS).state is DriftState.OPEN
-    assert appends_nothing(desk, reconciler)
+    assert drift(outbox_world, ALIAS).state is DriftState.OPEN
+    assert appends_nothing(outbox_world, reconciler)
 
 
 @pytest.mark.req("RS-11")
@@ -200,17 +205,17 @@ def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(desk: D
     ids=["from the future", "another scope", "not a key", "no key", "our key, other state"],
 )
 def test_refuses_conflicting_evidence_and_leaves_pin_and_confidence_as_they_were(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler, seen: Observation
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler, seen: Observation
 ) -> None:
     """RS-11: "conflicting evidence is refused and leaves pin and confidence as they were"."""
-    done(desk, fake, "web.1", "web.2")
+    done(outbox_world, fake, "web.1", "web.2")
     fake.world["web", ALIAS] = seen
-    head, pinned, calls = desk.head(), actual(desk), len(fake.calls)
+    head, pinned, calls = outbox_world.head(), actual(outbox_world), len(fake.calls)
 
     reconciler.run_once()
 
-    assert desk.types(head) == ["EvidenceKept", "ReconciliationRefused"]
-    (record,) = desk.store.range(EVIDENCE.name, limit=10)
+    assert outbox_world.types(head) == ["EvidenceKept", "ReconciliationRefused"]
+    (record,) = outbox_world.store.range(EVIDENCE.name, limit=10)
     evidence = codec.decode(record.data, KeptEvidence)
     assert (evidence.authority, evidence.source, evidence.batch) == (
         False,
@@ -222,25 +227,25 @@ def test_refuses_conflicting_evidence_and_leaves_pin_and_confidence_as_they_were
         "idempotencyKey": seen.idempotency_key,
         "state": seen.state,
     }
-    assert drift(desk, ALIAS).state is DriftState.REFUSED
-    assert actual(desk) == pinned
+    assert drift(outbox_world, ALIAS).state is DriftState.REFUSED
+    assert actual(outbox_world) == pinned
     assert codec.decode(pinned.data, Actual).confidence.level == "high"
     assert len(fake.calls) == calls
-    assert appends_nothing(desk, reconciler)
+    assert appends_nothing(outbox_world, reconciler)
 
 
 @pytest.mark.req("RS-9", "RS-11")
 def test_keeps_no_secret_of_what_it_sees(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
-    done(desk, fake, "web.1")
+    done(outbox_world, fake, "web.1")
     secret = "AKIAIOSFODNN7EXAMPLE"
     state = {"releaseId": secret, "status": "active", "password": "x", "digest": "a" * 300}
     fake.world["web", ALIAS] = Observation(secret, state)
 
     reconciler.run_once()
 
-    (record,) = desk.store.range(EVIDENCE.name, limit=10)
+    (record,) = outbox_world.store.range(EVIDENCE.name, limit=10)
     assert codec.decode(record.data, KeptEvidence).document == {
         "operation": ALIAS,
         "idempotencyKey": "[redacted]",
@@ -250,31 +255,31 @@ def test_keeps_no_secret_of_what_it_sees(
 
 @pytest.mark.req("RS-11")
 def test_does_not_hasten_what_the_evidence_conflicts_with(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     fake.world["web", ALIAS] = Observation("by hand", {"releaseId": "web.0"})
-    desk.advance(OVERDUE_SECONDS)
+    outbox_world.advance(OVERDUE_SECONDS)
 
     assert reconciler.run_once() == ReconcileResult(scopes=1, appended=2)
 
     assert fake.calls == []
-    assert appends_nothing(desk, reconciler)
+    assert appends_nothing(outbox_world, reconciler)
 
 
 @pytest.mark.req("RS-11")
 def test_repeats_nothing_that_the_registry_does_not_want_any_more(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
-    done(desk, fake, "web.1")
-    desk.pin("web.2")  # owes nothing: the last alias intent is of web.1
+    done(outbox_world, fake, "web.1")
+    outbox_world.pin("web.2")  # owes nothing: the last alias intent is of web.1
     fake.world["web", ALIAS] = Observation()
-    head = desk.head()
+    head = outbox_world.head()
 
     reconciler.run_once()
 
-    assert desk.types(head) == ["DriftDetected"]
-    assert appends_nothing(desk, reconciler)
+    assert outbox_world.types(head) == ["DriftDetected"]
+    assert appends_nothing(outbox_world, reconciler)
 
 
 @pytest.mark.req("RS-11")
@@ -282,92 +287,94 @@ def test_refuses_a_registry_row_that_is_not_what_its_history_says_and_acts_on_no
     store: Store, fake: FakeTarget
 ) -> None:
     """RS-11: "compares actual rows with history"."""
-    desk = desk_on(store)
-    done(desk, fake, "web.1", "web.2")
-    reconciler = Reconciler(desk.worker({ALIAS: fake}))
-    good = actual(desk)
+    outbox_world = outbox_world_on(store)
+    done(outbox_world, fake, "web.1", "web.2")
+    reconciler = Reconciler(outbox_world.worker({ALIAS: fake}))
+    good = actual(outbox_world)
     # The pin is as it should be: the row is refused for the rest of it.
     forged = replace(codec.decode(good.data, Actual), confidence=Confidence("low", ()))
     rows = store.range(ACTUAL_ROWS.name, limit=10)
     store.restore(ACTUAL_ROWS.name, [replace(good, data=codec.encode(forged))])
     fake.world["web", ALIAS] = Observation()
-    head = desk.head()
+    head = outbox_world.head()
 
     reconciler.run_once()
-    assert desk.types(head) == ["ReconciliationRefused", "DriftDetected"]
-    assert drift(desk, ACTUAL).finding is ReconciliationFinding.ROW_DIFFERS
-    assert codec.decode(actual(desk).data, Actual) == forged  # it does not repair silently
-    assert appends_nothing(desk, reconciler)
+    assert outbox_world.types(head) == ["ReconciliationRefused", "DriftDetected"]
+    assert drift(outbox_world, ACTUAL).finding is ReconciliationFinding.ROW_DIFFERS
+    assert codec.decode(actual(outbox_world).data, Actual) == forged  # it does not repair silently
+    assert appends_nothing(outbox_world, reconciler)
     store.restore(ACTUAL_ROWS.name, rows)
     reconciler.run_once()
 
-    assert desk.types(head)[2:] == ["DriftRepaired"]
-    assert drift(desk, ACTUAL).state is DriftState.REPAIRED
-    desk.prove()
+    assert outbox_world.types(head)[2:] == ["DriftRepaired"]
+    assert drift(outbox_world, ACTUAL).state is DriftState.REPAIRED
+    outbox_world.prove()
 
 
 @pytest.mark.req("RS-11")
-def test_goes_on_where_some_of_the_world_cannot_be_seen(desk: Desk, fake: FakeTarget) -> None:
-    desk.pin("web.1", ALIAS, DNS)
+def test_goes_on_where_some_of_the_world_cannot_be_seen(
+    outbox_world: OutboxWorld, fake: FakeTarget
+) -> None:
+    outbox_world.pin("web.1", ALIAS, DNS)
     silent = FakeTarget(silent=True)
-    worker = desk.worker({ALIAS: silent, DNS: fake})
+    worker = outbox_world.worker({ALIAS: silent, DNS: fake})
     worker.work()
     worker.work()
     fake.world["web", DNS] = Observation("by hand", {"releaseId": "web.0"})
 
     assert Reconciler(worker).run_once() == ReconcileResult(scopes=1, appended=2, unobservable=1)
 
-    assert drift(desk, DNS).state is DriftState.REFUSED
-    assert desk.store.get(drift_key("web", ALIAS)) == (None,)
+    assert drift(outbox_world, DNS).state is DriftState.REFUSED
+    assert outbox_world.store.get(drift_key("web", ALIAS)) == (None,)
 
 
 @pytest.mark.req("RS-11")
 def test_says_that_a_history_is_too_long_to_be_compared_and_goes_over_the_others(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """Half a history would make another row, and a drift that is none."""
     for release_id in ("web.1", "web.2", "web.3"):
-        desk.pin(release_id, ALIAS)
-    desk.pin("web.4", ALIAS, scope="zoo")
-    desk.worker({ALIAS: fake}).work()
-    head = desk.head()
-    worker = desk.worker(by_operation(fake, OPERATIONS))
+        outbox_world.pin(release_id, ALIAS)
+    outbox_world.pin("web.4", ALIAS, scope="zoo")
+    outbox_world.worker({ALIAS: fake}).work()
+    head = outbox_world.head()
+    worker = outbox_world.worker(by_operation(fake, OPERATIONS))
 
     with pytest.raises(ScopeHistoryTooLong) as refusal:
         Reconciler(worker, history_max=2).run_once()
 
     assert refusal.value.facts == {"scope": "web", "allowed": 2}
-    assert desk.head() == head, "nothing is said about a row that was not compared"
+    assert outbox_world.head() == head, "nothing is said about a row that was not compared"
     assert Reconciler(worker, history_max=2).reconcile("zoo").appended == 0
     assert Reconciler(worker, history_max=3).run_once() == ReconcileResult(2)
 
 
 @pytest.mark.req("RS-11")
 def test_says_nothing_about_an_intent_that_was_cancelled(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
-    done(desk, fake, "web.1")
-    desk.pin("web.2", ALIAS)
+    done(outbox_world, fake, "web.1")
+    outbox_world.pin("web.2", ALIAS)
     command = CancelIntent(scope="web", intent_id=intent(ALIAS, "web.2"), by="u", reason="no")
-    desk.control.execute(cancel_intent, command)
-    desk.advance(2 * OVERDUE_SECONDS)
+    outbox_world.control.execute(cancel_intent, command)
+    outbox_world.advance(2 * OVERDUE_SECONDS)
 
-    assert appends_nothing(desk, reconciler)
+    assert appends_nothing(outbox_world, reconciler)
     assert len(fake.calls) == 1
 
 
 def test_closes_a_dead_letter_that_turns_out_to_be_done(
-    desk: Desk, fake: FakeTarget, reconciler: Reconciler
+    outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     fake.fail("gone", retryable=False)
-    desk.worker({ALIAS: fake}).work()
-    assert desk.shown(ALIAS).state is IntentState.DEAD
-    key = desk.shown(ALIAS).idempotency_key
+    outbox_world.worker({ALIAS: fake}).work()
+    assert outbox_world.shown(ALIAS).state is IntentState.DEAD
+    key = outbox_world.shown(ALIAS).idempotency_key
     fake.world["web", ALIAS] = Observation(key, {"releaseId": "web.1"})
 
     reconciler.run_once()
 
-    shown = desk.shown(ALIAS)
+    shown = outbox_world.shown(ALIAS)
     assert (shown.state, shown.attempts, shown.id) == (IntentState.DONE, 1, intent(ALIAS))
     assert shown.updated_at == T0

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.outbox_world import OPERATIONS, T0, desk_on, opened
-from tests.contract.webhook_receiver import SECRET, receiving, reply, webhook
+from tests.contract.outbox_world import OPERATIONS, T0, opened, outbox_world_on
+from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks, webhook
 from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
@@ -79,7 +79,7 @@ def named_hooks(port: int, **settings: Any) -> WebhookTarget:
 def test_sends_over_tls_to_the_host_that_the_certificate_names(tmp_path: Path) -> None:
     """The address was looked up once; the certificate is asked for the name all the same."""
     authority = Authority(tmp_path)
-    with receiving(context=secured(authority.issue("hooks.test"))) as server:
+    with serve_webhooks(context=secured(authority.issue("hooks.test"))) as server:
         target = named_hooks(server.server_address[1], trust=authority.trust())
 
         assert target.perform(KEY, effect()) == TargetDone("status 204")
@@ -100,7 +100,7 @@ def test_sends_nothing_to_a_host_that_cannot_prove_its_name(
 ) -> None:
     authority = Authority(tmp_path)
     trust = authority.trust() if trusted else None
-    with receiving(context=secured(authority.issue(named))) as server:
+    with serve_webhooks(context=secured(authority.issue(named))) as server:
         outcome = named_hooks(server.server_address[1], trust=trust).perform(KEY, effect())
 
     assert outcome == TargetFailed("no answer: ConnectError")
@@ -112,7 +112,7 @@ def test_sends_nothing_to_a_host_that_cannot_prove_its_name(
 
 @pytest.mark.req("RS-9", **NO_ENGINE)
 def test_sends_a_signed_cloud_event_that_its_receiver_can_prove() -> None:
-    with receiving() as server:
+    with serve_webhooks() as server:
         outcome = webhook(server.place).perform(KEY, effect(7))
 
     ((path, headers, body),) = server.requests
@@ -147,26 +147,29 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
 ) -> None:
     port = free_port()
     with opened(address) as store:
-        desk = desk_on(store)
-        desk.pin("web.1", ALIAS)
+        outbox_world = outbox_world_on(store)
+        outbox_world.pin("web.1", ALIAS)
         target = webhook(f"127.0.0.1:{port}", timeout_seconds=20.0)
-        worker = desk.worker({ALIAS: target})
+        worker = outbox_world.worker({ALIAS: target})
 
         worker.work()
-        desk.advance(1)
+        outbox_world.advance(1)
         worker.work()
-        assert desk.shown(ALIAS).last_error == "no answer: ConnectError"
-        desk.advance(2)
-        with receiving(port, lambda handler: reply(handler, 503)) as server:
+        assert outbox_world.shown(ALIAS).last_error == "no answer: ConnectError"
+        outbox_world.advance(2)
+        with serve_webhooks(port, lambda handler: reply(handler, 503)) as server:
             worker.work()
-            desk.advance(4)
+            outbox_world.advance(4)
             server.answer = lambda handler: reply(handler, 200)
             worker.work()
 
-        assert (desk.shown(ALIAS).state, desk.shown(ALIAS).attempts) == (IntentState.DONE, 4)
+        assert (outbox_world.shown(ALIAS).state, outbox_world.shown(ALIAS).attempts) == (
+            IntentState.DONE,
+            4,
+        )
         assert [headers["idempotency-key"] for _, headers, _ in server.requests] == [KEY] * 2
         assert len({body for *_, body in server.requests}) == 1
-        desk.prove()
+        outbox_world.prove()
 
 
 @pytest.mark.parametrize(
@@ -174,20 +177,20 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
     [(400, False), (401, False), (404, False), (408, True), (410, False), (429, True), (500, True)],
 )
 def test_tells_what_may_work_later_from_what_never_will(status: int, retryable: bool) -> None:
-    with receiving(answer=lambda handler: reply(handler, status, b"secret=1")) as server:
+    with serve_webhooks(answer=lambda handler: reply(handler, status, b"secret=1")) as server:
         assert webhook(server.place).perform(KEY, effect()) == TargetFailed(
             f"status {status}", retryable
         )
 
 
 def test_follows_no_redirect_and_keeps_no_cookie() -> None:
-    with receiving() as decoy:
+    with serve_webhooks() as decoy:
 
         def away(handler: BaseHTTPRequestHandler) -> None:
             where = {"location": f"http://{decoy.place}/", "set-cookie": "a=b"}
             reply(handler, 307, b"", **where)
 
-        with receiving(answer=away) as server:
+        with serve_webhooks(answer=away) as server:
             target = webhook(server.place, allowed=(server.place, decoy.place))
             assert target.perform(KEY, effect()) == TargetFailed("status 307", False)
             target.perform(KEY, effect())
@@ -206,7 +209,7 @@ def test_ends_an_exchange_that_drips() -> None:
             except OSError:
                 return
 
-    with receiving(answer=drip) as server:
+    with serve_webhooks(answer=drip) as server:
         outcome = webhook(server.place, timeout_seconds=0.3).perform(KEY, effect())
 
         assert outcome == TargetFailed("no answer: ReadTimeout"), "not that the other end closed"
@@ -225,7 +228,7 @@ def test_reads_no_more_of_an_answer_than_it_may() -> None:
         except OSError:
             pass
 
-    with receiving(answer=flood) as server:
+    with serve_webhooks(answer=flood) as server:
         assert webhook(server.place).perform(KEY, effect()) == TargetDone("status 200")
 
     assert sum(sent) < 4_000 * 16_384
@@ -234,7 +237,7 @@ def test_reads_no_more_of_an_answer_than_it_may() -> None:
 
 def test_observes_through_a_get_and_believes_only_the_declared_shape() -> None:
     state = json.dumps({"idempotencyKey": KEY, "state": {"releaseId": "web.1"}}).encode()
-    with receiving(answer=lambda handler: reply(handler, 200, state)) as server:
+    with serve_webhooks(answer=lambda handler: reply(handler, 200, state)) as server:
         target = webhook(server.place, observable=True)
         assert target.observe("web", ALIAS) == Observation(KEY, {"releaseId": "web.1"})
         assert webhook(server.place).observe("web", ALIAS) is None
@@ -349,7 +352,7 @@ def test_connects_to_the_address_that_was_checked_and_to_no_other() -> None:
         asked.append(host)
         return ("127.0.0.1",) if len(asked) == 1 else ("127.0.0.2",)
 
-    with receiving() as server:
+    with serve_webhooks() as server:
         port = server.server_address[1]
         place = f"rebinding.example:{port}"
         target = webhook(place, resolve=rebinding)
@@ -360,7 +363,7 @@ def test_connects_to_the_address_that_was_checked_and_to_no_other() -> None:
 
 
 def test_connects_to_nothing_when_a_name_turns_private() -> None:
-    with receiving() as decoy:
+    with serve_webhooks() as decoy:
         target = WebhookTarget(
             "https://hooks.example.com/", SECRET, resolve=lambda host, port: ("127.0.0.1",)
         )

@@ -59,7 +59,7 @@ def reply(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", **hea
 
 
 @contextmanager
-def receiving(
+def serve_webhooks(
     port: int = 0, answer: Answer | None = None, context: ssl.SSLContext | None = None
 ) -> Iterator[Receiver]:
     with Receiver(port, answer) as server:

@@ -1,7 +1,7 @@
 """The life of one host in one rollout, told step by step, and a small world to record it in.
 
-``Life`` steps the machine alone. ``Quay`` runs the slices on the memory engine; its tally of the
-rollout is whatever a test says, so that hosts are tested without the rollout's own machine.
+``HostLife`` steps the machine alone. ``HostReports`` runs the slices on the memory engine; its
+tally of the rollout is whatever a test says: hosts are tested without the machine of rollouts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined, quarantine_key
 from tidegate.domain.channels.stops import CHANNEL_STOPS
 from tidegate.domain.hosts import declarations as hosts
@@ -94,7 +94,7 @@ def reserved(at: datetime = T0, **changes: Any) -> DispatchReserved:
     return DispatchReserved(**(NAMED | said | {"policy": HostPolicy(), "at": at} | changes))
 
 
-class Life:
+class HostLife:
     """A record, the time, and everything that was asked for so far."""
 
     def __init__(self, **policy: Any) -> None:
@@ -108,12 +108,12 @@ class Life:
         assert self.current is not None
         return self.current
 
-    def take(self, event: HostEvent) -> Life:
+    def take(self, event: HostEvent) -> HostLife:
         self.current, effects = step(self.current, event, self.now)
         self.effects = list(effects)
         return self
 
-    def wait(self, count: float) -> Life:
+    def wait(self, count: float) -> HostLife:
         self.now += seconds(count)
         return self
 
@@ -124,33 +124,33 @@ class Life:
             said["seq"] = expected_seq(self.record)
         return struct(**(said | members))
 
-    def say(self, struct: type[Any], **members: Any) -> Life:
+    def say(self, struct: type[Any], **members: Any) -> HostLife:
         return self.take(self.event(struct, **members))
 
     # ── as lives go ──
 
-    def ordered(self, **changes: Any) -> Life:
+    def ordered(self, **changes: Any) -> HostLife:
         return self.take(reserved(self.now, **({"policy": self.policy} | changes)))
 
-    def acknowledged(self, prior: str = OLD) -> Life:
+    def acknowledged(self, prior: str = OLD) -> HostLife:
         if self.current is None:
             self.ordered()
         return self.say(DispatchAck, target_closure=NEW, current_closure_at_dispatch=prior)
 
-    def soaking(self, *probes: ProbeDeclared, prior: str = OLD) -> Life:
+    def soaking(self, *probes: ProbeDeclared, prior: str = OLD) -> HostLife:
         """Activated, with these probes declared; without any, before the declaration."""
         self.acknowledged(prior).say(ActivationStarted)
         self.say(ActivationCompleted, observed_current_closure=NEW)
         return self.say(ProbeTopologyDeclared, probes=probes) if probes else self
 
-    def probe(self, status: ProbeStatus, name: str = "http", mode: ProbeMode = ENFORCE) -> Life:
+    def probe(self, status: ProbeStatus, name: str = "http", mode: ProbeMode = ENFORCE) -> HostLife:
         return self.say(ProbeResult, probe_name=name, mode=mode, status=status)
 
-    def converged(self) -> Life:
+    def converged(self) -> HostLife:
         self.soaking(HTTP).probe(PASS).wait(self.policy.soak_seconds)
         return self.say(Converged, current_closure=NEW)
 
-    def failed(self, prior: str = OLD) -> Life:
+    def failed(self, prior: str = OLD) -> HostLife:
         """By its probes: the first failure of ``http`` has lasted."""
         self.soaking(HTTP, prior=prior).probe(FAIL)
         self.wait(self.policy.sustained_failure_seconds)
@@ -163,10 +163,10 @@ class Life:
             "policy_applied": self.policy.on_failure,
         }
 
-    def reverted(self) -> Life:
+    def reverted(self) -> HostLife:
         return self.failed().wait(1).say(RollbackComplete, reverted_to_closure=OLD)
 
-    def silent(self) -> Life:
+    def silent(self) -> HostLife:
         """Nothing is heard until its deadline passes."""
         due, deadline = self.record.due_at, deadline_of(self.record)
         assert due is not None
@@ -337,7 +337,7 @@ def tally(**changes: Any) -> RolloutTally:
     return RolloutTally(**(said | changes))
 
 
-class Quay(Orchard):
+class HostReports(SampleControl):
     """The slices of hosts on the memory engine, beside a rollout that is told what to be."""
 
     def __init__(self, **changes: Any) -> None:

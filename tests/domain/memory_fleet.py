@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -69,13 +69,13 @@ SOAK = 60
 Row = TypeVar("Row")
 
 
-class Voyage:
+class MemoryFleet:
     """One installation, its clock, and everybody who talks to it."""
 
     def __init__(self, *channels: str, store: Store | None = None, **policy: Any) -> None:
-        self.orchard = Orchard(MemoryStore(SCHEMA) if store is None else store, FOLDS)
-        self.store = self.orchard.store
-        self.clock = self.orchard.clock
+        self.sample = SampleControl(MemoryStore(SCHEMA) if store is None else store, FOLDS)
+        self.store = self.sample.store
+        self.clock = self.sample.clock
         self.policy = ChannelPolicy(**policy)
         self.commands = 0
         for channel in channels or (CHANNEL,):
@@ -84,7 +84,7 @@ class Voyage:
     # ── rows and log ──
 
     def row(self, key: Key, kind: type[Row]) -> Row:
-        row = self.orchard.row(key)
+        row = self.sample.row(key)
         assert isinstance(row, kind), key
         return row
 
@@ -98,7 +98,7 @@ class Voyage:
         return self.row(channel_key(channel), Channel)
 
     def record(self, rollout_id: str, host_id: str) -> HostRecord | None:
-        row = self.orchard.row(record_key(rollout_id, host_id))
+        row = self.sample.row(record_key(rollout_id, host_id))
         assert row is None or isinstance(row, HostRecord)
         return row
 
@@ -111,12 +111,12 @@ class Voyage:
         names = {kind.__name__ for kind in kinds}
         return [
             SCHEMA.vocabulary.value(event)
-            for event in self.orchard.events()
+            for event in self.sample.events()
             if not names or event.type in names
         ]
 
     def log(self) -> tuple[Event, ...]:
-        return self.orchard.events()
+        return self.sample.events()
 
     def types_since(self, position: int) -> list[str]:
         return [event.type for event in self.log() if event.position > position]
@@ -134,7 +134,7 @@ class Voyage:
     # ── operators ──
 
     def execute(self, item: Slice, command: Struct) -> CommandOutcome:
-        return self.orchard.control.execute(item, command)
+        return self.sample.control.execute(item, command)
 
     def fleet_version(self) -> int:
         (found,) = self.store.get(fleet_key())
@@ -156,8 +156,8 @@ class Voyage:
     ) -> PromoteRelease:
         """The command that an honest planner would send now: waves of so many hosts."""
         self.commands += 1
-        actual = self.orchard.row(actual_key(channel))
-        row = self.orchard.row(channel_key(channel))
+        actual = self.sample.row(actual_key(channel))
+        row = self.sample.row(channel_key(channel))
         failures = changes.pop("failures_max", 0)
         said = {
             "channel": channel,

@@ -83,7 +83,7 @@ def direct(store: Store) -> Any:
     return submit
 
 
-class Depot:
+class PackageLog:
     """A log with packages on it."""
 
     def __init__(self, store: Store | None = None, *, uids: str = "uid") -> None:

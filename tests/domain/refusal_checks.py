@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.domain.package_log import AUTHOR, Depot
+from tests.domain.package_log import AUTHOR, PackageLog
 from tidegate import errors
 from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.updates import UpdateRevision
@@ -32,18 +32,18 @@ def status_of(error: TidegateError) -> int:
     return next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
 
 
-def refusal_of(depot: Depot, act: Callable[..., Any], *said: Any) -> TidegateError:
+def refusal_of(package_log: PackageLog, act: Callable[..., Any], *said: Any) -> TidegateError:
     """What is said against it; nothing was appended."""
-    before = len(depot.log())
+    before = len(package_log.log())
     with pytest.raises(TidegateError) as refusal:
         act(*said)
-    assert len(depot.log()) == before
+    assert len(package_log.log()) == before
     return refusal.value
 
 
-def answer_of(depot: Depot, command: Struct) -> tuple[int, str]:
+def answer_of(package_log: PackageLog, command: Struct) -> tuple[int, str]:
     """Status and code of a refused command."""
-    refusal = refusal_of(depot, depot.run, command)
+    refusal = refusal_of(package_log, package_log.run, command)
     return status_of(refusal), refusal.code
 
 
@@ -59,7 +59,11 @@ def creation(**members: Any) -> CreateRevision:
     return CreateRevision(**(said | members))
 
 
-def update(depot: Depot, name: str, **members: Any) -> UpdateRevision:
+def update(package_log: PackageLog, name: str, **members: Any) -> UpdateRevision:
     """An update at the version where the revision stands."""
-    said: dict[str, Any] = {"by": AUTHOR, "expected_version": depot.version(name), "reason": "so"}
+    said: dict[str, Any] = {
+        "by": AUTHOR,
+        "expected_version": package_log.version(name),
+        "reason": "so",
+    }
     return UpdateRevision(name=name, **(said | members))

@@ -22,7 +22,7 @@ from tidegate.kernel.slices import Slice
 VERBS: dict[type, Slice] = {item.command: item for item in BUILT_IN.slices}
 
 
-class Registry:
+class RegistryLog:
     """A registry to which three releases are offered."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from tidegate.kernel.model import ALL, Commit, Event, Key, Receipt
 from tidegate.kernel.store import Store
 
 
-class Desk:
+class FaultyCommitter:
     """A writer without a thread, and the plan of what happens at its next commits."""
 
     def __init__(self, store: Store) -> None:
@@ -51,13 +51,13 @@ class Desk:
         return future
 
 
-class Orchard:
+class SampleControl:
     """A store with a desk, a control, a clock that stands still, and waits that take no time."""
 
     def __init__(self, store: Store | None = None, folds: Folds = FOLDS) -> None:
         self.store: Store = MemoryStore(SCHEMA) if store is None else store
         self.folds = folds
-        self.desk = Desk(self.store)
+        self.committer = FaultyCommitter(self.store)
         self.clock = ManualClock(T0)
         self.waits: list[float] = []
         self.control = self.control_with()
@@ -66,7 +66,7 @@ class Orchard:
         return Control(
             self.store,
             self.folds,
-            self.desk.submit,
+            self.committer.submit,
             clock=self.clock,
             sleep=self.waits.append,
             jitter=lambda: jitter,
@@ -75,7 +75,7 @@ class Orchard:
 
     def rival(self) -> Control:
         """Somebody else on the same store, whose commits nothing interrupts."""
-        return Orchard(self.store, self.folds).control
+        return SampleControl(self.store, self.folds).control
 
     def lanes(
         self, *, monotonic: Callable[[], float] = lambda: 0.0, clock: Clock | None = None
@@ -83,7 +83,7 @@ class Orchard:
         return Lanes(
             self.store,
             self.folds,
-            self.desk.submit,
+            self.committer.submit,
             clock=clock or self.clock,
             monotonic=monotonic,
             sleep=self.waits.append,

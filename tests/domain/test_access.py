@@ -66,7 +66,7 @@ ADMIN, OTHER = "user_admin0000", "user_other0000"
 SLICES = {item.command: item for item in (*access.SLICES, *setup.SLICES)}
 
 
-class Gatehouse:
+class AccessLog:
     """An installation whose administrator just set it up."""
 
     def __init__(self, *, alone: bool = False) -> None:
@@ -91,8 +91,8 @@ class Gatehouse:
 
 
 @pytest.fixture
-def house() -> Gatehouse:
-    return Gatehouse()
+def access_log() -> AccessLog:
+    return AccessLog()
 
 
 # ── roles ─────────────────────────────────────────────────────────────────────────────────────────
@@ -146,9 +146,9 @@ def test_refuses_what_is_no_scope(scope: str) -> None:
 
 
 def test_sets_up_a_team_with_an_administrator_and_one_approval() -> None:
-    house = Gatehouse()
+    access_log = AccessLog()
 
-    facts = [FOLDS.vocabulary.value(event) for event in house.store.read(ALL).events]
+    facts = [FOLDS.vocabulary.value(event) for event in access_log.store.read(ALL).events]
 
     assert facts == [
         InstallationSetUp("main", ADMIN, False),
@@ -159,180 +159,180 @@ def test_sets_up_a_team_with_an_administrator_and_one_approval() -> None:
 
 
 def test_sets_up_one_person_with_every_role_and_no_approval() -> None:
-    house = Gatehouse(alone=True)
+    access_log = AccessLog(alone=True)
 
-    assert {grant.role for grant in house.user(ADMIN).grants} == set(Role)
-    last = [FOLDS.vocabulary.value(event) for event in house.store.read(ALL).events][-1]
+    assert {grant.role for grant in access_log.user(ADMIN).grants} == set(Role)
+    last = [FOLDS.vocabulary.value(event) for event in access_log.store.read(ALL).events][-1]
     assert last == RepositoryCreated("default", 0, False, False, ADMIN)
 
 
-def test_sets_up_once(house: Gatehouse) -> None:
+def test_sets_up_once(access_log: AccessLog) -> None:
     with pytest.raises(AlreadySetUp):
-        house.do(SetUp(user_id=OTHER, alone=True))
+        access_log.do(SetUp(user_id=OTHER, alone=True))
 
 
 # ── users ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_adds_users_for_administrators_alone(house: Gatehouse) -> None:
-    house.add(OTHER, Grant(Role.VIEWER), Grant(Role.VIEWER))
+def test_adds_users_for_administrators_alone(access_log: AccessLog) -> None:
+    access_log.add(OTHER, Grant(Role.VIEWER), Grant(Role.VIEWER))
 
-    assert house.user(OTHER).grants == (Grant(Role.VIEWER),)
+    assert access_log.user(OTHER).grants == (Grant(Role.VIEWER),)
     with pytest.raises(NotAdministrator):
-        house.do(AddUser(user_id="user_third0000", by=OTHER))
+        access_log.do(AddUser(user_id="user_third0000", by=OTHER))
     with pytest.raises(NotAdministrator):
-        house.do(AddUser(user_id="user_third0000", by="user_nobody000"))
+        access_log.do(AddUser(user_id="user_third0000", by="user_nobody000"))
     with pytest.raises(UserExists):
-        house.add(OTHER)
+        access_log.add(OTHER)
     with pytest.raises(InvalidAccess):
-        house.add("The author")
+        access_log.add("The author")
 
 
 @pytest.mark.parametrize("command", [GrantRole, RevokeRole])
-def test_changes_roles_of_others_only(house: Gatehouse, command: type[Any]) -> None:
+def test_changes_roles_of_others_only(access_log: AccessLog, command: type[Any]) -> None:
     with pytest.raises(OwnAccess):
-        house.do(command(user_id=ADMIN, by=ADMIN, grant=Grant(Role.AUTHOR)))
+        access_log.do(command(user_id=ADMIN, by=ADMIN, grant=Grant(Role.AUTHOR)))
     with pytest.raises(UserNotFound):
-        house.do(command(user_id="user_nobody000", by=ADMIN, grant=Grant(Role.AUTHOR)))
+        access_log.do(command(user_id="user_nobody000", by=ADMIN, grant=Grant(Role.AUTHOR)))
 
 
-def test_grants_and_revokes_a_role_once(house: Gatehouse) -> None:
-    house.add()
+def test_grants_and_revokes_a_role_once(access_log: AccessLog) -> None:
+    access_log.add()
     viewer = Grant(Role.VIEWER, "repository:web")
     given_ = GrantRole(user_id=OTHER, by=ADMIN, grant=viewer)
     taken = RevokeRole(user_id=OTHER, by=ADMIN, grant=viewer)
 
-    assert house.do(given_) == (RoleGranted(OTHER, Role.VIEWER, "repository:web", ADMIN),)
-    assert house.do(given_) == ()
-    assert house.do(taken) == (RoleRevoked(OTHER, Role.VIEWER, "repository:web", ADMIN),)
-    assert house.do(taken) == ()
-    assert house.user(OTHER).grants == ()
+    assert access_log.do(given_) == (RoleGranted(OTHER, Role.VIEWER, "repository:web", ADMIN),)
+    assert access_log.do(given_) == ()
+    assert access_log.do(taken) == (RoleRevoked(OTHER, Role.VIEWER, "repository:web", ADMIN),)
+    assert access_log.do(taken) == ()
+    assert access_log.user(OTHER).grants == ()
 
 
 def test_keeps_the_last_administrator() -> None:
     """Of two who take the role from each other, the second has it no more."""
-    house = Gatehouse()
+    access_log = AccessLog()
     admin = Grant(Role.SECURITY_ADMIN)
-    house.add(OTHER, admin)
+    access_log.add(OTHER, admin)
 
-    house.do(RevokeRole(user_id=ADMIN, by=OTHER, grant=admin))
+    access_log.do(RevokeRole(user_id=ADMIN, by=OTHER, grant=admin))
 
     with pytest.raises(NotAdministrator):
-        house.do(RevokeRole(user_id=OTHER, by=ADMIN, grant=admin))
+        access_log.do(RevokeRole(user_id=OTHER, by=ADMIN, grant=admin))
     with pytest.raises(OwnAccess):
-        house.do(RevokeRole(user_id=OTHER, by=OTHER, grant=admin))
+        access_log.do(RevokeRole(user_id=OTHER, by=OTHER, grant=admin))
     with pytest.raises(OwnAccess):
-        house.do(DisableUser(user_id=OTHER, by=OTHER))
+        access_log.do(DisableUser(user_id=OTHER, by=OTHER))
 
 
-def test_counts_an_administrator_of_a_part_as_none_of_the_whole(house: Gatehouse) -> None:
-    house.add(OTHER, Grant(Role.SECURITY_ADMIN, "repository:web"))
+def test_counts_an_administrator_of_a_part_as_none_of_the_whole(access_log: AccessLog) -> None:
+    access_log.add(OTHER, Grant(Role.SECURITY_ADMIN, "repository:web"))
 
     with pytest.raises(NotAdministrator):
-        house.do(AddUser(user_id="user_third0000", by=OTHER))
+        access_log.do(AddUser(user_id="user_third0000", by=OTHER))
 
 
-def test_disables_and_enables(house: Gatehouse) -> None:
-    house.add(OTHER, Grant(Role.SECURITY_ADMIN))
+def test_disables_and_enables(access_log: AccessLog) -> None:
+    access_log.add(OTHER, Grant(Role.SECURITY_ADMIN))
 
-    house.do(DisableUser(user_id=OTHER, by=ADMIN, reason="left"))
+    access_log.do(DisableUser(user_id=OTHER, by=ADMIN, reason="left"))
 
-    assert house.user(OTHER).enabled is False
-    assert house.do(DisableUser(user_id=OTHER, by=ADMIN)) == ()
+    assert access_log.user(OTHER).enabled is False
+    assert access_log.do(DisableUser(user_id=OTHER, by=ADMIN)) == ()
     with pytest.raises(NotAdministrator):
-        house.do(AddUser(user_id="user_third0000", by=OTHER))
+        access_log.do(AddUser(user_id="user_third0000", by=OTHER))
     with pytest.raises(UserIsDisabled):
-        house.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
-    house.do(EnableUser(user_id=OTHER, by=ADMIN))
-    assert house.user(OTHER).enabled is True
+        access_log.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
+    access_log.do(EnableUser(user_id=OTHER, by=ADMIN))
+    assert access_log.user(OTHER).enabled is True
 
 
-def test_erases_for_good(house: Gatehouse) -> None:
-    house.add(OTHER, Grant(Role.VIEWER))
+def test_erases_for_good(access_log: AccessLog) -> None:
+    access_log.add(OTHER, Grant(Role.VIEWER))
 
-    assert house.do(EraseUser(user_id=OTHER, by=ADMIN)) == (UserErased(OTHER, ADMIN),)
+    assert access_log.do(EraseUser(user_id=OTHER, by=ADMIN)) == (UserErased(OTHER, ADMIN),)
 
-    row = house.user(OTHER)
+    row = access_log.user(OTHER)
     assert (row.erased, row.enabled, row.grants) == (True, False, ())
-    assert house.do(EraseUser(user_id=OTHER, by=ADMIN)) == (), "asked again"
+    assert access_log.do(EraseUser(user_id=OTHER, by=ADMIN)) == (), "asked again"
     with pytest.raises(UserGone):
-        house.do(EnableUser(user_id=OTHER, by=ADMIN))
+        access_log.do(EnableUser(user_id=OTHER, by=ADMIN))
     with pytest.raises(UserGone):
-        house.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
+        access_log.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
 
 
-def test_notes_passwords_and_failures(house: Gatehouse) -> None:
-    house.add()
+def test_notes_passwords_and_failures(access_log: AccessLog) -> None:
+    access_log.add()
 
-    house.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
-    house.do(NotePassword(user_id=OTHER, by=ADMIN, credential_id="c2"))
-    house.do(NoteFailedSignIns(user_id=OTHER, count=3))
+    access_log.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
+    access_log.do(NotePassword(user_id=OTHER, by=ADMIN, credential_id="c2"))
+    access_log.do(NoteFailedSignIns(user_id=OTHER, count=3))
 
-    row = house.user(OTHER)
+    row = access_log.user(OTHER)
     assert (row.sign_ins_failed, row.credential_id, row.credentials_version) == (3, "c2", 2)
-    assert house.do(NoteFailedSignIns(user_id="user_nobody000", count=3)) == ()
+    assert access_log.do(NoteFailedSignIns(user_id="user_nobody000", count=3)) == ()
     with pytest.raises(NotAdministrator):
-        house.do(NotePassword(user_id=ADMIN, by=OTHER, credential_id="c3"))
+        access_log.do(NotePassword(user_id=ADMIN, by=OTHER, credential_id="c3"))
 
 
-def test_makes_no_token_for_credentials_that_ended_meanwhile(house: Gatehouse) -> None:
-    house.add()
+def test_makes_no_token_for_credentials_that_ended_meanwhile(access_log: AccessLog) -> None:
+    access_log.add()
     asked = CreateToken(user_id=OTHER, token_id="token00000009", days=1, credentials_version=0)
 
-    house.do(NotePassword(user_id=OTHER, by=ADMIN, credential_id="c1"))
+    access_log.do(NotePassword(user_id=OTHER, by=ADMIN, credential_id="c1"))
 
     with pytest.raises(CredentialsEnded):
-        house.do(asked)
-    assert house.do(replace(asked, credentials_version=1))
+        access_log.do(asked)
+    assert access_log.do(replace(asked, credentials_version=1))
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_makes_tokens_that_end(house: Gatehouse) -> None:
-    (fact,) = house.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=90))
+def test_makes_tokens_that_end(access_log: AccessLog) -> None:
+    (fact,) = access_log.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=90))
 
     assert fact == TokenCreated(ADMIN, "token00000001", ADMIN, T0 + timedelta(days=90))
     for days in (0, 91, -1):
         with pytest.raises(InvalidAccess):
-            house.do(CreateToken(user_id=ADMIN, token_id="token00000002", days=days))
+            access_log.do(CreateToken(user_id=ADMIN, token_id="token00000002", days=days))
     with pytest.raises(InvalidAccess):
-        house.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=1))
+        access_log.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=1))
 
 
-def test_bounds_how_many_tokens_one_has(house: Gatehouse) -> None:
+def test_bounds_how_many_tokens_one_has(access_log: AccessLog) -> None:
     for number in range(100):
-        house.do(CreateToken(user_id=ADMIN, token_id=f"token{number:08}", days=1))
+        access_log.do(CreateToken(user_id=ADMIN, token_id=f"token{number:08}", days=1))
 
     with pytest.raises(LimitExceeded):
-        house.do(CreateToken(user_id=ADMIN, token_id="onetoomany", days=1))
-    house.do(RevokeToken(user_id=ADMIN, token_id="token00000000", by=ADMIN))
-    house.do(CreateToken(user_id=ADMIN, token_id="onemore00", days=1))
+        access_log.do(CreateToken(user_id=ADMIN, token_id="onetoomany", days=1))
+    access_log.do(RevokeToken(user_id=ADMIN, token_id="token00000000", by=ADMIN))
+    access_log.do(CreateToken(user_id=ADMIN, token_id="onemore00", days=1))
 
 
-def test_revokes_for_owner_and_administrators(house: Gatehouse) -> None:
-    house.add()
-    house.add("user_third0000")
-    house.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
+def test_revokes_for_owner_and_administrators(access_log: AccessLog) -> None:
+    access_log.add()
+    access_log.add("user_third0000")
+    access_log.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
     revoke = RevokeToken(user_id=OTHER, token_id="token00000001", by="user_third0000")
 
     with pytest.raises(NotOwner):
-        house.do(revoke)
+        access_log.do(revoke)
     with pytest.raises(TokenNotFound):
-        house.do(RevokeToken(user_id=OTHER, token_id="nothing000", by=OTHER))
-    house.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=ADMIN))
+        access_log.do(RevokeToken(user_id=OTHER, token_id="nothing000", by=OTHER))
+    access_log.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=ADMIN))
 
-    token: ApiToken = house.row(token_key("token00000001"), ApiToken)
+    token: ApiToken = access_log.row(token_key("token00000001"), ApiToken)
     assert token.revoked_at == T0
-    assert house.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=OTHER)) == ()
+    assert access_log.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=OTHER)) == ()
 
 
 def test_folds_back_to_the_same_rows() -> None:
-    house = Gatehouse()
-    house.add(OTHER, *(Grant(role, "repository:web") for role in Role))
-    house.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
-    house.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=OTHER))
-    house.do(DisableUser(user_id=OTHER, by=ADMIN))
-    house.do(EraseUser(user_id=OTHER, by=ADMIN))
+    access_log = AccessLog()
+    access_log.add(OTHER, *(Grant(role, "repository:web") for role in Role))
+    access_log.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
+    access_log.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=OTHER))
+    access_log.do(DisableUser(user_id=OTHER, by=ADMIN))
+    access_log.do(EraseUser(user_id=OTHER, by=ADMIN))
 
-    assert differences(house.store, FOLDS) == []
+    assert differences(access_log.store, FOLDS) == []

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.memory_fleet import CHANNEL, PACKAGE, Voyage
+from tests.domain.memory_fleet import CHANNEL, PACKAGE, MemoryFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release, operator
 from tidegate.domain.channels.facts import (
     ChannelCreated,
@@ -212,18 +212,18 @@ def test_opens_nothing_while_it_is_held() -> None:
 
 
 @pytest.fixture
-def voyage() -> Iterator[Voyage]:
+def fleet() -> Iterator[MemoryFleet]:
     """Whatever a test does, the log says afterwards what the rows say."""
-    sailed = Voyage(operations=("lambda_alias_update",))
+    sailed = MemoryFleet(operations=("lambda_alias_update",))
     yield sailed
     assert differences(sailed.store, FOLDS) == []
 
 
-def refused(voyage: Voyage, error: type[TidegateError], item: Slice, command: Struct) -> None:
-    before = voyage.head
+def refused(fleet: MemoryFleet, error: type[TidegateError], item: Slice, command: Struct) -> None:
+    before = fleet.head
     with pytest.raises(error):
-        voyage.execute(item, command)
-    assert voyage.head == before
+        fleet.execute(item, command)
+    assert fleet.head == before
 
 
 def creation(**changes: Any) -> CreateChannel:
@@ -246,104 +246,106 @@ def creation(**changes: Any) -> CreateChannel:
         {"policy": ChannelPolicy(operations=("a", "a"))},
     ],
 )
-def test_creates_no_channel_that_could_not_work(voyage: Voyage, changes: dict[str, Any]) -> None:
-    before = voyage.head
+def test_creates_no_channel_that_could_not_work(
+    fleet: MemoryFleet, changes: dict[str, Any]
+) -> None:
+    before = fleet.head
     with pytest.raises(TidegateError) as refusal:
-        voyage.execute(create_channel, creation(**changes))
+        fleet.execute(create_channel, creation(**changes))
     assert refusal.value.code in ("invalid_input", "invalid_selector", "malformed_policy")
-    assert voyage.head == before
+    assert fleet.head == before
 
 
-def test_creates_a_channel_once_and_edits_it_afterwards(voyage: Voyage) -> None:
-    seen = voyage.fleet_version()
+def test_creates_a_channel_once_and_edits_it_afterwards(fleet: MemoryFleet) -> None:
+    seen = fleet.fleet_version()
     command = creation(fleet_version=seen)
-    voyage.execute(create_channel, command)
+    fleet.execute(create_channel, command)
 
-    seen = voyage.fleet_version()
-    assert voyage.execute(create_channel, replace(command, fleet_version=seen)).facts == ()
-    refused(voyage, StaleVersion, create_channel, command)
+    seen = fleet.fleet_version()
+    assert fleet.execute(create_channel, replace(command, fleet_version=seen)).facts == ()
+    refused(fleet, StaleVersion, create_channel, command)
     other = replace(command, selector="*", fleet_version=seen)
-    refused(voyage, ChannelExists, create_channel, other)
+    refused(fleet, ChannelExists, create_channel, other)
     waits = ChannelPolicy(edges=(ChannelEdge("web-stable"),))
     edit = EditChannel(
         channel="web-beta", selector="*", policy=waits, operator="user_1", fleet_version=seen
     )
-    voyage.execute(edit_channel, edit)
-    assert voyage.channel("web-beta").policy.edges == (ChannelEdge("web-stable"),)
-    seen = voyage.fleet_version()
-    assert voyage.execute(edit_channel, replace(edit, fleet_version=seen)).facts == ()
+    fleet.execute(edit_channel, edit)
+    assert fleet.channel("web-beta").policy.edges == (ChannelEdge("web-stable"),)
+    seen = fleet.fleet_version()
+    assert fleet.execute(edit_channel, replace(edit, fleet_version=seen)).facts == ()
     nowhere = replace(edit, channel="nowhere", fleet_version=seen)
-    refused(voyage, ChannelNotFound, edit_channel, nowhere)
+    refused(fleet, ChannelNotFound, edit_channel, nowhere)
 
 
-def test_holds_a_channel_until_it_is_let_go(voyage: Voyage) -> None:
-    voyage.execute(hold_channel, HoldChannel(channel=CHANNEL, **WHO))
-    assert voyage.execute(hold_channel, HoldChannel(channel=CHANNEL, **WHO)).facts == ()
-    assert voyage.channel().held_reason == "somebody asked"
+def test_holds_a_channel_until_it_is_let_go(fleet: MemoryFleet) -> None:
+    fleet.execute(hold_channel, HoldChannel(channel=CHANNEL, **WHO))
+    assert fleet.execute(hold_channel, HoldChannel(channel=CHANNEL, **WHO)).facts == ()
+    assert fleet.channel().held_reason == "somebody asked"
     with pytest.raises(ChannelOnHold):
-        voyage.promote("web.1", 1)
+        fleet.promote("web.1", 1)
 
-    voyage.execute(unhold_channel, UnholdChannel(channel=CHANNEL, **WHO))
-    assert voyage.execute(unhold_channel, UnholdChannel(channel=CHANNEL, **WHO)).facts == ()
-    voyage.promote("web.1", 1)
-    refused(voyage, ChannelNotFound, hold_channel, HoldChannel(channel="nowhere", **WHO))
+    fleet.execute(unhold_channel, UnholdChannel(channel=CHANNEL, **WHO))
+    assert fleet.execute(unhold_channel, UnholdChannel(channel=CHANNEL, **WHO)).facts == ()
+    fleet.promote("web.1", 1)
+    refused(fleet, ChannelNotFound, hold_channel, HoldChannel(channel="nowhere", **WHO))
     refused(
-        voyage, InvalidInput, hold_channel, HoldChannel(channel=CHANNEL, operator="x", reason=" ")
+        fleet, InvalidInput, hold_channel, HoldChannel(channel=CHANNEL, operator="x", reason=" ")
     )
 
 
-def test_freezes_channels_and_thaws_them(voyage: Voyage) -> None:
-    until = voyage.clock.now + timedelta(days=2)
+def test_freezes_channels_and_thaws_them(fleet: MemoryFleet) -> None:
+    until = fleet.clock.now + timedelta(days=2)
     command = StartFreeze(freeze_id="weekend", channels=(CHANNEL,), until=until, **WHO)
-    voyage.execute(start_freeze, command)
+    fleet.execute(start_freeze, command)
 
-    row = voyage.row(freeze_key("weekend"), Freeze)
+    row = fleet.row(freeze_key("weekend"), Freeze)
     assert (row.channels, row.until, row.reason) == ((CHANNEL,), until, "somebody asked")
-    assert voyage.execute(start_freeze, command).facts == ()
-    refused(voyage, FreezeExists, start_freeze, replace(command, channels=()))
+    assert fleet.execute(start_freeze, command).facts == ()
+    refused(fleet, FreezeExists, start_freeze, replace(command, channels=()))
     for changes, error in (
         ({"freeze_id": "x", "channels": ("nowhere",)}, ChannelNotFound),
-        ({"freeze_id": "x", "until": voyage.clock.now}, InvalidInput),
+        ({"freeze_id": "x", "until": fleet.clock.now}, InvalidInput),
         ({"freeze_id": "X!"}, InvalidInput),
         ({"freeze_id": "x", "channels": (CHANNEL, CHANNEL)}, InvalidInput),
         ({"freeze_id": "x", "reason": ""}, InvalidInput),
         ({"freeze_id": "x", "channels": tuple(f"c{n}" for n in range(101))}, LimitExceeded),
     ):
-        refused(voyage, error, start_freeze, replace(command, **changes))
-    voyage.execute(end_freeze, EndFreeze(freeze_id="weekend", **WHO))
-    assert voyage.store.range(FREEZES.name, limit=1) == ()
-    refused(voyage, FreezeNotFound, end_freeze, EndFreeze(freeze_id="weekend", **WHO))
+        refused(fleet, error, start_freeze, replace(command, **changes))
+    fleet.execute(end_freeze, EndFreeze(freeze_id="weekend", **WHO))
+    assert fleet.store.range(FREEZES.name, limit=1) == ()
+    refused(fleet, FreezeNotFound, end_freeze, EndFreeze(freeze_id="weekend", **WHO))
 
 
 @pytest.mark.req("RO-10", **pure)
-def test_lifts_a_quarantine_and_dispatches_again(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 1)
-    voyage.start(rollout_id, "w0-0")
-    voyage.fail(rollout_id, "w0-0")
-    voyage.revert(rollout_id, "w0-0")
+def test_lifts_a_quarantine_and_dispatches_again(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1)
+    fleet.start(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-0")
+    fleet.revert(rollout_id, "w0-0")
     lift = LiftQuarantine(channel=CHANNEL, closure_hash=digest_of("web.1"), **WHO)
-    voyage.execute(lift_quarantine, lift)
+    fleet.execute(lift_quarantine, lift)
 
-    assert voyage.orchard.row(quarantine_key(CHANNEL, digest_of("web.1"))) is None
-    refused(voyage, QuarantineNotFound, lift_quarantine, lift)
-    assert voyage.promote("web.1", 1) == "web-stable@web.1~2"
-    assert len(voyage.events(QuarantineLifted)) == 1
+    assert fleet.sample.row(quarantine_key(CHANNEL, digest_of("web.1"))) is None
+    refused(fleet, QuarantineNotFound, lift_quarantine, lift)
+    assert fleet.promote("web.1", 1) == "web-stable@web.1~2"
+    assert len(fleet.events(QuarantineLifted)) == 1
 
 
 # ── promotion ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RO-4", "RO-6", **pure)
-def test_promotes_in_one_commit_the_end_of_the_old_before_the_new(voyage: Voyage) -> None:
-    first = voyage.promote("web.1", 1)
-    assert voyage.row(actual_key(CHANNEL), Actual).version == 0
-    before, commits = voyage.head, len(voyage.orchard.desk.commits)
-    voyage.execute(offer_release, OfferRelease("web.2", digest_of("web.2")))
-    outcome = voyage.execute(promote_release, voyage.promotion("web.2", 2))
+def test_promotes_in_one_commit_the_end_of_the_old_before_the_new(fleet: MemoryFleet) -> None:
+    first = fleet.promote("web.1", 1)
+    assert fleet.row(actual_key(CHANNEL), Actual).version == 0
+    before, commits = fleet.head, len(fleet.sample.committer.commits)
+    fleet.execute(offer_release, OfferRelease("web.2", digest_of("web.2")))
+    outcome = fleet.execute(promote_release, fleet.promotion("web.2", 2))
 
     assert decode(outcome.answer, PromotionResult) == PromotionResult(SECOND, first)
-    assert len(voyage.orchard.desk.commits) == commits + 2  # the offer is one of them
-    assert voyage.types_since(before)[1:] == [
+    assert len(fleet.sample.committer.commits) == commits + 2  # the offer is one of them
+    assert fleet.types_since(before)[1:] == [
         "ReleaseTransitioned",
         "IntentRequested",
         "IntentSuperseded",
@@ -352,41 +354,39 @@ def test_promotes_in_one_commit_the_end_of_the_old_before_the_new(voyage: Voyage
         "RolloutConcluded",
         "RolloutOpened",
     ]
-    actual = voyage.row(actual_key(CHANNEL), Actual)
+    actual = fleet.row(actual_key(CHANNEL), Actual)
     assert (actual.pinned_release_id, actual.previous_release_id) == ("web.2", "web.1")
-    assert [fact.operation for fact in voyage.events(IntentRequested)] == [
-        "lambda_alias_update"
-    ] * 2
-    assert voyage.rollout(SECOND).previous_ref == "web.1"
+    assert [fact.operation for fact in fleet.events(IntentRequested)] == ["lambda_alias_update"] * 2
+    assert fleet.rollout(SECOND).previous_ref == "web.1"
 
 
 def test_promotes_with_as_much_owed_as_allowed_within_the_cost_of_a_commit() -> None:
-    voyage = Voyage(operations=tuple(f"operation_{n}" for n in range(OPERATIONS_MAX)))
+    fleet = MemoryFleet(operations=tuple(f"operation_{n}" for n in range(OPERATIONS_MAX)))
     for release in ("web.1", "web.2", "web.3"):
-        voyage.promote(release, 1)
+        fleet.promote(release, 1)
 
-    assert len(voyage.events(IntentRequested)) == 3 * OPERATIONS_MAX
-    dearest = max(voyage.store.schema.cost(commit) for commit in voyage.orchard.desk.commits)
+    assert len(fleet.events(IntentRequested)) == 3 * OPERATIONS_MAX
+    dearest = max(fleet.store.schema.cost(commit) for commit in fleet.sample.committer.commits)
     assert dearest < COST_MAX, "and one more for its idempotency key"
 
 
-def test_repeats_a_promotion_without_doing_it_twice(voyage: Voyage) -> None:
-    voyage.execute(offer_release, OfferRelease("web.1", digest_of("web.1")))
-    command = voyage.promotion("web.1", 1)
-    voyage.execute(promote_release, command)
-    before = voyage.head
+def test_repeats_a_promotion_without_doing_it_twice(fleet: MemoryFleet) -> None:
+    fleet.execute(offer_release, OfferRelease("web.1", digest_of("web.1")))
+    command = fleet.promotion("web.1", 1)
+    fleet.execute(promote_release, command)
+    before = fleet.head
 
-    again = voyage.execute(promote_release, command)
-    planned_anew = voyage.execute(promote_release, replace(command, supersedes=FIRST))
-    assert (again.facts, planned_anew.facts, voyage.head) == ((), (), before)
+    again = fleet.execute(promote_release, command)
+    planned_anew = fleet.execute(promote_release, replace(command, supersedes=FIRST))
+    assert (again.facts, planned_anew.facts, fleet.head) == ((), (), before)
     assert decode(again.answer, PromotionResult) == PromotionResult()
 
 
-def test_refuses_a_promotion_that_its_channel_or_plan_does_not_allow(voyage: Voyage) -> None:
-    first = voyage.promote("web.1", 1)
+def test_refuses_a_promotion_that_its_channel_or_plan_does_not_allow(fleet: MemoryFleet) -> None:
+    first = fleet.promote("web.1", 1)
     for release in ("web.2", "api.2"):
-        voyage.execute(offer_release, OfferRelease(release, digest_of(release)))
-    good = voyage.promotion("web.2", 1)
+        fleet.execute(offer_release, OfferRelease(release, digest_of(release)))
+    good = fleet.promotion("web.2", 1)
     for changes, error in (
         ({"channel": "nowhere", "authority": operator("web.2", "nowhere")}, NotFound),
         ({"supersedes": None}, PlanOutdated),
@@ -400,61 +400,65 @@ def test_refuses_a_promotion_that_its_channel_or_plan_does_not_allow(voyage: Voy
         ({"plan_digest": ""}, InvalidInput),
         ({"supersedes": "Nonsense"}, InvalidInput),
     ):
-        refused(voyage, error, promote_release, replace(good, **changes))
-    other = voyage.promotion("api.2", 1)
-    refused(voyage, WrongPackage, promote_release, other)
-    refused(voyage, AlreadyPromoted, promote_release, voyage.promotion("web.1", 1))
-    assert voyage.channel().active_rollout_id == first
+        refused(fleet, error, promote_release, replace(good, **changes))
+    other = fleet.promotion("api.2", 1)
+    refused(fleet, WrongPackage, promote_release, other)
+    refused(fleet, AlreadyPromoted, promote_release, fleet.promotion("web.1", 1))
+    assert fleet.channel().active_rollout_id == first
 
 
-def test_plans_again_when_another_promotion_was_faster(voyage: Voyage) -> None:
-    voyage.promote("web.1", 1)
+def test_plans_again_when_another_promotion_was_faster(fleet: MemoryFleet) -> None:
+    fleet.promote("web.1", 1)
     for release in ("web.2", "web.3"):
-        voyage.execute(offer_release, OfferRelease(release, digest_of(release)))
-    slow, fast = voyage.promotion("web.2", 1), voyage.promotion("web.3", 1)
-    voyage.orchard.desk.before.append(lambda: voyage.orchard.rival().execute(promote_release, fast))
+        fleet.execute(offer_release, OfferRelease(release, digest_of(release)))
+    slow, fast = fleet.promotion("web.2", 1), fleet.promotion("web.3", 1)
+    fleet.sample.committer.before.append(
+        lambda: fleet.sample.rival().execute(promote_release, fast)
+    )
 
     with pytest.raises((StaleVersion, PlanOutdated)):
-        voyage.execute(promote_release, slow)
-    assert voyage.channel().active_rollout_id == "web-stable@web.3"
+        fleet.execute(promote_release, slow)
+    assert fleet.channel().active_rollout_id == "web-stable@web.3"
 
 
 @pytest.mark.req("RO-9", "RO-22", **pure)
-def test_gives_one_release_on_two_channels_two_rollouts(voyage: Voyage) -> None:
-    voyage.create("web-canary")
-    ids = {voyage.promote("web.1", 1, channel=name) for name in (CHANNEL, "web-canary")}
+def test_gives_one_release_on_two_channels_two_rollouts(fleet: MemoryFleet) -> None:
+    fleet.create("web-canary")
+    ids = {fleet.promote("web.1", 1, channel=name) for name in (CHANNEL, "web-canary")}
 
     assert ids == {"web-stable@web.1", "web-canary@web.1"}
 
 
-def test_rolls_back_to_the_release_before_as_a_new_rollout(voyage: Voyage) -> None:
-    first = voyage.promote("web.1", 1)
-    voyage.reach(first, "w0-0")
-    bad = voyage.promote("web.2", 1)
-    voyage.start(bad, "w0-0")
-    voyage.fail(bad, "w0-0")
-    voyage.revert(bad, "w0-0")
-    actual = voyage.row(actual_key(CHANNEL), Actual)
+def test_rolls_back_to_the_release_before_as_a_new_rollout(fleet: MemoryFleet) -> None:
+    first = fleet.promote("web.1", 1)
+    fleet.reach(first, "w0-0")
+    bad = fleet.promote("web.2", 1)
+    fleet.start(bad, "w0-0")
+    fleet.fail(bad, "w0-0")
+    fleet.revert(bad, "w0-0")
+    actual = fleet.row(actual_key(CHANNEL), Actual)
     assert actual.pinned_release_id == "web.2", "a rollout that was reverted moves no pin"
     assert actual.previous_release_id is not None
 
-    back = voyage.promote(actual.previous_release_id, 1)
-    voyage.reach(back, "w0-0")
-    assert (back, voyage.state(back)) == ("web-stable@web.1~2", RolloutState.TERMINAL)
-    assert voyage.rollout(bad).superseded_by == back
+    back = fleet.promote(actual.previous_release_id, 1)
+    fleet.reach(back, "w0-0")
+    assert (back, fleet.state(back)) == ("web-stable@web.1~2", RolloutState.TERMINAL)
+    assert fleet.rollout(bad).superseded_by == back
 
 
 # ── clearance ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refuses_a_clearance_that_says_too_little_or_names_the_wrong_hosts(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 2)
-    voyage.reach(rollout_id, "w0-1")
-    voyage.start(rollout_id, "w0-0")
+def test_refuses_a_clearance_that_says_too_little_or_names_the_wrong_hosts(
+    fleet: MemoryFleet,
+) -> None:
+    rollout_id = fleet.promote("web.1", 2)
+    fleet.reach(rollout_id, "w0-1")
+    fleet.start(rollout_id, "w0-0")
     good = ClearRollout(rollout_id=rollout_id, mode=Clearance.WAIVE, host_ids=("w0-0",), **WHO)
-    refused(voyage, IllegalTransition, clear_rollout, good)
-    voyage.fail(rollout_id, "w0-0")
-    voyage.revert(rollout_id, "w0-0")
+    refused(fleet, IllegalTransition, clear_rollout, good)
+    fleet.fail(rollout_id, "w0-0")
+    fleet.revert(rollout_id, "w0-0")
 
     resume = replace(good, mode=Clearance.RESUME, host_ids=(), closure_hash=digest_of("web.1"))
     for command, error in (
@@ -470,24 +474,24 @@ def test_refuses_a_clearance_that_says_too_little_or_names_the_wrong_hosts(voyag
         (replace(resume, closure_hash="sha256:another"), InvalidInput),
         (replace(resume, closure_hash=""), InvalidInput),
     ):
-        refused(voyage, error, clear_rollout, command)
-    voyage.execute(clear_rollout, good)
-    refused(voyage, IllegalTransition, clear_rollout, resume)
+        refused(fleet, error, clear_rollout, command)
+    fleet.execute(clear_rollout, good)
+    refused(fleet, IllegalTransition, clear_rollout, resume)
 
 
 def test_waives_as_many_hosts_at_once_as_it_says_within_the_cost_of_a_commit() -> None:
     """The runtime checks the cost of each commit; the most that one waiver may name must fit."""
-    voyage = Voyage()
-    rollout_id = voyage.promote("web.1", 3 * WAIVED_MAX)
+    fleet = MemoryFleet()
+    rollout_id = fleet.promote("web.1", 3 * WAIVED_MAX)
     hosts = [f"w0-{n}" for n in range(2 * WAIVED_MAX)]
-    voyage.start(rollout_id, *hosts)
-    voyage.fail(rollout_id, *hosts)
-    voyage.revert(rollout_id, *hosts)
-    voyage.clear(rollout_id, Clearance.WAIVE, *hosts[:WAIVED_MAX])
-    assert voyage.state(rollout_id) is RolloutState.REVERTED
-    assert voyage.tally(rollout_id).halted_at is not None
+    fleet.start(rollout_id, *hosts)
+    fleet.fail(rollout_id, *hosts)
+    fleet.revert(rollout_id, *hosts)
+    fleet.clear(rollout_id, Clearance.WAIVE, *hosts[:WAIVED_MAX])
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
+    assert fleet.tally(rollout_id).halted_at is not None
 
-    voyage.clear(rollout_id, Clearance.WAIVE, *hosts[WAIVED_MAX:])
-    assert voyage.state(rollout_id) is RolloutState.ACTIVE
-    assert voyage.tally(rollout_id).halted_at is None
-    assert differences(voyage.store, FOLDS) == []
+    fleet.clear(rollout_id, Clearance.WAIVE, *hosts[WAIVED_MAX:])
+    assert fleet.state(rollout_id) is RolloutState.ACTIVE
+    assert fleet.tally(rollout_id).halted_at is None
+    assert differences(fleet.store, FOLDS) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.domain.gate_inputs import KEY, T0, host
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import (
     ChannelCreated,
@@ -92,7 +92,7 @@ SCHEMA = Schema(
 FOLDS = Folds(SCHEMA, fleet.FOLDS)
 
 
-class Yard(Orchard):
+class FleetLog(SampleControl):
     """A fleet on a store in memory."""
 
     def __init__(self) -> None:
@@ -136,72 +136,72 @@ def created(name: str, selector: str, package: str = "web", **policy: Any) -> Ch
 
 
 @pytest.fixture
-def yard() -> Yard:
-    return Yard()
+def fleet_log() -> FleetLog:
+    return FleetLog()
 
 
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_knows_a_host_by_its_key_and_labels_once_it_enrolled(yard: Yard) -> None:
-    assert yard.enroll(role="web") == 1
+def test_knows_a_host_by_its_key_and_labels_once_it_enrolled(fleet_log: FleetLog) -> None:
+    assert fleet_log.enroll(role="web") == 1
 
-    assert yard.host().labels == {"role": "web"}
-    assert yard.host().public_key == KEY
-    assert yard.fleet().hosts == 1
-    assert differences(yard.store, FOLDS) == []
-
-
-def test_hears_the_same_enrollment_twice_and_says_nothing(yard: Yard) -> None:
-    yard.enroll(role="web")
-
-    assert yard.enroll(role="web") == 0
-    assert yard.types() == ["HostEnrolled"]
+    assert fleet_log.host().labels == {"role": "web"}
+    assert fleet_log.host().public_key == KEY
+    assert fleet_log.fleet().hosts == 1
+    assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_lets_no_second_key_take_a_host_over(yard: Yard) -> None:
-    yard.enroll()
+def test_hears_the_same_enrollment_twice_and_says_nothing(fleet_log: FleetLog) -> None:
+    fleet_log.enroll(role="web")
+
+    assert fleet_log.enroll(role="web") == 0
+    assert fleet_log.types() == ["HostEnrolled"]
+
+
+def test_lets_no_second_key_take_a_host_over(fleet_log: FleetLog) -> None:
+    fleet_log.enroll()
 
     with pytest.raises(HostIsEnrolled):
-        yard.enroll(key=OTHER_KEY)
-    assert yard.host().public_key == KEY
+        fleet_log.enroll(key=OTHER_KEY)
+    assert fleet_log.host().public_key == KEY
 
 
-def test_takes_a_revoked_host_back_by_a_new_key_with_the_labels_it_had(yard: Yard) -> None:
-    yard.enroll(role="web")
-    yard.leave(revoke_host, RevokeHost)
-    assert yard.host().status == "revoked"
+def test_takes_a_revoked_host_back_by_a_new_key_with_the_labels_it_had(fleet_log: FleetLog) -> None:
+    fleet_log.enroll(role="web")
+    fleet_log.leave(revoke_host, RevokeHost)
+    assert fleet_log.host().status == "revoked"
 
     again = EnrollHost(host_id="web-01", public_key=OTHER_KEY)
-    yard.control.execute(enroll_host, again)
+    fleet_log.control.execute(enroll_host, again)
 
-    assert (yard.host().status, yard.host().public_key) == ("enrolled", OTHER_KEY)
-    assert yard.host().labels == {"role": "web"}
-    assert yard.fleet().hosts == 1
-    assert differences(yard.store, FOLDS) == []
+    assert (fleet_log.host().status, fleet_log.host().public_key) == ("enrolled", OTHER_KEY)
+    assert fleet_log.host().labels == {"role": "web"}
+    assert fleet_log.fleet().hosts == 1
+    assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_never_takes_a_retired_host_back(yard: Yard) -> None:
-    yard.enroll()
-    assert yard.leave(retire_host, RetireHost) == 1
-    assert yard.leave(retire_host, RetireHost) == 0
+def test_never_takes_a_retired_host_back(fleet_log: FleetLog) -> None:
+    fleet_log.enroll()
+    assert fleet_log.leave(retire_host, RetireHost) == 1
+    assert fleet_log.leave(retire_host, RetireHost) == 0
 
     with pytest.raises(HostGone):
-        yard.enroll()
+        fleet_log.enroll()
     with pytest.raises(HostGone):
-        yard.label(role="db")
+        fleet_log.label(role="db")
     with pytest.raises(HostGone):
-        yard.leave(revoke_host, RevokeHost)
-    assert yard.fleet().hosts == 0
-    assert differences(yard.store, FOLDS) == []
+        fleet_log.leave(revoke_host, RevokeHost)
+    assert fleet_log.fleet().hosts == 0
+    assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_replaces_all_labels_at_once_and_only_if_they_differ(yard: Yard) -> None:
-    yard.enroll(role="web", zone="a")
+def test_replaces_all_labels_at_once_and_only_if_they_differ(fleet_log: FleetLog) -> None:
+    fleet_log.enroll(role="web", zone="a")
 
-    assert yard.label(role="db") == 1
-    assert yard.label(role="db") == 0
-    assert yard.host().labels == {"role": "db"}
+    assert fleet_log.label(role="db") == 1
+    assert fleet_log.label(role="db") == 0
+    assert fleet_log.host().labels == {"role": "db"}
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,11 @@ def test_replaces_all_labels_at_once_and_only_if_they_differ(yard: Yard) -> None
     ],
     ids=lambda value: value.name if isinstance(value, Slice) else "",
 )
-def test_refuses_verbs_on_a_host_that_nobody_knows(yard: Yard, item: Slice, command: Any) -> None:
+def test_refuses_verbs_on_a_host_that_nobody_knows(
+    fleet_log: FleetLog, item: Slice, command: Any
+) -> None:
     with pytest.raises(HostNotFound):
-        yard.control.execute(item, command)
+        fleet_log.control.execute(item, command)
 
 
 @pytest.mark.parametrize(
@@ -229,32 +231,36 @@ def test_refuses_verbs_on_a_host_that_nobody_knows(yard: Yard, item: Slice, comm
     ],
 )
 def test_refuses_a_malformed_enrollment(
-    yard: Yard, change: dict[str, Any], error: type[Exception]
+    fleet_log: FleetLog, change: dict[str, Any], error: type[Exception]
 ) -> None:
     said: dict[str, Any] = {"host_id": "web-01", "public_key": KEY} | change
 
     with pytest.raises(error):
-        yard.control.execute(enroll_host, EnrollHost(**said))
-    assert yard.types() == []
+        fleet_log.control.execute(enroll_host, EnrollHost(**said))
+    assert fleet_log.types() == []
 
 
 @pytest.mark.parametrize("said", [("", "why"), ("user_op", ""), ("user_op", "  ")])
-def test_wants_to_know_who_takes_a_host_away_and_why(yard: Yard, said: tuple[str, str]) -> None:
-    yard.enroll()
+def test_wants_to_know_who_takes_a_host_away_and_why(
+    fleet_log: FleetLog, said: tuple[str, str]
+) -> None:
+    fleet_log.enroll()
     operator, reason = said
 
     for item, command in ((revoke_host, RevokeHost), (retire_host, RetireHost)):
         with pytest.raises(InvalidInput):
-            yard.control.execute(item, command(host_id="web-01", operator=operator, reason=reason))
+            fleet_log.control.execute(
+                item, command(host_id="web-01", operator=operator, reason=reason)
+            )
 
 
-def test_notes_silence_and_its_end_once_each(yard: Yard) -> None:
-    yard.enroll()
+def test_notes_silence_and_its_end_once_each(fleet_log: FleetLog) -> None:
+    fleet_log.enroll()
     silence = NoteSilence(host_id="web-01", last_seen_at=T0)
     heard = NoteHeard(host_id="web-01")
 
     told = [
-        len(yard.control.execute(item, command).facts)
+        len(fleet_log.control.execute(item, command).facts)
         for item, command in (
             (note_heard, heard),
             (note_silence, silence),
@@ -265,8 +271,8 @@ def test_notes_silence_and_its_end_once_each(yard: Yard) -> None:
     ]
 
     assert told == [0, 1, 0, 1, 0]
-    assert yard.host().silent_since is None
-    assert differences(yard.store, FOLDS) == []
+    assert fleet_log.host().silent_since is None
+    assert differences(fleet_log.store, FOLDS) == []
 
 
 def test_does_not_call_a_host_silent_that_was_heard_meanwhile() -> None:
@@ -287,31 +293,33 @@ def test_steps_no_host_that_never_enrolled() -> None:
 # ── claims ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refuses_labels_that_put_a_host_in_two_channels_of_a_package(yard: Yard) -> None:
-    yard.channel("canary", "canary")
-    yard.channel("stable", "role=web")
-    yard.channel("other", "role=web", package="db")
+def test_refuses_labels_that_put_a_host_in_two_channels_of_a_package(fleet_log: FleetLog) -> None:
+    fleet_log.channel("canary", "canary")
+    fleet_log.channel("stable", "role=web")
+    fleet_log.channel("other", "role=web", package="db")
 
     with pytest.raises(SelectorOverlap) as refusal:
-        yard.enroll(role="web", canary="yes")
+        fleet_log.enroll(role="web", canary="yes")
     assert refusal.value.facts["channels"] == ("canary", "stable")
-    yard.enroll(role="web")
+    fleet_log.enroll(role="web")
     with pytest.raises(SelectorOverlap):
-        yard.label(role="web", canary="yes")
+        fleet_log.label(role="web", canary="yes")
 
-    assert yard.host().labels == {"role": "web"}
-    assert differences(yard.store, FOLDS) == []
+    assert fleet_log.host().labels == {"role": "web"}
+    assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_decides_again_on_labels_when_a_channel_claims_them_meanwhile(yard: Yard) -> None:
-    yard.channel("stable", "role=web")
-    yard.enroll(role="web")
-    rival = yard.rival()
-    yard.desk.before.append(lambda: rival.execute(open_channel, created("canary", "canary")))
+def test_decides_again_on_labels_when_a_channel_claims_them_meanwhile(fleet_log: FleetLog) -> None:
+    fleet_log.channel("stable", "role=web")
+    fleet_log.enroll(role="web")
+    rival = fleet_log.rival()
+    fleet_log.committer.before.append(
+        lambda: rival.execute(open_channel, created("canary", "canary"))
+    )
 
     with pytest.raises(SelectorOverlap):
-        yard.label(role="web", canary="yes")
-    assert yard.host().labels == {"role": "web"}
+        fleet_log.label(role="web", canary="yes")
+    assert fleet_log.host().labels == {"role": "web"}
 
 
 def test_names_one_channel_of_each_package_that_claims_a_host() -> None:
@@ -348,14 +356,16 @@ def test_keeps_the_place_of_a_host_that_may_come_back(status: str, claimed: bool
         check_scope(scopes, rival, [host("one", status)])
 
 
-def test_steps_the_one_row_of_the_fleet_at_every_change_of_hosts_and_channels(yard: Yard) -> None:
-    yard.channel("stable", "role=web")
-    yard.enroll(role="web")
-    yard.label(role="web", zone="a")
-    yard.leave(revoke_host, RevokeHost)
-    yard.leave(retire_host, RetireHost)
+def test_steps_the_one_row_of_the_fleet_at_every_change_of_hosts_and_channels(
+    fleet_log: FleetLog,
+) -> None:
+    fleet_log.channel("stable", "role=web")
+    fleet_log.enroll(role="web")
+    fleet_log.label(role="web", zone="a")
+    fleet_log.leave(revoke_host, RevokeHost)
+    fleet_log.leave(retire_host, RetireHost)
 
-    assert yard.fleet() == Fleet(
+    assert fleet_log.fleet() == Fleet(
         channels=(ChannelScope("stable", "web", "role=web"),), hosts=0, changes=5
     )
 
@@ -418,9 +428,9 @@ def bounded(**changes: Any) -> SetBudget:
     return SetBudget(**said | changes)
 
 
-def test_sets_changes_and_removes_a_budget_and_repeats_nothing(yard: Yard) -> None:
+def test_sets_changes_and_removes_a_budget_and_repeats_nothing(fleet_log: FleetLog) -> None:
     told = [
-        len(yard.control.execute(item, command).facts)
+        len(fleet_log.control.execute(item, command).facts)
         for item, command in (
             (set_budget, bounded(max_in_flight=2)),
             (set_budget, bounded(max_in_flight=2)),
@@ -432,10 +442,10 @@ def test_sets_changes_and_removes_a_budget_and_repeats_nothing(yard: Yard) -> No
     ]
 
     assert told == [1, 0, 1, 1, 0, 1]
-    assert yard.row(budget_key("zone-a")) == Budget(
+    assert fleet_log.row(budget_key("zone-a")) == Budget(
         budget_id="zone-a", selector="zone=a", max_in_flight=2
     )
-    assert differences(yard.store, FOLDS) == []
+    assert differences(fleet_log.store, FOLDS) == []
 
 
 @pytest.mark.parametrize(
@@ -450,12 +460,12 @@ def test_sets_changes_and_removes_a_budget_and_repeats_nothing(yard: Yard) -> No
     ],
 )
 def test_refuses_a_malformed_budget(
-    yard: Yard, change: dict[str, Any], error: type[Exception]
+    fleet_log: FleetLog, change: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        yard.control.execute(set_budget, bounded(**change))
+        fleet_log.control.execute(set_budget, bounded(**change))
 
 
-def test_cannot_remove_a_budget_that_nobody_set(yard: Yard) -> None:
+def test_cannot_remove_a_budget_that_nobody_set(fleet_log: FleetLog) -> None:
     with pytest.raises(BudgetNotFound):
-        yard.control.execute(remove_budget, RemoveBudget(budget_id="x", operator="user_op"))
+        fleet_log.control.execute(remove_budget, RemoveBudget(budget_id="x", operator="user_op"))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tests.domain.sample_domain import (
     ERRANDS,
     FOLD_LIST,
@@ -249,7 +249,7 @@ def test_tells_how_rows_stand_after_the_commit(store: MemoryStore) -> None:
 
     for key, (version, value) in settled.items():
         assert version == stamp(store, key)[0]
-        assert value == Orchard(store).row(key)
+        assert value == SampleControl(store).row(key)
     assert errand_key("north", 1) in settled
 
 

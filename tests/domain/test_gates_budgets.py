@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tests.domain.gate_inputs import ROLLOUT, T0, channel, fleet, fleet_state, standing, with_sight
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.fleet import declarations as fleet_domain
@@ -109,7 +109,7 @@ def freeing(
     )
 
 
-class Yard(Orchard):
+class Yard(SampleControl):
     """Budgets on a store in memory."""
 
     def __init__(self, **bounds: Any) -> None:
@@ -151,7 +151,7 @@ def test_lets_one_of_two_dispatchers_that_saw_the_same_last_slot_have_it() -> No
     yard = Yard(max_in_flight=1)
     slot = BudgetSlot("all", 1)
     rival = yard.rival()
-    yard.desk.before.append(
+    yard.committer.before.append(
         lambda: rival.execute(say, Say(reserved=(taking("web-00", slot, rollout_id="b@db.1"),)))
     )
 

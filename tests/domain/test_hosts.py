@@ -25,7 +25,7 @@ from tests.domain.host_lives import (
     PASS,
     ROLLOUT,
     T0,
-    Life,
+    HostLife,
     examples,
     reserved,
     seconds,
@@ -99,46 +99,46 @@ HALT = {"on_failure": OnFailure.HALT}
 EVENTS: tuple[type[Any], ...] = get_args(HostEvent)
 
 
-def skipped(life: Life) -> Life:
+def skipped(life: HostLife) -> HostLife:
     record = life.record
     return life.say(HostSkipped, wave=record.wave, state=record.state, reason="silent")
 
 
-def deferred() -> Life:
-    return Life().acknowledged().say(ActivationDeferred, component="kernel")
+def deferred() -> HostLife:
+    return HostLife().acknowledged().say(ActivationDeferred, component="kernel")
 
 
-def assumed() -> Life:
-    return Life().acknowledged().say(RecoveryActivationAssumed, observed_current_closure=NEW)
+def assumed() -> HostLife:
+    return HostLife().acknowledged().say(RecoveryActivationAssumed, observed_current_closure=NEW)
 
 
-LIVES: dict[str, Callable[[], Life]] = {
-    "ordered": lambda: Life().ordered(),
-    "cancelled": lambda: Life().ordered().say(DispatchCancelled, reason="superseded"),
-    "skipped before an order": lambda: Life().take(
+LIVES: dict[str, Callable[[], HostLife]] = {
+    "ordered": lambda: HostLife().ordered(),
+    "cancelled": lambda: HostLife().ordered().say(DispatchCancelled, reason="superseded"),
+    "skipped before an order": lambda: HostLife().take(
         HostSkipped(**NAMED, at=T0, wave=0, state=None, reason="silent")
     ),
-    "acknowledged": lambda: Life().acknowledged(),
-    "started": lambda: Life().acknowledged().say(ActivationStarted),
+    "acknowledged": lambda: HostLife().acknowledged(),
+    "started": lambda: HostLife().acknowledged().say(ActivationStarted),
     "deferred": deferred,
     "deferred, and left": lambda: skipped(deferred()),
-    "activated": lambda: Life().soaking(),
+    "activated": lambda: HostLife().soaking(),
     "assumed to be activated": assumed,
-    "probed": lambda: Life().soaking(HTTP, DISK, LATER),
-    "healthy": lambda: Life().soaking(HTTP).probe(PASS),
-    "unhealthy": lambda: Life().soaking(HTTP).probe(FAIL),
-    "converged": lambda: Life().converged(),
-    "regressed": lambda: Life().converged().say(HostRegressed, reason="drift"),
-    "failed, going back": lambda: Life().failed(),
-    "failed for good": lambda: Life(**HALT).failed(),
-    "failed, and not back in time": lambda: Life().failed().silent(),
-    "rejected": lambda: Life().ordered().say(DispatchReject, reason="not verified"),
-    "reverted": lambda: Life().reverted(),
-    "reverted, and left": lambda: skipped(Life().reverted()),
+    "probed": lambda: HostLife().soaking(HTTP, DISK, LATER),
+    "healthy": lambda: HostLife().soaking(HTTP).probe(PASS),
+    "unhealthy": lambda: HostLife().soaking(HTTP).probe(FAIL),
+    "converged": lambda: HostLife().converged(),
+    "regressed": lambda: HostLife().converged().say(HostRegressed, reason="drift"),
+    "failed, going back": lambda: HostLife().failed(),
+    "failed for good": lambda: HostLife(**HALT).failed(),
+    "failed, and not back in time": lambda: HostLife().failed().silent(),
+    "rejected": lambda: HostLife().ordered().say(DispatchReject, reason="not verified"),
+    "reverted": lambda: HostLife().reverted(),
+    "reverted, and left": lambda: skipped(HostLife().reverted()),
 }
 
 
-def lives_in(state: HostState) -> list[Life]:
+def lives_in(state: HostState) -> list[HostLife]:
     return [life for make in LIVES.values() if (life := make()).record.state is state]
 
 
@@ -197,7 +197,7 @@ def test_accepts_no_report_of_an_agent_at_the_end() -> None:
 
 @pytest.mark.parametrize("struct", EVENTS, ids=lambda struct: struct.__name__)
 def test_begins_with_an_order_or_leaves_without_one(struct: type[Any]) -> None:
-    (event, *_) = examples(Life().ordered().record, struct, T0)
+    (event, *_) = examples(HostLife().ordered().record, struct, T0)
 
     if struct is DispatchReserved:
         assert step(None, event, T0)[0].state is HostState.PENDING
@@ -208,7 +208,7 @@ def test_begins_with_an_order_or_leaves_without_one(struct: type[Any]) -> None:
 
 
 def test_refuses_an_event_of_another_host() -> None:
-    life = Life().ordered()
+    life = HostLife().ordered()
 
     with pytest.raises(InvalidInput):
         life.take(reserved(host_id="web-02", attempt=2))
@@ -220,7 +220,7 @@ def test_refuses_an_event_of_another_host() -> None:
 def test_orders_a_host() -> None:
     slots = (BudgetSlot("rack-1", 3), BudgetSlot("eu", 9))
 
-    life = Life(ack_seconds=30).ordered(budgets=slots, wave=2)
+    life = HostLife(ack_seconds=30).ordered(budgets=slots, wave=2)
 
     record = life.record
     assert (record.state, record.wave, record.attempt) == (HostState.PENDING, 2, 1)
@@ -256,7 +256,7 @@ def test_begins_anew_by_a_later_attempt_and_counts_reports_on(name: str) -> None
 
 
 def test_begins_anew_only_when_the_host_is_back() -> None:
-    life = Life().failed()
+    life = HostLife().failed()
 
     with pytest.raises(HostBusy):
         life.ordered(attempt=2)
@@ -283,7 +283,7 @@ def test_takes_a_host_that_left_back_as_a_late_one() -> None:
 
 
 def test_cancels_an_order_and_frees_its_slots() -> None:
-    life = Life().ordered(budgets=(BudgetSlot("rack-1", 1),)).wait(1)
+    life = HostLife().ordered(budgets=(BudgetSlot("rack-1", 1),)).wait(1)
 
     life.say(DispatchCancelled, reason="halted")
 
@@ -330,7 +330,7 @@ def test_refuses_a_number_that_is_known_or_not_next(name: str) -> None:
 
 
 def test_counts_an_accepted_report_and_no_refused_one() -> None:
-    life = Life().acknowledged()
+    life = HostLife().acknowledged()
     assert life.record.last_event_seq == 1
 
     with pytest.raises(WrongClosure):
@@ -341,7 +341,7 @@ def test_counts_an_accepted_report_and_no_refused_one() -> None:
 
 
 def test_refuses_times_of_the_future_and_keeps_others_as_they_were_sent() -> None:
-    life = Life().ordered()
+    life = HostLife().ordered()
     said = {"target_closure": NEW, "current_closure_at_dispatch": OLD}
 
     with pytest.raises(ClockSkew):
@@ -357,7 +357,7 @@ def test_refuses_times_of_the_future_and_keeps_others_as_they_were_sent() -> Non
 
 
 def test_switches_once_the_order_is_acknowledged() -> None:
-    life = Life().acknowledged()
+    life = HostLife().acknowledged()
 
     assert life.record.current_closure_at_dispatch == OLD
     assert life.effects == [
@@ -367,16 +367,16 @@ def test_switches_once_the_order_is_acknowledged() -> None:
 
 
 def test_refuses_another_closure_than_the_ordered_one() -> None:
-    ordered = Life().ordered()
+    ordered = HostLife().ordered()
     with pytest.raises(WrongClosure) as refused:
         ordered.say(DispatchAck, target_closure="sha256:x", current_closure_at_dispatch=OLD)
     assert refused.value.facts == {"state": "Pending", "found": "sha256:x", "expected": NEW}
 
     for life, struct, member in (
-        (Life().acknowledged(), ActivationCompleted, "observed_current_closure"),
-        (Life().acknowledged(), RecoveryActivationAssumed, "observed_current_closure"),
-        (Life().soaking(HTTP).probe(PASS), Converged, "current_closure"),
-        (Life().failed(), RollbackComplete, "reverted_to_closure"),
+        (HostLife().acknowledged(), ActivationCompleted, "observed_current_closure"),
+        (HostLife().acknowledged(), RecoveryActivationAssumed, "observed_current_closure"),
+        (HostLife().soaking(HTTP).probe(PASS), Converged, "current_closure"),
+        (HostLife().failed(), RollbackComplete, "reverted_to_closure"),
     ):
         with pytest.raises(WrongClosure):
             life.say(struct, **{member: "sha256:x"})
@@ -384,9 +384,11 @@ def test_refuses_another_closure_than_the_ordered_one() -> None:
 
 def test_takes_no_exit_code_but_zero_for_a_success() -> None:
     with pytest.raises(HostInvariant):
-        Life().acknowledged().say(ActivationCompleted, observed_current_closure=NEW, exit_code=1)
+        HostLife().acknowledged().say(
+            ActivationCompleted, observed_current_closure=NEW, exit_code=1
+        )
     with pytest.raises(HostInvariant):
-        Life().failed().say(RollbackComplete, reverted_to_closure=OLD, exit_code=1)
+        HostLife().failed().say(RollbackComplete, reverted_to_closure=OLD, exit_code=1)
 
 
 def test_soaks_a_deferred_host_from_its_reboot_on() -> None:
@@ -428,7 +430,7 @@ def test_hears_no_activation_once_its_probes_are_declared() -> None:
 
 @pytest.mark.req("RO-12", **PURE)
 def test_converges_after_the_soak_with_every_enforced_probe_passing() -> None:
-    life = Life(soak_seconds=300).soaking(HTTP, DISK, LATER).wait(10).probe(PASS).wait(289)
+    life = HostLife(soak_seconds=300).soaking(HTTP, DISK, LATER).wait(10).probe(PASS).wait(289)
     life.probe(FAIL, "disk", OBSERVE)
 
     with pytest.raises(EarlyConvergence) as early:
@@ -448,7 +450,7 @@ def test_converges_after_the_soak_with_every_enforced_probe_passing() -> None:
 
 @pytest.mark.req("RO-12", **PURE)
 def test_says_everything_that_convergence_still_misses() -> None:
-    life = Life(soak_seconds=9).soaking(HTTP, replace(HTTP, probe_name="tcp")).probe(FAIL)
+    life = HostLife(soak_seconds=9).soaking(HTTP, replace(HTTP, probe_name="tcp")).probe(FAIL)
 
     with pytest.raises(EarlyConvergence) as early:
         life.say(Converged, current_closure=NEW)
@@ -462,7 +464,7 @@ def test_says_everything_that_convergence_still_misses() -> None:
 
 
 def test_converges_without_probes_once_it_said_that_there_are_none() -> None:
-    life = Life().soaking()
+    life = HostLife().soaking()
     with pytest.raises(EarlyConvergence):
         life.say(Converged, current_closure=NEW)
 
@@ -481,7 +483,7 @@ def test_converges_without_probes_once_it_said_that_there_are_none() -> None:
     ],
 )
 def test_hears_only_declared_probes(name: str, mode: Any, said: str) -> None:
-    life = Life().soaking(HTTP, DISK, LATER)
+    life = HostLife().soaking(HTTP, DISK, LATER)
 
     for struct, more in (
         (ProbeResult, {"status": PASS}),
@@ -494,7 +496,7 @@ def test_hears_only_declared_probes(name: str, mode: Any, said: str) -> None:
 
 
 def test_declares_probes_once_distinct_and_not_too_many() -> None:
-    life = Life().soaking()
+    life = HostLife().soaking()
     many = tuple(ProbeDeclared(f"p{n}", "tcp", ENFORCE) for n in range(PROBES_MAX + 1))
 
     with pytest.raises(LimitExceeded):
@@ -509,7 +511,7 @@ def test_declares_probes_once_distinct_and_not_too_many() -> None:
 
 
 def test_stamps_what_was_seen_first_once() -> None:
-    life = Life().soaking(HTTP)
+    life = HostLife().soaking(HTTP)
 
     for wait in (1, 2):
         life.wait(wait).say(ProbeObservedFirst, probe_name="http", mode=ENFORCE)
@@ -525,14 +527,14 @@ def test_stamps_what_was_seen_first_once() -> None:
     ids=lambda named: ",".join(named) or "none",
 )
 def test_fails_by_probes_that_are_enforced_and_fail(named: tuple[str, ...]) -> None:
-    life = Life().soaking(HTTP, DISK).probe(FAIL).probe(FAIL, "disk", OBSERVE).wait(500)
+    life = HostLife().soaking(HTTP, DISK).probe(FAIL).probe(FAIL, "disk", OBSERVE).wait(500)
 
     with pytest.raises(UnsustainedFailure):
         life.say(Failed, **life.failing(*named))
 
 
 def test_fails_by_its_own_policy_only() -> None:
-    life = Life().soaking(HTTP).probe(FAIL).wait(500)
+    life = HostLife().soaking(HTTP).probe(FAIL).wait(500)
 
     with pytest.raises(HostInvariant):
         life.say(Failed, **(life.failing("http") | {"policy_applied": OnFailure.HALT}))
@@ -541,7 +543,7 @@ def test_fails_by_its_own_policy_only() -> None:
 # ── failing and going back ────────────────────────────────────────────────────────────────────────
 
 
-FAILURES: dict[str, Callable[[Life], Life]] = {
+FAILURES: dict[str, Callable[[HostLife], HostLife]] = {
     "probes": lambda life: life.failed(),
     "activation": lambda life: life.acknowledged().say(ActivationFailed, exit_code=-3),
     "topology": lambda life: life.soaking().silent(),
@@ -552,7 +554,7 @@ FAILURES: dict[str, Callable[[Life], Life]] = {
 
 @pytest.mark.parametrize("why", FAILURES)
 def test_goes_back_to_what_ran_before(why: str) -> None:
-    life = FAILURES[why](Life(rollback_seconds=40))
+    life = FAILURES[why](HostLife(rollback_seconds=40))
 
     record = life.record
     assert (record.state, record.failure) == (HostState.FAILED, why)
@@ -574,7 +576,7 @@ def test_goes_back_to_what_ran_before(why: str) -> None:
 
 @pytest.mark.parametrize("why", FAILURES)
 def test_stays_where_it_is_under_halt(why: str) -> None:
-    life = FAILURES[why](Life(**HALT))
+    life = FAILURES[why](HostLife(**HALT))
 
     record = life.record
     assert (record.state, record.policy_applied) == (HostState.FAILED, OnFailure.HALT)
@@ -588,7 +590,7 @@ def test_stays_where_it_is_under_halt(why: str) -> None:
 
 @pytest.mark.parametrize("prior", ["", NEW], ids=["nothing", "the target"])
 def test_cannot_go_back_to_nothing(prior: str) -> None:
-    life = Life().failed(prior=prior)
+    life = HostLife().failed(prior=prior)
 
     record = life.record
     assert (record.rollback_failed, record.busy, record.due_at) == (True, False, None)
@@ -604,7 +606,7 @@ def test_has_nothing_to_go_back_from_when_it_rejects_the_order() -> None:
 
 
 def test_says_that_it_could_not_go_back_and_may_still_come_back_later() -> None:
-    life = Life().failed().say(RollbackFailed, phase="switch", exit_code=4)
+    life = HostLife().failed().say(RollbackFailed, phase="switch", exit_code=4)
     still = RecordTransition(HOST, ROLLOUT, HostState.FAILED, HostState.FAILED, life.now)
     assert (life.record.state, life.record.rollback_failed) == (HostState.FAILED, True)
     assert (life.record.busy, life.record.due_at) == (False, None)
@@ -618,7 +620,7 @@ def test_says_that_it_could_not_go_back_and_may_still_come_back_later() -> None:
 
 
 def test_quarantines_nothing_by_a_failure_that_was_allowed_for() -> None:
-    life = skipped(Life().failed())
+    life = skipped(HostLife().failed())
     assert life.record.busy  # until it is back
     assert life.effects == [
         RecordTransition(HOST, ROLLOUT, HostState.FAILED, HostState.FAILED, life.now)
@@ -633,7 +635,7 @@ def test_quarantines_nothing_by_a_failure_that_was_allowed_for() -> None:
 # ── silence and leaving ───────────────────────────────────────────────────────────────────────────
 
 
-def in_time(life: Life) -> tuple[Deadline | None, datetime | None]:
+def in_time(life: HostLife) -> tuple[Deadline | None, datetime | None]:
     return deadline_of(life.record), life.record.due_at
 
 
@@ -649,8 +651,8 @@ def test_gives_every_state_its_time() -> None:
         "sustained_failure_seconds": 0,
     }
 
-    def life() -> Life:
-        return Life(**times)
+    def life() -> HostLife:
+        return HostLife(**times)
 
     assert in_time(life().ordered()) == (Deadline.ACK, T0 + seconds(1))
     assert in_time(life().acknowledged()) == (Deadline.ACTIVATION, T0 + seconds(2))
@@ -664,7 +666,7 @@ def test_gives_every_state_its_time() -> None:
 
 
 def test_runs_deadlines_on_our_clock() -> None:
-    life = Life(topology_seconds=10).acknowledged().wait(60)
+    life = HostLife(topology_seconds=10).acknowledged().wait(60)
 
     life.say(ActivationCompleted, at=T0 - seconds(9_000), observed_current_closure=NEW)
 
@@ -672,7 +674,7 @@ def test_runs_deadlines_on_our_clock() -> None:
 
 
 def test_fails_nobody_for_an_order_that_was_not_fetched() -> None:
-    life = Life(ack_seconds=30).ordered().silent()
+    life = HostLife(ack_seconds=30).ordered().silent()
 
     assert (life.record.state, life.record.due_at) == (HostState.PENDING, T0 + seconds(60))
     assert life.effects == []
@@ -694,7 +696,7 @@ def test_takes_no_deadline_that_is_not_due(name: str) -> None:
     ("reason", "left"), [("silent since Monday", "skipped"), ("waived", "waived")]
 )
 def test_leaves_by_an_event_and_once(reason: str, left: str) -> None:
-    life = Life().ordered(budgets=(BudgetSlot("rack-1", 1),))
+    life = HostLife().ordered(budgets=(BudgetSlot("rack-1", 1),))
     event = life.event(HostSkipped, wave=0, state=HostState.PENDING, reason=reason)
 
     life.take(event)
@@ -706,7 +708,7 @@ def test_leaves_by_an_event_and_once(reason: str, left: str) -> None:
 
 
 def test_leaves_as_what_it_is_counted_as() -> None:
-    life = Life().ordered(wave=1)
+    life = HostLife().ordered(wave=1)
 
     for members in (
         {"wave": 0, "state": HostState.PENDING},
@@ -715,7 +717,7 @@ def test_leaves_as_what_it_is_counted_as() -> None:
     ):
         with pytest.raises(HostInvariant):
             life.say(HostSkipped, reason="silent", **members)
-    late = Life().ordered(late=True)
+    late = HostLife().ordered(late=True)
     with pytest.raises(HostInvariant, match="after the plan"):
         skipped(late)
 
@@ -735,7 +737,7 @@ def test_is_known_to_have_left_though_it_never_had_an_order() -> None:
 
 
 def test_notices_once_that_a_converged_host_regressed() -> None:
-    life = Life().converged().wait(5).say(HostRegressed, reason="drift")
+    life = HostLife().converged().wait(5).say(HostRegressed, reason="drift")
 
     assert (life.record.state, life.record.regressed_at) == (HostState.CONVERGED, life.now)
     assert life.effects == []
@@ -744,7 +746,7 @@ def test_notices_once_that_a_converged_host_regressed() -> None:
 
 
 def test_tells_the_agent_which_probes_fail_it_now() -> None:
-    life = Life().soaking(HTTP, DISK).probe(FAIL).probe(FAIL, "disk", OBSERVE)
+    life = HostLife().soaking(HTTP, DISK).probe(FAIL).probe(FAIL, "disk", OBSERVE)
 
     assert list_sustained(life.record, T0 + seconds(119)) == ()
     assert list_sustained(life.record, T0 + seconds(120)) == ("http",)

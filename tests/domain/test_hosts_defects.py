@@ -23,8 +23,8 @@ from tests.domain.host_lives import (
     PASS,
     ROLLOUT,
     T0,
-    Life,
-    Quay,
+    HostLife,
+    HostReports,
     examples,
     seconds,
 )
@@ -69,7 +69,7 @@ HOURS = 3_600
 
 def test_d05_a_host_soaks_from_its_activation_however_late_its_wave_goes() -> None:
     """Not from the rollout's opening, its order or its acknowledgement."""
-    life = Life(soak_seconds=1_800).wait(9 * HOURS).ordered().wait(600).acknowledged().wait(300)
+    life = HostLife(soak_seconds=1_800).wait(9 * HOURS).ordered().wait(600).acknowledged().wait(300)
     life.say(ActivationCompleted, observed_current_closure=NEW)
     life.say(ProbeTopologyDeclared, probes=(HTTP,)).probe(PASS)
 
@@ -80,7 +80,7 @@ def test_d05_a_host_soaks_from_its_activation_however_late_its_wave_goes() -> No
 
 
 def test_d05_a_new_attempt_soaks_anew() -> None:
-    life = Life(soak_seconds=1_800).reverted().wait(HOURS).ordered(attempt=2)
+    life = HostLife(soak_seconds=1_800).reverted().wait(HOURS).ordered(attempt=2)
     assert life.record.soak_due_at is None
 
     life.acknowledged().say(ActivationCompleted, observed_current_closure=NEW)
@@ -89,7 +89,7 @@ def test_d05_a_new_attempt_soaks_anew() -> None:
 
 
 def test_d06_no_host_converges_before_its_probes_were_heard() -> None:
-    life = Life(soak_seconds=0).soaking()
+    life = HostLife(soak_seconds=0).soaking()
 
     for said in ("no probe topology", "no pass of probe http"):
         with pytest.raises(EarlyConvergence, match=said):
@@ -101,7 +101,7 @@ def test_d06_no_host_converges_before_its_probes_were_heard() -> None:
 
 
 def test_d06_no_result_of_the_time_before_the_activation_counts() -> None:
-    life = Life().soaking(HTTP)
+    life = HostLife().soaking(HTTP)
 
     with pytest.raises(HostInvariant, match="before the activation"):
         life.say(ProbeResult, at=T0 - seconds(1), probe_name="http", mode=ENFORCE, status=PASS)
@@ -110,53 +110,55 @@ def test_d06_no_result_of_the_time_before_the_activation_counts() -> None:
 
 
 def test_d06_a_heartbeat_on_the_target_converges_nobody() -> None:
-    quay = Quay()
-    quay.reserve()
+    host_reports = HostReports()
+    host_reports.reserve()
     command = ObserveHost(rollout_id=ROLLOUT, host_id=HOST, current_closure=NEW)
 
-    assert quay.run(observe_host, command) == []  # not even acknowledged
+    assert host_reports.run(observe_host, command) == []  # not even acknowledged
 
-    quay.acknowledge()
-    assumed, moved = quay.run(observe_host, command)
+    host_reports.acknowledge()
+    assumed, moved = host_reports.run(observe_host, command)
     assert isinstance(assumed, RecoveryActivationAssumed)
     assert isinstance(moved, HostStateChanged)
     assert moved.to is HostState.SOAKING
     with pytest.raises(EarlyConvergence):
-        quay.say(Converged, current_closure=NEW)
+        host_reports.say(Converged, current_closure=NEW)
 
 
 def test_d07_a_pass_closes_the_open_failure_of_a_probe() -> None:
-    quay = Quay(current_wave=2)
-    quay.soak(wave=2)
+    host_reports = HostReports(current_wave=2)
+    host_reports.soak(wave=2)
 
-    quay.say(ProbeResult, probe_name="http", mode=ENFORCE, status=FAIL, failure_reason="503")
-    opened = quay.open_failure()
-    quay.say(ProbeResult, probe_name="disk", mode=OBSERVE, status=FAIL)
-    quay.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
+    host_reports.say(
+        ProbeResult, probe_name="http", mode=ENFORCE, status=FAIL, failure_reason="503"
+    )
+    opened = host_reports.open_failure()
+    host_reports.say(ProbeResult, probe_name="disk", mode=OBSERVE, status=FAIL)
+    host_reports.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
 
     assert opened is not None
     assert (opened.wave, opened.failure_reason, opened.observed_at) == (2, "503", T0)
-    assert quay.open_failure("disk") is None  # observed only
-    assert quay.open_failure() is None
+    assert host_reports.open_failure("disk") is None  # observed only
+    assert host_reports.open_failure() is None
 
 
 def test_d07_the_rollback_closes_what_was_open() -> None:
-    quay = Quay()
-    quay.soak()
-    quay.say(ProbeResult, probe_name="http", mode=ENFORCE, status=FAIL)
-    quay.clock.advance(seconds(120))
-    quay.say(Failed, **Life().failing("http"))
-    assert quay.open_failure() is not None
+    host_reports = HostReports()
+    host_reports.soak()
+    host_reports.say(ProbeResult, probe_name="http", mode=ENFORCE, status=FAIL)
+    host_reports.clock.advance(seconds(120))
+    host_reports.say(Failed, **HostLife().failing("http"))
+    assert host_reports.open_failure() is not None
 
-    _, moved = quay.say(RollbackComplete, reverted_to_closure=OLD)
+    _, moved = host_reports.say(RollbackComplete, reverted_to_closure=OLD)
 
     assert moved.cleared_probes == ("http",)
-    assert quay.open_failure() is None
-    assert differences(quay.store, quay.folds) == []
+    assert host_reports.open_failure() is None
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 def test_d08_a_pass_ends_the_time_that_a_probe_failed_for() -> None:
-    life = Life().soaking(HTTP).probe(FAIL).wait(10).probe(PASS).wait(109).probe(FAIL).wait(1)
+    life = HostLife().soaking(HTTP).probe(FAIL).wait(10).probe(PASS).wait(109).probe(FAIL).wait(1)
 
     assert life.now == T0 + seconds(120)
     assert list_sustained(life.record, life.now) == ()
@@ -167,7 +169,7 @@ def test_d08_a_pass_ends_the_time_that_a_probe_failed_for() -> None:
 
 
 def test_d08_an_observed_probe_starts_no_clock() -> None:
-    life = Life().soaking(HTTP, DISK).probe(PASS).probe(FAIL, "disk", OBSERVE)
+    life = HostLife().soaking(HTTP, DISK).probe(PASS).probe(FAIL, "disk", OBSERVE)
     life.say(ProbeFailureFirst, probe_name="disk", mode=OBSERVE).wait(HOURS)
 
     assert life.record.probe_failure_first_at is None
@@ -178,14 +180,14 @@ def test_d08_an_observed_probe_starts_no_clock() -> None:
 
 
 def test_d08_a_repeated_failure_does_not_start_the_clock_again() -> None:
-    life = Life().soaking(HTTP).probe(FAIL).wait(60).probe(FAIL).wait(60)
+    life = HostLife().soaking(HTTP).probe(FAIL).wait(60).probe(FAIL).wait(60)
 
     assert life.record.probes["http"].failing_since == T0
     assert life.say(Failed, **life.failing("http")).record.state is HostState.FAILED
 
 
 def test_d12_what_we_assume_takes_no_number_of_the_agent_s() -> None:
-    life = Life().acknowledged().wait(30)
+    life = HostLife().acknowledged().wait(30)
     sent = [
         life.event(ActivationStarted, seq=2),
         life.event(ActivationCompleted, seq=3, observed_current_closure=NEW),
@@ -201,7 +203,7 @@ def test_d12_what_we_assume_takes_no_number_of_the_agent_s() -> None:
 
 
 def test_d12_silence_takes_no_number_either() -> None:
-    life = Life().acknowledged().silent()
+    life = HostLife().acknowledged().silent()
 
     assert expected_seq(life.record) == 2
     assert life.say(RollbackComplete, reverted_to_closure=OLD).record.last_event_seq == 2
@@ -210,11 +212,11 @@ def test_d12_silence_takes_no_number_either() -> None:
 @pytest.mark.parametrize(
     ("life", "deadline"),
     [
-        (lambda: Life().acknowledged(), Deadline.ACTIVATION),
-        (lambda: Life().soaking(), Deadline.TOPOLOGY),
-        (lambda: Life().soaking(HTTP).probe(PASS), Deadline.CONVERGENCE),
+        (lambda: HostLife().acknowledged(), Deadline.ACTIVATION),
+        (lambda: HostLife().soaking(), Deadline.TOPOLOGY),
+        (lambda: HostLife().soaking(HTTP).probe(PASS), Deadline.CONVERGENCE),
         (
-            lambda: Life().acknowledged().say(ActivationDeferred, component="kernel"),
+            lambda: HostLife().acknowledged().say(ActivationDeferred, component="kernel"),
             Deadline.DEFERRAL,
         ),
     ],
@@ -227,147 +229,147 @@ def test_d13_a_silent_host_fails_in_time(life: Any, deadline: Deadline) -> None:
 
 
 def test_d13_the_timer_loses_against_the_agent() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
-    due_at = quay.record.due_at
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
+    due_at = host_reports.record.due_at
     assert due_at is not None
-    quay.clock.advance(due_at - T0)
+    host_reports.clock.advance(due_at - T0)
     late = ExpireDeadline(rollout_id=ROLLOUT, host_id=HOST, due_at=due_at)
 
-    quay.say(ActivationCompleted, observed_current_closure=NEW)
+    host_reports.say(ActivationCompleted, observed_current_closure=NEW)
 
-    assert quay.run(expire_deadline, late) == []
-    assert quay.record.state is HostState.SOAKING
+    assert host_reports.run(expire_deadline, late) == []
+    assert host_reports.record.state is HostState.SOAKING
 
 
 def test_d13_the_timer_does_not_come_early() -> None:
-    quay = Quay()
-    quay.reserve()
-    due_at = quay.record.due_at
+    host_reports = HostReports()
+    host_reports.reserve()
+    due_at = host_reports.record.due_at
     assert due_at is not None
-    quay.clock.advance(due_at - T0 - seconds(1))
+    host_reports.clock.advance(due_at - T0 - seconds(1))
 
     early = ExpireDeadline(rollout_id=ROLLOUT, host_id=HOST, due_at=due_at)
 
-    assert quay.run(expire_deadline, early) == []
+    assert host_reports.run(expire_deadline, early) == []
     with pytest.raises(HostNotInRollout):
-        quay.run(expire_deadline, replace(early, host_id="web-02"))
+        host_reports.run(expire_deadline, replace(early, host_id="web-02"))
 
 
 def test_d13_the_agent_that_loses_against_the_timer_still_goes_back() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
-    due_at = quay.record.due_at
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
+    due_at = host_reports.record.due_at
     assert due_at is not None
-    quay.clock.advance(due_at - T0)
+    host_reports.clock.advance(due_at - T0)
 
-    expired, moved = quay.run(
+    expired, moved = host_reports.run(
         expire_deadline, ExpireDeadline(rollout_id=ROLLOUT, host_id=HOST, due_at=due_at)
     )
     with pytest.raises(IllegalTransition) as refused:
-        quay.say(ActivationCompleted, observed_current_closure=NEW)
+        host_reports.say(ActivationCompleted, observed_current_closure=NEW)
 
     assert isinstance(expired, DeadlineExpired)
     assert (moved.from_, moved.to, moved.freed) == (HostState.ACTIVATING, HostState.FAILED, False)
     assert refused.value.facts["state"] == "Failed"
-    quay.say(RollbackComplete, reverted_to_closure=OLD)
-    assert quay.record.state is HostState.REVERTED
+    host_reports.say(RollbackComplete, reverted_to_closure=OLD)
+    assert host_reports.record.state is HostState.REVERTED
 
 
 def test_d13_an_order_that_is_not_fetched_is_waited_for_or_skipped() -> None:
-    quay = Quay()
-    quay.reserve("rack-1")
-    due_at = quay.record.due_at
+    host_reports = HostReports()
+    host_reports.reserve("rack-1")
+    due_at = host_reports.record.due_at
     assert due_at is not None
-    quay.clock.advance(due_at - T0)
+    host_reports.clock.advance(due_at - T0)
 
-    (expired,) = quay.run(
+    (expired,) = host_reports.run(
         expire_deadline, ExpireDeadline(rollout_id=ROLLOUT, host_id=HOST, due_at=due_at)
     )
     assert expired.deadline is Deadline.ACK
-    assert (quay.record.state, quay.record.busy) == (HostState.PENDING, True)
+    assert (host_reports.record.state, host_reports.record.busy) == (HostState.PENDING, True)
 
     command = SkipHost(rollout_id=ROLLOUT, host_id=HOST, wave=0, reason="silent for a day")
-    skipped, freed = quay.run(skip_host, command)
+    skipped, freed = host_reports.run(skip_host, command)
     assert skipped.state is HostState.PENDING
     assert (freed.left, freed.freed, freed.budgets) == (True, True, ("rack-1",))
-    assert quay.order is None
-    assert quay.run(skip_host, command) == []
+    assert host_reports.order is None
+    assert host_reports.run(skip_host, command) == []
 
 
 def test_d17_a_rollback_that_fails_is_seen() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
-    quay.say(ActivationFailed, exit_code=-1)
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
+    host_reports.say(ActivationFailed, exit_code=-1)
 
-    failed, moved = quay.say(RollbackFailed, phase="switch", exit_code=7)
+    failed, moved = host_reports.say(RollbackFailed, phase="switch", exit_code=7)
 
     assert (failed.channel, failed.target_closure) == ("web-stable", NEW)  # by it, a quarantine
     assert (moved.from_, moved.to) == (HostState.FAILED, HostState.FAILED)
     assert (moved.rollback_failed, moved.freed) == (True, True)
-    assert quay.record.rollback_failed
+    assert host_reports.record.rollback_failed
 
 
 @pytest.mark.parametrize("way", ["rolled back after all", "tried again"])
 def test_d17_what_comes_after_a_failed_rollback_says_that_it_had_failed(way: str) -> None:
     """The rollout counts such hosts, and could not stop counting them otherwise."""
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
-    quay.say(ActivationFailed, exit_code=-1)
-    quay.say(RollbackFailed, phase="switch", exit_code=7)
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
+    host_reports.say(ActivationFailed, exit_code=-1)
+    host_reports.say(RollbackFailed, phase="switch", exit_code=7)
 
     if way == "tried again":
-        _, moved, _ = quay.reserve(attempt=2)
+        _, moved, _ = host_reports.reserve(attempt=2)
     else:
-        _, moved = quay.say(RollbackComplete, reverted_to_closure=OLD)
+        _, moved = host_reports.say(RollbackComplete, reverted_to_closure=OLD)
 
     assert (moved.from_, moved.rollback_failed) == (HostState.FAILED, True)
-    assert not quay.record.rollback_failed
-    assert differences(quay.store, quay.folds) == []
+    assert not host_reports.record.rollback_failed
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 def test_d17_a_rollback_that_nobody_hears_of_is_seen() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
-    quay.say(ActivationFailed, exit_code=-1)
-    due_at = quay.record.due_at
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
+    host_reports.say(ActivationFailed, exit_code=-1)
+    due_at = host_reports.record.due_at
     assert due_at is not None
-    quay.clock.advance(due_at - T0)
+    host_reports.clock.advance(due_at - T0)
 
-    expired, moved = quay.run(
+    expired, moved = host_reports.run(
         expire_deadline, ExpireDeadline(rollout_id=ROLLOUT, host_id=HOST, due_at=due_at)
     )
 
     assert (expired.deadline, expired.target_closure) == (Deadline.ROLLBACK, NEW)
     assert moved.rollback_failed
-    assert quay.record.rollback_failed
+    assert host_reports.record.rollback_failed
 
 
 def test_d22_a_refused_report_does_not_block_the_next_one() -> None:
-    quay = Quay()
-    quay.soak()
-    seq = expected_seq(quay.record)
+    host_reports = HostReports()
+    host_reports.soak()
+    seq = expected_seq(host_reports.record)
     poison = Converged(**NAMED, at=T0, seq=seq, current_closure="sha256:other")
     behind = ProbeResult(**NAMED, at=T0, seq=seq + 1, probe_name="http", mode=ENFORCE, status=PASS)
 
     with pytest.raises(WrongClosure) as refused:
-        quay.report(poison)
+        host_reports.report(poison)
     with pytest.raises(SequenceGap) as gap:
-        quay.report(behind)
+        host_reports.report(behind)
 
     assert refused.value.facts["state"] == "Soaking"
     assert gap.value.facts["expected"] == seq
-    quay.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
-    assert quay.record.last_event_seq == seq
+    host_reports.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
+    assert host_reports.record.last_event_seq == seq
 
 
 def test_d25_a_rollback_returns_to_what_ran_and_never_to_the_target() -> None:
-    honest, confused = Life().failed(), Life().failed(prior=NEW)
+    honest, confused = HostLife().failed(), HostLife().failed(prior=NEW)
 
     assert FireRollbackTo(OLD) in honest.effects
     assert not [effect for effect in confused.effects if isinstance(effect, FireRollbackTo)]
@@ -379,7 +381,7 @@ def test_d25_a_rollback_returns_to_what_ran_and_never_to_the_target() -> None:
 
 
 def test_d25_an_acknowledgement_says_both_what_runs_and_what_shall_run() -> None:
-    (ack,) = examples(Life().ordered().record, DispatchAck, T0)
+    (ack,) = examples(HostLife().ordered().record, DispatchAck, T0)
 
     with pytest.raises(InvalidInput):
         event_from_json({k: v for k, v in event_to_json(ack).items() if k != "target_closure"})  # type: ignore[arg-type]
@@ -387,7 +389,7 @@ def test_d25_an_acknowledgement_says_both_what_runs_and_what_shall_run() -> None
 
 @pytest.mark.parametrize("struct", get_args(AgentEvent), ids=lambda struct: struct.__name__)
 def test_d26_every_kind_of_report_is_numbered(struct: type[Any]) -> None:
-    (event, *_) = examples(Life().ordered().record, struct, T0)
+    (event, *_) = examples(HostLife().ordered().record, struct, T0)
     sent = event_to_json(event)  # type: ignore[arg-type]
 
     assert sent["seq"] == 1
@@ -399,17 +401,17 @@ def test_d26_every_kind_of_report_is_numbered(struct: type[Any]) -> None:
 
 
 def test_d26_a_live_host_reaches_deferred_and_converges_after_its_reboot() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
-    quay.say(ActivationStarted)
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
+    host_reports.say(ActivationStarted)
 
-    _, moved = quay.say(ActivationDeferred, component="kernel")
-    assert (moved.to, moved.freed, quay.order) == (HostState.DEFERRED, True, None)
+    _, moved = host_reports.say(ActivationDeferred, component="kernel")
+    assert (moved.to, moved.freed, host_reports.order) == (HostState.DEFERRED, True, None)
 
-    quay.clock.advance(seconds(HOURS))
-    quay.say(ActivationCompleted, observed_current_closure=NEW)
-    quay.say(ProbeTopologyDeclared, probes=())
-    quay.say(Converged, current_closure=NEW)
-    assert quay.record.state is HostState.CONVERGED
-    assert differences(quay.store, quay.folds) == []
+    host_reports.clock.advance(seconds(HOURS))
+    host_reports.say(ActivationCompleted, observed_current_closure=NEW)
+    host_reports.say(ProbeTopologyDeclared, probes=())
+    host_reports.say(Converged, current_closure=NEW)
+    assert host_reports.record.state is HostState.CONVERGED
+    assert differences(host_reports.store, host_reports.folds) == []

@@ -18,8 +18,8 @@ from tests.domain.host_lives import (
     PASS,
     ROLLOUT,
     T0,
-    Life,
-    Quay,
+    HostLife,
+    HostReports,
     seconds,
 )
 from tidegate.domain.hosts.facts import (
@@ -95,16 +95,19 @@ def names(facts: list[Any]) -> list[str]:
 
 
 def test_orders_a_host_with_its_record_its_queue_row_and_its_joining() -> None:
-    quay = Quay()
+    host_reports = HostReports()
 
-    order, joined = quay.reserve("rack-1", wave=0)
+    order, joined = host_reports.reserve("rack-1", wave=0)
 
     assert isinstance(order, DispatchReserved)
     assert order.budgets == (BudgetSlot("rack-1", 2),)
     assert joined == HostJoined(**NAMED, at=T0, wave=0)
-    assert (quay.record.state, quay.record.budgets) == (HostState.PENDING, ("rack-1",))
-    assert quay.order == HostOrder(HOST, ROLLOUT, 1)
-    assert quay.row(dispatch_key(HOST, ROLLOUT, 1)) == QueuedDispatch(
+    assert (host_reports.record.state, host_reports.record.budgets) == (
+        HostState.PENDING,
+        ("rack-1",),
+    )
+    assert host_reports.order == HostOrder(HOST, ROLLOUT, 1)
+    assert host_reports.row(dispatch_key(HOST, ROLLOUT, 1)) == QueuedDispatch(
         **NAMED,
         attempt=1,
         channel="web-stable",
@@ -113,35 +116,35 @@ def test_orders_a_host_with_its_record_its_queue_row_and_its_joining() -> None:
         policy=HostPolicy(),
         enqueued_at=T0,
     )
-    assert quay.reserve("rack-1", wave=0) == []  # a repeat
+    assert host_reports.reserve("rack-1", wave=0) == []  # a repeat
 
 
 def test_orders_one_thing_at_a_time() -> None:
-    quay = Quay()
-    quay.reserve()
+    host_reports = HostReports()
+    host_reports.reserve()
 
     with pytest.raises(HostBusy) as refused:
-        quay.reserve(attempt=2)
+        host_reports.reserve(attempt=2)
 
     assert refused.value.facts == {"host_id": HOST, "rollout_id": ROLLOUT}
 
 
 def test_tries_a_host_again_after_it_went_back() -> None:
-    quay = Quay()
-    quay.reserve("rack-1")
-    quay.acknowledge()
-    quay.say(ActivationFailed, exit_code=1)
-    quay.say(RollbackComplete, reverted_to_closure=OLD)
-    quay.clock.advance(seconds(60))
+    host_reports = HostReports()
+    host_reports.reserve("rack-1")
+    host_reports.acknowledge()
+    host_reports.say(ActivationFailed, exit_code=1)
+    host_reports.say(RollbackComplete, reverted_to_closure=OLD)
+    host_reports.clock.advance(seconds(60))
 
-    order, moved, joined = quay.reserve("rack-1", attempt=2)
+    order, moved, joined = host_reports.reserve("rack-1", attempt=2)
 
     assert order.attempt == 2
     assert (moved.from_, moved.to) == (HostState.REVERTED, HostState.PENDING)
-    assert joined == HostJoined(**NAMED, at=quay.clock(), wave=0, attempt=2)
-    assert quay.record.last_event_seq == 3
-    assert quay.order == HostOrder(HOST, ROLLOUT, 2)
-    assert differences(quay.store, quay.folds) == []
+    assert joined == HostJoined(**NAMED, at=host_reports.clock(), wave=0, attempt=2)
+    assert host_reports.record.last_event_seq == 3
+    assert host_reports.order == HostOrder(HOST, ROLLOUT, 2)
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 @pytest.mark.parametrize(
@@ -159,95 +162,95 @@ def test_tries_a_host_again_after_it_went_back() -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_orders_nothing_in_a_rollout_that_does_not_go_on(changes: Any, refusal: Any) -> None:
-    quay = Quay(**changes)
+    host_reports = HostReports(**changes)
 
     with pytest.raises(refusal):
-        quay.reserve()
+        host_reports.reserve()
 
-    assert quay.types() == ["TallySet"]
+    assert host_reports.types() == ["TallySet"]
 
 
 def test_orders_nothing_beyond_the_wave_or_in_quarantine_or_nowhere() -> None:
-    quay = Quay(current_wave=1)
+    host_reports = HostReports(current_wave=1)
     with pytest.raises(WaveNotReached):
-        quay.reserve(wave=2)
+        host_reports.reserve(wave=2)
     with pytest.raises(RolloutUnknown):
-        quay.reserve(rollout_id="web-stable@web.9")
+        host_reports.reserve(rollout_id="web-stable@web.9")
     with pytest.raises(InvalidInput):
-        quay.reserve(rollout_id="web stable")
+        host_reports.reserve(rollout_id="web stable")
 
-    quay.quarantine()
+    host_reports.quarantine()
 
     with pytest.raises(ClosureQuarantined):
-        quay.reserve(wave=1)
+        host_reports.reserve(wave=1)
 
 
 def test_orders_late_hosts_once_the_plan_is_through() -> None:
-    quay = Quay()
+    host_reports = HostReports()
     with pytest.raises(RolloutNotDispatchable):
-        quay.reserve(late=True)
+        host_reports.reserve(late=True)
 
-    quay.rollout(**TERMINAL)
-    order, joined = quay.reserve(late=True)
+    host_reports.rollout(**TERMINAL)
+    order, joined = host_reports.reserve(late=True)
 
     assert order.late
     assert joined.late
-    assert quay.acknowledge()[1].late
+    assert host_reports.acknowledge()[1].late
 
 
 def test_takes_an_order_back_once_and_gives_a_later_one() -> None:
-    quay = Quay()
-    quay.reserve("rack-1")
+    host_reports = HostReports()
+    host_reports.reserve("rack-1")
     command = CancelDispatch(rollout_id=ROLLOUT, host_id=HOST, reason="superseded")
 
-    cancelled, freed = quay.run(cancel_dispatch, command)
+    cancelled, freed = host_reports.run(cancel_dispatch, command)
 
     assert isinstance(cancelled, DispatchCancelled)
     assert (freed.from_, freed.to) == (HostState.PENDING, HostState.PENDING)
     assert (freed.freed, freed.budgets, freed.left) == (True, ("rack-1",), False)
-    assert quay.order is None
-    assert quay.run(cancel_dispatch, command) == []
+    assert host_reports.order is None
+    assert host_reports.run(cancel_dispatch, command) == []
     with pytest.raises(OrderCancelled):
-        quay.acknowledge()
-    assert names(quay.reserve("rack-1", attempt=2)) == ["DispatchReserved", "HostJoined"]
-    assert differences(quay.store, quay.folds) == []
+        host_reports.acknowledge()
+    assert names(host_reports.reserve("rack-1", attempt=2)) == ["DispatchReserved", "HostJoined"]
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 def test_takes_no_order_back_that_was_acknowledged_or_never_given() -> None:
-    quay = Quay()
+    host_reports = HostReports()
     command = CancelDispatch(rollout_id=ROLLOUT, host_id=HOST, reason="halted")
     with pytest.raises(HostNotInRollout):
-        quay.run(cancel_dispatch, command)
-    quay.reserve()
-    quay.acknowledge()
+        host_reports.run(cancel_dispatch, command)
+    host_reports.reserve()
+    host_reports.acknowledge()
 
     with pytest.raises(IllegalTransition) as refused:
-        quay.run(cancel_dispatch, command)
+        host_reports.run(cancel_dispatch, command)
 
     assert refused.value.facts["state"] == "Activating"
 
 
 def test_lets_no_fact_take_the_slots_of_a_known_attempt_again() -> None:
     """Should a rule ever slip: the fold itself refuses, before anything is written."""
-    quay = Quay()
-    (order, _) = quay.reserve("rack-1")
+    host_reports = HostReports()
+    (order, _) = host_reports.reserve("rack-1")
 
     with pytest.raises(OrderRepeated):
-        quay.folds.of("DispatchReserved")[0].step(quay.record, order, T0)
+        host_reports.folds.of("DispatchReserved")[0].step(host_reports.record, order, T0)
 
 
 # ── reports ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_writes_a_report_then_what_the_rollout_hears_of_it() -> None:
-    quay = Quay()
-    quay.reserve("rack-1")
+    host_reports = HostReports()
+    host_reports.reserve("rack-1")
 
-    ack = quay.acknowledge()
-    quay.say(ActivationCompleted, observed_current_closure=NEW)
-    topology = quay.say(ProbeTopologyDeclared, probes=(HTTP, DISK))
-    result = quay.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
-    converged = quay.say(Converged, current_closure=NEW)
+    ack = host_reports.acknowledge()
+    host_reports.say(ActivationCompleted, observed_current_closure=NEW)
+    topology = host_reports.say(ProbeTopologyDeclared, probes=(HTTP, DISK))
+    result = host_reports.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
+    converged = host_reports.say(Converged, current_closure=NEW)
 
     assert names(ack) == ["DispatchAck", "HostStateChanged"]
     assert (names(topology), names(result)) == (["ProbeTopologyDeclared"], ["ProbeResult"])
@@ -262,30 +265,30 @@ def test_writes_a_report_then_what_the_rollout_hears_of_it() -> None:
             budgets=("rack-1",),
         )
     ]
-    assert quay.order is None
-    assert differences(quay.store, quay.folds) == []
+    assert host_reports.order is None
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 def test_answers_a_repeat_as_if_it_were_new_and_writes_nothing() -> None:
-    quay = Quay()
-    quay.reserve()
-    (ack, _) = quay.acknowledge()
-    quay.say(ActivationCompleted, observed_current_closure=NEW)
-    quay.rollout(halted_at=T0)
-    before = quay.types()
+    host_reports = HostReports()
+    host_reports.reserve()
+    (ack, _) = host_reports.acknowledge()
+    host_reports.say(ActivationCompleted, observed_current_closure=NEW)
+    host_reports.rollout(halted_at=T0)
+    before = host_reports.types()
 
-    assert quay.report(ack) == []
+    assert host_reports.report(ack) == []
 
-    assert quay.types() == before
+    assert host_reports.types() == before
 
 
 def test_tells_the_number_that_is_missing() -> None:
-    quay = Quay()
-    quay.reserve()
+    host_reports = HostReports()
+    host_reports.reserve()
     event = DispatchAck(**NAMED, at=T0, seq=3, target_closure=NEW, current_closure_at_dispatch=OLD)
 
     with pytest.raises(SequenceGap) as gap:
-        quay.report(event)
+        host_reports.report(event)
 
     assert gap.value.facts == {"state": "Pending", "found": 3, "expected": 1}
 
@@ -304,121 +307,125 @@ def test_tells_the_number_that_is_missing() -> None:
 def test_starts_no_switch_in_a_rollout_that_does_not_go_on(
     changes: Any, refusal: Any, code: str
 ) -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.rollout(**changes)
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.rollout(**changes)
 
     with pytest.raises(refusal) as refused:
-        quay.acknowledge()
+        host_reports.acknowledge()
 
     assert refused.value.code == code
-    assert quay.record.state is HostState.PENDING
+    assert host_reports.record.state is HostState.PENDING
 
 
 def test_starts_no_switch_to_a_quarantined_closure_or_beyond_the_wave() -> None:
-    quay = Quay(current_wave=1)
-    quay.reserve(wave=1)
-    quay.rollout(current_wave=0)
+    host_reports = HostReports(current_wave=1)
+    host_reports.reserve(wave=1)
+    host_reports.rollout(current_wave=0)
     with pytest.raises(WaveNotReached):
-        quay.acknowledge()
-    quay.rollout(current_wave=1)
-    quay.quarantine()
+        host_reports.acknowledge()
+    host_reports.rollout(current_wave=1)
+    host_reports.quarantine()
 
     with pytest.raises(ClosureQuarantined):
-        quay.acknowledge()
+        host_reports.acknowledge()
 
     with pytest.raises(WrongClosure):  # nobody gets round it by another name
-        quay.say(DispatchAck, target_closure="sha256:x", current_closure_at_dispatch=OLD)
+        host_reports.say(DispatchAck, target_closure="sha256:x", current_closure_at_dispatch=OLD)
 
 
 @pytest.mark.parametrize("changes", [SUPERSEDED, {"halted_at": T0}, {"paused_at": T0}])
 def test_records_what_happened_whatever_became_of_the_rollout(changes: Any) -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
 
-    quay.rollout(**changes)
-    quay.say(ActivationFailed, exit_code=1)
-    back, _ = quay.say(RollbackComplete, reverted_to_closure=OLD)
+    host_reports.rollout(**changes)
+    host_reports.say(ActivationFailed, exit_code=1)
+    back, _ = host_reports.say(RollbackComplete, reverted_to_closure=OLD)
 
     assert (back.channel, back.target_closure) == ("web-stable", NEW)
-    assert quay.record.state is HostState.REVERTED
+    assert host_reports.record.state is HostState.REVERTED
 
 
-def failed_by_probe(quay: Quay) -> None:
-    quay.soak(budgets=(BudgetSlot("rack-1", 1),))
-    quay.say(ProbeResult, probe_name="http", mode=ENFORCE, status=FAIL)
-    quay.clock.advance(seconds(120))
-    quay.say(Failed, **Life().failing("http"))
+def failed_by_probe(host_reports: HostReports) -> None:
+    host_reports.soak(budgets=(BudgetSlot("rack-1", 1),))
+    host_reports.say(ProbeResult, probe_name="http", mode=ENFORCE, status=FAIL)
+    host_reports.clock.advance(seconds(120))
+    host_reports.say(Failed, **HostLife().failing("http"))
 
 
 def test_lets_a_failure_that_is_allowed_for_go_back_and_holds_nobody_up_by_it() -> None:
-    quay = Quay()
-    failed_by_probe(quay)
+    host_reports = HostReports()
+    failed_by_probe(host_reports)
 
-    _, moved = quay.tolerate()
+    _, moved = host_reports.tolerate()
 
     assert (moved.from_, moved.to, moved.left) == (HostState.FAILED, HostState.FAILED, True)
-    assert (moved.cleared_probes, quay.open_failure()) == (("http",), None)
-    assert (moved.freed, quay.order) == (False, HostOrder(HOST, ROLLOUT, 1))
+    assert (moved.cleared_probes, host_reports.open_failure()) == (("http",), None)
+    assert (moved.freed, host_reports.order) == (False, HostOrder(HOST, ROLLOUT, 1))
 
-    back, moved = quay.say(RollbackComplete, reverted_to_closure=OLD)
+    back, moved = host_reports.say(RollbackComplete, reverted_to_closure=OLD)
 
     assert (back.channel, back.target_closure) == ("", "")  # it quarantines nothing
     assert (moved.left, moved.freed, moved.budgets) == (True, True, ("rack-1",))
-    assert quay.order is None
-    assert differences(quay.store, quay.folds) == []
+    assert host_reports.order is None
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 def test_quarantines_nothing_by_the_silence_of_a_host_that_left() -> None:
-    quay = Quay()
-    failed_by_probe(quay)
-    quay.tolerate()
-    due_at = quay.record.due_at
+    host_reports = HostReports()
+    failed_by_probe(host_reports)
+    host_reports.tolerate()
+    due_at = host_reports.record.due_at
     assert due_at is not None
-    quay.clock.advance(due_at - quay.clock())
+    host_reports.clock.advance(due_at - host_reports.clock())
 
-    expired, moved = quay.run(expire_deadline, ExpireDeadline(**NAMED, due_at=due_at))
+    expired, moved = host_reports.run(expire_deadline, ExpireDeadline(**NAMED, due_at=due_at))
 
     assert (expired.channel, expired.target_closure) == ("", "")
     assert (moved.left, moved.freed, moved.rollback_failed) == (True, True, True)
 
 
 def test_takes_a_host_that_left_back_when_the_plan_is_through() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
-    quay.say(ActivationDeferred, component="kernel")
-    skip(quay)
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
+    host_reports.say(ActivationDeferred, component="kernel")
+    skip(host_reports)
     with pytest.raises(RolloutNotDispatchable):
-        quay.reserve(attempt=2)
+        host_reports.reserve(attempt=2)
 
-    quay.rollout(**TERMINAL)
-    order, moved, joined = quay.reserve(attempt=2)
+    host_reports.rollout(**TERMINAL)
+    order, moved, joined = host_reports.reserve(attempt=2)
 
     assert (order.late, joined.late) == (True, True)
     assert (moved.from_, moved.to) == (HostState.DEFERRED, HostState.PENDING)
     assert (moved.left, moved.late) == (True, False)  # it was out of its wave's count
-    assert quay.acknowledge()[1].late
-    assert differences(quay.store, quay.folds) == []
+    assert host_reports.acknowledge()[1].late
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 def test_hears_nothing_of_unknown_rollouts_and_hosts() -> None:
-    quay = Quay()
+    host_reports = HostReports()
     event = ActivationFailed(**NAMED, at=T0, seq=1, exit_code=1)
     with pytest.raises(HostNotInRollout):
-        quay.report(event)
+        host_reports.report(event)
 
     with pytest.raises(RolloutUnknown):
-        quay.report(ActivationFailed(rollout_id="a@b.1", host_id=HOST, at=T0, seq=1, exit_code=1))
+        host_reports.report(
+            ActivationFailed(rollout_id="a@b.1", host_id=HOST, at=T0, seq=1, exit_code=1)
+        )
 
 
 def test_hears_of_a_host_only_from_itself() -> None:
-    quay = Quay()
+    host_reports = HostReports()
     event = ActivationFailed(**NAMED, at=T0, seq=1, exit_code=1)
 
     with pytest.raises(InvalidInput, match="web-02"):
-        quay.run(report_event, ReportEvent(rollout_id=ROLLOUT, host_id="web-02", event=event))
+        host_reports.run(
+            report_event, ReportEvent(rollout_id=ROLLOUT, host_id="web-02", event=event)
+        )
 
 
 @pytest.mark.req("RO-19", **PURE)
@@ -446,49 +453,49 @@ def test_reads_no_event_that_is_not_an_agent_s(kind: Any) -> None:
     ids=lambda event: type(event).__name__,
 )
 def test_records_no_event_of_an_agent_that_is_ours_to_say(event: Any) -> None:
-    quay = Quay()
-    quay.reserve()
-    before = quay.types()
+    host_reports = HostReports()
+    host_reports.reserve()
+    before = host_reports.types()
 
     with pytest.raises(InvalidInput):
-        quay.run(report_event, ReportEvent(rollout_id=ROLLOUT, host_id=HOST, event=event))
+        host_reports.run(report_event, ReportEvent(rollout_id=ROLLOUT, host_id=HOST, event=event))
 
-    assert quay.types() == before
+    assert host_reports.types() == before
 
 
 def test_bounds_what_agents_may_write() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.acknowledge()
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.acknowledge()
 
     with pytest.raises(LimitExceeded):
-        quay.say(ActivationFailed, exit_code=1, stderr_tail="x" * (STDERR_BYTES_MAX + 1))
-    quay.say(ActivationFailed, exit_code=1, stderr_tail="x" * STDERR_BYTES_MAX)
+        host_reports.say(ActivationFailed, exit_code=1, stderr_tail="x" * (STDERR_BYTES_MAX + 1))
+    host_reports.say(ActivationFailed, exit_code=1, stderr_tail="x" * STDERR_BYTES_MAX)
 
 
 def test_costs_no_more_than_one_report_may() -> None:
     """The dearest one: every enforced probe fails, and then the host goes back."""
     probes = tuple(ProbeDeclared(f"p{n}", "tcp", ENFORCE) for n in range(PROBES_MAX))
-    quay = Quay()
-    quay.reserve("a", "b", "c", "d", policy=HostPolicy(sustained_failure_seconds=0))
-    quay.acknowledge()
-    quay.say(ActivationCompleted, observed_current_closure=NEW)
-    quay.say(ProbeTopologyDeclared, probes=probes)
+    host_reports = HostReports()
+    host_reports.reserve("a", "b", "c", "d", policy=HostPolicy(sustained_failure_seconds=0))
+    host_reports.acknowledge()
+    host_reports.say(ActivationCompleted, observed_current_closure=NEW)
+    host_reports.say(ProbeTopologyDeclared, probes=probes)
     for probe in probes:
-        quay.say(ProbeResult, probe_name=probe.probe_name, mode=ENFORCE, status=FAIL)
-    quay.say(Failed, **Life(sustained_failure_seconds=0).failing("p0"))
+        host_reports.say(ProbeResult, probe_name=probe.probe_name, mode=ENFORCE, status=FAIL)
+    host_reports.say(Failed, **HostLife(sustained_failure_seconds=0).failing("p0"))
 
-    quay.say(RollbackComplete, reverted_to_closure=OLD)
+    host_reports.say(RollbackComplete, reverted_to_closure=OLD)
 
-    costs = [quay.store.schema.cost(commit) for commit in quay.desk.commits]
+    costs = [host_reports.store.schema.cost(commit) for commit in host_reports.committer.commits]
     assert max(costs) == costs[-1] <= COST_MAX / 2  # the rollout's own rows come on top
-    assert differences(quay.store, quay.folds) == []
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 def test_records_reports_through_the_rollout_s_lane() -> None:
-    quay = Quay()
-    quay.reserve()
-    lanes = quay.lanes()
+    host_reports = HostReports()
+    host_reports.reserve()
+    lanes = host_reports.lanes()
     events: list[Any] = [
         DispatchAck(**NAMED, at=T0, seq=1, target_closure=NEW, current_closure_at_dispatch=OLD),
         ActivationCompleted(**NAMED, at=T0, seq=2, observed_current_closure=NEW),
@@ -508,93 +515,95 @@ def test_records_reports_through_the_rollout_s_lane() -> None:
     lanes.close()
 
     assert said == ["NoneType", "NoneType", "NoneType", "EarlyConvergence", "NoneType", "NoneType"]
-    assert quay.record.state is HostState.CONVERGED
-    assert differences(quay.store, quay.folds) == []
+    assert host_reports.record.state is HostState.CONVERGED
+    assert differences(host_reports.store, host_reports.folds) == []
 
 
 # ── what is seen without a report ─────────────────────────────────────────────────────────────────
 
 
-def observed(quay: Quay, closure: str) -> list[Any]:
+def observed(host_reports: HostReports, closure: str) -> list[Any]:
     command = ObserveHost(rollout_id=ROLLOUT, host_id=HOST, current_closure=closure)
-    return quay.run(observe_host, command)
+    return host_reports.run(observe_host, command)
 
 
-def converged(quay: Quay) -> None:
-    quay.soak()
-    quay.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
-    quay.say(Converged, current_closure=NEW)
+def converged(host_reports: HostReports) -> None:
+    host_reports.soak()
+    host_reports.say(ProbeResult, probe_name="http", mode=ENFORCE, status=PASS)
+    host_reports.say(Converged, current_closure=NEW)
 
 
 def test_makes_nothing_of_heartbeats_that_say_what_is_known() -> None:
-    quay = Quay()
-    assert observed(quay, NEW) == []
-    quay.reserve()
-    quay.acknowledge()
-    assert observed(quay, OLD) == []
-    quay.say(ActivationCompleted, observed_current_closure=NEW)
-    assert observed(quay, NEW) == []
+    host_reports = HostReports()
+    assert observed(host_reports, NEW) == []
+    host_reports.reserve()
+    host_reports.acknowledge()
+    assert observed(host_reports, OLD) == []
+    host_reports.say(ActivationCompleted, observed_current_closure=NEW)
+    assert observed(host_reports, NEW) == []
 
 
 def test_alerts_once_when_a_converged_host_runs_something_else() -> None:
-    quay = Quay()
-    converged(quay)
-    quay.rollout(**TERMINAL)
-    assert observed(quay, NEW) == []
+    host_reports = HostReports()
+    converged(host_reports)
+    host_reports.rollout(**TERMINAL)
+    assert observed(host_reports, NEW) == []
 
-    (regressed,) = observed(quay, OLD)
+    (regressed,) = observed(host_reports, OLD)
 
     assert (regressed.reason, regressed.observed_current_closure) == ("drift", OLD)
-    assert quay.record.regressed_at == T0
-    assert observed(quay, OLD) == []
+    assert host_reports.record.regressed_at == T0
+    assert observed(host_reports, OLD) == []
 
 
 def test_alerts_of_no_host_whose_channel_went_on() -> None:
-    quay = Quay()
-    converged(quay)
-    quay.rollout(**SUPERSEDED)
+    host_reports = HostReports()
+    converged(host_reports)
+    host_reports.rollout(**SUPERSEDED)
 
-    assert observed(quay, OLD) == []
+    assert observed(host_reports, OLD) == []
 
 
-def skip(quay: Quay, **changes: Any) -> list[Any]:
+def skip(host_reports: HostReports, **changes: Any) -> list[Any]:
     said: dict[str, Any] = NAMED | {"wave": 0, "reason": "silent"}
-    return quay.run(skip_host, SkipHost(**(said | changes)))
+    return host_reports.run(skip_host, SkipHost(**(said | changes)))
 
 
 def test_goes_on_without_a_host_that_never_had_an_order() -> None:
-    quay = Quay()
+    host_reports = HostReports()
 
-    (left,) = skip(quay)
+    (left,) = skip(host_reports)
 
     assert isinstance(left, HostSkipped)
     assert (left.state, left.channel, left.target_closure) == (None, "web-stable", NEW)
-    assert skip(quay) == []
-    quay.rollout(**TERMINAL)
-    assert quay.reserve()[1].late  # it may come after all, and is counted apart
+    assert skip(host_reports) == []
+    host_reports.rollout(**TERMINAL)
+    assert host_reports.reserve()[1].late  # it may come after all, and is counted apart
 
 
 def test_says_of_a_host_without_its_order_that_it_was_out_already() -> None:
-    quay = Quay()
-    quay.reserve()
-    quay.run(cancel_dispatch, CancelDispatch(rollout_id=ROLLOUT, host_id=HOST, reason="halted"))
+    host_reports = HostReports()
+    host_reports.reserve()
+    host_reports.run(
+        cancel_dispatch, CancelDispatch(rollout_id=ROLLOUT, host_id=HOST, reason="halted")
+    )
 
-    (left,) = skip(quay)
+    (left,) = skip(host_reports)
 
     assert left.state is None
 
 
 def test_skips_nobody_who_is_under_way_or_failed_or_not_due() -> None:
-    quay = Quay()
+    host_reports = HostReports()
     with pytest.raises(WaveNotReached):
-        skip(quay, wave=1)
+        skip(host_reports, wave=1)
     with pytest.raises(InvalidInput):
-        skip(quay, reason="")
-    quay.reserve(policy=HostPolicy(on_failure=OnFailure.HALT))
-    quay.acknowledge()
+        skip(host_reports, reason="")
+    host_reports.reserve(policy=HostPolicy(on_failure=OnFailure.HALT))
+    host_reports.acknowledge()
     for event in ({"exit_code": 1}, None):
         with pytest.raises(IllegalTransition):
-            skip(quay)
+            skip(host_reports)
         if event is not None:
-            quay.say(ActivationFailed, **event)
-    assert expected_seq(quay.record) == 3
+            host_reports.say(ActivationFailed, **event)
+    assert expected_seq(host_reports.record) == 3

@@ -16,7 +16,7 @@ from typing import ClassVar
 import pytest
 from msgspec import Struct
 
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tests.domain.sample_domain import (
     ERRANDS,
     FOLDS,
@@ -80,24 +80,24 @@ from tidegate.kernel.store import Store
 WAIT = 60  # seconds until a hanging future fails its test
 
 
-def planted(store: Store | None = None, trees: Sequence[str] = ("elm",)) -> Orchard:
-    orchard = Orchard(store)
+def planted(store: Store | None = None, trees: Sequence[str] = ("elm",)) -> SampleControl:
+    sample = SampleControl(store)
     for tree in trees:
-        orchard.control.execute(plant_tree, PlantTree(tree, "north"))
-    orchard.desk.commits.clear()
-    return orchard
+        sample.control.execute(plant_tree, PlantTree(tree, "north"))
+    sample.committer.commits.clear()
+    return sample
 
 
 @pytest.fixture
-def orchard() -> Iterator[Orchard]:
-    orchard = planted()
-    yield orchard
-    assert differences(orchard.store, FOLDS) == []
+def sample() -> Iterator[SampleControl]:
+    sample = planted()
+    yield sample
+    assert differences(sample.store, FOLDS) == []
 
 
 @pytest.fixture
-def lanes(orchard: Orchard) -> Iterator[Lanes]:
-    with closing(orchard.lanes()) as lanes:
+def lanes(sample: SampleControl) -> Iterator[Lanes]:
+    with closing(sample.lanes()) as lanes:
         yield lanes
 
 
@@ -132,14 +132,14 @@ def landed(futures: Sequence[Future[CommandOutcome]]) -> list[CommandOutcome]:
 # ── packs ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_commits_what_waits_as_one_pack_in_order(orchard: Orchard, lanes: Lanes) -> None:
+def test_commits_what_waits_as_one_pack_in_order(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         futures = [report(lanes, seq, fruit=7) for seq in range(1, 41)]
 
     outcomes = landed(futures)
 
-    assert len(orchard.desk.commits) == 1
-    by_position = {event.position: event for event in orchard.events()}
+    assert len(sample.committer.commits) == 1
+    by_position = {event.position: event for event in sample.events()}
     following = outcomes[0].receipt.first if outcomes[0].receipt else 0
     for seq, outcome in enumerate(outcomes, 1):
         assert outcome.facts == (FruitPicked("elm", "ann", 7, seq),)
@@ -150,34 +150,34 @@ def test_commits_what_waits_as_one_pack_in_order(orchard: Orchard, lanes: Lanes)
         rest = range(outcome.receipt.first + 1, outcome.receipt.last + 1)
         assert {by_position[position].type for position in rest} <= {"BasketFilled", "CartSent"}
         following = outcome.receipt.last + 1
-    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 280, 40, T0)
+    assert sample.row(tree_key("elm")) == Tree("elm", "north", 280, 40, T0)
 
 
 def test_gives_the_callers_of_the_last_pack_a_moment_to_return_and_no_more(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
         several = [report(lanes, seq) for seq in (1, 2, 3)]
     landed(several)
-    assert orchard.waits == [], "nobody was there before"
+    assert sample.waits == [], "nobody was there before"
     for seq in (4, 5):
         with held(lanes):
             alone = report(lanes, seq)
         landed([alone])
-        assert orchard.waits == [GATHER_SECONDS], "once it is alone, it is alone"
+        assert sample.waits == [GATHER_SECONDS], "once it is alone, it is alone"
 
 
-def test_puts_no_more_than_so_many_reports_into_a_pack(orchard: Orchard, lanes: Lanes) -> None:
+def test_puts_no_more_than_so_many_reports_into_a_pack(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         futures = [report(lanes, seq) for seq in range(1, PACK_MAX + 2)]
 
     landed(futures)
 
-    assert [len(commit.facts) for commit in orchard.desk.commits] == [500 + 50 + 16, 1]
+    assert [len(commit.facts) for commit in sample.committer.commits] == [500 + 50 + 16, 1]
 
 
 def test_a_refused_report_hears_of_it_and_its_neighbours_land(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
         first, gap, missing, second = (
@@ -193,11 +193,11 @@ def test_a_refused_report_hears_of_it_and_its_neighbours_land(
     assert refusal.value.facts == {"expected": 2}, "decided on what the neighbour before it left"
     with pytest.raises(NotFound):
         missing.result(WAIT)
-    assert len(orchard.desk.commits) == 1
+    assert len(sample.committer.commits) == 1
 
 
 def test_a_repeated_report_changes_nothing_and_has_no_receipt(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
         first, again = report(lanes, 1), report(lanes, 1)
@@ -205,10 +205,10 @@ def test_a_repeated_report_changes_nothing_and_has_no_receipt(
     landed([first])
     assert again.result(WAIT) == CommandOutcome((), None, b"")
     assert report(lanes, 1).result(WAIT).receipt is None
-    assert orchard.types().count("FruitPicked") == 1
+    assert sample.types().count("FruitPicked") == 1
 
 
-def test_a_bug_in_one_report_is_not_its_neighbours(orchard: Orchard, lanes: Lanes) -> None:
+def test_a_bug_in_one_report_is_not_its_neighbours(sample: SampleControl, lanes: Lanes) -> None:
     def stumble(rows: object, report: ReportPick, now: datetime) -> Sequence[Struct]:
         if report.count == 13:
             raise ZeroDivisionError
@@ -225,7 +225,7 @@ def test_a_bug_in_one_report_is_not_its_neighbours(orchard: Orchard, lanes: Lane
 
 
 def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     people = [Meta("ann"), Meta("ann"), Meta("bob", request="r-3"), Meta("ann")]
     with held(lanes):
@@ -236,8 +236,8 @@ def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
 
     outcomes = landed(futures)
 
-    assert len(orchard.desk.commits) == 1
-    by_position = {event.position: event for event in orchard.events()}
+    assert len(sample.committer.commits) == 1
+    by_position = {event.position: event for event in sample.events()}
     for meta, outcome in zip(people, outcomes, strict=True):
         assert outcome.receipt is not None
         span = range(outcome.receipt.first, outcome.receipt.last + 1)
@@ -246,7 +246,7 @@ def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
 
 
 def test_a_pack_whose_first_report_is_refused_still_says_whose_each_fact_is(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
         gap = lanes.record("north", report_pick, ReportPick("elm", "ann", 1, 9), meta=Meta("ann"))
@@ -255,7 +255,7 @@ def test_a_pack_whose_first_report_is_refused_still_says_whose_each_fact_is(
     landed([good])
     with pytest.raises(SequenceGap):
         gap.result(WAIT)
-    assert orchard.events()[-1].meta == Meta("bob")
+    assert sample.events()[-1].meta == Meta("bob")
 
 
 # ── batches ───────────────────────────────────────────────────────────────────────────────────────
@@ -268,16 +268,16 @@ def batch(count: int, first: int = 1) -> list[tuple[Slice, Struct, Meta]]:
     ]
 
 
-def test_a_batch_of_a_hundred_reports_is_one_commit(orchard: Orchard, lanes: Lanes) -> None:
+def test_a_batch_of_a_hundred_reports_is_one_commit(sample: SampleControl, lanes: Lanes) -> None:
     outcomes = landed(lanes.record_all("north", batch(100)))
 
-    assert [len(commit.facts) for commit in orchard.desk.commits] == [100 + 10 + 3]
+    assert [len(commit.facts) for commit in sample.committer.commits] == [100 + 10 + 3]
     assert [outcome.position for outcome in outcomes] == sorted(o.position for o in outcomes)
-    picks = [event for event in orchard.events() if event.type == "FruitPicked"]
+    picks = [event for event in sample.events() if event.type == "FruitPicked"]
     assert [event.meta.actor for event in picks] == [f"agent-{seq}" for seq in range(1, 101)]
 
 
-def test_a_batch_stays_in_order_behind_what_waits(orchard: Orchard, lanes: Lanes) -> None:
+def test_a_batch_stays_in_order_behind_what_waits(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         before = report(lanes, 1)
         futures = lanes.record_all("north", batch(5, first=2))
@@ -285,11 +285,11 @@ def test_a_batch_stays_in_order_behind_what_waits(orchard: Orchard, lanes: Lanes
 
     landed([before, *futures, after])
 
-    assert len(orchard.desk.commits) == 1
+    assert len(sample.committer.commits) == 1
 
 
 def test_a_batch_is_taken_whole_or_not_at_all(
-    orchard: Orchard, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+    sample: SampleControl, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "WAITING_MAX", 5)
     with held(lanes):
@@ -303,7 +303,7 @@ def test_a_batch_is_taken_whole_or_not_at_all(
         assert lanes.record_all("north", []) == []
 
     landed(futures)
-    assert orchard.types().count("FruitPicked") == 3
+    assert sample.types().count("FruitPicked") == 3
 
 
 class Asked(MemoryStore):
@@ -317,9 +317,9 @@ class Asked(MemoryStore):
 
 
 def test_reads_all_rows_that_a_fact_steps_in_one_go() -> None:
-    orchard = planted(Asked(SCHEMA))
+    sample = planted(Asked(SCHEMA))
     Asked.asked.clear()
-    with closing(orchard.lanes()) as lanes:
+    with closing(sample.lanes()) as lanes:
         landed([report(lanes, 1)])
 
     first, second = Asked.asked
@@ -345,19 +345,19 @@ class SmallPacks(MemoryStore):
 
 def test_cuts_a_pack_by_its_cost_and_loses_nothing() -> None:
     trees = [f"tree-{number:02}" for number in range(60)]
-    orchard = planted(SmallPacks(SCHEMA), trees)
-    with closing(orchard.lanes()) as lanes:
+    sample = planted(SmallPacks(SCHEMA), trees)
+    with closing(sample.lanes()) as lanes:
         with held(lanes):
             futures = [report(lanes, 1, fruit=10, tree=tree) for tree in trees]
 
         outcomes = landed(futures)
 
-    costs = [SCHEMA.cost(commit) for commit in orchard.desk.commits]
+    costs = [SCHEMA.cost(commit) for commit in sample.committer.commits]
     assert max(costs) <= 20
     assert len(costs) > 15
     assert [outcome.position for outcome in outcomes] == sorted(o.position for o in outcomes)
-    assert orchard.row(barn_key("north")) == Barn("north", 60, 20)
-    assert differences(orchard.store, FOLDS) == []
+    assert sample.row(barn_key("north")) == Barn("north", 60, 20)
+    assert differences(sample.store, FOLDS) == []
 
 
 class LikeDynamo(MemoryStore):
@@ -367,23 +367,23 @@ class LikeDynamo(MemoryStore):
 
 
 def test_divides_a_pack_with_too_many_facts() -> None:
-    orchard = planted(LikeDynamo(SCHEMA))
-    with closing(orchard.lanes()) as lanes:
+    sample = planted(LikeDynamo(SCHEMA))
+    with closing(sample.lanes()) as lanes:
         with held(lanes):
             futures = [report(lanes, seq) for seq in range(1, PACK_MAX + 1)]
 
         landed(futures)
 
-    written = [len(commit.facts) for commit in orchard.desk.commits]
+    written = [len(commit.facts) for commit in sample.committer.commits]
     assert sum(written) == PACK_MAX + 50 + 16
     assert max(written) <= FACTS_MAX
     assert len(written) == 5
-    assert differences(orchard.store, FOLDS) == []
+    assert differences(sample.store, FOLDS) == []
 
 
 @pytest.mark.parametrize("place", [0, 7, 19])
 def test_one_report_that_no_store_takes_does_not_spoil_its_neighbours(
-    orchard: Orchard, lanes: Lanes, place: int
+    sample: SampleControl, lanes: Lanes, place: int
 ) -> None:
     with held(lanes):
         seqs = iter(range(1, 20))
@@ -395,14 +395,14 @@ def test_one_report_that_no_store_takes_does_not_spoil_its_neighbours(
     landed(futures)
     with pytest.raises(LimitExceeded, match="bytes of a row id"):
         spoiled.result(WAIT)
-    assert orchard.types().count("FruitPicked") == len(futures) == 19
+    assert sample.types().count("FruitPicked") == len(futures) == 19
 
 
 def test_an_errand_that_stands_already_is_its_report_s_error_alone(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     errand = Put(errand_key("north", 1), b'{"text":"of another hand"}', ABSENT)
-    orchard.store.commit(Commit(T0, writes=(errand,)))
+    sample.store.commit(Commit(T0, writes=(errand,)))
     with held(lanes):
         before = [report(lanes, seq) for seq in (1, 2, 3)]
         sending = report(lanes, 4, fruit=30)
@@ -411,12 +411,12 @@ def test_an_errand_that_stands_already_is_its_report_s_error_alone(
     landed([*before, *after])
     with pytest.raises(VersionConflict, match="errands/north/1"):
         sending.result(WAIT)
-    assert orchard.waits == [], "no retry can help, so none is made"
-    orchard.store.restore(ERRANDS.name, [])
+    assert sample.waits == [], "no retry can help, so none is made"
+    sample.store.restore(ERRANDS.name, [])
 
 
 def test_a_full_lane_says_so(
-    orchard: Orchard, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+    sample: SampleControl, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "WAITING_MAX", 3)
     with held(lanes):
@@ -434,7 +434,7 @@ def test_a_full_lane_says_so(
     landed([report(lanes, 4)])
 
 
-def test_forgets_lanes_that_have_been_idle_longest(orchard: Orchard, lanes: Lanes) -> None:
+def test_forgets_lanes_that_have_been_idle_longest(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes, "busy"):
         for number in range(3 * LANES_IDLE_MAX):
             lanes.command(f"lane-{number}", lambda: None).result(WAIT)
@@ -448,8 +448,8 @@ def test_forgets_lanes_that_have_been_idle_longest(orchard: Orchard, lanes: Lane
 def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "ROWS_KNOWN_MAX", 10)
     trees = [f"tree-{number:02}" for number in range(40)]
-    orchard = planted(trees=trees)
-    with closing(orchard.lanes()) as lanes:
+    sample = planted(trees=trees)
+    with closing(sample.lanes()) as lanes:
         for seq in (1, 2):
             landed([report(lanes, seq, tree=tree) for tree in trees])
 
@@ -459,8 +459,8 @@ def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_forgets_lanes_that_know_too_many_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "ROWS_IDLE_MAX", 10)
     trees = [f"tree-{number:02}" for number in range(8)]
-    orchard = planted(trees=trees)
-    with closing(orchard.lanes()) as lanes:
+    sample = planted(trees=trees)
+    with closing(sample.lanes()) as lanes:
         landed([report(lanes, 1, tree=tree) for tree in trees])
         wait_for(lambda: "north" in lanes._idle)
         known = len(lanes._lanes["north"].known)
@@ -483,9 +483,9 @@ def wait_for(reached: object) -> None:
 # ── time ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_report_that_waited_too_long_is_not_applied(orchard: Orchard) -> None:
+def test_a_report_that_waited_too_long_is_not_applied(sample: SampleControl) -> None:
     now = [0.0]
-    with closing(orchard.lanes(monotonic=lambda: now[0])) as lanes:
+    with closing(sample.lanes(monotonic=lambda: now[0])) as lanes:
         with held(lanes):
             late = report(lanes, 1)
             now[0] = DEADLINE_SECONDS / 2
@@ -495,35 +495,35 @@ def test_a_report_that_waited_too_long_is_not_applied(orchard: Orchard) -> None:
         landed([in_time])
         with pytest.raises(StoreUnavailable, match="waited too long"):
             late.result(WAIT)
-    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 2, 1, T0)
+    assert sample.row(tree_key("elm")) == Tree("elm", "north", 2, 1, T0)
 
 
-def test_conflicts_are_tried_again_until_the_deadline(orchard: Orchard) -> None:
+def test_conflicts_are_tried_again_until_the_deadline(sample: SampleControl) -> None:
     looks = count()
     conflict = VersionConflict("trees", "elm", 1, 2)
-    orchard.desk.errors.extend([conflict] * 20_000)
-    with closing(orchard.lanes(monotonic=lambda: next(looks) * 0.008)) as lanes:
+    sample.committer.errors.extend([conflict] * 20_000)
+    with closing(sample.lanes(monotonic=lambda: next(looks) * 0.008)) as lanes:
         with pytest.raises(StoreUnavailable, match="waited too long"):
             report(lanes, 1).result(WAIT)
-        orchard.desk.errors.clear()
+        sample.committer.errors.clear()
 
-        assert len(orchard.waits) > 1_100, "doubled as often, no number would hold the wait"
-        assert max(orchard.waits) <= lanes_module.BACK_OFF_SECONDS_MAX
+        assert len(sample.waits) > 1_100, "doubled as often, no number would hold the wait"
+        assert max(sample.waits) <= lanes_module.BACK_OFF_SECONDS_MAX
         landed([report(lanes, 1)])
 
 
 def test_gives_other_lanes_their_turn_between_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "THREADS_MAX", 1)
     monkeypatch.setattr(lanes_module, "PACK_MAX", 1)
-    orchard = planted(trees=("elm", "oak"))
-    with closing(orchard.lanes()) as lanes:
+    sample = planted(trees=("elm", "oak"))
+    with closing(sample.lanes()) as lanes:
         with held(lanes):
             hot = [report(lanes, seq) for seq in range(1, 6)]
             other = lanes.record("other", report_pick, ReportPick("oak", "ann", 1, 1))
 
         landed([*hot, other])
 
-    trees = [event.tags[0] for event in orchard.events() if event.type == "FruitPicked"]
+    trees = [event.tags[0] for event in sample.events() if event.type == "FruitPicked"]
     assert trees.index("tree_id:oak") <= 1
 
 
@@ -531,19 +531,19 @@ def test_gives_other_lanes_their_turn_between_packs(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_command_overtakes_the_reports_that_wait_and_runs_alone(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     busy = []
 
     def close() -> list[str]:
         busy.append("command")
-        orchard.rival().execute(close_barn, CloseBarn("north"))
-        seen = orchard.types()
+        sample.rival().execute(close_barn, CloseBarn("north"))
+        seen = sample.types()
         time.sleep(0.01)
         busy.pop()
         return seen
 
-    orchard.desk.before.extend([lambda: busy and pytest.fail("a pack beside a command")] * 9)
+    sample.committer.before.extend([lambda: busy and pytest.fail("a pack beside a command")] * 9)
     with held(lanes):
         futures = [report(lanes, seq) for seq in (1, 2)]
         command = lanes.command("north", close)
@@ -556,13 +556,13 @@ def test_a_command_overtakes_the_reports_that_wait_and_runs_alone(
 
 
 def test_a_command_that_fails_tells_its_caller_and_the_lane_goes_on(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     def leave() -> None:
         raise SystemExit(3)
 
     with held(lanes):
-        failing = lanes.command("north", lambda: orchard.row(Key("nowhere", "x")))
+        failing = lanes.command("north", lambda: sample.row(Key("nowhere", "x")))
         leaving = lanes.command("north", leave)
 
     with pytest.raises(InvalidInput):
@@ -572,63 +572,65 @@ def test_a_command_that_fails_tells_its_caller_and_the_lane_goes_on(
     landed([report(lanes, 1)])
 
 
-def test_reads_again_after_a_command(orchard: Orchard, lanes: Lanes) -> None:
+def test_reads_again_after_a_command(sample: SampleControl, lanes: Lanes) -> None:
     landed([report(lanes, 1)])
-    orchard.desk.commits.clear()
+    sample.committer.commits.clear()
 
-    lanes.command("north", lambda: orchard.rival().execute(hand_pick, HandPick("elm", "bob", 1)))
+    lanes.command("north", lambda: sample.rival().execute(hand_pick, HandPick("elm", "bob", 1)))
     landed([report(lanes, 1)])  # the pick by hand set the sequence back
 
-    assert len(orchard.desk.commits) == 1
-    assert orchard.waits == [], "no conflict had to tell it"
+    assert len(sample.committer.commits) == 1
+    assert sample.waits == [], "no conflict had to tell it"
 
 
 # ── other processes ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_drops_what_it_knew_when_another_process_moved_a_row(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     landed([report(lanes, 1)])
-    orchard.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
-    orchard.desk.commits.clear()
+    sample.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
+    sample.committer.commits.clear()
     with held(lanes):
         again = report(lanes, 2)
         new = report(lanes, 3)
 
     landed([new])
     assert again.result(WAIT).receipt is None
-    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
+    assert sample.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
 
 
-def test_believes_no_refusal_of_rows_that_it_only_remembers(orchard: Orchard, lanes: Lanes) -> None:
+def test_believes_no_refusal_of_rows_that_it_only_remembers(
+    sample: SampleControl, lanes: Lanes
+) -> None:
     landed([report(lanes, 1)])
-    orchard.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
+    sample.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
 
     landed([report(lanes, 3)])  # by what the lane remembers, the second is missing
 
-    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
+    assert sample.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
 
 
 def test_believes_no_repetition_of_rows_that_it_only_remembers(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     landed([report(lanes, 1), report(lanes, 2)])
-    orchard.rival().execute(fell_tree, FellTree("elm"))
-    orchard.rival().execute(plant_tree, PlantTree("elm", "south"))
+    sample.rival().execute(fell_tree, FellTree("elm"))
+    sample.rival().execute(plant_tree, PlantTree("elm", "south"))
 
     landed([report(lanes, 1)])  # by what the lane remembers, it had that one
 
-    assert orchard.row(tree_key("elm")) == Tree("elm", "south", 1, 1, T0)
+    assert sample.row(tree_key("elm")) == Tree("elm", "south", 1, 1, T0)
 
 
 def test_a_refusal_in_a_pack_that_must_be_tried_again_is_decided_again(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
-    orchard.rival().execute(plant_tree, PlantTree("oak", "north"))
+    sample.rival().execute(plant_tree, PlantTree("oak", "north"))
     with held(lanes):
-        orchard.desk.before.append(
-            lambda: orchard.rival().execute(report_pick, ReportPick("oak", "ann", 1, 1))
+        sample.committer.before.append(
+            lambda: sample.rival().execute(report_pick, ReportPick("oak", "ann", 1, 1))
         )
         refused_at_first = report(lanes, 2, tree="oak")
         refused = report(lanes, 9)
@@ -661,15 +663,17 @@ def test_two_processes_on_one_hot_row_lose_nothing_and_see_no_conflict(tmp_path:
         with ThreadPoolExecutor(2) as processes:
             assert sum(processes.map(reported, [trees[::2], trees[1::2]])) == 240
 
-        assert Orchard(store).row(barn_key("north")) == Barn("north", 240, 80)
+        assert SampleControl(store).row(barn_key("north")) == Barn("north", 240, 80)
         assert differences(store, FOLDS) == []
 
 
 # ── faults ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(orchard: Orchard, lanes: Lanes) -> None:
-    orchard.desk.errors.extend([ZeroDivisionError(), StoreUnavailable("down")])
+def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(
+    sample: SampleControl, lanes: Lanes
+) -> None:
+    sample.committer.errors.extend([ZeroDivisionError(), StoreUnavailable("down")])
     for error in (ZeroDivisionError, StoreUnavailable):
         with held(lanes):
             futures = [report(lanes, seq) for seq in (1, 2)]
@@ -677,27 +681,27 @@ def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(orchard: Orchard, la
             with pytest.raises(error):
                 future.result(WAIT)
 
-    assert orchard.types() == ["TreePlanted"]
+    assert sample.types() == ["TreePlanted"]
     landed([report(lanes, 1)])
 
 
 def test_everybody_in_a_pack_hears_that_its_outcome_is_unknown(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
-    orchard.desk.lost_answers = 1
+    sample.committer.lost_answers = 1
     with held(lanes):
         futures = [report(lanes, seq) for seq in (1, 2)]
 
     for future in futures:
         with pytest.raises(OutcomeUnknown):
             future.result(WAIT)
-    orchard.desk.commits.clear()
+    sample.committer.commits.clear()
     with held(lanes):
         again = report(lanes, 2)
         new = report(lanes, 3)
     assert again.result(WAIT).receipt is None, "it had landed"
     landed([new])
-    assert len(orchard.desk.commits) == 1, "decided on rows that were read again"
+    assert len(sample.committer.commits) == 1, "decided on rows that were read again"
 
 
 class Unreadable(MemoryStore):
@@ -714,8 +718,8 @@ class Unreadable(MemoryStore):
 
 def test_reports_whose_rows_cannot_be_read_are_told_and_the_lane_goes_on() -> None:
     store = Unreadable(SCHEMA)
-    orchard = planted(store)
-    with closing(orchard.lanes()) as lanes:
+    sample = planted(store)
+    with closing(sample.lanes()) as lanes:
         with held(lanes):
             futures = [report(lanes, seq) for seq in (1, 2)]
             store.failures = 1
@@ -727,7 +731,7 @@ def test_reports_whose_rows_cannot_be_read_are_told_and_the_lane_goes_on() -> No
 
 
 def test_whoever_gives_up_waiting_is_dropped_and_the_lane_goes_on(
-    orchard: Orchard, lanes: Lanes
+    sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
         first, second, third = report(lanes, 1), report(lanes, 2), report(lanes, 2, fruit=5)
@@ -738,25 +742,25 @@ def test_whoever_gives_up_waiting_is_dropped_and_the_lane_goes_on(
     landed([first, third])
     with pytest.raises(CancelledError):
         second.result(WAIT)
-    assert orchard.row(tree_key("elm")) == Tree("elm", "north", 6, 2, T0)
+    assert sample.row(tree_key("elm")) == Tree("elm", "north", 6, 2, T0)
 
 
-def test_a_pack_of_which_everybody_gave_up_is_nothing(orchard: Orchard, lanes: Lanes) -> None:
+def test_a_pack_of_which_everybody_gave_up_is_nothing(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         assert report(lanes, 1).cancel()
 
     landed([report(lanes, 1)])
-    assert len(orchard.desk.commits) == 1
+    assert len(sample.committer.commits) == 1
 
 
 # ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_finishes_what_waits_when_it_is_closed(
-    orchard: Orchard, monkeypatch: pytest.MonkeyPatch
+    sample: SampleControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "PACK_MAX", 2)
-    lanes = orchard.lanes()
+    lanes = sample.lanes()
     gate = Event()
     holding = lanes.command("north", lambda: gate.wait(WAIT))
     futures = [report(lanes, seq) for seq in range(1, 10)]
@@ -775,11 +779,11 @@ def test_finishes_what_waits_when_it_is_closed(
         report(lanes, 10)
     with pytest.raises(StoreUnavailable, match="closed"):
         lanes.command("south", lambda: None)
-    assert orchard.types().count("FruitPicked") == 9
+    assert sample.types().count("FruitPicked") == 9
 
 
-def test_a_control_runs_its_commands_in_the_lane(orchard: Orchard, lanes: Lanes) -> None:
-    control: Control = orchard.control
+def test_a_control_runs_its_commands_in_the_lane(sample: SampleControl, lanes: Lanes) -> None:
+    control: Control = sample.control
 
     outcome = lanes.command(
         "north", lambda: control.execute(hand_pick, HandPick("elm", "ann", 30))

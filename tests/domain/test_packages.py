@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, files
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, PackageLog, files
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.packages import declarations as packages
@@ -80,10 +80,10 @@ from tidegate.kernel.replay import differences
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 def creation(**members: Any) -> CreateRevision:
@@ -97,228 +97,244 @@ def creation(**members: Any) -> CreateRevision:
     return CreateRevision(**(defaults | members))
 
 
-def refused(depot: Depot, error: type[TidegateError], command: Struct) -> TidegateError:
-    before = len(depot.log())
+def refused(package_log: PackageLog, error: type[TidegateError], command: Struct) -> TidegateError:
+    before = len(package_log.log())
     with pytest.raises(error) as refusal:
-        depot.run(command)
-    assert len(depot.log()) == before
+        package_log.run(command)
+    assert len(package_log.log()) == before
     return refusal.value
 
 
 # ── repositories ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_sets_up_a_repository_once_and_changes_it_at_a_version(depot: Depot) -> None:
+def test_sets_up_a_repository_once_and_changes_it_at_a_version(package_log: PackageLog) -> None:
     key = Key(REPOSITORIES.name, "prod")
-    depot.repository("prod", deployment=True)
-    (record,) = depot.store.get(key)
+    package_log.repository("prod", deployment=True)
+    (record,) = package_log.store.get(key)
     assert record is not None
-    assert depot.get(key, Repository) == Repository("prod", 1, True, True)
+    assert package_log.get(key, Repository) == Repository("prod", 1, True, True)
 
-    refused(depot, AlreadyExists, CreateRepository(name="prod", by=OPERATOR))
-    refused(depot, VersionRequired, ChangeRepository(name="prod", by=OPERATOR, quorum=2))
-    refused(depot, RepositoryNotFound, ChangeRepository(name="none", by=OPERATOR))
+    refused(package_log, AlreadyExists, CreateRepository(name="prod", by=OPERATOR))
+    refused(package_log, VersionRequired, ChangeRepository(name="prod", by=OPERATOR, quorum=2))
+    refused(package_log, RepositoryNotFound, ChangeRepository(name="none", by=OPERATOR))
     seen = record.version
     unchanged = ChangeRepository(name="prod", by=OPERATOR, quorum=1, expected_version=seen)
-    assert depot.run(unchanged).receipt is None
-    depot.run(
+    assert package_log.run(unchanged).receipt is None
+    package_log.run(
         ChangeRepository(
             name="prod", by=OPERATOR, quorum=2, protect_proposed=False, expected_version=seen
         )
     )
 
-    assert depot.get(key, Repository) == Repository("prod", 2, True, False)
-    steps = timeline(SCHEMA.vocabulary, depot.store.read(history_of_repository("prod")).events)
+    assert package_log.get(key, Repository) == Repository("prod", 2, True, False)
+    steps = timeline(
+        SCHEMA.vocabulary, package_log.store.read(history_of_repository("prod")).events
+    )
     assert [step.action for step in steps] == ["Create-repository", "Change-repository"]
 
 
 @pytest.mark.parametrize("quorum", [-1, 17])
-def test_refuses_a_quorum_that_nobody_could_meet(depot: Depot, quorum: int) -> None:
-    refused(depot, InvalidMember, CreateRepository(name="r", by=OPERATOR, quorum=quorum))
+def test_refuses_a_quorum_that_nobody_could_meet(package_log: PackageLog, quorum: int) -> None:
+    refused(package_log, InvalidMember, CreateRepository(name="r", by=OPERATOR, quorum=quorum))
 
 
 # ── paths ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_starts_no_package_inside_or_around_another(depot: Depot) -> None:
-    depot.create(package="a/b")
+def test_starts_no_package_inside_or_around_another(package_log: PackageLog) -> None:
+    package_log.create(package="a/b")
 
-    refused(depot, PathOverlap, creation(package="a"))
-    refused(depot, PathOverlap, creation(package="a/b/c"))
-    refused(depot, PathOverlap, creation(package="a/b/c/d"))
-    depot.create(package="a/c")
-    depot.create(package="ab")
+    refused(package_log, PathOverlap, creation(package="a"))
+    refused(package_log, PathOverlap, creation(package="a/b/c"))
+    refused(package_log, PathOverlap, creation(package="a/b/c/d"))
+    package_log.create(package="a/c")
+    package_log.create(package="ab")
 
-    depot.delete("blueprints.a.b.v1")
-    refused(depot, PathOverlap, creation(package="a"))
-    depot.delete("blueprints.a.c.v1")
-    depot.create(package="a")
-    assert depot.package("blueprints/a").below == 0
-    assert differences(depot.store, FOLDS) == []
+    package_log.delete("blueprints.a.b.v1")
+    refused(package_log, PathOverlap, creation(package="a"))
+    package_log.delete("blueprints.a.c.v1")
+    package_log.create(package="a")
+    assert package_log.package("blueprints/a").below == 0
+    assert differences(package_log.store, FOLDS) == []
 
 
-def test_lets_first_revisions_be_drafted_side_by_side_until_one_is_published(depot: Depot) -> None:
-    one, two = depot.create("v1"), depot.create("v2")
-    refused(depot, AlreadyExists, creation(workspace="v1"))
+def test_lets_first_revisions_be_drafted_side_by_side_until_one_is_published(
+    package_log: PackageLog,
+) -> None:
+    one, two = package_log.create("v1"), package_log.create("v2")
+    refused(package_log, AlreadyExists, creation(workspace="v1"))
     for name in (two, one):
-        depot.propose(name)
-        depot.approve(name)
+        package_log.propose(name)
+        package_log.approve(name)
 
-    assert (depot.revision(two).number, depot.revision(one).number) == (1, 2)
-    refused(depot, PackageExists, creation(workspace="v3"))
-    refused(depot, PackageExists, creation(workspace="v3", tasks=(Clone(one),)))
-
-
-def test_keeps_packages_of_one_last_name_apart(depot: Depot) -> None:
-    first = depot.published(package="a/x")
-    second = depot.published(package="b/x")
-
-    assert depot.revision(first).number == depot.revision(second).number == 1
+    assert (package_log.revision(two).number, package_log.revision(one).number) == (1, 2)
+    refused(package_log, PackageExists, creation(workspace="v3"))
+    refused(package_log, PackageExists, creation(workspace="v3", tasks=(Clone(one),)))
 
 
-def test_needs_a_repository(depot: Depot) -> None:
-    refused(depot, RepositoryNotFound, creation(repository="nowhere"))
+def test_keeps_packages_of_one_last_name_apart(package_log: PackageLog) -> None:
+    first = package_log.published(package="a/x")
+    second = package_log.published(package="b/x")
+
+    assert package_log.revision(first).number == package_log.revision(second).number == 1
+
+
+def test_needs_a_repository(package_log: PackageLog) -> None:
+    refused(package_log, RepositoryNotFound, creation(repository="nowhere"))
 
 
 # ── tasks and sources ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_one_task_at_creation(depot: Depot) -> None:
-    refused(depot, TooManyTasks, creation(tasks=(Init(), Init())))
+def test_takes_one_task_at_creation(package_log: PackageLog) -> None:
+    refused(package_log, TooManyTasks, creation(tasks=(Init(), Init())))
 
 
-def test_makes_revisions_only_from_what_is_published_and_fits(depot: Depot) -> None:
-    draft = depot.create(package="draft")
-    base = depot.published(package="base", files=files(a="1"))
-    newer = depot.published("v2", package="base", task=Edit(base), files=files(a="2"))
-    local = depot.published(package="local", task=Clone(base), files=files(a="1", mine="1"))
-    other = depot.published(package="other")
+def test_makes_revisions_only_from_what_is_published_and_fits(package_log: PackageLog) -> None:
+    draft = package_log.create(package="draft")
+    base = package_log.published(package="base", files=files(a="1"))
+    newer = package_log.published("v2", package="base", task=Edit(base), files=files(a="2"))
+    local = package_log.published(package="local", task=Clone(base), files=files(a="1", mine="1"))
+    other = package_log.published(package="other")
 
-    refused(depot, SourceNotPublished, creation(tasks=(Clone(draft),)))
-    refused(depot, RevisionNotFound, creation(tasks=(Clone("blueprints.none.v1"),)))
-    refused(depot, InvalidName, creation(tasks=(Clone("no name"),)))
-    refused(depot, PackageExists, creation(package="other", workspace="v2", tasks=(Clone(base),)))
-    refused(depot, SourceMismatch, creation(package="base", workspace="v3", tasks=(Edit(other),)))
+    refused(package_log, SourceNotPublished, creation(tasks=(Clone(draft),)))
+    refused(package_log, RevisionNotFound, creation(tasks=(Clone("blueprints.none.v1"),)))
+    refused(package_log, InvalidName, creation(tasks=(Clone("no name"),)))
+    refused(
+        package_log, PackageExists, creation(package="other", workspace="v2", tasks=(Clone(base),))
+    )
+    refused(
+        package_log, SourceMismatch, creation(package="base", workspace="v3", tasks=(Edit(other),))
+    )
 
     def upgrade(old: str, new: str, of: str, **members: Any) -> CreateRevision:
         strategy = members.pop("strategy", Strategy.THREE_WAY)
         task = Upgrade(old, new, of, strategy)
         return creation(package="local", workspace="v2", tasks=(task,), **members)
 
-    refused(depot, SourceMismatch, upgrade(newer, newer, local, files=()))
-    refused(depot, SourceMismatch, upgrade(base, other, local, files=()))
-    refused(depot, SourceMismatch, upgrade(base, newer, other, files=()))
-    refused(depot, SourceNotPublished, upgrade(base, newer, draft, files=()))
-    refused(depot, InvalidMember, upgrade(base, newer, local))
-    refused(depot, SourceMismatch, upgrade(base, newer, local, strategy=Strategy.FAST_FORWARD))
+    refused(package_log, SourceMismatch, upgrade(newer, newer, local, files=()))
+    refused(package_log, SourceMismatch, upgrade(base, other, local, files=()))
+    refused(package_log, SourceMismatch, upgrade(base, newer, other, files=()))
+    refused(package_log, SourceNotPublished, upgrade(base, newer, draft, files=()))
+    refused(package_log, InvalidMember, upgrade(base, newer, local))
+    refused(
+        package_log, SourceMismatch, upgrade(base, newer, local, strategy=Strategy.FAST_FORWARD)
+    )
     forced = Strategy.FORCE_DELETE_REPLACE
-    refused(depot, InvalidMember, upgrade(base, newer, local, strategy=forced, files=files(a="3")))
-    depot.run(upgrade(base, newer, local, strategy=forced))
-    assert depot.revision("blueprints.local.v2").content == depot.revision(newer).content
+    refused(
+        package_log, InvalidMember, upgrade(base, newer, local, strategy=forced, files=files(a="3"))
+    )
+    package_log.run(upgrade(base, newer, local, strategy=forced))
+    assert (
+        package_log.revision("blueprints.local.v2").content == package_log.revision(newer).content
+    )
 
 
-def test_makes_nothing_from_what_is_being_deleted(depot: Depot) -> None:
-    base = depot.published(package="base")
-    depot.update(base, finalizers=("hold",))
-    depot.propose_deletion(base)
-    depot.delete(base)
+def test_makes_nothing_from_what_is_being_deleted(package_log: PackageLog) -> None:
+    base = package_log.published(package="base")
+    package_log.update(base, finalizers=("hold",))
+    package_log.propose_deletion(base)
+    package_log.delete(base)
 
-    refused(depot, Terminating, creation(tasks=(Clone(base),)))
-    refused(depot, Terminating, creation(package="base", workspace="v2", tasks=(Edit(base),)))
+    refused(package_log, Terminating, creation(tasks=(Clone(base),)))
+    refused(package_log, Terminating, creation(package="base", workspace="v2", tasks=(Edit(base),)))
 
 
-def test_names_some_blockers_and_counts_all(depot: Depot) -> None:
-    base = depot.published(package="base")
+def test_names_some_blockers_and_counts_all(package_log: PackageLog) -> None:
+    base = package_log.published(package="base")
     for number in range(DEPENDENTS_NAMED_MAX + 3):
-        depot.create(package=f"p{number}", task=Clone(base))
-    depot.propose_deletion(base)
+        package_log.create(package=f"p{number}", task=Clone(base))
+    package_log.propose_deletion(base)
 
-    refusal = refused(depot, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
+    refusal = refused(package_log, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
 
     assert refusal.facts["count"] == DEPENDENTS_NAMED_MAX + 3
     assert len(str(refusal.facts["blockers"]).split(", ")) == DEPENDENTS_NAMED_MAX
     assert "and 3 more" in refusal.detail
     for number in range(DEPENDENTS_NAMED_MAX + 3):
-        depot.delete(f"blueprints.p{number}.v1")
-    depot.delete(base)
-    assert differences(depot.store, FOLDS) == []
+        package_log.delete(f"blueprints.p{number}.v1")
+    package_log.delete(base)
+    assert differences(package_log.store, FOLDS) == []
 
 
 # ── review ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_withdrawing_is_for_the_proposer_and_rejecting_needs_a_reason(depot: Depot) -> None:
-    name = depot.create()
-    depot.propose(name, by=AUTHOR)
-    seen: dict[str, Any] = {"name": name, "expected_version": depot.version(name)}
+def test_withdrawing_is_for_the_proposer_and_rejecting_needs_a_reason(
+    package_log: PackageLog,
+) -> None:
+    name = package_log.create()
+    package_log.propose(name, by=AUTHOR)
+    seen: dict[str, Any] = {"name": name, "expected_version": package_log.version(name)}
 
-    refused(depot, NotProposer, WithdrawProposal(by=REVIEWER, **seen))
-    refused(depot, ReasonRequired, RejectProposal(by=REVIEWER, **seen))
-    refused(depot, ReasonRequired, RejectProposal(by=REVIEWER, reason="  ", **seen))
-    refused(depot, ReasonRequired, UpdateRevision(by=REVIEWER, lifecycle="Draft", **seen))
+    refused(package_log, NotProposer, WithdrawProposal(by=REVIEWER, **seen))
+    refused(package_log, ReasonRequired, RejectProposal(by=REVIEWER, **seen))
+    refused(package_log, ReasonRequired, RejectProposal(by=REVIEWER, reason="  ", **seen))
+    refused(package_log, ReasonRequired, UpdateRevision(by=REVIEWER, lifecycle="Draft", **seen))
     long = "x" * (REASON_BYTES_MAX + 1)
-    refused(depot, LimitExceeded, RejectProposal(by=REVIEWER, reason=long, **seen))
-    depot.run(UpdateRevision(by=AUTHOR, lifecycle="Draft", **seen))
+    refused(package_log, LimitExceeded, RejectProposal(by=REVIEWER, reason=long, **seen))
+    package_log.run(UpdateRevision(by=AUTHOR, lifecycle="Draft", **seen))
 
-    assert depot.revision(name).lifecycle == Lifecycle.DRAFT
+    assert package_log.revision(name).lifecycle == Lifecycle.DRAFT
 
 
-def test_rejecting_a_deletion_needs_a_reason_ones_own_proposal_too(depot: Depot) -> None:
-    name = depot.brought_to(Lifecycle.DELETION_PROPOSED)
-    seen = depot.version(name)
+def test_rejecting_a_deletion_needs_a_reason_ones_own_proposal_too(package_log: PackageLog) -> None:
+    name = package_log.brought_to(Lifecycle.DELETION_PROPOSED)
+    seen = package_log.version(name)
 
     for by in (REVIEWER, OPERATOR):
         command = RejectDeletion(name=name, by=by, expected_version=seen)
-        refused(depot, ReasonRequired, command)
+        refused(package_log, ReasonRequired, command)
         update = UpdateRevision(name=name, by=by, lifecycle="Published", expected_version=seen)
-        refused(depot, ReasonRequired, update)
-    outcome = depot.act(RejectDeletion, name, OPERATOR, reason="still used")
+        refused(package_log, ReasonRequired, update)
+    outcome = package_log.act(RejectDeletion, name, OPERATOR, reason="still used")
 
     assert isinstance(outcome.facts[0], RevisionDeletionRejected)
 
 
-def test_forgets_approvals_when_the_proposal_ends(depot: Depot) -> None:
-    depot.repository("strict", quorum=2)
-    name = depot.create(repository="strict")
-    depot.propose(name)
-    depot.approve(name, by=REVIEWER)
-    depot.reject(name, by=OPERATOR)
-    depot.propose(name)
-    assert depot.revision(name).approvals == ()
+def test_forgets_approvals_when_the_proposal_ends(package_log: PackageLog) -> None:
+    package_log.repository("strict", quorum=2)
+    name = package_log.create(repository="strict")
+    package_log.propose(name)
+    package_log.approve(name, by=REVIEWER)
+    package_log.reject(name, by=OPERATOR)
+    package_log.propose(name)
+    assert package_log.revision(name).approvals == ()
 
-    depot.approve(name, by=REVIEWER)
-    assert depot.revision(name).lifecycle == Lifecycle.PROPOSED
+    package_log.approve(name, by=REVIEWER)
+    assert package_log.revision(name).lifecycle == Lifecycle.PROPOSED
 
 
-def test_counts_everybody_who_changed_what_would_be_published(depot: Depot) -> None:
-    name = depot.create()
-    depot.update(name, by="user_gates", readiness_gates=("tested",))
-    depot.push(name, files(a="1"), by="user_files")
-    depot.update(name, by="user_labels", labels={"a": "b"})
-    digest = depot.revision(name).content.digest
+def test_counts_everybody_who_changed_what_would_be_published(package_log: PackageLog) -> None:
+    name = package_log.create()
+    package_log.update(name, by="user_gates", readiness_gates=("tested",))
+    package_log.push(name, files(a="1"), by="user_files")
+    package_log.update(name, by="user_labels", labels={"a": "b"})
+    digest = package_log.revision(name).content.digest
     found = (Condition("tested", ConditionStatus.TRUE),)
-    depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
-    depot.propose(name)
-    seen = depot.version(name)
+    package_log.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+    package_log.propose(name)
+    seen = package_log.version(name)
 
     for somebody in (AUTHOR, "user_gates", "user_files"):
         command = ApproveRevision(name=name, by=somebody, digest=digest, expected_version=seen)
-        assert refused(depot, SelfApproval, command).code == "self_approval"
-    depot.approve(name, by="user_labels")
+        assert refused(package_log, SelfApproval, command).code == "self_approval"
+    package_log.approve(name, by="user_labels")
 
 
-def test_bounds_the_editors_of_a_revision(depot: Depot) -> None:
-    name = depot.create()
+def test_bounds_the_editors_of_a_revision(package_log: PackageLog) -> None:
+    name = package_log.create()
     for number in range(EDITORS_MAX - 1):
-        depot.push(name, files(a=str(number)), by=f"user_{number}")
+        package_log.push(name, files(a=str(number)), by=f"user_{number}")
 
     with pytest.raises(LimitExceeded):
-        depot.push(name, files(a="x"), by="user_more")
-    depot.push(name, files(a="x"), by=AUTHOR)
+        package_log.push(name, files(a="x"), by="user_more")
+    package_log.push(name, files(a="x"), by=AUTHOR)
 
 
-def test_takes_a_report_only_about_the_content_that_stands(depot: Depot) -> None:
-    name = depot.create(files=files(a="1"))
+def test_takes_a_report_only_about_the_content_that_stands(package_log: PackageLog) -> None:
+    name = package_log.create(files=files(a="1"))
     found = (Condition("tested", ConditionStatus.TRUE),)
 
     command = SetConditions(
@@ -326,78 +342,82 @@ def test_takes_a_report_only_about_the_content_that_stands(depot: Depot) -> None
         by="user_ci",
         digest=FileManifest(()).digest,
         conditions=found,
-        expected_version=depot.version(name),
+        expected_version=package_log.version(name),
     )
 
-    refused(depot, DigestMismatch, command)
-    digest = depot.revision(name).content.digest
-    depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
-    repeated = depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+    refused(package_log, DigestMismatch, command)
+    digest = package_log.revision(name).content.digest
+    package_log.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+    repeated = package_log.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
     assert repeated.receipt is None
 
 
 # ── deletion ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_protects_proposals_and_asks_for_four_eyes_where_things_are_deployed(depot: Depot) -> None:
-    depot.repository("prod", deployment=True)
-    name = depot.create(repository="prod")
-    depot.propose(name)
+def test_protects_proposals_and_asks_for_four_eyes_where_things_are_deployed(
+    package_log: PackageLog,
+) -> None:
+    package_log.repository("prod", deployment=True)
+    name = package_log.create(repository="prod")
+    package_log.propose(name)
 
-    refused(depot, ProposalProtected, DeleteRevision(name=name, by=OPERATOR))
-    depot.approve(name)
-    depot.propose_deletion(name, by=OPERATOR)
-    refused(depot, SelfDeletion, DeleteRevision(name=name, by=OPERATOR))
-    depot.delete(name, by=REVIEWER)
+    refused(package_log, ProposalProtected, DeleteRevision(name=name, by=OPERATOR))
+    package_log.approve(name)
+    package_log.propose_deletion(name, by=OPERATOR)
+    refused(package_log, SelfDeletion, DeleteRevision(name=name, by=OPERATOR))
+    package_log.delete(name, by=REVIEWER)
 
-    assert depot.find(name) is None
+    assert package_log.find(name) is None
 
 
-def test_takes_links_that_are_gone_for_a_deletion_that_came_between(depot: Depot) -> None:
+def test_takes_links_that_are_gone_for_a_deletion_that_came_between(
+    package_log: PackageLog,
+) -> None:
     """Rows are not all read at one moment; a decision on half a deletion must not go on."""
-    name = depot.create()
+    name = package_log.create()
     command = DeleteRevision(name=name, by=OPERATOR)
     (*rows, _) = (
         codec.decode(record.data, SCHEMA.collection(record.key.collection).model)
-        for record in depot.store.get(*rows_of_deletion(command))
+        for record in package_log.store.get(*rows_of_deletion(command))
         if record is not None
     )
 
     with pytest.raises(RevisionNotFound):
-        delete_revision.decide((*rows, None), command, depot.clock())
+        delete_revision.decide((*rows, None), command, package_log.clock())
 
 
-def test_lets_one_person_alone_delete_what_they_proposed(depot: Depot) -> None:
-    depot.repository("mine", deployment=True, quorum=0)
-    name = depot.create(repository="mine")
-    depot.propose(name)
-    depot.approve(name, by=AUTHOR)
-    depot.propose_deletion(name, by=AUTHOR)
+def test_lets_one_person_alone_delete_what_they_proposed(package_log: PackageLog) -> None:
+    package_log.repository("mine", deployment=True, quorum=0)
+    name = package_log.create(repository="mine")
+    package_log.propose(name)
+    package_log.approve(name, by=AUTHOR)
+    package_log.propose_deletion(name, by=AUTHOR)
 
-    depot.delete(name, by=AUTHOR)
+    package_log.delete(name, by=AUTHOR)
 
-    assert depot.store.get(revision_key(name)) == (None,)
+    assert package_log.store.get(revision_key(name)) == (None,)
 
 
-def test_unlinks_a_revision_from_the_middle_of_its_package(depot: Depot) -> None:
-    names = [depot.published("v1")]
-    names += [depot.published(f"v{number}", task=Edit(names[0])) for number in (2, 3, 4)]
+def test_unlinks_a_revision_from_the_middle_of_its_package(package_log: PackageLog) -> None:
+    names = [package_log.published("v1")]
+    names += [package_log.published(f"v{number}", task=Edit(names[0])) for number in (2, 3, 4)]
     for name in (names[1], names[2]):
-        depot.propose_deletion(name)
-        depot.delete(name)
+        package_log.propose_deletion(name)
+        package_log.delete(name)
 
-    first, last = depot.links(names[0]), depot.links(names[3])
+    first, last = package_log.links(names[0]), package_log.links(names[3])
     assert first is not None
     assert last is not None
     assert first.newer is not None
     assert last.older is not None
     assert (first.newer.name, last.older.name) == (names[3], names[0])
-    depot.propose_deletion(names[3])
-    depot.delete(names[3])
-    latest = depot.package("blueprints/web").latest
+    package_log.propose_deletion(names[3])
+    package_log.delete(names[3])
+    latest = package_log.package("blueprints/web").latest
     assert latest is not None
     assert latest.name == names[0]
-    assert differences(depot.store, FOLDS) == []
+    assert differences(package_log.store, FOLDS) == []
 
 
 # ── forms and costs ───────────────────────────────────────────────────────────────────────────────
@@ -421,8 +441,10 @@ def test_unlinks_a_revision_from_the_middle_of_its_package(depot: Depot) -> None
         {"readiness_gates": ("no gate",)},
     ],
 )
-def test_refuses_what_has_no_form_with_a_clear_error(depot: Depot, members: dict[str, Any]) -> None:
-    refusal = refused(depot, TidegateError, creation(**members))
+def test_refuses_what_has_no_form_with_a_clear_error(
+    package_log: PackageLog, members: dict[str, Any]
+) -> None:
+    refusal = refused(package_log, TidegateError, creation(**members))
 
     assert refusal.code == "invalid_argument"
 
@@ -438,25 +460,25 @@ def test_refuses_what_has_no_form_with_a_clear_error(depot: Depot, members: dict
     ],
     ids=["labels", "annotations", "finalizers", "gates", "files"],
 )
-def test_refuses_what_is_too_much(depot: Depot, members: dict[str, Any]) -> None:
-    refusal = refused(depot, TidegateError, creation(**members))
+def test_refuses_what_is_too_much(package_log: PackageLog, members: dict[str, Any]) -> None:
+    refusal = refused(package_log, TidegateError, creation(**members))
 
     assert refusal.code in ("limit_exceeded", "too_large")
 
 
-def test_a_command_costs_the_same_however_much_there_is(depot: Depot) -> None:
+def test_a_command_costs_the_same_however_much_there_is(package_log: PackageLog) -> None:
     """The largest: a clone, sixteen levels deep, with everything that a revision may carry."""
-    base = depot.published(package="base", files=files(a="1"))
+    base = package_log.published(package="base", files=files(a="1"))
     deep = "/".join("abcdefghijklmnop")
     commits = []
-    submit = depot.control._submit
+    submit = package_log.control._submit
 
     def watched(commit: Any) -> Any:
         commits.append(commit)
         return submit(commit)
 
-    depot.control._submit = watched
-    depot.published(package=deep, task=Clone(base), files=files(a="2"))
+    package_log.control._submit = watched
+    package_log.published(package=deep, task=Clone(base), files=files(a="2"))
 
     costs = [SCHEMA.cost(commit) for commit in commits]
     assert max(costs) < COST_MAX / 2
@@ -495,42 +517,46 @@ def test_permissions_are_named_after_verbs() -> None:
     ]
 
 
-def test_lists_a_packages_history_over_its_revisions(depot: Depot) -> None:
-    first = depot.published("v1")
-    depot.published("v2", task=Edit(first))
+def test_lists_a_packages_history_over_its_revisions(package_log: PackageLog) -> None:
+    first = package_log.published("v1")
+    package_log.published("v2", task=Edit(first))
 
-    events = depot.store.read(history_of_package("blueprints/web")).events
+    events = package_log.store.read(history_of_package("blueprints/web")).events
     steps = timeline(SCHEMA.vocabulary, events)
 
     assert [step.revision for step in steps if step.action == "Publish"] == [1, 2]
     assert steps[0].action == "Start-package"
 
 
-def test_a_time_that_steps_back_changes_no_order(depot: Depot) -> None:
-    name = depot.create()
-    before = depot.version(name)
-    depot.clock.advance(timedelta(hours=-1))
+def test_a_time_that_steps_back_changes_no_order(package_log: PackageLog) -> None:
+    name = package_log.create()
+    before = package_log.version(name)
+    package_log.clock.advance(timedelta(hours=-1))
 
-    depot.propose(name)
+    package_log.propose(name)
 
-    assert depot.version(name) > before
-    steps = depot.timeline(name)
+    assert package_log.version(name) > before
+    steps = package_log.timeline(name)
     assert [step.action for step in steps] == ["Create", "Propose"]
     assert steps[1].at < steps[0].at
 
 
-def test_keeps_its_origin_when_tasks_are_appended(depot: Depot) -> None:
-    first = depot.published()
-    name = depot.create("v2", task=Edit(first))
-    seen: dict[str, Any] = {"name": name, "by": AUTHOR, "expected_version": depot.version(name)}
+def test_keeps_its_origin_when_tasks_are_appended(package_log: PackageLog) -> None:
+    first = package_log.published()
+    name = package_log.create("v2", task=Edit(first))
+    seen: dict[str, Any] = {
+        "name": name,
+        "by": AUTHOR,
+        "expected_version": package_log.version(name),
+    }
     two = (Edit(first), Edit(first), Edit(first))
 
-    refused(depot, TooManyTasks, UpdateRevision(tasks=two, **seen))
-    refused(depot, OriginFixed, UpdateRevision(tasks=(Edit(first), Init()), **seen))
+    refused(package_log, TooManyTasks, UpdateRevision(tasks=two, **seen))
+    refused(package_log, OriginFixed, UpdateRevision(tasks=(Edit(first), Init()), **seen))
 
 
-def test_a_name_that_is_none_is_told_before_anything_is_read(depot: Depot) -> None:
+def test_a_name_that_is_none_is_told_before_anything_is_read(package_log: PackageLog) -> None:
     for command in (ProposeRevision, ProposeDeletion, DeleteRevision, UpdateRevision):
-        refused(depot, InvalidName, command(name="a/../b", by=AUTHOR))
+        refused(package_log, InvalidName, command(name="a/../b", by=AUTHOR))
     with pytest.raises(InvalidName):
         revision_key("x")

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SCHEMA, Depot, direct, files
+from tests.domain.package_log import (
+    AUTHOR,
+    FOLDS,
+    OPERATOR,
+    REVIEWER,
+    SCHEMA,
+    PackageLog,
+    direct,
+    files,
+)
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import Control
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
@@ -51,14 +60,16 @@ WEB = "blueprints/web"
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
-def planned(depot: Depot, package: str = WEB, by: str = OPERATOR) -> DeletePackage:
-    return DeletePackage(package=package, by=by, revisions=plan_deletion(depot.store, package))
+def planned(package_log: PackageLog, package: str = WEB, by: str = OPERATOR) -> DeletePackage:
+    return DeletePackage(
+        package=package, by=by, revisions=plan_deletion(package_log.store, package)
+    )
 
 
 def imported(*numbers: int, **members: Any) -> ImportPackage:
@@ -78,51 +89,51 @@ def imported(*numbers: int, **members: Any) -> ImportPackage:
     return ImportPackage(**(said | members))
 
 
-def refused(depot: Depot, error: type[TidegateError], command: Any) -> TidegateError:
-    before = len(depot.log())
+def refused(package_log: PackageLog, error: type[TidegateError], command: Any) -> TidegateError:
+    before = len(package_log.log())
     with pytest.raises(error) as refusal:
-        depot.run(command)
-    assert len(depot.log()) == before
+        package_log.run(command)
+    assert len(package_log.log()) == before
     return refusal.value
 
 
 # ── deleting ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_deletes_a_package_with_all_its_revisions_in_one_commit(depot: Depot) -> None:
+def test_deletes_a_package_with_all_its_revisions_in_one_commit(package_log: PackageLog) -> None:
     """packages.md §6 #11: "`delete-package` = all-or-nothing plan"."""
-    first = depot.published("v1")
-    names = [first, *(depot.published(f"v{n}", task=Edit(first)) for n in (2, 3))]
+    first = package_log.published("v1")
+    names = [first, *(package_log.published(f"v{n}", task=Edit(first)) for n in (2, 3))]
     for name in names:
-        depot.propose_deletion(name)
-    names.append(depot.create("v4", task=Edit(first)))
-    before = len(depot.log())
+        package_log.propose_deletion(name)
+    names.append(package_log.create("v4", task=Edit(first)))
+    before = len(package_log.log())
 
-    outcome = depot.run(planned(depot))
+    outcome = package_log.run(planned(package_log))
 
     assert outcome.receipt is not None
     assert [type(fact).__name__ for fact in outcome.facts] == [
         *["RevisionDeleted"] * 4,
         "PackageEmptied",
     ]
-    assert len(depot.log()) == before + 5
-    assert [depot.find(name) for name in names] == [None] * 4
-    package = depot.package(WEB)
+    assert len(package_log.log()) == before + 5
+    assert [package_log.find(name) for name in names] == [None] * 4
+    package = package_log.package(WEB)
     assert (package.live, package.latest, package.last_number) == (0, None, 3)
-    assert differences(depot.store, FOLDS) == []
-    fresh = depot.published("v1")
-    assert depot.revision(fresh).number == 4, "its numbers stay used"
+    assert differences(package_log.store, FOLDS) == []
+    fresh = package_log.published("v1")
+    assert package_log.revision(fresh).number == 4, "its numbers stay used"
 
 
-def test_deletes_nothing_of_a_package_and_tells_every_reason(depot: Depot) -> None:
-    first = depot.published("v1")
-    second = depot.published("v2", task=Edit(first))
-    held = depot.create("v3", task=Edit(first))
-    depot.update(held, finalizers=("backup",))
-    clone = depot.create(package="other", task=Clone(second))
-    depot.propose_deletion(second)
+def test_deletes_nothing_of_a_package_and_tells_every_reason(package_log: PackageLog) -> None:
+    first = package_log.published("v1")
+    second = package_log.published("v2", task=Edit(first))
+    held = package_log.create("v3", task=Edit(first))
+    package_log.update(held, finalizers=("backup",))
+    clone = package_log.create(package="other", task=Clone(second))
+    package_log.propose_deletion(second)
 
-    refusal = refused(depot, PackageNotDeletable, planned(depot))
+    refusal = refused(package_log, PackageNotDeletable, planned(package_log))
 
     blockers = refusal.facts["blockers"]
     assert isinstance(blockers, tuple)
@@ -132,218 +143,225 @@ def test_deletes_nothing_of_a_package_and_tells_every_reason(depot: Depot) -> No
     assert f"{held} waits for backup" in blockers
 
 
-def test_asks_for_four_eyes_over_each_revision_of_a_plan(depot: Depot) -> None:
-    depot.repository("prod", deployment=True)
-    name = depot.published(repository="prod")
-    depot.act(ProposeDeletion, name, OPERATOR)
-    proposed = depot.create("v2", repository="prod", task=Edit(name))
-    depot.propose(proposed)
+def test_asks_for_four_eyes_over_each_revision_of_a_plan(package_log: PackageLog) -> None:
+    package_log.repository("prod", deployment=True)
+    name = package_log.published(repository="prod")
+    package_log.act(ProposeDeletion, name, OPERATOR)
+    proposed = package_log.create("v2", repository="prod", task=Edit(name))
+    package_log.propose(proposed)
 
-    refusal = refused(depot, PackageNotDeletable, planned(depot, "prod/web"))
+    refusal = refused(package_log, PackageNotDeletable, planned(package_log, "prod/web"))
 
     assert refusal.facts["count"] == 2
-    depot.reject(proposed)
-    depot.run(planned(depot, "prod/web", by=REVIEWER))
+    package_log.reject(proposed)
+    package_log.run(planned(package_log, "prod/web", by=REVIEWER))
 
 
-def test_deletes_only_what_the_plan_was_made_from(depot: Depot) -> None:
-    name = depot.create()
-    plan = planned(depot)
-    depot.update(name, labels={"a": "b"})
-    refused(depot, StaleVersion, plan)
+def test_deletes_only_what_the_plan_was_made_from(package_log: PackageLog) -> None:
+    name = package_log.create()
+    plan = planned(package_log)
+    package_log.update(name, labels={"a": "b"})
+    refused(package_log, StaleVersion, plan)
 
-    plan = planned(depot)
-    depot.create("v2")
-    refusal = refused(depot, DeletionPlanOutdated, plan)
+    plan = planned(package_log)
+    package_log.create("v2")
+    refusal = refused(package_log, DeletionPlanOutdated, plan)
     assert (refusal.facts["planned"], refusal.facts["found"]) == (1, 2)
 
-    plan = planned(depot)
-    depot.delete(name)
-    refused(depot, DeletionPlanOutdated, plan)
+    plan = planned(package_log)
+    package_log.delete(name)
+    refused(package_log, DeletionPlanOutdated, plan)
 
 
-def test_refuses_a_plan_that_is_none(depot: Depot) -> None:
-    name = depot.create()
-    seen = PlannedDeletion(name, depot.version(name))
+def test_refuses_a_plan_that_is_none(package_log: PackageLog) -> None:
+    name = package_log.create()
+    seen = PlannedDeletion(name, package_log.version(name))
     many = tuple(PlannedDeletion(f"blueprints.web.w{n}", 1) for n in range(PLANNED_MAX + 1))
 
     def plan(*revisions: PlannedDeletion, package: str = WEB) -> DeletePackage:
         return DeletePackage(package=package, by=OPERATOR, revisions=revisions)
 
-    refused(depot, InvalidMember, plan())
-    refused(depot, InvalidMember, plan(seen, seen))
-    refused(depot, InvalidMember, plan(seen, package="blueprints/other"))
-    refused(depot, InvalidName, plan(PlannedDeletion("none", 1)))
-    refused(depot, LimitExceeded, plan(*many))
-    refused(depot, NotFound, plan(PlannedDeletion("nowhere.web.v1", 1), package="nowhere/web"))
+    refused(package_log, InvalidMember, plan())
+    refused(package_log, InvalidMember, plan(seen, seen))
+    refused(package_log, InvalidMember, plan(seen, package="blueprints/other"))
+    refused(package_log, InvalidName, plan(PlannedDeletion("none", 1)))
+    refused(package_log, LimitExceeded, plan(*many))
+    refused(
+        package_log, NotFound, plan(PlannedDeletion("nowhere.web.v1", 1), package="nowhere/web")
+    )
     with pytest.raises(NotFound):
-        plan_deletion(depot.store, "blueprints/none")
+        plan_deletion(package_log.store, "blueprints/none")
     for number in range(PLANNED_MAX):
-        depot.create(f"w{number}")
+        package_log.create(f"w{number}")
     with pytest.raises(LimitExceeded):
-        plan_deletion(depot.store, WEB)
+        plan_deletion(package_log.store, WEB)
 
 
 # ── importing ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_imports_published_revisions_with_their_numbers(depot: Depot) -> None:
+def test_imports_published_revisions_with_their_numbers(package_log: PackageLog) -> None:
     """packages.md §8.5 #6: "Import path (bootstrapping from Git tags) appends events with actor
     `import` and explicit numbers; allowed only on an empty package".
     """
-    outcome = depot.run(imported(2, 5, 9))
+    outcome = package_log.run(imported(2, 5, 9))
 
     assert outcome.receipt is not None
     for number in (2, 5, 9):
-        revision = depot.revision(f"blueprints.web.v{number}")
+        revision = package_log.revision(f"blueprints.web.v{number}")
         assert (revision.number, revision.lifecycle) == (number, Lifecycle.PUBLISHED)
         assert (revision.created_by, revision.published_by) == (IMPORT, IMPORT)
-    package = depot.package(WEB)
+    package = package_log.package(WEB)
     assert package.latest is not None
     assert (package.latest.number, package.last_number) == (9, 9)
-    events = depot.store.read(history_of_package(WEB)).events
+    events = package_log.store.read(history_of_package(WEB)).events
     steps = timeline(SCHEMA.vocabulary, events)
     assert [(step.action, step.by) for step in steps][:2] == [
         ("Start-package", IMPORT),
         ("Import", OPERATOR),
     ]
     assert {step.by for step in steps[2:]} == {IMPORT}
-    assert differences(depot.store, FOLDS) == []
-    edit = depot.published("next", task=Edit("blueprints.web.v9"))
-    assert depot.revision(edit).number == 10
+    assert differences(package_log.store, FOLDS) == []
+    edit = package_log.published("next", task=Edit("blueprints.web.v9"))
+    assert package_log.revision(edit).number == 10
 
 
-def test_imports_only_into_a_package_of_which_nothing_was_made_here(depot: Depot) -> None:
-    depot.run(imported(1, 2))
-    depot.run(imported(3))  # an import may go on
-    assert depot.package(WEB).imported
-    depot.create("mine", task=Edit("blueprints.web.v3"))
+def test_imports_only_into_a_package_of_which_nothing_was_made_here(
+    package_log: PackageLog,
+) -> None:
+    package_log.run(imported(1, 2))
+    package_log.run(imported(3))  # an import may go on
+    assert package_log.package(WEB).imported
+    package_log.create("mine", task=Edit("blueprints.web.v3"))
 
-    refused(depot, PackageNotEmpty, imported(4))
-    depot.create(package="draft")
-    refused(depot, PackageNotEmpty, imported(1, package="draft"))
-    assert differences(depot.store, FOLDS) == []
+    refused(package_log, PackageNotEmpty, imported(4))
+    package_log.create(package="draft")
+    refused(package_log, PackageNotEmpty, imported(1, package="draft"))
+    assert differences(package_log.store, FOLDS) == []
 
 
-def test_uses_no_number_a_second_time_by_an_import(depot: Depot) -> None:
+def test_uses_no_number_a_second_time_by_an_import(package_log: PackageLog) -> None:
     """packages.md §9 #7: "number re-use | never"."""
-    name = depot.published()
-    depot.propose_deletion(name)
-    depot.delete(name)
+    name = package_log.published()
+    package_log.propose_deletion(name)
+    package_log.delete(name)
 
-    refusal = refused(depot, NumberUsed, imported(1, 2))
+    refusal = refused(package_log, NumberUsed, imported(1, 2))
     assert refusal.facts["last_number"] == 1
-    depot.run(imported(2))
+    package_log.run(imported(2))
 
 
-def test_refuses_an_import_that_is_none(depot: Depot) -> None:
-    refused(depot, RepositoryNotFound, imported(1, repository="nowhere"))
-    refused(depot, InvalidMember, imported())
-    refused(depot, InvalidMember, imported(2, 1))
-    refused(depot, InvalidMember, imported(0, 1))
-    refused(depot, InvalidMember, imported(2, 2))
-    refused(depot, TidegateError, imported(1, source=""))
-    refused(depot, LimitExceeded, imported(*range(1, IMPORTED_MAX + 2)))
-    depot.create(package="a/b")
-    refused(depot, PathOverlap, imported(1, package="a"))
-    depot.run(imported(1))
+def test_refuses_an_import_that_is_none(package_log: PackageLog) -> None:
+    refused(package_log, RepositoryNotFound, imported(1, repository="nowhere"))
+    refused(package_log, InvalidMember, imported())
+    refused(package_log, InvalidMember, imported(2, 1))
+    refused(package_log, InvalidMember, imported(0, 1))
+    refused(package_log, InvalidMember, imported(2, 2))
+    refused(package_log, TidegateError, imported(1, source=""))
+    refused(package_log, LimitExceeded, imported(*range(1, IMPORTED_MAX + 2)))
+    package_log.create(package="a/b")
+    refused(package_log, PathOverlap, imported(1, package="a"))
+    package_log.run(imported(1))
     again, later = (
         ImportedRevision(workspace="v1", uid="x", number=number, files=()) for number in (2, 3)
     )
-    refused(depot, AlreadyExists, imported(revisions=(again,)))
-    refused(depot, InvalidMember, imported(revisions=(again, later)))
+    refused(package_log, AlreadyExists, imported(revisions=(again,)))
+    refused(package_log, InvalidMember, imported(revisions=(again, later)))
 
 
 @pytest.mark.parametrize("package", ["web", "/".join("abcdefghijklmnop")])
 def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: str) -> None:
     """The most that a command may name, as deep as a path may be, with the releases of it all."""
-    depot = Depot(MemoryStore(composition.SCHEMA))
+    package_log = PackageLog(MemoryStore(composition.SCHEMA))
     commits: list[Commit] = []
-    submit = direct(depot.store)
+    submit = direct(package_log.store)
 
     def watched(commit: Commit) -> Any:
         commits.append(commit)
         return submit(commit)
 
-    depot.control = Control(depot.store, composition.FOLDS, watched, clock=depot.clock)
-    depot.repository()
-    depot.run(imported(*range(1, IMPORTED_MAX + 1), package=package))
+    package_log.control = Control(
+        package_log.store, composition.FOLDS, watched, clock=package_log.clock
+    )
+    package_log.repository()
+    package_log.run(imported(*range(1, IMPORTED_MAX + 1), package=package))
     whole = f"blueprints/{package}"
-    for revision in plan_deletion(depot.store, whole):
-        depot.propose_deletion(revision.name)
-    depot.run(planned(depot, whole))
+    for revision in plan_deletion(package_log.store, whole):
+        package_log.propose_deletion(revision.name)
+    package_log.run(planned(package_log, whole))
 
     assert max(map(composition.SCHEMA.cost, commits)) < COST_MAX
-    assert depot.package(whole).live == 0
-    assert differences(depot.store, composition.FOLDS) == []
+    assert package_log.package(whole).live == 0
+    assert differences(package_log.store, composition.FOLDS) == []
 
 
 # ── owners ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lets_an_owner_have_one_open_revision_per_package(depot: Depot) -> None:
+def test_lets_an_owner_have_one_open_revision_per_package(package_log: PackageLog) -> None:
     """packages.md §4.5 #3: "at most one open automated draft per package and owner"."""
     metadata = Metadata(owner_references=(OwnerReference("variant", "edge"),))
-    first = depot.create("v1", metadata=metadata)
+    first = package_log.create("v1", metadata=metadata)
 
     with pytest.raises(OwnerBusy) as refusal:
-        depot.create("v2", metadata=metadata)
+        package_log.create("v2", metadata=metadata)
     assert refusal.value.facts == {"owner": "variant/edge", "revision": first}
-    depot.create("v2", package="other", metadata=metadata)
+    package_log.create("v2", package="other", metadata=metadata)
     another = Metadata(owner_references=(OwnerReference("variant", "core"),))
-    depot.create("v3", metadata=another)
+    package_log.create("v3", metadata=another)
 
-    depot.propose(first)
+    package_log.propose(first)
     with pytest.raises(OwnerBusy):
-        depot.create("v4", metadata=metadata)
-    depot.approve(first)
-    second = depot.create("v4", task=Edit(first), metadata=metadata)
-    depot.delete(second)
-    depot.create("v5", task=Edit(first), metadata=metadata)
-    assert differences(depot.store, FOLDS) == []
+        package_log.create("v4", metadata=metadata)
+    package_log.approve(first)
+    second = package_log.create("v4", task=Edit(first), metadata=metadata)
+    package_log.delete(second)
+    package_log.create("v5", task=Edit(first), metadata=metadata)
+    assert differences(package_log.store, FOLDS) == []
 
 
-def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(depot: Depot) -> None:
+def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(package_log: PackageLog) -> None:
     """packages.md §3.6 #2: "automatic deletion only for Draft/Proposed, by an explicit reaper
     process, never for published ones".
     """
     gone = OwnerReference("variant", "edge")
-    depot.repository("prod", deployment=True)
+    package_log.repository("prod", deployment=True)
     owned = Metadata(owner_references=(gone, OwnerReference("team", "core")))
     names = {
-        state: depot.brought_to(state, f"in-{state.lower()}", metadata=owned) for state in Lifecycle
+        state: package_log.brought_to(state, f"in-{state.lower()}", metadata=owned)
+        for state in Lifecycle
     }
-    others = depot.create(
+    others = package_log.create(
         package="other", metadata=Metadata(owner_references=owned.owner_references[1:])
     )
-    protected = depot.create(repository="prod", metadata=owned)
-    depot.propose(protected)
+    protected = package_log.create(repository="prod", metadata=owned)
+    package_log.propose(protected)
 
-    reaped = clean_up_owner(depot.control, gone, OPERATOR)
+    reaped = clean_up_owner(package_log.control, gone, OPERATOR)
 
     assert reaped.deleted == (names[Lifecycle.DRAFT], names[Lifecycle.PROPOSED])
     assert reaped.kept == (protected,)
-    assert reaped.position == depot.log()[-1].position
-    assert {name for name in (*names.values(), others, protected) if depot.find(name)} == {
+    assert reaped.position == package_log.log()[-1].position
+    assert {name for name in (*names.values(), others, protected) if package_log.find(name)} == {
         names[Lifecycle.PUBLISHED],
         names[Lifecycle.DELETION_PROPOSED],
         others,
         protected,
     }
-    last = depot.log()[-1]
+    last = package_log.log()[-1]
     assert (last.meta.actor, last.meta.on_behalf_of) == ("reaper", OPERATOR)
-    assert clean_up_owner(depot.control, gone, OPERATOR) == Reaped((), (protected,))
+    assert clean_up_owner(package_log.control, gone, OPERATOR) == Reaped((), (protected,))
 
 
-def test_warns_who_descends_from_what_is_about_to_go(depot: Depot) -> None:
+def test_warns_who_descends_from_what_is_about_to_go(package_log: PackageLog) -> None:
     """packages.md §9 #8: "source: edit yes (parity), clone/upgrade yes with warning"."""
-    base = depot.published(package="base")
-    depot.propose_deletion(base)
+    base = package_log.published(package="base")
+    package_log.propose_deletion(base)
 
-    clone = depot.create(package="mine", task=Clone(base), by=AUTHOR)
-    edit = depot.create("v2", package="base", task=Edit(base))
+    clone = package_log.create(package="mine", task=Clone(base), by=AUTHOR)
+    edit = package_log.create("v2", package="base", task=Edit(base))
 
-    (created,) = (step for step in depot.timeline(clone) if step.action == "Create")
+    (created,) = (step for step in package_log.timeline(clone) if step.action == "Create")
     assert created.warnings == (f"the deletion of {base} was proposed",)
-    assert depot.timeline(edit)[0].warnings == ()
+    assert package_log.timeline(edit)[0].warnings == ()
     assert RevisionCreated.__struct_defaults__[-1] == ()

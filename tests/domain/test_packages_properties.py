@@ -29,7 +29,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.domain.package_log import FOLDS, SCHEMA, Depot, files
+from tests.domain.package_log import FOLDS, SCHEMA, PackageLog, files
 from tests.quick import fewer
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.approvals import (
@@ -87,21 +87,21 @@ class Packages(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.depot = Depot()
+        self.package_log = PackageLog()
         self.versions: defaultdict[str, list[int]] = defaultdict(list)
 
     @initialize(quorum=st.integers(0, 2), deployment=st.booleans())
     def repository(self, quorum: int, deployment: bool) -> None:
-        self.depot.repository("r", quorum=quorum, deployment=deployment)
+        self.package_log.repository("r", quorum=quorum, deployment=deployment)
 
     def attempt(self, command: Any) -> None:
-        before = self.depot.log()
+        before = self.package_log.log()
         name = getattr(command, "name", None)
         try:
-            self.depot.run(command)
+            self.package_log.run(command)
         except TidegateError:
-            assert self.depot.log() == before  # 10. refused commands append nothing
-        if name is not None and (version := self.depot.version(name)):
+            assert self.package_log.log() == before  # 10. refused commands append nothing
+        if name is not None and (version := self.package_log.version(name)):
             self.versions[name].append(version)
 
     @rule(
@@ -112,7 +112,7 @@ class Packages(RuleBasedStateMachine):
         new=st.none() | st.sampled_from(FILES),
     )
     def create(self, path: str, workspace: str, by: str, task: Task, new: Any) -> None:
-        uid = f"u{len(self.depot.log())}"
+        uid = f"u{len(self.package_log.log())}"
         command = CreateRevision(
             repository="r",
             package=path,
@@ -126,14 +126,14 @@ class Packages(RuleBasedStateMachine):
 
     @rule(name=names, by=users, step=st.sampled_from(STEPS))
     def step(self, name: str, by: str, step: Any) -> None:
-        seen = self.depot.version(name)
+        seen = self.package_log.version(name)
         self.attempt(step(name=name, by=by, reason="because", expected_version=seen))
 
     @rule(name=names, by=users)
     def approve(self, name: str, by: str) -> None:
-        row = self.depot.find(name)
+        row = self.package_log.find(name)
         if row is not None:
-            seen = self.depot.version(name)
+            seen = self.package_log.version(name)
             digest = row.content.digest
             self.attempt(ApproveRevision(name=name, by=by, digest=digest, expected_version=seen))
 
@@ -146,7 +146,7 @@ class Packages(RuleBasedStateMachine):
 
     @rule(name=names, by=users, new=st.sampled_from(FILES))
     def push(self, name: str, by: str, new: Any) -> None:
-        seen = self.depot.version(name)
+        seen = self.package_log.version(name)
         self.attempt(ReplaceResources(name=name, by=by, files=new, expected_version=seen))
 
     @rule(
@@ -161,7 +161,7 @@ class Packages(RuleBasedStateMachine):
     def update(
         self, name: str, by: str, new: Any, labels: Any, finalizers: Any, lifecycle: Any, task: Any
     ) -> None:
-        row = self.depot.find(name)
+        row = self.package_log.find(name)
         added = None if task is None or row is None else (*row.tasks, task)
         command = UpdateRevision(
             name=name,
@@ -172,7 +172,7 @@ class Packages(RuleBasedStateMachine):
             lifecycle=lifecycle,
             tasks=added,
             reason="because",
-            expected_version=self.depot.version(name),
+            expected_version=self.package_log.version(name),
         )
         self.attempt(command)
 
@@ -183,7 +183,7 @@ class Packages(RuleBasedStateMachine):
     @rule(path=st.sampled_from(PATHS), by=users)
     def delete_package(self, path: str, by: str) -> None:
         try:
-            revisions = plan_deletion(self.depot.store, f"r/{path}")
+            revisions = plan_deletion(self.package_log.store, f"r/{path}")
         except TidegateError:
             return
         self.attempt(DeletePackage(package=f"r/{path}", by=by, revisions=revisions))
@@ -192,7 +192,7 @@ class Packages(RuleBasedStateMachine):
         path=st.sampled_from(PATHS), by=users, number=st.integers(1, 9), new=st.sampled_from(FILES)
     )
     def bring(self, path: str, by: str, number: int, new: Any) -> None:
-        uid = f"import-{len(self.depot.log())}"
+        uid = f"import-{len(self.package_log.log())}"
         revision = ImportedRevision(workspace="v1", uid=uid, number=number, files=new)
         self.attempt(
             ImportPackage(
@@ -200,7 +200,7 @@ class Packages(RuleBasedStateMachine):
             )
         )
 
-    @precondition(lambda self: self.depot.log())
+    @precondition(lambda self: self.package_log.log())
     @invariant()
     def what_stands_is_what_was_agreed(self) -> None:
         rows = self.rows()
@@ -209,34 +209,34 @@ class Packages(RuleBasedStateMachine):
             assert (row.number > 0) == published  # 1. revision 0 ⇔ never published
             assert (row.published_at is not None) == published
             if row.upstream is not None:  # 8. nothing descends from what is gone
-                upstream = self.depot.find(row.upstream.name)
+                upstream = self.package_log.find(row.upstream.name)
                 assert upstream is not None
                 assert upstream.uid == row.upstream.uid
         for package in {row.package for row in rows}:  # 5. latest is the highest that lives
             numbers = [row.number for row in rows if row.package == package and row.number]
-            latest = self.depot.package(package).latest
+            latest = self.package_log.package(package).latest
             assert (0 if latest is None else latest.number) == max(numbers, default=0)
         live = {row.package for row in rows}
         for package in live:  # no package inside another
             assert not any(other.startswith(f"{package}/") for other in live)
         for row in rows:
-            links = self.depot.links(row.name)
+            links = self.package_log.links(row.name)
             assert links is not None
             descend = [r for r in rows if r.upstream is not None and r.upstream.name == row.name]
             assert links.dependents == len(descend)
 
     def rows(self) -> list[Revision]:
-        records = self.depot.store.range(REVISIONS.name, limit=ROWS_MAX)
+        records = self.package_log.store.range(REVISIONS.name, limit=ROWS_MAX)
         return [codec.decode(record.data, Revision) for record in records]
 
     def teardown(self) -> None:
-        facts = [SCHEMA.vocabulary.value(event) for event in self.depot.log()]
+        facts = [SCHEMA.vocabulary.value(event) for event in self.package_log.log()]
         check_numbers(facts)
         check_lives(facts)
-        check_walks(self.depot)
+        check_walks(self.package_log)
         for versions in self.versions.values():  # 11. versions of a name only grow
             assert versions == sorted(versions)
-        assert differences(self.depot.store, FOLDS) == []
+        assert differences(self.package_log.store, FOLDS) == []
 
 
 def check_numbers(facts: Sequence[Any]) -> None:
@@ -274,11 +274,11 @@ def check_lives(facts: Sequence[Any]) -> None:
                 assert fact.uid not in published or content.digest == frozen[fact.uid]
 
 
-def check_walks(depot: Depot) -> None:
+def check_walks(package_log: PackageLog) -> None:
     """6. the lifecycle of every uid is a walk along the edges."""
     drawn = {(edge.old, edge.new) for edge in EDGES}
     walks: defaultdict[str, list[str]] = defaultdict(list)
-    for step in timeline(SCHEMA.vocabulary, depot.log()):
+    for step in timeline(SCHEMA.vocabulary, package_log.log()):
         if step.uid and step.lifecycle is not None:
             walks[step.uid].append(step.lifecycle)
     for walk in walks.values():
@@ -305,7 +305,7 @@ def test_the_machine_reaches_what_it_is_meant_to_check() -> None:
     machine.what_stands_is_what_was_agreed()
     machine.teardown()
 
-    facts = [SCHEMA.vocabulary.value(event) for event in machine.depot.log()]
+    facts = [SCHEMA.vocabulary.value(event) for event in machine.package_log.log()]
     assert sum(isinstance(fact, RevisionPublished) for fact in facts) == 1
     assert [fact.name for fact in facts if isinstance(fact, RevisionDeleted)] == [
         "r.c.v1",

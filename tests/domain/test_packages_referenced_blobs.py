@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.domain.package_log import Depot
+from tests.domain.package_log import PackageLog
 from tidegate.control.storage.blobs import BLOB_KEPT, BlobMissing
 from tidegate.control.storage.blobs.collect import collect
 from tidegate.control.storage.blobs.files import FileBlobs
@@ -18,15 +18,15 @@ BODIES = {"app.yaml": b"a: 1\n", "logo": b"\0\xff"}
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 @pytest.fixture
-def blobs(depot: Depot, tmp_path: Path) -> FileBlobs:
-    return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=depot.clock)
+def blobs(package_log: PackageLog, tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=package_log.clock)
 
 
 def uploaded(blobs: FileBlobs) -> FileManifest:
@@ -38,36 +38,36 @@ def uploaded(blobs: FileBlobs) -> FileManifest:
     return manifest
 
 
-def swept(depot: Depot, blobs: FileBlobs) -> int:
-    now = depot.clock()
-    return collect(blobs, lambda: list_package_blobs(depot.store, blobs, now), now).removed
+def swept(package_log: PackageLog, blobs: FileBlobs) -> int:
+    now = package_log.clock()
+    return collect(blobs, lambda: list_package_blobs(package_log.store, blobs, now), now).removed
 
 
-def test_sweeps_up_what_was_put_and_never_named(depot: Depot, blobs: FileBlobs) -> None:
+def test_sweeps_up_what_was_put_and_never_named(package_log: PackageLog, blobs: FileBlobs) -> None:
     """packages.md §4.1 #2: "orphan blobs are swept after a grace period (default 24 h)"."""
     uploaded(blobs)
-    assert swept(depot, blobs) == 0
-    depot.clock.advance(BLOB_KEPT + timedelta(seconds=1))
+    assert swept(package_log, blobs) == 0
+    package_log.clock.advance(BLOB_KEPT + timedelta(seconds=1))
 
-    assert swept(depot, blobs) == len(BODIES) + 1
+    assert swept(package_log, blobs) == len(BODIES) + 1
 
 
 def test_keeps_the_content_of_a_deleted_revision_for_thirty_days(
-    depot: Depot, blobs: FileBlobs
+    package_log: PackageLog, blobs: FileBlobs
 ) -> None:
     """packages.md §9 #6: "content blobs of deleted revisions kept 30 days, digests for ever"."""
     assert timedelta(days=30) == CONTENT_KEPT
     manifest = uploaded(blobs)
-    name = depot.create(files=manifest.files)
-    depot.clock.advance(timedelta(days=400))
-    assert swept(depot, blobs) == 0, "it is named"
-    depot.delete(name)
-    depot.clock.advance(CONTENT_KEPT - timedelta(seconds=1))
-    assert swept(depot, blobs) == 0
-    depot.clock.advance(timedelta(seconds=1))
+    name = package_log.create(files=manifest.files)
+    package_log.clock.advance(timedelta(days=400))
+    assert swept(package_log, blobs) == 0, "it is named"
+    package_log.delete(name)
+    package_log.clock.advance(CONTENT_KEPT - timedelta(seconds=1))
+    assert swept(package_log, blobs) == 0
+    package_log.clock.advance(timedelta(seconds=1))
 
-    assert swept(depot, blobs) == len(BODIES) + 1
-    assert depot.timeline(name)[0].digest == manifest.digest
+    assert swept(package_log, blobs) == len(BODIES) + 1
+    assert package_log.timeline(name)[0].digest == manifest.digest
 
 
 def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
@@ -81,15 +81,17 @@ def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
     assert FileManifest.parse(uploaded(blobs).blob).digest == FileManifest.of(BODIES).digest
 
 
-def test_sweeps_nothing_where_a_manifest_cannot_be_read(depot: Depot, blobs: FileBlobs) -> None:
+def test_sweeps_nothing_where_a_manifest_cannot_be_read(
+    package_log: PackageLog, blobs: FileBlobs
+) -> None:
     """Nobody can say what a lost manifest names, so the collector must not guess."""
-    depot.create(files=FileManifest.of(BODIES).files)
+    package_log.create(files=FileManifest.of(BODIES).files)
 
     with pytest.raises(BlobMissing):
-        list_package_blobs(depot.store, blobs, depot.clock())
+        list_package_blobs(package_log.store, blobs, package_log.clock())
 
 
-def test_names_nothing_for_an_empty_revision(depot: Depot, blobs: FileBlobs) -> None:
-    depot.create()
+def test_names_nothing_for_an_empty_revision(package_log: PackageLog, blobs: FileBlobs) -> None:
+    package_log.create()
 
-    assert list_package_blobs(depot.store, blobs, depot.clock()) == frozenset()
+    assert list_package_blobs(package_log.store, blobs, package_log.clock()) == frozenset()

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.domain.package_log import FOLDS, Depot
+from tests.domain.package_log import FOLDS, PackageLog
 from tidegate.control.storage.blobs import BLOB_KEPT
 from tidegate.control.storage.blobs.collect import collect
 from tidegate.control.storage.blobs.files import FileBlobs
@@ -174,45 +174,45 @@ def test_keeps_a_reference_through_an_upgrade_and_reports_two_moves() -> None:
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 @pytest.fixture
-def blobs(depot: Depot, tmp_path: Path) -> FileBlobs:
-    return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=depot.clock)
+def blobs(package_log: PackageLog, tmp_path: Path) -> FileBlobs:
+    return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=package_log.clock)
 
 
-def test_notes_a_move_as_a_change_of_content(depot: Depot) -> None:
-    name = depot.create(files=(TEXT, THERE))
-    before = depot.revision(name).content
+def test_notes_a_move_as_a_change_of_content(package_log: PackageLog) -> None:
+    name = package_log.create(files=(TEXT, THERE))
+    before = package_log.revision(name).content
 
-    version = depot.version(name)
-    depot.push(name, (TEXT, THERE))
-    assert depot.version(name) == version, "what only restates what stands touches nothing"
-    depot.push(name, (TEXT, MOVED))
+    version = package_log.version(name)
+    package_log.push(name, (TEXT, THERE))
+    assert package_log.version(name) == version, "what only restates what stands touches nothing"
+    package_log.push(name, (TEXT, MOVED))
 
-    after = depot.revision(name).content
+    after = package_log.revision(name).content
     assert (after.digest, after.references) == (before.digest, 1)
     assert after.manifest != before.manifest
-    assert differences(depot.store, FOLDS) == []
+    assert differences(package_log.store, FOLDS) == []
 
 
 def test_keeps_the_manifest_and_looks_for_no_bytes_of_a_reference(
-    depot: Depot, blobs: FileBlobs
+    package_log: PackageLog, blobs: FileBlobs
 ) -> None:
     manifest = store_files(blobs, {"app.conf": b"a=1"}, (THERE,))
-    name = depot.create(files=manifest.files)
-    depot.clock.advance(BLOB_KEPT + timedelta(seconds=1))
+    name = package_log.create(files=manifest.files)
+    package_log.clock.advance(BLOB_KEPT + timedelta(seconds=1))
 
-    named = list_package_blobs(depot.store, blobs, depot.clock())
-    swept = collect(blobs, lambda: named, depot.clock())
+    named = list_package_blobs(package_log.store, blobs, package_log.clock())
+    swept = collect(blobs, lambda: named, package_log.clock())
 
     assert named == {digest_of(b"a=1"), digest_of(manifest.blob)}
     assert swept.removed == 0
-    assert read_manifest(blobs, depot.revision(name).content).files == manifest.files
+    assert read_manifest(blobs, package_log.revision(name).content).files == manifest.files
 
 
 def test_never_gives_what_somebody_else_stored_to_who_knows_its_hash(blobs: FileBlobs) -> None:

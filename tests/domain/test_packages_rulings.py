@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.packages.approvals import ApproveRevision
@@ -23,147 +23,154 @@ DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 # ── §0 the ten things ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_stores_four_states_and_deleted_is_absence(depot: Depot) -> None:
+def test_stores_four_states_and_deleted_is_absence(package_log: PackageLog) -> None:
     """packages.md §0 #1: "Four stored states only: `Draft`, `Proposed`, `Published`,
     `DeletionProposed`. "Deleted" is absence. "Is published" means Published **or**
     DeletionProposed".
     """
     assert [*Lifecycle] == ["Draft", "Proposed", "Published", "DeletionProposed"]
     assert {PUBLISHED, DELETION_PROPOSED} == PUBLISHED_STATES
-    name = depot.brought_to(DELETION_PROPOSED)
-    depot.delete(name)
-    assert depot.store.get(revision_key(name)) == (None,)
+    name = package_log.brought_to(DELETION_PROPOSED)
+    package_log.delete(name)
+    assert package_log.store.get(revision_key(name)) == (None,)
 
 
-def test_has_two_doors_of_which_one_approves(depot: Depot) -> None:
+def test_has_two_doors_of_which_one_approves(package_log: PackageLog) -> None:
     """packages.md §0 #2: "Only the **approval door** (own sub-resource, own permission) performs
     Proposed→Published".
     """
-    name = depot.brought_to(PROPOSED)
+    name = package_log.brought_to(PROPOSED)
 
-    assert answer_of(depot, update(depot, name, lifecycle="Published")) == (
+    assert answer_of(package_log, update(package_log, name, lifecycle="Published")) == (
         422,
         "invalid_transition",
     )
-    depot.approve(name)
-    assert depot.revision(name).lifecycle == PUBLISHED
+    package_log.approve(name)
+    assert package_log.revision(name).lifecycle == PUBLISHED
 
 
-def test_publishes_no_draft_and_creates_no_proposal(depot: Depot) -> None:
+def test_publishes_no_draft_and_creates_no_proposal(package_log: PackageLog) -> None:
     """packages.md §0 #3: "Draft→Published is **illegal** in the running system"; packages.md §0
     #4: "Creating directly as Proposed is refused by the API, accepted by the inner engine; the
     seed says both. Refuse it."
     """
-    name = depot.create()
-    digest = depot.revision(name).content.digest
+    name = package_log.create()
+    digest = package_log.revision(name).content.digest
     approval = ApproveRevision(
-        name=name, by=REVIEWER, digest=digest, expected_version=depot.version(name)
+        name=name, by=REVIEWER, digest=digest, expected_version=package_log.version(name)
     )
 
-    assert answer_of(depot, update(depot, name, lifecycle="Published"))[0] == 422
-    assert answer_of(depot, approval) == (422, "invalid_transition")
-    assert answer_of(depot, creation(workspace="v2", lifecycle="Proposed"))[0] == 400
+    assert answer_of(package_log, update(package_log, name, lifecycle="Published"))[0] == 422
+    assert answer_of(package_log, approval) == (422, "invalid_transition")
+    assert answer_of(package_log, creation(workspace="v2", lifecycle="Proposed"))[0] == 400
 
 
-def test_changes_content_in_draft_only_and_again_after_a_rejection(depot: Depot) -> None:
+def test_changes_content_in_draft_only_and_again_after_a_rejection(package_log: PackageLog) -> None:
     """packages.md §0 #5: "Content may change in Draft only. Proposed is frozen; to edit, reject
     first".
     """
-    name = depot.create()
+    name = package_log.create()
     for state in (PROPOSED, PUBLISHED, DELETION_PROPOSED):
-        frozen = depot.brought_to(state, f"in-{state.lower()}")
-        refusal = refusal_of(depot, depot.push, frozen, files(a="2"))
+        frozen = package_log.brought_to(state, f"in-{state.lower()}")
+        refusal = refusal_of(package_log, package_log.push, frozen, files(a="2"))
         assert status_of(refusal) == 422
-    depot.propose(name)
-    depot.reject(name)
-    depot.push(name, files(a="2"))
+    package_log.propose(name)
+    package_log.reject(name)
+    package_log.push(name, files(a="2"))
 
 
-def test_deletes_in_every_state_but_published_unless_something_descends(depot: Depot) -> None:
+def test_deletes_in_every_state_but_published_unless_something_descends(
+    package_log: PackageLog,
+) -> None:
     """packages.md §0 #6: "A Published revision cannot be deleted (403); it must be
     DeletionProposed first. Draft, Proposed and DeletionProposed are deletable at once, unless
     another revision was cloned from / upgraded to it (403)".
     """
     for state in (DRAFT, PROPOSED, DELETION_PROPOSED):
-        depot.delete(depot.brought_to(state, f"in-{state.lower()}"))
-    base = depot.published(package="base")
-    assert answer_of(depot, DeleteRevision(name=base, by=OPERATOR))[0] == 403
-    depot.create(package="clone", task=Clone(base))
-    depot.propose_deletion(base)
-    assert answer_of(depot, DeleteRevision(name=base, by=OPERATOR)) == (403, "still_referenced")
+        package_log.delete(package_log.brought_to(state, f"in-{state.lower()}"))
+    base = package_log.published(package="base")
+    assert answer_of(package_log, DeleteRevision(name=base, by=OPERATOR))[0] == 403
+    package_log.create(package="clone", task=Clone(base))
+    package_log.propose_deletion(base)
+    assert answer_of(package_log, DeleteRevision(name=base, by=OPERATOR)) == (
+        403,
+        "still_referenced",
+    )
 
 
-def test_numbers_from_one_at_publish_and_never_again(depot: Depot) -> None:
+def test_numbers_from_one_at_publish_and_never_again(package_log: PackageLog) -> None:
     """packages.md §0 #7: "Revision numbers: 0 until published, then 1,2,3... per package, assigned
     at publish." Of re-use and two latest flags: "We must do neither."
     """
-    first = depot.create("v1")
-    assert depot.revision(first).number == 0
-    depot.propose(first)
-    assert depot.revision(first).number == 0
-    depot.approve(first)
-    second = depot.published("v2", task=Edit(first))
-    assert (depot.revision(first).number, depot.revision(second).number) == (1, 2)
-    depot.propose_deletion(second)
-    depot.delete(second)
-    third = depot.published("v3", task=Edit(first))
-    assert depot.revision(third).number == 3
+    first = package_log.create("v1")
+    assert package_log.revision(first).number == 0
+    package_log.propose(first)
+    assert package_log.revision(first).number == 0
+    package_log.approve(first)
+    second = package_log.published("v2", task=Edit(first))
+    assert (package_log.revision(first).number, package_log.revision(second).number) == (1, 2)
+    package_log.propose_deletion(second)
+    package_log.delete(second)
+    third = package_log.published("v3", task=Edit(first))
+    assert package_log.revision(third).number == 3
 
 
-def test_answers_a_stale_version_with_409_and_the_text(depot: Depot) -> None:
+def test_answers_a_stale_version_with_409_and_the_text(package_log: PackageLog) -> None:
     """packages.md §0 #8: "The seed promises HTTP 409 for a stale version." … "Do better, keep the
     texts."
     """
-    name = depot.create()
-    stale = update(depot, name, labels={"a": "b"})
-    depot.update(name, labels={"c": "d"})
+    name = package_log.create()
+    stale = update(package_log, name, labels={"a": "b"})
+    package_log.update(name, labels={"c": "d"})
 
-    refusal = refusal_of(depot, depot.run, stale)
+    refusal = refusal_of(package_log, package_log.run, stale)
 
     assert status_of(refusal) == 409
     assert refusal.detail == (
         "the object has been modified; please apply your changes to the latest version "
         "and try again"
     )
-    assert refusal.facts["current"] == depot.version(name)
+    assert refusal.facts["current"] == package_log.version(name)
 
 
-def test_keeps_who_published_through_a_rejected_deletion(depot: Depot) -> None:
+def test_keeps_who_published_through_a_rejected_deletion(package_log: PackageLog) -> None:
     """packages.md §0 #9: "`publishedBy/At` are set on Proposed→Published. Read literally the seed
     would rewrite them on DeletionProposed→Published; the code does not."
     """
-    name = depot.published()
-    before = depot.revision(name)
-    depot.propose_deletion(name)
-    depot.reject_deletion(name, by=AUTHOR)
+    name = package_log.published()
+    before = package_log.revision(name)
+    package_log.propose_deletion(name)
+    package_log.reject_deletion(name, by=AUTHOR)
 
-    after = depot.revision(name)
+    after = package_log.revision(name)
     assert (after.published_by, after.published_at) == (REVIEWER, before.published_at)
 
 
-def test_takes_the_position_of_the_last_event_as_the_version(depot: Depot) -> None:
+def test_takes_the_position_of_the_last_event_as_the_version(package_log: PackageLog) -> None:
     """packages.md §0 #10: "use the position of the object's last event"."""
-    name = depot.create()
+    name = package_log.create()
     acts: tuple[Callable[[str], CommandOutcome], ...] = (
-        lambda name: depot.update(name, labels={"a": "b"}),
-        depot.propose,
-        depot.approve,
-        depot.propose_deletion,
-        depot.reject_deletion,
+        lambda name: package_log.update(name, labels={"a": "b"}),
+        package_log.propose,
+        package_log.approve,
+        package_log.propose_deletion,
+        package_log.reject_deletion,
     )
     for act in acts:
         outcome = act(name)
-        last = max(event.position for event in depot.log() if f"revision:{name}" in event.tags)
-        assert depot.version(name) == last == outcome.position
+        last = max(
+            event.position for event in package_log.log() if f"revision:{name}" in event.tags
+        )
+        assert package_log.version(name) == last == outcome.position
 
 
 # ── §1.3 names, numbers, latest ───────────────────────────────────────────────────────────────────
@@ -185,42 +192,45 @@ def test_names_with_dots(repository: str, path: str, workspace: str, name: str) 
     assert parse(name) == (repository, path, workspace)
 
 
-def test_compares_full_identities(depot: Depot) -> None:
+def test_compares_full_identities(package_log: PackageLog) -> None:
     """packages.md §1.3 #2: "the uniqueness and "package already exists" checks compare the *last
     path element* with the *full* packageName" … "Ours must compare full identities."
     """
-    depot.published(package="a/x")
-    depot.published(package="b/x")
+    package_log.published(package="a/x")
+    package_log.published(package="b/x")
 
-    assert answer_of(depot, creation(package="a/x")) == (409, "already_exists")
-    assert answer_of(depot, creation(package="a/x", workspace="v2")) == (409, "package_exists")
+    assert answer_of(package_log, creation(package="a/x")) == (409, "already_exists")
+    assert answer_of(package_log, creation(package="a/x", workspace="v2")) == (
+        409,
+        "package_exists",
+    )
 
 
-def test_counts_what_is_proposed_for_deletion_as_latest(depot: Depot) -> None:
+def test_counts_what_is_proposed_for_deletion_as_latest(package_log: PackageLog) -> None:
     """packages.md §1.3 #3: "a DeletionProposed newest revision stays latest"; "on its deletion the
     next lower one becomes latest"; "if none remains, nobody is latest".
     """
 
     def latest() -> str | None:
-        found = depot.package("blueprints/web").latest
+        found = package_log.package("blueprints/web").latest
         return None if found is None else found.name
 
-    first = depot.published("v1")
-    second = depot.published("v2", task=Edit(first))
-    depot.propose_deletion(second)
+    first = package_log.published("v1")
+    second = package_log.published("v2", task=Edit(first))
+    package_log.propose_deletion(second)
     assert latest() == second
-    depot.delete(second)
+    package_log.delete(second)
     assert latest() == first
-    depot.propose_deletion(first)
-    depot.delete(first)
+    package_log.propose_deletion(first)
+    package_log.delete(first)
     assert latest() is None
 
 
-def test_has_no_placeholder(depot: Depot) -> None:
+def test_has_no_placeholder(package_log: PackageLog) -> None:
     """packages.md §1.3 #4: "PROPOSAL: do not have it. A `latest` pointer per package (derived) and
     the release registry cover its purpose."
     """
-    name = depot.published()
+    name = package_log.published()
 
-    assert [row.key.id for row in depot.store.range(REVISIONS.name, limit=10)] == [name]
-    assert depot.revision(name).number > 0
+    assert [row.key.id for row in package_log.store.range(REVISIONS.name, limit=10)] == [name]
+    assert package_log.revision(name).number > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.content.paths import check_file_path
@@ -31,10 +31,10 @@ DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 # ── §1.5 sources and merges ───────────────────────────────────────────────────────────────────────
@@ -68,13 +68,15 @@ def depot() -> Depot:
         ),
     ],
 )
-def test_holds_each_task_to_its_rules(depot: Depot, point: str, command: CreateRevision) -> None:
+def test_holds_each_task_to_its_rules(
+    package_log: PackageLog, point: str, command: CreateRevision
+) -> None:
     del point
-    depot.published(package="base")
-    depot.published(package="web", task=Clone("blueprints.base.v1"))
-    depot.create(package="open")
+    package_log.published(package="base")
+    package_log.published(package="web", task=Clone("blueprints.base.v1"))
+    package_log.create(package="open")
 
-    assert answer_of(depot, command)[0] in (409, 422)
+    assert answer_of(package_log, command)[0] in (409, 422)
 
 
 BASE = {"same": b"0", "theirs": b"0", "ours": b"0", "both": b"0", "gone": b"0"}
@@ -136,7 +138,7 @@ def test_upgrades_what_is_unmodified_by_every_strategy(strategy: Strategy) -> No
 # ── §1.8 what is kept ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_keeps_the_engine_neutral_subset_of_a_revision(depot: Depot) -> None:
+def test_keeps_the_engine_neutral_subset_of_a_revision(package_log: PackageLog) -> None:
     """packages.md §1.8 #1: "`repository`, `package` (path), `workspace`; `name` derived with dots;
     `uid` = new ULID per creation (never deterministic)"
     packages.md §1.8 #3: "the four values, exact spelling"
@@ -151,12 +153,12 @@ def test_keeps_the_engine_neutral_subset_of_a_revision(depot: Depot) -> None:
     """
     owner = OwnerReference("team", "edge")
     metadata = Metadata({"a": "b"}, {"c": "d"}, ("hold",), (owner,))
-    name = depot.published(package="net/vpc", files=files(a="12"), metadata=metadata)
-    depot.propose_deletion(name)
-    depot.delete(name)
+    name = package_log.published(package="net/vpc", files=files(a="12"), metadata=metadata)
+    package_log.propose_deletion(name)
+    package_log.delete(name)
 
-    row = depot.revision(name)
-    shown = to_document(row, depot.version(name), depot.package("blueprints/net/vpc"))
+    row = package_log.revision(name)
+    shown = to_document(row, package_log.version(name), package_log.package("blueprints/net/vpc"))
 
     assert (shown.spec.repository, shown.spec.package_name) == ("blueprints", "net/vpc")
     assert (shown.spec.workspace_name, shown.metadata.name) == ("v1", "blueprints.net.vpc.v1")
@@ -174,19 +176,19 @@ def test_keeps_the_engine_neutral_subset_of_a_revision(depot: Depot) -> None:
     assert (shown.status.published_by, shown.status.deletion_proposed_by) == (REVIEWER, OPERATOR)
     assert None not in (shown.status.proposed_at, shown.status.deletion_proposed_at)
     assert shown.status.latest
-    assert shown.metadata.resource_version == str(depot.version(name))
+    assert shown.metadata.resource_version == str(package_log.version(name))
 
 
-def test_gives_each_creation_a_uid_of_its_own(depot: Depot) -> None:
+def test_gives_each_creation_a_uid_of_its_own(package_log: PackageLog) -> None:
     """packages.md §1.8 #2: "int, 0 until published; monotone per package, **never re-used**,
     derived from the log"; and the name may come back, its uid not.
     """
-    name = depot.create()
-    first = depot.revision(name).uid
-    depot.delete(name)
-    depot.create()
+    name = package_log.create()
+    first = package_log.revision(name).uid
+    package_log.delete(name)
+    package_log.create()
 
-    assert depot.revision(name).uid != first
+    assert package_log.revision(name).uid != first
 
 
 @pytest.mark.parametrize(
@@ -214,20 +216,20 @@ def test_digests_as_the_vectors_say(texts: dict[str, str], digest: str) -> None:
     assert FileManifest.of({path: text.encode() for path, text in texts.items()}).digest == digest
 
 
-def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(depot: Depot) -> None:
+def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(package_log: PackageLog) -> None:
     """packages.md §1.8 #6: "one record {type: init/clone/edit/upgrade, refs, strategy}"
     packages.md §1.8 #7: "`upstream` = {name, uid, revision, digest}; kept through `edit` and
     updated by `upgrade`".
     """
-    base = depot.published(package="base", files=files(a="1"))
-    newer = depot.published("v2", package="base", task=Edit(base), files=files(a="2"))
-    clone = depot.published(package="mine", task=Clone(base))
-    edit = depot.published("v2", package="mine", task=Edit(clone))
+    base = package_log.published(package="base", files=files(a="1"))
+    newer = package_log.published("v2", package="base", task=Edit(base), files=files(a="2"))
+    clone = package_log.published(package="mine", task=Clone(base))
+    edit = package_log.published("v2", package="mine", task=Edit(clone))
     task = Upgrade(base, newer, edit, Strategy.FORCE_DELETE_REPLACE)
-    upgraded = depot.create("v3", package="mine", task=task)
+    upgraded = package_log.create("v3", package="mine", task=task)
 
     for name, upstream in ((clone, base), (edit, base), (upgraded, newer)):
-        found, source = depot.revision(name).upstream, depot.revision(upstream)
+        found, source = package_log.revision(name).upstream, package_log.revision(upstream)
         assert found is not None
         assert (found.name, found.uid, found.revision, found.digest) == (
             source.name,
@@ -235,30 +237,32 @@ def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(depot: Depot) ->
             source.number,
             source.content.digest,
         )
-    assert depot.revision(upgraded).tasks == (task,)
+    assert package_log.revision(upgraded).tasks == (task,)
 
 
-def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(depot: Depot) -> None:
+def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(
+    package_log: PackageLog,
+) -> None:
     """packages.md §1.8 #9: "`readiness_gates[]` (part of the frozen spec), `conditions[]` (status,
     not content: settable in Draft and Proposed by holders of `revision.set_condition`, so CI may
     report on a frozen proposal), enforced **server side** at propose and approve".
     """
-    name = depot.create(readiness_gates=("tested",))
-    digest = depot.revision(name).content.digest
+    name = package_log.create(readiness_gates=("tested",))
+    digest = package_log.revision(name).content.digest
 
     def report(status: ConditionStatus) -> None:
         found = (Condition("tested", status),)
-        depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+        package_log.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
 
-    assert status_of(refusal_of(depot, depot.propose, name)) == 422
+    assert status_of(refusal_of(package_log, package_log.propose, name)) == 422
     report(ConditionStatus.TRUE)
-    depot.propose(name)
-    gates = update(depot, name, readiness_gates=())
-    assert answer_of(depot, gates) == (422, "immutable")
+    package_log.propose(name)
+    gates = update(package_log, name, readiness_gates=())
+    assert answer_of(package_log, gates) == (422, "immutable")
     report(ConditionStatus.FALSE)
-    assert refusal_of(depot, depot.approve, name).code == "not_ready"
+    assert refusal_of(package_log, package_log.approve, name).code == "not_ready"
     report(ConditionStatus.TRUE)
-    depot.approve(name)
+    package_log.approve(name)
     with pytest.raises(TidegateError):
         report(ConditionStatus.FALSE)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, update
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import FileManifest
@@ -47,10 +47,10 @@ NAME = "blueprints.web.v1"
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 # ── §8.1, §8.2, §8.3 core, events, decisions ──────────────────────────────────────────────────────
@@ -145,7 +145,7 @@ def keys(item: Any, command: Any) -> set[Key]:
     return set(item.rows(command))
 
 
-def test_decides_on_exactly_what_a_command_depends_on(depot: Depot) -> None:
+def test_decides_on_exactly_what_a_command_depends_on(package_log: PackageLog) -> None:
     """The rows that stand for the queries of packages.md §8.3 (DESIGN.md §3: a slice starts from
     facts or from rows):
     packages.md §8.3 #1: "create init/clone" | name, package, descendants, ancestors, upstream
@@ -189,23 +189,23 @@ def test_decides_on_exactly_what_a_command_depends_on(depot: Depot) -> None:
     assert propose_revision.expects(propose_revision.command(**step)) == {revision_key(NAME): 7}
 
 
-def test_shows_no_409_for_what_neighbours_do(depot: Depot) -> None:
+def test_shows_no_409_for_what_neighbours_do(package_log: PackageLog) -> None:
     """packages.md §8.3 #7: "a clash only in the `pkg:`/`up:` clauses triggers an internal
     re-decision (≤ 8 attempts, jitter), so neighbours do not see 409".
     """
-    name = depot.published()
-    edit = update(depot, name, labels={"a": "b"})
-    depot.published("v2", task=Edit(name))
-    depot.create(package="mine", task=Clone(name))
+    name = package_log.published()
+    edit = update(package_log, name, labels={"a": "b"})
+    package_log.published("v2", task=Edit(name))
+    package_log.create(package="mine", task=Clone(name))
 
-    depot.run(edit)
-    assert depot.revision(name).metadata.labels == {"a": "b"}
+    package_log.run(edit)
+    assert package_log.revision(name).metadata.labels == {"a": "b"}
 
 
 # ── §8.5 further ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_binds_an_approval_to_what_was_reviewed(depot: Depot) -> None:
+def test_binds_an_approval_to_what_was_reviewed(package_log: PackageLog) -> None:
     """packages.md §8.5 #4: "`diff` between two revisions and *approve binds to digest*: approve may
     carry `expected_digest`; mismatch 409 – guarantees that what was reviewed is what is
     published".
@@ -216,40 +216,40 @@ def test_binds_an_approval_to_what_was_reviewed(depot: Depot) -> None:
         ("b", "removed"),
         ("c", "added"),
     ]
-    name = depot.create(files=new.files)
-    depot.propose(name)
+    name = package_log.create(files=new.files)
+    package_log.propose(name)
     approval = ApproveRevision(
-        name=name, by=REVIEWER, digest=old.digest, expected_version=depot.version(name)
+        name=name, by=REVIEWER, digest=old.digest, expected_version=package_log.version(name)
     )
-    assert answer_of(depot, approval) == (409, "digest_mismatch")
+    assert answer_of(package_log, approval) == (409, "digest_mismatch")
 
 
 # ── §9 where the sources are silent ───────────────────────────────────────────────────────────────
 
 
-def test_answers_what_the_seed_leaves_open_about_steps_and_ends(depot: Depot) -> None:
+def test_answers_what_the_seed_leaves_open_about_steps_and_ends(package_log: PackageLog) -> None:
     """packages.md §9 #1: "422 `invalid_transition`, 3.3"
     packages.md §9 #2: "how deletionTimestamp gets set, second delete, adding finalizers, lifecycle
     verbs while terminating" | "3.5"
     packages.md §9 #3: "order of checks; double faults" | "3.2"
     """
-    name = depot.create(metadata=Metadata(finalizers=("hold",)))
-    illegal = update(depot, name, lifecycle="DeletionProposed")
-    assert answer_of(depot, illegal) == (422, "invalid_transition")
-    depot.delete(name)
-    assert depot.delete(name).receipt is None
+    name = package_log.create(metadata=Metadata(finalizers=("hold",)))
+    illegal = update(package_log, name, lifecycle="DeletionProposed")
+    assert answer_of(package_log, illegal) == (422, "invalid_transition")
+    package_log.delete(name)
+    assert package_log.delete(name).receipt is None
     for members in ({"finalizers": ("hold", "more")}, {"lifecycle": "Proposed"}):
-        assert answer_of(depot, update(depot, name, **members)) == (409, "terminating")
-    assert answer_of(depot, illegal) == (409, "version_conflict")
+        assert answer_of(package_log, update(package_log, name, **members)) == (409, "terminating")
+    assert answer_of(package_log, illegal) == (409, "version_conflict")
 
 
-def test_wants_as_many_others_as_the_quorum_says(depot: Depot) -> None:
+def test_wants_as_many_others_as_the_quorum_says(package_log: PackageLog) -> None:
     """packages.md §9 #4: "policy, 3.7; quorum N ≥ 1 may come later as extra Approved events"."""
-    depot.repository("strict", quorum=2)
-    name = depot.create(repository="strict")
-    depot.propose(name)
-    first = depot.approve(name, by=REVIEWER)
-    second = depot.approve(name, by=OPERATOR)
+    package_log.repository("strict", quorum=2)
+    name = package_log.create(repository="strict")
+    package_log.propose(name)
+    first = package_log.approve(name, by=REVIEWER)
+    second = package_log.approve(name, by=OPERATOR)
 
     assert [type(fact).__name__ for fact in first.facts] == ["RevisionApproved"]
     assert [type(fact).__name__ for fact in second.facts] == [
@@ -258,100 +258,102 @@ def test_wants_as_many_others_as_the_quorum_says(depot: Depot) -> None:
     ]
 
 
-def test_keeps_digests_and_history_of_the_deleted_for_ever(depot: Depot) -> None:
+def test_keeps_digests_and_history_of_the_deleted_for_ever(package_log: PackageLog) -> None:
     """packages.md §9 #6: "for ever by default; content blobs of deleted revisions kept 30 days,
     digests for ever".
     """
-    name = depot.create(files=files(a="1"))
-    digest = depot.revision(name).content.digest
-    depot.delete(name)
-    depot.clock.advance(timedelta(days=10_000))
-    depot.create()
+    name = package_log.create(files=files(a="1"))
+    digest = package_log.revision(name).content.digest
+    package_log.delete(name)
+    package_log.clock.advance(timedelta(days=10_000))
+    package_log.create()
 
-    (tombstone,) = depot.store.range("revision_tombstones", prefix=f"{name}/", limit=5)
+    (tombstone,) = package_log.store.range("revision_tombstones", prefix=f"{name}/", limit=5)
     assert digest.encode() in tombstone.data
-    assert depot.timeline(name)[0].digest == digest
+    assert package_log.timeline(name)[0].digest == digest
 
 
-def test_takes_what_is_published_as_a_source_and_nothing_else(depot: Depot) -> None:
+def test_takes_what_is_published_as_a_source_and_nothing_else(package_log: PackageLog) -> None:
     """packages.md §9 #9: "cloning unpublished upstreams" | "refuse (`source_not_published`); Porch
     allows, maintainers wanted it strict".
     """
     for state in Lifecycle:
-        source = depot.brought_to(state, f"in-{state.lower()}")
+        source = package_log.brought_to(state, f"in-{state.lower()}")
         clone = creation(package=f"of-{state.lower()}", tasks=(Clone(source),))
         if state in (PUBLISHED, DELETION_PROPOSED):
-            depot.run(clone)
+            package_log.run(clone)
         else:
-            assert answer_of(depot, clone) == (422, "source_not_published")
+            assert answer_of(package_log, clone) == (422, "source_not_published")
 
 
-def test_has_one_flat_tenant(depot: Depot) -> None:
+def test_has_one_flat_tenant(package_log: PackageLog) -> None:
     """packages.md §9 #11: "one flat tenant by default; name uniqueness per tenant"."""
-    depot.create()
+    package_log.create()
 
-    assert answer_of(depot, creation()) == (409, "already_exists")
+    assert answer_of(package_log, creation()) == (409, "already_exists")
     assert "tenant" not in {tag.key for item in packages.FACTS for tag in tag_fields(item.struct)}
 
 
-def test_takes_time_from_the_injected_clock_alone(depot: Depot) -> None:
+def test_takes_time_from_the_injected_clock_alone(package_log: PackageLog) -> None:
     """packages.md §9 #12: "server clock, injected" (struck: "monotone per log", DESIGN.md §8)."""
-    name = depot.create()
-    depot.clock.advance(timedelta(hours=-2))
-    depot.propose(name)
+    name = package_log.create()
+    package_log.clock.advance(timedelta(hours=-2))
+    package_log.propose(name)
 
-    created, proposed = depot.timeline(name)
-    assert proposed.at == depot.clock()
+    created, proposed = package_log.timeline(name)
+    assert proposed.at == package_log.clock()
     assert proposed.at < created.at
     assert proposed.position > created.position
 
 
-def test_lets_anybody_with_the_right_edit_and_records_everybody(depot: Depot) -> None:
+def test_lets_anybody_with_the_right_edit_and_records_everybody(package_log: PackageLog) -> None:
     """packages.md §9 #13: "anyone with edit right on the package (parity); every editor
     recorded".
     """
-    name = depot.create(by=AUTHOR)
-    depot.push(name, files(a="1"), by=OPERATOR)
+    name = package_log.create(by=AUTHOR)
+    package_log.push(name, files(a="1"), by=OPERATOR)
 
-    assert depot.revision(name).editors == (AUTHOR, OPERATOR)
-    assert [step.by for step in depot.timeline(name)] == [AUTHOR, OPERATOR]
+    assert package_log.revision(name).editors == (AUTHOR, OPERATOR)
+    assert [step.by for step in package_log.timeline(name)] == [AUTHOR, OPERATOR]
 
 
-def test_lets_the_same_content_be_proposed_again_and_never_expires_it(depot: Depot) -> None:
+def test_lets_the_same_content_be_proposed_again_and_never_expires_it(
+    package_log: PackageLog,
+) -> None:
     """packages.md §9 #14: "re-proposing unchanged content after rejection" | "allowed"
     packages.md §9 #15: "Proposed expiry" | "none by default; optional reminder event".
     """
-    name = depot.create(files=files(a="1"))
-    depot.propose(name)
-    depot.reject(name)
-    depot.propose(name)
-    depot.clock.advance(timedelta(days=10_000))
-    depot.approve(name)
+    name = package_log.create(files=files(a="1"))
+    package_log.propose(name)
+    package_log.reject(name)
+    package_log.propose(name)
+    package_log.clock.advance(timedelta(days=10_000))
+    package_log.approve(name)
 
-    assert depot.revision(name).number == 1
-    assert differences(depot.store, FOLDS) == []
+    assert package_log.revision(name).number == 1
+    assert differences(package_log.store, FOLDS) == []
 
 
-def test_keeps_what_was_found_out_about_other_content_unknown(depot: Depot) -> None:
+def test_keeps_what_was_found_out_about_other_content_unknown(package_log: PackageLog) -> None:
     """packages.md §2.2 #7: "conditions may still be reported while Proposed (they are not content
     for us), never after Published".
     """
-    name = depot.create(files=files(a="1"))
-    digest = depot.revision(name).content.digest
+    name = package_log.create(files=files(a="1"))
+    digest = package_log.revision(name).content.digest
     found = (Condition("tested", ConditionStatus.TRUE),)
-    depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
-    depot.push(name, files(a="2"))
-    assert depot.revision(name).conditions[0].status is ConditionStatus.UNKNOWN
-    depot.propose(name)
-    digest = depot.revision(name).content.digest
-    depot.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
-    depot.approve(name)
+    package_log.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+    package_log.push(name, files(a="2"))
+    assert package_log.revision(name).conditions[0].status is ConditionStatus.UNKNOWN
+    package_log.propose(name)
+    digest = package_log.revision(name).content.digest
+    package_log.act(SetConditions, name, "user_ci", digest=digest, conditions=found)
+    package_log.approve(name)
     late = SetConditions(
         name=name,
         by="user_ci",
         digest=digest,
         conditions=(Condition("tested", ConditionStatus.FALSE),),
-        expected_version=depot.version(name),
+        expected_version=package_log.version(name),
     )
-    assert answer_of(depot, late) == (422, "immutable")
-    assert codec.encode(depot.revision(name))
+    assert answer_of(package_log, late) == (422, "immutable")
+    assert codec.encode(package_log.revision(name))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, Depot, files
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
@@ -33,10 +33,10 @@ DIGEST = FileManifest(()).digest
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 # ── §3.2 the order ────────────────────────────────────────────────────────────────────────────────
@@ -69,112 +69,118 @@ WELL_FORMED: dict[type[Any], dict[str, Any]] = {
 
 @pytest.mark.parametrize("command", list(MALFORMED), ids=lambda item: item.__name__)
 @pytest.mark.parametrize("stands", [False, True], ids=["absent", "stale"])
-def test_tells_the_form_before_what_stands(depot: Depot, command: type[Any], stands: bool) -> None:
+def test_tells_the_form_before_what_stands(
+    package_log: PackageLog, command: type[Any], stands: bool
+) -> None:
     """packages.md §3.2 #1: "syntax 400 → exists 404 → version given 400 → version matches 409 →
     not terminating 409 → transition/immutability 422 → policy" (a missing version is 428).
     """
     members = {"name": NAME, "by": AUTHOR, "expected_version": 10_000} | MALFORMED[command]
     if stands:
-        depot.create()
+        package_log.create()
 
-    assert answer_of(depot, command(**members))[0] in (400, 413)
+    assert answer_of(package_log, command(**members))[0] in (400, 413)
 
 
 @pytest.mark.parametrize("command", list(WELL_FORMED), ids=lambda item: item.__name__)
-def test_tells_of_two_faults_the_earlier(depot: Depot, command: type[Any]) -> None:
+def test_tells_of_two_faults_the_earlier(package_log: PackageLog, command: type[Any]) -> None:
     """packages.md §3.2 #1, pair by pair: a revision that is there, without a version, at an old
     one, and being deleted, is told of its state last.
     """
     members = {"name": NAME, "by": REVIEWER} | WELL_FORMED[command]
-    assert answer_of(depot, command(**members))[0] == 404, "before the version that is not given"
-    depot.create(metadata=Metadata(finalizers=("hold",)))
-    assert answer_of(depot, command(**members)) == (428, "version_required")
-    old = depot.version(NAME)
-    depot.delete(NAME)
+    assert answer_of(package_log, command(**members))[0] == 404, (
+        "before the version that is not given"
+    )
+    package_log.create(metadata=Metadata(finalizers=("hold",)))
+    assert answer_of(package_log, command(**members)) == (428, "version_required")
+    old = package_log.version(NAME)
+    package_log.delete(NAME)
     stale = command(**members, expected_version=old)
-    assert answer_of(depot, stale) == (409, "version_conflict"), "before terminating"
-    seen = command(**members, expected_version=depot.version(NAME))
-    assert answer_of(depot, seen) == (409, "terminating"), "before the transition"
+    assert answer_of(package_log, stale) == (409, "version_conflict"), "before terminating"
+    seen = command(**members, expected_version=package_log.version(NAME))
+    assert answer_of(package_log, seen) == (409, "terminating"), "before the transition"
 
 
-def test_tells_the_state_before_the_policy(depot: Depot) -> None:
+def test_tells_the_state_before_the_policy(package_log: PackageLog) -> None:
     """packages.md §3.2 #1: "→ transition/immutability 422 → policy (gates 422, self-approval 403,
     references 403)".
     """
-    name = depot.create(readiness_gates=("tested",))
-    own = ApproveRevision(name=name, by=AUTHOR, digest=DIGEST, expected_version=depot.version(name))
-    assert answer_of(depot, own) == (422, "invalid_transition")
+    name = package_log.create(readiness_gates=("tested",))
+    own = ApproveRevision(
+        name=name, by=AUTHOR, digest=DIGEST, expected_version=package_log.version(name)
+    )
+    assert answer_of(package_log, own) == (422, "invalid_transition")
     found = (Condition("tested", ConditionStatus.TRUE),)
-    depot.act(SetConditions, name, "user_ci", digest=DIGEST, conditions=found)
-    depot.propose(name)
-    depot.act(
+    package_log.act(SetConditions, name, "user_ci", digest=DIGEST, conditions=found)
+    package_log.propose(name)
+    package_log.act(
         SetConditions,
         name,
         "user_ci",
         digest=DIGEST,
         conditions=(Condition("tested", ConditionStatus.FALSE),),
     )
-    own = replace(own, expected_version=depot.version(name))
-    assert answer_of(depot, own) == (422, "not_ready")
-    depot.act(SetConditions, name, "user_ci", digest=DIGEST, conditions=found)
-    own = replace(own, expected_version=depot.version(name))
-    assert answer_of(depot, own) == (403, "self_approval")
+    own = replace(own, expected_version=package_log.version(name))
+    assert answer_of(package_log, own) == (422, "not_ready")
+    package_log.act(SetConditions, name, "user_ci", digest=DIGEST, conditions=found)
+    own = replace(own, expected_version=package_log.version(name))
+    assert answer_of(package_log, own) == (403, "self_approval")
 
 
-def test_answers_the_documented_double_fault(depot: Depot) -> None:
+def test_answers_the_documented_double_fault(package_log: PackageLog) -> None:
     """packages.md §3.2 #2: "*stale version + illegal transition → 409*"."""
-    name = depot.create()
-    seen = depot.version(name)
-    depot.update(name, labels={"a": "b"})
+    name = package_log.create()
+    seen = package_log.version(name)
+    package_log.update(name, labels={"a": "b"})
 
     both = UpdateRevision(name=name, by=AUTHOR, lifecycle="Published", expected_version=seen)
 
-    assert answer_of(depot, both) == (409, "version_conflict")
+    assert answer_of(package_log, both) == (409, "version_conflict")
 
 
-def test_lets_a_merely_concurrent_neighbour_succeed(depot: Depot) -> None:
+def test_lets_a_merely_concurrent_neighbour_succeed(package_log: PackageLog) -> None:
     """packages.md §3.2 #3: "if the append condition fails, re-read and re-decide (bounded), so a
     stale explicit version ends as 409 and a merely concurrent neighbour succeeds"
     packages.md §4.2 #2: "two revisions of a package → both succeed with consecutive numbers after
     an internal re-decision".
     """
-    one, two = depot.create("v1"), depot.create("v2")
+    one, two = package_log.create("v1"), package_log.create("v2")
     for name in (one, two):
-        depot.propose(name)
-    submit = depot.control._submit
-    neighbour = [lambda: depot.approve(two)]
+        package_log.propose(name)
+    submit = package_log.control._submit
+    neighbour = [lambda: package_log.approve(two)]
 
     def late(commit: Any) -> Any:
-        depot.control._submit = submit
+        package_log.control._submit = submit
         neighbour.pop()()
         return submit(commit)
 
-    depot.control._submit = late
-    depot.approve(one)
+    package_log.control._submit = late
+    package_log.approve(one)
 
-    assert (depot.revision(two).number, depot.revision(one).number) == (1, 2)
+    assert (package_log.revision(two).number, package_log.revision(one).number) == (1, 2)
 
 
-def test_lets_one_of_two_approvals_of_a_revision_succeed(depot: Depot) -> None:
+def test_lets_one_of_two_approvals_of_a_revision_succeed(package_log: PackageLog) -> None:
     """packages.md §4.2 #1: "same revision twice → one success, one 409"."""
-    name = depot.create()
-    depot.propose(name)
+    name = package_log.create()
+    package_log.propose(name)
     approval = ApproveRevision(
-        name=name, by=REVIEWER, digest=DIGEST, expected_version=depot.version(name)
+        name=name, by=REVIEWER, digest=DIGEST, expected_version=package_log.version(name)
     )
-    depot.run(approval)
+    package_log.run(approval)
 
-    assert answer_of(depot, replace(approval, by=OPERATOR)) == (409, "version_conflict")
+    assert answer_of(package_log, replace(approval, by=OPERATOR)) == (409, "version_conflict")
 
 
 @pytest.mark.parametrize("command", list(WELL_FORMED), ids=lambda item: item.__name__)
 def test_answers_every_command_on_a_deleted_revision_with_a_typed_error(
-    depot: Depot, command: type[Any]
+    package_log: PackageLog, command: type[Any]
 ) -> None:
     """packages.md §6 #1: "wrong status codes" | "typed errors (3.3)"."""
-    depot.create()
-    seen = depot.version(NAME)
-    depot.delete(NAME)
+    package_log.create()
+    seen = package_log.version(NAME)
+    package_log.delete(NAME)
 
     members = {"name": NAME, "by": OPERATOR, "expected_version": seen} | WELL_FORMED[command]
-    assert answer_of(depot, command(**members)) == (404, "not_found")
+    assert answer_of(package_log, command(**members)) == (404, "not_found")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, Depot, files
+from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, PackageLog, files
 from tests.domain.refusal_checks import creation, refusal_of, status_of
 from tidegate.control.queries.revisions import list_dependents
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
@@ -34,63 +34,63 @@ DIGEST = FileManifest(()).digest
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 # ── §3.3 the catalogue ────────────────────────────────────────────────────────────────────────────
 
-Act = Callable[[Depot], Any]
+Act = Callable[[PackageLog], Any]
 
 
 def on(command: type[Any], name: str = NAME, by: str = AUTHOR, **members: Any) -> Act:
     """The command at the version where the revision stands."""
-    return lambda depot: depot.run(
-        command(name=name, by=by, expected_version=depot.version(name), **members)
+    return lambda package_log: package_log.run(
+        command(name=name, by=by, expected_version=package_log.version(name), **members)
     )
 
 
 def run(command: Any) -> Act:
-    return lambda depot: depot.run(command)
+    return lambda package_log: package_log.run(command)
 
 
-def drafted(depot: Depot) -> None:
-    depot.create()
+def drafted(package_log: PackageLog) -> None:
+    package_log.create()
 
 
-def proposed(depot: Depot) -> None:
-    depot.create()
-    depot.propose(NAME)
+def proposed(package_log: PackageLog) -> None:
+    package_log.create()
+    package_log.propose(NAME)
 
 
-def published(depot: Depot) -> None:
-    depot.published()
+def published(package_log: PackageLog) -> None:
+    package_log.published()
 
 
-def held(depot: Depot) -> None:
-    depot.create(metadata=Metadata(finalizers=("hold",)))
-    depot.delete(NAME)
+def held(package_log: PackageLog) -> None:
+    package_log.create(metadata=Metadata(finalizers=("hold",)))
+    package_log.delete(NAME)
 
 
-def cloned(depot: Depot) -> None:
-    depot.published()
-    depot.create(package="mine", task=Clone(NAME))
-    depot.propose_deletion(NAME)
+def cloned(package_log: PackageLog) -> None:
+    package_log.published()
+    package_log.create(package="mine", task=Clone(NAME))
+    package_log.propose_deletion(NAME)
 
 
-def gated(depot: Depot) -> None:
-    depot.create(readiness_gates=("tested", "signed"))
+def gated(package_log: PackageLog) -> None:
+    package_log.create(readiness_gates=("tested", "signed"))
 
 
-def protected(depot: Depot) -> None:
-    depot.repository("prod", deployment=True)
-    depot.create(repository="prod")
-    depot.propose("prod.web.v1")
+def protected(package_log: PackageLog) -> None:
+    package_log.repository("prod", deployment=True)
+    package_log.create(repository="prod")
+    package_log.propose("prod.web.v1")
 
 
-def nothing(depot: Depot) -> None:
+def nothing(package_log: PackageLog) -> None:
     pass
 
 
@@ -263,9 +263,9 @@ BIG = (File("a", "0" * 64, CONTENT_BYTES_MAX), File("b", "0" * 64, 1))
     ],
 )
 def test_says_what_the_catalogue_says(
-    depot: Depot,
+    package_log: PackageLog,
     point: str,
-    given: Callable[[Depot], None],
+    given: Callable[[PackageLog], None],
     act: Act,
     status: int,
     code: str,
@@ -275,20 +275,20 @@ def test_says_what_the_catalogue_says(
     `package must be Draft` and the state name) and on the machine `code`".
     """
     del point
-    given(depot)
+    given(package_log)
 
-    refusal = refusal_of(depot, act, depot)
+    refusal = refusal_of(package_log, act, package_log)
 
     assert (status_of(refusal), refusal.code) == (status, code)
     assert text in refusal.detail
     assert refusal.detail.isascii()
 
 
-def test_tells_from_to_and_allowed_of_an_illegal_transition(depot: Depot) -> None:
+def test_tells_from_to_and_allowed_of_an_illegal_transition(package_log: PackageLog) -> None:
     """packages.md §3.3 #6: "body has from,to,allowed[]"."""
-    proposed(depot)
+    proposed(package_log)
 
-    refusal = refusal_of(depot, on(ProposeDeletion), depot)
+    refusal = refusal_of(package_log, on(ProposeDeletion), package_log)
 
     assert refusal.facts == {
         "from": "Proposed",
@@ -297,55 +297,55 @@ def test_tells_from_to_and_allowed_of_an_illegal_transition(depot: Depot) -> Non
     }
 
 
-def test_lists_blockers_and_where_all_of_them_stand(depot: Depot) -> None:
+def test_lists_blockers_and_where_all_of_them_stand(package_log: PackageLog) -> None:
     """packages.md §3.3 #18: "body lists **all** blockers": up to sixteen in the refusal with their
     whole number, all of them by ``dependents_of``.
     """
-    depot.published()
-    names = [depot.create(package=f"p{number:02}", task=Clone(NAME)) for number in range(18)]
-    depot.propose_deletion(NAME)
+    package_log.published()
+    names = [package_log.create(package=f"p{number:02}", task=Clone(NAME)) for number in range(18)]
+    package_log.propose_deletion(NAME)
 
-    refusal = refusal_of(depot, depot.delete, NAME)
+    refusal = refusal_of(package_log, package_log.delete, NAME)
 
     assert refusal.facts["count"] == 18
     assert str(refusal.facts["blockers"]).split(", ") == names[:16]
-    assert list_dependents(depot.store, NAME) == tuple(names)
+    assert list_dependents(package_log.store, NAME) == tuple(names)
 
 
-def test_says_that_others_were_faster_every_time(depot: Depot) -> None:
+def test_says_that_others_were_faster_every_time(package_log: PackageLog) -> None:
     """packages.md §3.3 #11: "`in_progress` 409 (only when the retry budget is spent)": the kernel's
     code for it is ``attempts_exhausted``.
     """
-    names = [depot.create(f"v{number}") for number in range(8)]
+    names = [package_log.create(f"v{number}") for number in range(8)]
     for name in names:
-        depot.propose(name)
+        package_log.propose(name)
     one = names.pop()
     approval = ApproveRevision(
-        name=one, by=REVIEWER, digest=DIGEST, expected_version=depot.version(one)
+        name=one, by=REVIEWER, digest=DIGEST, expected_version=package_log.version(one)
     )
-    submit = depot.control._submit
+    submit = package_log.control._submit
 
     def outrun(commit: Any) -> Any:
-        depot.control._submit = submit
-        depot.approve(names.pop())
-        depot.control._submit = outrun
+        package_log.control._submit = submit
+        package_log.approve(names.pop())
+        package_log.control._submit = outrun
         return submit(commit)
 
-    depot.control._submit = outrun
+    package_log.control._submit = outrun
     with pytest.raises(AttemptsExhausted) as refusal:
-        depot.run(approval)
+        package_log.run(approval)
     assert status_of(refusal.value) == 409
 
 
-def test_refuses_a_key_that_came_with_another_body(depot: Depot) -> None:
+def test_refuses_a_key_that_came_with_another_body(package_log: PackageLog) -> None:
     """packages.md §3.3 #27: "idempotency key re-used with another body" | "`idempotency_mismatch`
     422"; packages.md §4.5 #1: "idempotency keys on every command".
     """
     command = creation()
-    first = depot.control.execute(SLICE_OF[CreateRevision], command, key="k")
-    again = depot.control.execute(SLICE_OF[CreateRevision], command, key="k")
+    first = package_log.control.execute(SLICE_OF[CreateRevision], command, key="k")
+    again = package_log.control.execute(SLICE_OF[CreateRevision], command, key="k")
     assert again.position == first.position
 
     with pytest.raises(IdempotencyMismatch) as refusal:
-        depot.control.execute(SLICE_OF[CreateRevision], creation(workspace="v2"), key="k")
+        package_log.control.execute(SLICE_OF[CreateRevision], creation(workspace="v2"), key="k")
     assert (status_of(refusal.value), refusal.value.code) == (422, "idempotency_mismatch")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, Depot, files
+from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.packages.deletions import DeleteRevision
 from tidegate.domain.packages.facts import (
@@ -31,10 +31,10 @@ DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 
 
 @pytest.fixture
-def depot() -> Depot:
-    depot = Depot()
-    depot.repository()
-    return depot
+def package_log() -> PackageLog:
+    package_log = PackageLog()
+    package_log.repository()
+    return package_log
 
 
 # ── §2.1, §2.2 states and what may change in them ─────────────────────────────────────────────────
@@ -68,7 +68,7 @@ def depot() -> Depot:
     ],
 )
 def test_treats_a_revision_as_its_state_says(
-    depot: Depot,
+    package_log: PackageLog,
     point: str,
     state: Lifecycle,
     numbered: bool,
@@ -77,32 +77,32 @@ def test_treats_a_revision_as_its_state_says(
     deletable: bool,
 ) -> None:
     del point
-    name = depot.brought_to(state, "v1", package="web")
-    assert (depot.revision(name).number > 0) is numbered
-    depot.update(name, labels={"a": "b"})
-    found = depot.package("blueprints/web").latest
+    name = package_log.brought_to(state, "v1", package="web")
+    assert (package_log.revision(name).number > 0) is numbered
+    package_log.update(name, labels={"a": "b"})
+    found = package_log.package("blueprints/web").latest
     assert (found is not None and found.name == name) is latest
     push = ReplaceResources(
-        name=name, by=AUTHOR, files=files(a="9"), expected_version=depot.version(name)
+        name=name, by=AUTHOR, files=files(a="9"), expected_version=package_log.version(name)
     )
     if mutable:
-        depot.run(push)
+        package_log.run(push)
     else:
-        assert answer_of(depot, push) == (422, "not_draft")
+        assert answer_of(package_log, push) == (422, "not_draft")
     if deletable:
-        depot.delete(name)
+        package_log.delete(name)
     else:
         deletion = DeleteRevision(name=name, by=OPERATOR)
-        assert answer_of(depot, deletion) == (403, "deletion_not_proposed")
+        assert answer_of(package_log, deletion) == (403, "deletion_not_proposed")
 
 
 IMMUTABLE = (422, "immutable")
-Change = Callable[[Depot, str], Any]
+Change = Callable[[PackageLog, str], Any]
 
 
-def tasks_added(depot: Depot, name: str) -> Any:
-    first = depot.revision(name).tasks
-    return update(depot, name, tasks=(*first, Edit("blueprints.web.v0")), files=files(a="7"))
+def tasks_added(package_log: PackageLog, name: str) -> Any:
+    first = package_log.revision(name).tasks
+    return update(package_log, name, tasks=(*first, Edit("blueprints.web.v0")), files=files(a="7"))
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,18 @@ def tasks_added(depot: Depot, name: str) -> Any:
                 "packages.md §2.2 #2: change packageMetadata, gates, conditions (they live in the"
                 " content)"
             ),
-            lambda depot, name: update(depot, name, readiness_gates=("g",)),
+            lambda package_log, name: update(package_log, name, readiness_gates=("g",)),
             {DRAFT},
         ),
         (
             "packages.md §2.2 #3: update resources",
-            lambda depot, name: update(depot, name, files=files(a="7")),
+            lambda package_log, name: update(package_log, name, files=files(a="7")),
             {DRAFT},
         ),
         (
             "packages.md §2.2 #4: labels, annotations, finalizers, ownerReferences | ✓ | ✓ | ✓ | ✓",
-            lambda depot, name: update(
-                depot,
+            lambda package_log, name: update(
+                package_log,
                 name,
                 labels={"l": "1"},
                 annotations={"a": "1"},
@@ -142,22 +142,22 @@ def tasks_added(depot: Depot, name: str) -> Any:
 )
 @pytest.mark.parametrize("state", list(Lifecycle))
 def test_changes_what_the_matrix_of_the_code_allows(
-    depot: Depot, point: str, change: Change, allowed: set[Lifecycle], state: Lifecycle
+    package_log: PackageLog, point: str, change: Change, allowed: set[Lifecycle], state: Lifecycle
 ) -> None:
     """packages.md §2.2 #7: "never ignore silently. An update of
     Proposed/Published/DeletionProposed that would alter task, gates, package metadata or content
     is refused (422 `immutable`)".
     """
     del point
-    depot.published("v0")
-    name = depot.brought_to(state, "v1", task=Edit("blueprints.web.v0"))
-    before = depot.revision(name)
+    package_log.published("v0")
+    name = package_log.brought_to(state, "v1", task=Edit("blueprints.web.v0"))
+    before = package_log.revision(name)
 
     if state in allowed:
-        assert depot.run(change(depot, name)).receipt is not None
+        assert package_log.run(change(package_log, name)).receipt is not None
     else:
-        assert answer_of(depot, change(depot, name)) == IMMUTABLE
-        assert depot.revision(name) == before
+        assert answer_of(package_log, change(package_log, name)) == IMMUTABLE
+        assert package_log.revision(name) == before
 
 
 # ── §2.3 the matrix of transitions ────────────────────────────────────────────────────────────────
@@ -191,15 +191,15 @@ def test_changes_what_the_matrix_of_the_code_allows(
     ],
 )
 def test_creates_as_the_matrix_says(
-    depot: Depot, point: str, lifecycle: str, answer: str | None
+    package_log: PackageLog, point: str, lifecycle: str, answer: str | None
 ) -> None:
     del point
     command = creation(lifecycle=lifecycle)
     if answer is None:
-        depot.run(command)
-        assert depot.revision("blueprints.web.v1").lifecycle == DRAFT
+        package_log.run(command)
+        assert package_log.revision("blueprints.web.v1").lifecycle == DRAFT
         return
-    refusal = refusal_of(depot, depot.run, command)
+    refusal = refusal_of(package_log, package_log.run, command)
     assert (status_of(refusal), refusal.detail) == (400, answer)
 
 
@@ -272,47 +272,47 @@ MOVED = "moved"
     ],
 )
 def test_moves_by_an_update_as_the_matrix_says(
-    depot: Depot, point: str, old: Lifecycle, new: str, answer: Any
+    package_log: PackageLog, point: str, old: Lifecycle, new: str, answer: Any
 ) -> None:
     """packages.md §2.2 #5: "lifecycle | →Proposed | →Draft, →Published | →DeletionProposed |
     →Published".
     """
     del point
-    name = depot.brought_to(old)
-    before = depot.version(name)
-    command = update(depot, name, by=OPERATOR, lifecycle=new)
+    name = package_log.brought_to(old)
+    before = package_log.version(name)
+    command = update(package_log, name, by=OPERATOR, lifecycle=new)
 
     if answer == MOVED:
-        depot.run(command)
-        assert depot.revision(name).lifecycle == new
-        assert depot.version(name) > before
+        package_log.run(command)
+        assert package_log.revision(name).lifecycle == new
+        assert package_log.version(name) > before
     elif answer == NOTHING:
-        assert depot.run(command).receipt is None
-        assert depot.version(name) == before
+        assert package_log.run(command).receipt is None
+        assert package_log.version(name) == before
     else:
-        assert answer_of(depot, command) == answer
+        assert answer_of(package_log, command) == answer
 
 
-def test_tells_a_stored_value_that_is_none(depot: Depot) -> None:
+def test_tells_a_stored_value_that_is_none(package_log: PackageLog) -> None:
     """packages.md §2.3 #23: "unknown stored value → any" | "500, the seed's text (corruption)"
     packages.md §3.3 #5: "stored value unknown" | "`lifecycle_invalid_original` 500"
     """
-    name = depot.create()
-    (record,) = depot.store.get(revision_key(name))
+    name = package_log.create()
+    (record,) = package_log.store.get(revision_key(name))
     assert record is not None
-    damaged = codec.encode(replace(depot.revision(name), lifecycle="Lost"))
-    depot.store.restore(
+    damaged = codec.encode(replace(package_log.revision(name), lifecycle="Lost"))
+    package_log.store.restore(
         REVISIONS.name, iter((Record(record.key, record.version, record.born, damaged),))
     )
 
-    refusal = refusal_of(depot, depot.propose, name)
+    refusal = refusal_of(package_log, package_log.propose, name)
 
     assert isinstance(refusal, LifecycleInvalidOriginal)
     assert status_of(refusal) == 500
     assert refusal.detail == "invalid original lifecycle value: Lost"
 
 
-def test_deletes_as_the_matrix_says(depot: Depot) -> None:
+def test_deletes_as_the_matrix_says(package_log: PackageLog) -> None:
     """packages.md §2.3 #24: "delete Draft / Proposed | ok"
     packages.md §2.3 #25: "delete Published" | "403 `deletion_not_proposed`"
     packages.md §2.3 #26: "delete DeletionProposed" | "ok; 403 `still_referenced`"
@@ -321,20 +321,22 @@ def test_deletes_as_the_matrix_says(depot: Depot) -> None:
     packages.md §2.2 #6: "delete | ✓ | ✓ | ✗ 403 | ✓"
     """
     deletions = {
-        state: DeleteRevision(name=depot.brought_to(state, f"in-{state.lower()}"), by=REVIEWER)
+        state: DeleteRevision(
+            name=package_log.brought_to(state, f"in-{state.lower()}"), by=REVIEWER
+        )
         for state in Lifecycle
     }
     published = deletions.pop(PUBLISHED)
-    assert answer_of(depot, published) == (403, "deletion_not_proposed")
+    assert answer_of(package_log, published) == (403, "deletion_not_proposed")
     for command in deletions.values():
-        depot.run(command)
-        assert depot.find(command.name) is None
-    depot.create(package="clone", task=Clone(published.name))
-    depot.propose_deletion(published.name)
-    assert answer_of(depot, published) == (403, "still_referenced")
-    held = depot.create(package="held", metadata=Metadata(finalizers=("hold",)))
-    depot.delete(held)
-    assert depot.revision(held).deletion_timestamp is not None
+        package_log.run(command)
+        assert package_log.find(command.name) is None
+    package_log.create(package="clone", task=Clone(published.name))
+    package_log.propose_deletion(published.name)
+    assert answer_of(package_log, published) == (403, "still_referenced")
+    held = package_log.create(package="held", metadata=Metadata(finalizers=("hold",)))
+    package_log.delete(held)
+    assert package_log.revision(held).deletion_timestamp is not None
     missing = DeleteRevision(name="blueprints.none.v1", by=REVIEWER)
-    assert answer_of(depot, missing) == (404, "not_found")
-    assert differences(depot.store, FOLDS) == []
+    assert answer_of(package_log, missing) == (404, "not_found")
+    assert differences(package_log.store, FOLDS) == []

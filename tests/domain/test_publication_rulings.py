@@ -17,9 +17,9 @@ from tests.contract.publication.publishing import (
     PK,
     SCHEMA,
     T0,
-    Desk,
+    Publishing,
     at,
-    desk_at,
+    publishing_at,
 )
 from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
@@ -44,11 +44,11 @@ from tidegate.kernel.model import Commit, Put
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def publishing(tmp_path: Path) -> Iterator[Publishing]:
     clock = ManualClock(T0)
     blobs = FileBlobs(tmp_path / "blobs", LOG, clock=clock)
-    with desk_at(MemoryStore(SCHEMA), blobs, clock) as desk:
-        yield desk
+    with publishing_at(MemoryStore(SCHEMA), blobs, clock) as publishing:
+        yield publishing
 
 
 def render(body: bytes) -> Any:
@@ -62,7 +62,7 @@ def fail() -> bytes:
 # ── §6.1 rows ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_keeps_the_rows_of_the_schema_under_one_pk(desk: Desk) -> None:
+def test_keeps_the_rows_of_the_schema_under_one_pk(publishing: Publishing) -> None:
     """publication.md §6.1 #1: "metadata / pointer | `META` | `s3_key` S, `generated_at` N epoch s,
     `revalidate_seconds` N, `etag` S opt, `ttl` N epoch s opt; recipe B adds `current_sk` and
     optional `version`"
@@ -73,8 +73,8 @@ def test_keeps_the_rows_of_the_schema_under_one_pk(desk: Desk) -> None:
     publication.md §6.1 #5: "pk: `CACHE#<hash>` single tenant"
     """
     policy = PublicationPolicy(versioned=True, retention=timedelta(days=7))
-    desk.publisher.serve(PAGE, render(b"one"), policy, RegenerationKey("r1", "h1"))
-    ((id, _),) = desk.publisher.generations(PAGE)
+    publishing.publisher.serve(PAGE, render(b"one"), policy, RegenerationKey("r1", "h1"))
+    ((id, _),) = publishing.publisher.generations(PAGE)
     assert PK.startswith("CACHE#")
     assert len(PK) == len("CACHE#") + 64
     assert {META_KEY.id, version_key(PK, id).id, request_key(PK, "r1").id} == {
@@ -83,13 +83,13 @@ def test_keeps_the_rows_of_the_schema_under_one_pk(desk: Desk) -> None:
         f"{PK}/REQ#r1",
     }
     base = {"s3_key", "generated_at", "revalidate_seconds", "etag", "ttl"}
-    assert set(desk.members(META_KEY)) == base | {"current_sk", "version"}
-    assert set(desk.members(version_key(PK, id))) == {"s3_key", "generated_at", "etag"}
-    request = desk.members(request_key(PK, "r1"))
+    assert set(publishing.members(META_KEY)) == base | {"current_sk", "version"}
+    assert set(publishing.members(version_key(PK, id))) == {"s3_key", "generated_at", "etag"}
+    request = publishing.members(request_key(PK, "r1"))
     assert set(request) == {"request_hash", "status", "result_s3_key", "ttl"}
     assert request["status"] == "COMPLETED"
-    desk.acquire()
-    assert set(desk.members(LOCK_KEY)) == {"lease_token", "lease_expires_at"}
+    publishing.acquire()
+    assert set(publishing.members(LOCK_KEY)) == {"lease_token", "lease_expires_at"}
 
 
 def test_compares_strictly() -> None:
@@ -143,7 +143,7 @@ def test_acquires_renews_and_releases_as_the_table_says() -> None:
             leases.acquire("x", "tok", now=T0, seconds=seconds)
 
 
-def test_publishes_under_the_lease_or_not_at_all(desk: Desk) -> None:
+def test_publishes_under_the_lease_or_not_at_all(publishing: Publishing) -> None:
     """publication.md §6.2 #4: "publish (recipe A/B) | token equal AND lease_expires_at > now |
     delete row as part of the transaction | whole transaction fails -> not-owned"
     publication.md §6.2 #6: "G3: compare with floor(now), store ceil(now + duration)": to the
@@ -151,31 +151,31 @@ def test_publishes_under_the_lease_or_not_at_all(desk: Desk) -> None:
     publication.md §6.7 #3: "lease expired/stolen before publish | transaction fails, META
     unchanged, caller serves stale or errors; orphan body"
     """
-    lease = desk.acquire()
+    lease = publishing.acquire()
     assert lease.expires_at == T0 + timedelta(seconds=30)
-    desk.clock.advance(timedelta(seconds=30))
+    publishing.clock.advance(timedelta(seconds=30))
     with pytest.raises(LeaseLost):
-        desk.publisher.publish(PAGE, lease, b"late", generated_at=T0)
-    assert desk.meta() is None
-    assert desk.lock() is not None
-    mine = desk.acquire()
-    desk.publisher.publish(PAGE, mine, b"one", generated_at=desk.clock.now)
-    assert desk.lock() is None
+        publishing.publisher.publish(PAGE, lease, b"late", generated_at=T0)
+    assert publishing.meta() is None
+    assert publishing.lock() is not None
+    mine = publishing.acquire()
+    publishing.publisher.publish(PAGE, mine, b"one", generated_at=publishing.clock.now)
+    assert publishing.lock() is None
 
 
-def test_takes_a_lock_that_lost_its_expiry(desk: Desk) -> None:
+def test_takes_a_lock_that_lost_its_expiry(publishing: Publishing) -> None:
     """publication.md §6.2 #10: "A lock row lacking `lease_expires_at` can never be acquired" |
     "PROPOSAL: treat as expired, log corruption".
     """
     damaged = Put(LOCK_KEY, codec.encode(Lease("tok9")), 0)
-    desk.store.commit(Commit(T0, writes=(damaged,)))
+    publishing.store.commit(Commit(T0, writes=(damaged,)))
 
-    assert desk.publisher.try_acquire(PAGE, 30) is not None
+    assert publishing.publisher.try_acquire(PAGE, 30) is not None
 
 
-def test_never_compares_the_owner(desk: Desk) -> None:
+def test_never_compares_the_owner(publishing: Publishing) -> None:
     """publication.md §6.2 #11: "`leaseOwner` is for logs only"."""
-    store = GenerationStore(desk.control, tokens=lambda: "tok")
+    store = GenerationStore(publishing.control, tokens=lambda: "tok")
     lease = store.try_acquire_lease(PAGE, 1_000, lease_owner="one")
     assert lease is not None
     assert store.try_acquire_lease(PAGE, 1_000, lease_owner="one") is None
@@ -186,7 +186,7 @@ def test_never_compares_the_owner(desk: Desk) -> None:
 # ── §6.3 readers ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_says_how_a_reader_came_by_its_body(desk: Desk) -> None:
+def test_says_how_a_reader_came_by_its_body(publishing: Publishing) -> None:
     """publication.md §6.3 #1: "`miss` (I regenerated)"
     publication.md §6.3 #2: "`hit` (fresh)"
     publication.md §6.3 #4: "`stale` (served old)"
@@ -194,33 +194,33 @@ def test_says_how_a_reader_came_by_its_body(desk: Desk) -> None:
     falls through to regeneration.)"
     publication.md §6.3 #9: "acquire lease. Acquired -> 6. Not acquired -> contention metric"
     """
-    states = [desk.publisher.serve(PAGE, render(b"one")).state for _ in range(2)]
+    states = [publishing.publisher.serve(PAGE, render(b"one")).state for _ in range(2)]
     assert states == [ServedState.MISS, ServedState.HIT]
-    desk.clock.advance(timedelta(minutes=2))
-    desk.acquire()
-    served = desk.publisher.serve(PAGE, render(b"two"), PublicationPolicy(waits=False))
+    publishing.clock.advance(timedelta(minutes=2))
+    publishing.acquire()
+    served = publishing.publisher.serve(PAGE, render(b"two"), PublicationPolicy(waits=False))
     assert (served.state, served.entry.body, served.contended) == (ServedState.STALE, b"one", True)
-    desk.clock.advance(timedelta(minutes=2))
-    entry = desk.publisher.serve(PAGE, render(b"three")).entry
-    desk.clock.advance(timedelta(seconds=1))
-    desk.blobs.discard(entry.pointer.s3_key, before=desk.clock.now + timedelta(days=9))
-    assert desk.publisher.serve(PAGE, render(b"four")).state is ServedState.MISS
+    publishing.clock.advance(timedelta(minutes=2))
+    entry = publishing.publisher.serve(PAGE, render(b"three")).entry
+    publishing.clock.advance(timedelta(seconds=1))
+    publishing.blobs.discard(entry.pointer.s3_key, before=publishing.clock.now + timedelta(days=9))
+    assert publishing.publisher.serve(PAGE, render(b"four")).state is ServedState.MISS
 
 
-def test_waits_for_what_another_makes(desk: Desk) -> None:
+def test_waits_for_what_another_makes(publishing: Publishing) -> None:
     """publication.md §6.3 #3: "`wait-hit` (another regenerated while I waited)"."""
-    desk.publish("old")
-    desk.clock.advance(timedelta(minutes=2))
-    lease = desk.acquire()
+    publishing.publish("old")
+    publishing.clock.advance(timedelta(minutes=2))
+    lease = publishing.acquire()
     published: list[float] = []
 
     def sleep(seconds: float) -> None:
         if not published:
             published.append(seconds)
-            desk.publisher.publish(PAGE, lease, b"new", generated_at=desk.clock.now)
+            publishing.publisher.publish(PAGE, lease, b"new", generated_at=publishing.clock.now)
 
-    desk.publisher._sleep = sleep
-    served = desk.publisher.serve(PAGE, render(b"mine"))
+    publishing.publisher._sleep = sleep
+    served = publishing.publisher.serve(PAGE, render(b"mine"))
 
     assert (served.state, served.entry.body) == (ServedState.WAIT_HIT, b"new")
 
@@ -237,7 +237,9 @@ def test_has_the_defaults_of_the_runtime() -> None:
         PublicationPolicy(poll_seconds=0.0001)
 
 
-def test_takes_the_time_before_rendering_and_keeps_the_old_when_that_fails(desk: Desk) -> None:
+def test_takes_the_time_before_rendering_and_keeps_the_old_when_that_fails(
+    publishing: Publishing,
+) -> None:
     """publication.md §6.3 #10: "generatedAt is taken BEFORE rendering"
     publication.md §6.3 #11: "any failure in 6: serve stale if policy says so, else rethrow.
     Finally: release lease (best effort) in every path"
@@ -247,17 +249,17 @@ def test_takes_the_time_before_rendering_and_keeps_the_old_when_that_fails(desk:
     """
 
     def slow() -> bytes:
-        desk.clock.advance(timedelta(seconds=2))
+        publishing.clock.advance(timedelta(seconds=2))
         return b"one"
 
-    entry = desk.publisher.serve(PAGE, slow).entry
+    entry = publishing.publisher.serve(PAGE, slow).entry
     assert entry.pointer.generated_at == T0
-    desk.clock.advance(timedelta(minutes=2))
-    served = desk.publisher.serve(PAGE, fail)
+    publishing.clock.advance(timedelta(minutes=2))
+    served = publishing.publisher.serve(PAGE, fail)
     assert (served.state, served.entry.body) == (ServedState.STALE, b"one")
     assert isinstance(served.failure, Unavailable)
-    assert desk.lock() is None
+    assert publishing.lock() is None
     with pytest.raises(Unavailable):
-        desk.publisher.serve(PAGE, fail, PublicationPolicy(serves_stale=False))
-    assert desk.lock() is None
-    assert desk.publisher.serve(PAGE, render(b"two")).state is ServedState.MISS
+        publishing.publisher.serve(PAGE, fail, PublicationPolicy(serves_stale=False))
+    assert publishing.lock() is None
+    assert publishing.publisher.serve(PAGE, render(b"two")).state is ServedState.MISS

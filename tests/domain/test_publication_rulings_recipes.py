@@ -18,9 +18,9 @@ from tests.contract.publication.publishing import (
     SCHEMA,
     T0,
     VERSIONED,
-    Desk,
+    Publishing,
     at,
-    desk_at,
+    publishing_at,
 )
 from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
@@ -54,11 +54,11 @@ from tidegate.kernel.model import Check, Delete, Put
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def publishing(tmp_path: Path) -> Iterator[Publishing]:
     clock = ManualClock(T0)
     blobs = FileBlobs(tmp_path / "blobs", LOG, clock=clock)
-    with desk_at(MemoryStore(SCHEMA), blobs, clock) as desk:
-        yield desk
+    with publishing_at(MemoryStore(SCHEMA), blobs, clock) as publishing:
+        yield publishing
 
 
 def render(body: bytes) -> Any:
@@ -72,7 +72,7 @@ def fail() -> bytes:
 # ── §6.4, §6.5, §6.6 recipes, guards, etags ───────────────────────────────────────────────────────
 
 
-def test_publishes_in_two_or_three_actions(desk: Desk) -> None:
+def test_publishes_in_two_or_three_actions(publishing: Publishing) -> None:
     """publication.md §6.4 #1: "one transaction { put META; delete LOCK if token equal and expiry >
     now }. Exactly two actions; the regression test asserts no ConditionCheck"
     publication.md §6.4 #2: "one transaction { put VER#id if absent; update META set current_sk
@@ -85,10 +85,10 @@ def test_publishes_in_two_or_three_actions(desk: Desk) -> None:
         (PAGE, PublicationPolicy(), [Put, Delete]),
         ("/other", VERSIONED, [Put, Delete, Put]),
     ):
-        lease = desk.publisher.try_acquire(cache_key, 30)
+        lease = publishing.publisher.try_acquire(cache_key, 30)
         assert lease is not None
-        desk.publisher.publish(cache_key, lease, b"one", policy, generated_at=T0)
-        commit = desk.watched.commits[-1]
+        publishing.publisher.publish(cache_key, lease, b"one", policy, generated_at=T0)
+        commit = publishing.watched.commits[-1]
         assert [type(write) for write in commit.writes] == kinds
         assert not any(isinstance(write, Check) for write in commit.writes)
         assert len(commit.facts) == 1
@@ -115,23 +115,23 @@ def test_publishes_in_two_or_three_actions(desk: Desk) -> None:
     ],
 )
 def test_stops_by_each_guard_what_it_is_for(
-    desk: Desk, point: str, guard: PublishGuard, act: str
+    publishing: Publishing, point: str, guard: PublishGuard, act: str
 ) -> None:
     """publication.md §6.5 #5: "The monotonic guard must be "absent OR stored < new"": it passes the
     first publish.
     """
     del point
-    desk.publish("first", generated_at=at(10))
-    seen = desk.record(META_KEY)
+    publishing.publish("first", generated_at=at(10))
+    seen = publishing.record(META_KEY)
     assert seen is not None
-    lease = desk.acquire()
+    lease = publishing.acquire()
     generated = at(20)
     match act:
         case "steal":
-            desk.clock.advance(timedelta(seconds=31))
-            desk.acquire()
+            publishing.clock.advance(timedelta(seconds=31))
+            publishing.acquire()
         case "expire":
-            desk.clock.advance(timedelta(seconds=31))
+            publishing.clock.advance(timedelta(seconds=31))
         case "move":
             command = PublishGeneration(
                 cache_key=PAGE,
@@ -140,13 +140,13 @@ def test_stops_by_each_guard_what_it_is_for(
                 revalidate_seconds=60,
                 guards=frozenset({PublishGuard.MONOTONE}),
             )
-            desk.control.execute(publish_generation, command)
+            publishing.control.execute(publish_generation, command)
         case "older":
             generated = at(10)
-    before = desk.meta()
+    before = publishing.meta()
 
     with pytest.raises(TidegateError):
-        desk.publisher.publish(
+        publishing.publisher.publish(
             PAGE,
             lease,
             b"late",
@@ -154,43 +154,43 @@ def test_stops_by_each_guard_what_it_is_for(
             guards=frozenset({guard}),
             expected_version=seen.version,
         )
-    assert desk.meta() == before
+    assert publishing.meta() == before
 
 
-def test_regenerates_under_all_guards(desk: Desk) -> None:
+def test_regenerates_under_all_guards(publishing: Publishing) -> None:
     """publication.md §6.5 #6: "always token + expiry + pointer version; use the log position (or
     (generated_at, version)) for monotonicity, not wall seconds": a pointer that was moved without
     the lease while a reader rendered is not overwritten.
     """
     assert set(PublishGuard) == ALL_GUARDS > GUARDS
-    desk.publish("one")
-    desk.clock.advance(timedelta(minutes=2))
+    publishing.publish("one")
+    publishing.clock.advance(timedelta(minutes=2))
 
     def interrupted() -> bytes:
         moved = PublishGeneration(
             cache_key=PAGE,
-            s3_key=desk.blobs.put(b"by an operator"),
-            generated_at=desk.clock.now - timedelta(seconds=1),
+            s3_key=publishing.blobs.put(b"by an operator"),
+            generated_at=publishing.clock.now - timedelta(seconds=1),
             revalidate_seconds=60,
             guards=frozenset({PublishGuard.MONOTONE}),
         )
-        desk.control.execute(publish_generation, moved)
+        publishing.control.execute(publish_generation, moved)
         return b"two"
 
-    served = desk.publisher.serve(PAGE, interrupted)
+    served = publishing.publisher.serve(PAGE, interrupted)
 
     assert (served.state, served.entry.body) == (ServedState.STALE, b"by an operator")
     assert isinstance(served.failure, StaleVersion)
 
 
 def test_has_a_strong_etag_on_pointer_and_version_that_is_verified_on_read(
-    desk: Desk, tmp_path: Path
+    publishing: Publishing, tmp_path: Path
 ) -> None:
     """publication.md §6.6 #1: "strong etag = quoted sha256 of the body, computed before publish,
     same value on VER and META, verified on read".
     """
-    entry = desk.publisher.serve(PAGE, render(b"one"), VERSIONED).entry
-    ((_, generation),) = desk.publisher.generations(PAGE)
+    entry = publishing.publisher.serve(PAGE, render(b"one"), VERSIONED).entry
+    ((_, generation),) = publishing.publisher.generations(PAGE)
 
     assert entry.pointer.etag == generation.etag == etag_of(b"one")
     assert entry.pointer.etag.strip('"') == entry.pointer.s3_key.removeprefix("sha256:")
@@ -199,79 +199,81 @@ def test_has_a_strong_etag_on_pointer_and_version_that_is_verified_on_read(
     path.chmod(0o600)
     path.write_bytes(b"two")
     with pytest.raises(TidegateError) as damage:
-        desk.publisher.read(PAGE)
+        publishing.publisher.read(PAGE)
     assert damage.value.code == "blob_damaged"
 
 
 # ── §6.7 failures ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(desk: Desk) -> None:
+def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(
+    publishing: Publishing,
+) -> None:
     """publication.md §6.7 #2: "body written, crash before publish | orphan body object; lease
     expires by itself; pointer unchanged".
     """
-    desk.publish("one")
-    desk.acquire()
-    orphan = desk.blobs.put(b"two")
+    publishing.publish("one")
+    publishing.acquire()
+    orphan = publishing.blobs.put(b"two")
 
-    found = desk.publisher.read(PAGE)
+    found = publishing.publisher.read(PAGE)
     assert found is not None
     assert found.body == b"one"
-    assert orphan not in list_referenced_blobs(desk.store)
-    desk.clock.advance(timedelta(seconds=31))
-    assert desk.publisher.try_acquire(PAGE, 30) is not None
+    assert orphan not in list_referenced_blobs(publishing.store)
+    publishing.clock.advance(timedelta(seconds=31))
+    assert publishing.publisher.try_acquire(PAGE, 30) is not None
 
 
-def test_knows_its_own_publish_after_a_lost_answer(desk: Desk) -> None:
+def test_knows_its_own_publish_after_a_lost_answer(publishing: Publishing) -> None:
     """publication.md §6.7 #4: "commit succeeded, response lost | retry sees LOCK absent ->
     not-owned although published" | "on not-owned re-read META; if pointer equals mine -> success".
     """
-    lease = desk.acquire()
+    lease = publishing.acquire()
     for guards in (GUARDS, ALL_GUARDS):
-        entry = desk.publisher.publish(
+        entry = publishing.publisher.publish(
             PAGE, lease, b"one", generated_at=T0, guards=guards, expected_version=0
         )
-        assert entry.pointer == desk.meta()
+        assert entry.pointer == publishing.meta()
     with pytest.raises(LeaseLost):
-        desk.publisher.publish(PAGE, lease, b"two", generated_at=at(1))
+        publishing.publisher.publish(PAGE, lease, b"two", generated_at=at(1))
 
 
-def test_calls_a_publication_stale_under_the_lease(desk: Desk) -> None:
+def test_calls_a_publication_stale_under_the_lease(publishing: Publishing) -> None:
     """publication.md §6.7 #6: "invalidate" | "provide it as a transition that forces stale
     (revalidate from now) and is fenced by the lease".
     """
-    desk.publish("one")
-    lease = desk.acquire()
+    publishing.publish("one")
+    lease = publishing.acquire()
     with pytest.raises(LeaseHeld):
-        desk.publisher.invalidate(PAGE)
-    Leases(desk.store).release(lease.key.id, lease.token, now=T0)
-    desk.publisher.invalidate(PAGE)
+        publishing.publisher.invalidate(PAGE)
+    Leases(publishing.store).release(lease.key.id, lease.token, now=T0)
+    publishing.publisher.invalidate(PAGE)
 
-    meta = desk.meta()
+    meta = publishing.meta()
     assert meta is not None
-    assert not is_fresh(meta, desk.clock.now)
-    found = desk.publisher.read(PAGE)
+    assert not is_fresh(meta, publishing.clock.now)
+    found = publishing.publisher.read(PAGE)
     assert found is not None
     assert found.body == b"one"
     with pytest.raises(NotFound):
-        desk.publisher.invalidate("/none")
+        publishing.publisher.invalidate("/none")
 
 
-def test_takes_a_lock_without_a_pointer_for_a_miss(desk: Desk) -> None:
+def test_takes_a_lock_without_a_pointer_for_a_miss(publishing: Publishing) -> None:
     """publication.md §6.7 #7: "META gone, LOCK present | treated as miss; waits or takes over on
     expiry".
     """
-    desk.acquire()
+    publishing.acquire()
     with pytest.raises(LeaseHeld):
-        desk.publisher.serve(PAGE, render(b"one"))
-    desk.clock.advance(timedelta(seconds=31))
-    assert desk.publisher.serve(PAGE, render(b"one")).state is ServedState.MISS
+        publishing.publisher.serve(PAGE, render(b"one"))
+    publishing.clock.advance(timedelta(seconds=31))
+    assert publishing.publisher.serve(PAGE, render(b"one")).state is ServedState.MISS
 
 
 # ── §6.8, §6.11 requests, channels ────────────────────────────────────────────────────────────────
 
 
-def test_gives_a_request_one_result(desk: Desk) -> None:
+def test_gives_a_request_one_result(publishing: Publishing) -> None:
     """publication.md §6.8 #1: "read META, fresh -> return"
     publication.md §6.8 #2: "create REQ if absent; existing: hash differs -> fail closed; COMPLETED
     -> return recorded result; STARTED -> in progress (wait or serve stale)"
@@ -281,27 +283,29 @@ def test_gives_a_request_one_result(desk: Desk) -> None:
     transaction"
     """
     asked = RegenerationKey("deploy-7", "hash-1")
-    assert desk.publisher.serve(PAGE, render(b"one"), VERSIONED, asked).state is ServedState.MISS
-    commit = desk.watched.commits[-1]
+    assert (
+        publishing.publisher.serve(PAGE, render(b"one"), VERSIONED, asked).state is ServedState.MISS
+    )
+    commit = publishing.watched.commits[-1]
     assert {write.key.collection for write in commit.writes} >= {
         *("publications", "generations", "publication_requests", "leases")
     }
     assert (
-        desk.publisher.serve(PAGE, fail, VERSIONED, RegenerationKey("other", "x")).state
+        publishing.publisher.serve(PAGE, fail, VERSIONED, RegenerationKey("other", "x")).state
         is ServedState.HIT
     )
-    desk.clock.advance(timedelta(minutes=2))
-    again = desk.publisher.serve(PAGE, fail, VERSIONED, asked)
+    publishing.clock.advance(timedelta(minutes=2))
+    again = publishing.publisher.serve(PAGE, fail, VERSIONED, asked)
     assert (again.state, again.entry.body) == (ServedState.HIT, b"one")
     with pytest.raises(IdempotencyMismatch):
-        desk.publisher.serve(PAGE, fail, VERSIONED, replace_hash(asked))
+        publishing.publisher.serve(PAGE, fail, VERSIONED, replace_hash(asked))
 
 
 def replace_hash(asked: RegenerationKey) -> RegenerationKey:
     return RegenerationKey(asked.key, "hash-2")
 
 
-def test_lets_the_next_holder_take_a_request_over(desk: Desk) -> None:
+def test_lets_the_next_holder_take_a_request_over(publishing: Publishing) -> None:
     """publication.md §6.8 #8: "STARTED carries the lease token; a later holder of the lease may
     take it over; FAILED is retryable with the same hash": the lease itself is what is carried over
     publication.md §6.8 #6: "Key choices: request id, queue message id, or hash(cache key | deploy
@@ -309,9 +313,9 @@ def test_lets_the_next_holder_take_a_request_over(desk: Desk) -> None:
     """
     asked = RegenerationKey("queue/message-1", "hash-1")
     with pytest.raises(Unavailable):
-        desk.publisher.serve(PAGE, fail, VERSIONED, asked)
-    assert desk.members(request_key(PK, asked.key))["status"] == "FAILED"
-    served = desk.publisher.serve(PAGE, render(b"one"), VERSIONED, asked)
+        publishing.publisher.serve(PAGE, fail, VERSIONED, asked)
+    assert publishing.members(request_key(PK, asked.key))["status"] == "FAILED"
+    served = publishing.publisher.serve(PAGE, render(b"one"), VERSIONED, asked)
     assert (served.state, served.entry.body) == (ServedState.MISS, b"one")
     assert replace(served.entry.pointer, ttl=None).current_sk.startswith("VER#")
 

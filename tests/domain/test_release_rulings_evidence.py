@@ -15,7 +15,7 @@ from tests.domain.registry import (
     register,
     transition,
 )
-from tests.domain.registry_log import Registry
+from tests.domain.registry_log import RegistryLog
 from tidegate.domain.provenance import (
     BUILT_IN,
     BUILT_IN_RULES,
@@ -40,8 +40,8 @@ from tidegate.kernel import codec
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry()
+def registry() -> RegistryLog:
+    return RegistryLog()
 
 
 # ── §3.1–§3.4 documents ───────────────────────────────────────────────────────────────────────────
@@ -82,7 +82,7 @@ def test_has_the_closed_shape_of_the_documents() -> None:
     assert isinstance(claim(document), Authority)
 
 
-def test_stores_documents_on_the_row_and_unvalidated_ones_beside_it(registry: Registry) -> None:
+def test_stores_documents_on_the_row_and_unvalidated_ones_beside_it(registry: RegistryLog) -> None:
     """release-state.md §3.1 #13: "both may also sit on event rows, where they are **not**
     validated"; release-state.md §3.6 #9: "enforce in the domain layer on register + transition, and
     on import; evidence/event rows store anything well-formed with `authority=false`"
@@ -330,7 +330,7 @@ SECOND = [SEED[P]["evidence"][0], SEED[P]["evidence"][0] | {"ref": "other"}]
     ],
 )
 def test_rejects_in_order(
-    registry: Registry, point: str, make: Callable[[], Any], answer: type[TidegateError] | None
+    registry: RegistryLog, point: str, make: Callable[[], Any], answer: type[TidegateError] | None
 ) -> None:
     """Each fault by itself, by the validator and by a transition; ``test_provenance`` has the pairs
     that tell their order, and ``release-state.md §3.5`` row by row in more spellings.

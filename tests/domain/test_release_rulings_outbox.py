@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.contract.outbox_world import OPERATIONS, T0, Desk, desk_on, intent, opened
+from tests.contract.outbox_world import OPERATIONS, T0, OutboxWorld, intent, opened, outbox_world_on
 from tidegate.control.outbox.reconcile import Reconciler
 from tidegate.control.outbox.sender import perform_then_record, recover
 from tidegate.control.outbox.targets import Effect, Observation
@@ -30,11 +30,11 @@ ALIAS, DNS, NOTIFY = OPERATIONS
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
+def outbox_world() -> Iterator[OutboxWorld]:
     with opened(None) as store:
-        desk = desk_on(store)
-        yield desk
-        desk.prove()
+        outbox_world = outbox_world_on(store)
+        yield outbox_world
+        outbox_world.prove()
 
 
 @pytest.fixture
@@ -45,16 +45,16 @@ def fake() -> FakeTarget:
 # ── §4.1 facts ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_goes_in_both_directions(desk: Desk, fake: FakeTarget) -> None:
+def test_goes_in_both_directions(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.1 #1: "(a) internal intent + outbox in one transaction, worker performs
     the effect, appends success/failure events, reconciler repairs; (b) effect first with an
     idempotency key, observe, then write state + event; on failure reconcile from key +
     observation".
     """
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     assert fake.calls == []
-    desk.worker({ALIAS: fake}).work()
-    assert desk.types()[-1] == "AttemptSucceeded"
+    outbox_world.worker({ALIAS: fake}).work()
+    assert outbox_world.types()[-1] == "AttemptSucceeded"
 
     state = RequestedState(release_id="web.2")
     effect = Effect("web", DNS, "web.2", state, 1, T0)
@@ -64,16 +64,16 @@ def test_goes_in_both_directions(desk: Desk, fake: FakeTarget) -> None:
     assert recover(fake, "web:web.9:dns_update:9", effect, lambda found: found) is None
 
 
-def test_shows_the_fields_of_the_seed(desk: Desk, fake: FakeTarget) -> None:
+def test_shows_the_fields_of_the_seed(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.1 #2: "PK/SK (scope + stable id), `operation`, `idempotencyKey`,
     `requestedState`, `attempts`, `nextAttemptAt`, `lastError` (redacted), `createdAt`/`updatedAt`.
     Never secrets, key material, credentials, decrypted plaintext".
     """
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     fake.fail("token AKIAIOSFODNN7EXAMPLE was refused")
-    desk.worker({ALIAS: fake}).work()
+    outbox_world.worker({ALIAS: fake}).work()
 
-    shown = desk.shown(ALIAS)
+    shown = outbox_world.shown(ALIAS)
 
     assert (shown.operation, shown.idempotency_key) == (ALIAS, "web:web.1:lambda_alias_update:0")
     assert (shown.attempts, shown.created_at, shown.updated_at) == (1, T0, T0)
@@ -84,21 +84,21 @@ def test_shows_the_fields_of_the_seed(desk: Desk, fake: FakeTarget) -> None:
     assert {"next_attempt_at", "last_error"} <= set(OutboxDocument.__struct_fields__)
 
 
-def test_reconciles_as_its_duties_say(desk: Desk, fake: FakeTarget) -> None:
+def test_reconciles_as_its_duties_say(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.1 #3: "query pending outbox; compare actual with history; observe
     externals natively; append immutable reconciliation events; retry idempotently when safe; refuse
     conflicting evidence rather than lowering confidence".
     """
-    worker = desk.worker(by_operation(fake, OPERATIONS))
+    worker = outbox_world.worker(by_operation(fake, OPERATIONS))
     reconciler = Reconciler(worker)
-    desk.pin("web.1", ALIAS)
-    desk.advance(120)
+    outbox_world.pin("web.1", ALIAS)
+    outbox_world.advance(120)
     assert reconciler.run_once().attempted == 1
     fake.world["web", ALIAS] = Observation()
     reconciler.run_once()
     worker.work()
     reconciler.run_once()
-    assert desk.types()[-4:] == [
+    assert outbox_world.types()[-4:] == [
         "DriftDetected",
         "IntentRedriven",
         "AttemptSucceeded",
@@ -110,37 +110,39 @@ def test_reconciles_as_its_duties_say(desk: Desk, fake: FakeTarget) -> None:
 # ── §4.2 gaps ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_splits_the_intent_from_its_delivery(desk: Desk, fake: FakeTarget) -> None:
+def test_splits_the_intent_from_its_delivery(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.2 #1: "split: immutable *intent* (in the log) + mutable *delivery* row
     (state, attempts, next_attempt_at, lease token, last_error) that is a pure projection and
     rebuildable"; release-state.md §10 #9: "immutable intent in log + rebuildable delivery
     projection".
     """
-    desk.pin("web.1", ALIAS)
-    (before,) = desk.store.range(OUTBOX.name, limit=5)
+    outbox_world.pin("web.1", ALIAS)
+    (before,) = outbox_world.store.range(OUTBOX.name, limit=5)
     fake.fail("once")
-    desk.worker({ALIAS: fake}).work()
+    outbox_world.worker({ALIAS: fake}).work()
 
-    assert desk.store.range(OUTBOX.name, limit=5) == (before,)
+    assert outbox_world.store.range(OUTBOX.name, limit=5) == (before,)
     assert OUTBOX.policy.mode is WriteMode.WRITE_ONCE
     assert DELIVERIES.nature is Nature.DERIVED
     with pytest.raises(ImmutableRecord):
-        Records(desk.store, desk.clock).update(OUTBOX.name, before.key.id, {"operation": "x"})
+        Records(outbox_world.store, outbox_world.clock).update(
+            OUTBOX.name, before.key.id, {"operation": "x"}
+        )
 
 
-def test_finds_what_is_due_by_an_index(desk: Desk, fake: FakeTarget) -> None:
+def test_finds_what_is_due_by_an_index(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.2 #2: "SQL index on (state, next_attempt_at)": here one of the queues by
     their next attempt, on every engine, and strongly consistent.
     """
     assert [index.name for index in QUEUES.indexes] == ["due"]
     for number in range(3):
-        desk.pin("web.1", ALIAS, scope=f"s{number}")
+        outbox_world.pin("web.1", ALIAS, scope=f"s{number}")
     fake.fail("later")
-    worker = desk.worker({ALIAS: fake})
+    worker = outbox_world.worker({ALIAS: fake})
 
     assert len(worker.work()) == 3
     assert worker.work() == ()
-    desk.advance(1)
+    outbox_world.advance(1)
     assert [made.scope for made in worker.work()] == ["s0"]
 
 
@@ -154,19 +156,19 @@ def test_makes_ids_and_keys_that_a_second_promotion_does_not_share() -> None:
     assert (str(first), str(second)) == ("web:web.1:alias:1", "web:web.1:alias:3")
 
 
-def test_claims_a_scope_by_a_lease(desk: Desk, fake: FakeTarget) -> None:
+def test_claims_a_scope_by_a_lease(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.2 #4: "lease of section 6.2 on the delivery row; complete by conditional
     update on token": one lease per scope, because its order is what must hold.
     """
-    desk.pin("web.1", ALIAS)
-    held = Leases(desk.store).acquire("outbox/web", "another", now=T0, seconds=30)
+    outbox_world.pin("web.1", ALIAS)
+    held = Leases(outbox_world.store).acquire("outbox/web", "another", now=T0, seconds=30)
 
-    assert desk.worker({ALIAS: fake}).work() == ()
-    Leases(desk.store).release(held.key.id, "another", now=T0)
-    assert len(desk.worker({ALIAS: fake}).work()) == 1
+    assert outbox_world.worker({ALIAS: fake}).work() == ()
+    Leases(outbox_world.store).release(held.key.id, "another", now=T0)
+    assert len(outbox_world.worker({ALIAS: fake}).work()) == 1
 
 
-def test_backs_off_and_dies_aloud(desk: Desk, fake: FakeTarget) -> None:
+def test_backs_off_and_dies_aloud(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.2 #5: "1 s * 2^(n-1), cap 5 min, full jitter, max 12 attempts, then
     `dead_letter` event (never silent)".
     """
@@ -174,47 +176,49 @@ def test_backs_off_and_dies_aloud(desk: Desk, fake: FakeTarget) -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert back_off(5, 0) == timedelta()
     assert ATTEMPTS_MAX == 12
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     fake.fail(*["no"] * 12)
-    worker = desk.worker({ALIAS: fake})
+    worker = outbox_world.worker({ALIAS: fake})
     for _ in range(12):
         worker.work()
-        desk.advance(300)
+        outbox_world.advance(300)
 
-    assert desk.shown(ALIAS).state is IntentState.DEAD
-    assert desk.types()[-2:] == ["AttemptFailed", "IntentDied"]
+    assert outbox_world.shown(ALIAS).state is IntentState.DEAD
+    assert outbox_world.types()[-2:] == ["AttemptFailed", "IntentDied"]
 
 
 def test_keeps_the_order_of_a_scope_and_the_newest_of_an_operation(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """release-state.md §4.2 #6: "per-scope FIFO; a newer intent for the same scope+operation
     supersedes pending older ones with an explicit `superseded` event".
     """
-    desk.pin("web.1", ALIAS, DNS)
-    desk.pin("web.2", ALIAS)
-    assert desk.shown(ALIAS).state is IntentState.SUPERSEDED
-    worker = desk.worker(by_operation(fake, OPERATIONS))
+    outbox_world.pin("web.1", ALIAS, DNS)
+    outbox_world.pin("web.2", ALIAS)
+    assert outbox_world.shown(ALIAS).state is IntentState.SUPERSEDED
+    worker = outbox_world.worker(by_operation(fake, OPERATIONS))
     for _ in range(3):
         worker.work()
 
     assert [effect.operation for _, effect in fake.calls] == [DNS, ALIAS]
-    assert "IntentSuperseded" in desk.types()
+    assert "IntentSuperseded" in outbox_world.types()
 
 
-def test_says_of_each_outcome_whose_it_is(desk: Desk, fake: FakeTarget) -> None:
+def test_says_of_each_outcome_whose_it_is(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     """release-state.md §4.2 #7: "`effect_succeeded` / `effect_failed` events carrying intent id,
     attempt, external observation; reconciler emits `drift_detected` / `drift_repaired`".
     """
-    desk.pin("web.1", ALIAS)
+    outbox_world.pin("web.1", ALIAS)
     fake.fail("status 503")
-    worker = desk.worker({ALIAS: fake})
+    worker = outbox_world.worker({ALIAS: fake})
     worker.work()
-    desk.advance(1)
+    outbox_world.advance(1)
     worker.work()
 
     failed, succeeded = (
-        event for event in desk.events() if event.type in ("AttemptFailed", "AttemptSucceeded")
+        event
+        for event in outbox_world.events()
+        if event.type in ("AttemptFailed", "AttemptSucceeded")
     )
     assert {failed.kind, succeeded.kind} == {"effect"}
     for event, attempt in ((failed, b'"attempt":1'), (succeeded, b'"attempt":2')):
@@ -234,21 +238,21 @@ def test_keeps_of_an_error_what_a_list_allows() -> None:
 
 
 def test_keeps_a_conflicting_observation_as_evidence_without_authority(
-    desk: Desk, fake: FakeTarget
+    outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """release-state.md §4.2 #9: "never mutate the pin automatically; append evidence with
     `authority=false` and raise an operator task".
     """
-    desk.pin("web.1", ALIAS)
-    worker = desk.worker({ALIAS: fake})
+    outbox_world.pin("web.1", ALIAS)
+    worker = outbox_world.worker({ALIAS: fake})
     worker.work()
-    before = desk.store.get(actual_key("web"))
+    before = outbox_world.store.get(actual_key("web"))
     fake.world["web", ALIAS] = Observation("by hand", {"releaseId": "web.9"})
 
     Reconciler(worker).run_once()
 
-    assert desk.store.get(actual_key("web")) == before
-    (record,) = desk.store.range(EVIDENCE.name, limit=5)
+    assert outbox_world.store.get(actual_key("web")) == before
+    (record,) = outbox_world.store.range(EVIDENCE.name, limit=5)
     kept = codec.decode(record.data, KeptEvidence)
     assert (kept.authority, kept.document["state"]) == (False, {"releaseId": "web.9"})
-    assert desk.types()[-2:] == ["EvidenceKept", "ReconciliationRefused"]
+    assert outbox_world.types()[-2:] == ["EvidenceKept", "ReconciliationRefused"]

@@ -17,7 +17,7 @@ from tests.domain.registry import (
     retire,
     transition,
 )
-from tests.domain.registry_log import Registry
+from tests.domain.registry_log import RegistryLog
 from tidegate import errors
 from tidegate.domain.packages.refusals import DigestMismatch
 from tidegate.domain.provenance import (
@@ -52,8 +52,8 @@ from tidegate.kernel.replay import differences
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry()
+def registry() -> RegistryLog:
+    return RegistryLog()
 
 
 P = "provenance"
@@ -135,7 +135,7 @@ def test_names_what_failed_by_a_code_and_what_to_do_by_a_family(
 
 
 def test_keys_policies_by_the_kind_of_row_and_moves_the_pin_by_evidence_alone(
-    registry: Registry,
+    registry: RegistryLog,
 ) -> None:
     """release-state.md §1.9 #8: "Key the policy by *row kind* derived from the key"
     release-state.md §1.9 #9: "`append_only`" and "`registry` (mutable through transitions only,
@@ -162,7 +162,7 @@ def test_keys_policies_by_the_kind_of_row_and_moves_the_pin_by_evidence_alone(
     assert differences(registry.store, FOLDS) == []
 
 
-def test_repairs_no_row_of_the_registry_raw(registry: Registry) -> None:
+def test_repairs_no_row_of_the_registry_raw(registry: RegistryLog) -> None:
     """release-state.md §10 #12: "repair tool requires a reason string and appends a
     `manual_repair` event in the same transaction"; what is folded it refuses.
     """
@@ -178,7 +178,9 @@ def test_repairs_no_row_of_the_registry_raw(registry: Registry) -> None:
 # ── §2.5 register, transition ─────────────────────────────────────────────────────────────────────
 
 
-def test_registers_at_version_0_and_asks_for_the_version_from_then_on(registry: Registry) -> None:
+def test_registers_at_version_0_and_asks_for_the_version_from_then_on(
+    registry: RegistryLog,
+) -> None:
     """release-state.md §2.5 #1: "`expected_version` mandatory; creation is a separate verb
     `register(scope, ...)` guarded by row-absent and yields version 0 (so the first transition uses
     expected 0). Missing row -> `not_found`, never an upsert"
@@ -193,7 +195,7 @@ def test_registers_at_version_0_and_asks_for_the_version_from_then_on(registry: 
     assert registry.actual().version == 1
 
 
-def test_says_which_guard_failed(registry: Registry) -> None:
+def test_says_which_guard_failed(registry: RegistryLog) -> None:
     """release-state.md §2.5 #3: "Report which guard failed: `version_conflict(expected, actual)` vs
     `duplicate_event(event_id)`"
     release-state.md §2.4 #7: "conflicting concurrent transaction": decided again, and then stale
@@ -208,7 +210,7 @@ def test_says_which_guard_failed(registry: Registry) -> None:
     assert "rel_002#c1" in str(used.facts["row"])
 
 
-def test_finds_its_own_first_copy(registry: Registry) -> None:
+def test_finds_its_own_first_copy(registry: RegistryLog) -> None:
     """release-state.md §2.5 #4: "event id is a deterministic function of `command_id`; on
     `duplicate_event` read the stored event: equal payload hash -> return the original outcome,
     otherwise `idempotency_mismatch`"
@@ -226,7 +228,7 @@ def test_finds_its_own_first_copy(registry: Registry) -> None:
     assert registry.types() == before
 
 
-def test_writes_the_row_as_a_projection_in_the_commit_of_its_fact(registry: Registry) -> None:
+def test_writes_the_row_as_a_projection_in_the_commit_of_its_fact(registry: RegistryLog) -> None:
     """release-state.md §2.5 #5: "write the registry row as a projection **in the same transaction**
     as the conditional append, never as the condition's only source"
     release-state.md §10 #11: "max 100, one per key"; "memory engine enforces the same limits so
@@ -240,7 +242,7 @@ def test_writes_the_row_as_a_projection_in_the_commit_of_its_fact(registry: Regi
     assert COST_MAX == 100
 
 
-def test_tells_two_promotions_of_one_release_in_one_second_apart(registry: Registry) -> None:
+def test_tells_two_promotions_of_one_release_in_one_second_apart(registry: RegistryLog) -> None:
     """release-state.md §2.5 #6: "the seed shape (second-resolution time + release id) collides when
     one release is promoted twice within a second"; the command's id is the suffix.
     """
@@ -259,7 +261,7 @@ def test_tells_two_promotions_of_one_release_in_one_second_apart(registry: Regis
 # ── §3.6 silences ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_binds_authority_to_mode_time_release_and_scope(registry: Registry) -> None:
+def test_binds_authority_to_mode_time_release_and_scope(registry: RegistryLog) -> None:
     """release-state.md §3.6 #1: "`inferred` never authorises (visibility only)"
     release-state.md §3.6 #2: "require evidence.observed_at <= provenance.observed_at <=
     recorded_at, and recorded_at <= now + 5 min skew"
@@ -292,7 +294,7 @@ def test_binds_authority_to_mode_time_release_and_scope(registry: Registry) -> N
     assert isinstance(registry.refused(other), RejectedEvidence)
 
 
-def test_binds_evidence_of_content_to_the_content_of_the_release(registry: Registry) -> None:
+def test_binds_evidence_of_content_to_the_content_of_the_release(registry: RegistryLog) -> None:
     """release-state.md §3.6 #3: "require digest for artifact-bearing kinds and equality with the
     release's content digest"; packages.md §8.5 #7: "Only Published or DeletionProposed digests may
     be referenced by the release registry". A proposal alone takes no release away from a channel.
@@ -308,7 +310,7 @@ def test_binds_evidence_of_content_to_the_content_of_the_release(registry: Regis
     assert evidence.digest == digest_of("rel_003")
 
 
-def test_takes_configured_triples_besides_the_four(registry: Registry) -> None:
+def test_takes_configured_triples_besides_the_four(registry: RegistryLog) -> None:
     """release-state.md §3.6 #5: "keep the four pairs verbatim as built-ins; allow a configuration
     table to add (kind, source, reason) triples; unknown stays refused"
     release-state.md §10 #5: "yes, additive table, four built-ins fixed"
@@ -325,7 +327,7 @@ def test_takes_configured_triples_besides_the_four(registry: Registry) -> None:
 # ── §10 decisions ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_closes_a_scope_and_keeps_all_of_it(registry: Registry) -> None:
+def test_closes_a_scope_and_keeps_all_of_it(registry: RegistryLog) -> None:
     """release-state.md §10 #10: "no TTL on log rows; archival is a copy, never a move"
     release-state.md §10 #7: "store microseconds; keep floor/ceil rule at whatever resolution"
     """

@@ -16,7 +16,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tests.domain.sample_domain import (
     COLLECTIONS,
     FACTS,
@@ -73,15 +73,15 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 
 
 @pytest.fixture
-def orchard(connect: Open) -> Iterator[Orchard]:
+def sample(connect: Open) -> Iterator[SampleControl]:
     """One tree, ten baskets, three carts."""
     with closing(connect()) as store:
-        orchard = Orchard(store)
-        orchard.control.execute(plant_tree, PlantTree("elm", "north"))
+        sample = SampleControl(store)
+        sample.control.execute(plant_tree, PlantTree("elm", "north"))
         for seq in range(1, 6):
-            orchard.clock.advance(timedelta(seconds=1))
-            orchard.control.execute(report_pick, ReportPick("elm", f"picker-{seq}", 20, seq))
-        yield orchard
+            sample.clock.advance(timedelta(seconds=1))
+            sample.control.execute(report_pick, ReportPick("elm", f"picker-{seq}", 20, seq))
+        yield sample
 
 
 def commands(random: Random, count: int) -> Iterator[tuple[Slice, Struct]]:
@@ -122,14 +122,14 @@ def append(store: Store, *values: Struct) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_finds_nothing_after_any_journey(connect: Open, seed: int) -> None:
     with closing(connect()) as store:
-        orchard = Orchard(store)
+        sample = SampleControl(store)
 
         for item, command in commands(Random(seed), 120):
-            orchard.clock.advance(timedelta(milliseconds=7))
+            sample.clock.advance(timedelta(milliseconds=7))
             with suppress(TidegateError):
-                orchard.control.execute(item, command)
+                sample.control.execute(item, command)
 
-        assert len(orchard.events()) > 40
+        assert len(sample.events()) > 40
         assert differences(store, FOLDS) == []
 
 
@@ -137,15 +137,15 @@ def test_finds_nothing_after_any_journey(connect: Open, seed: int) -> None:
 def test_finds_nothing_after_packs_in_lanes(connect: Open, seed: int) -> None:
     """Many reports of one tree share a commit, and the clock moves between two looks at it."""
     with closing(connect()) as store:
-        orchard = Orchard(store)
-        orchard.control.execute(plant_tree, PlantTree("elm", "north"))
-        orchard.control.execute(plant_tree, PlantTree("oak", "north"))
+        sample = SampleControl(store)
+        sample.control.execute(plant_tree, PlantTree("elm", "north"))
+        sample.control.execute(plant_tree, PlantTree("oak", "north"))
 
         def restless() -> datetime:
-            orchard.clock.advance(timedelta(seconds=1))
-            return orchard.clock.now
+            sample.clock.advance(timedelta(seconds=1))
+            return sample.clock.now
 
-        lanes = orchard.lanes(clock=restless)
+        lanes = sample.lanes(clock=restless)
         random = Random(seed)
         gate = Event()
         with closing(lanes):
@@ -158,22 +158,22 @@ def test_finds_nothing_after_packs_in_lanes(connect: Open, seed: int) -> None:
                     lanes.record("north", report_pick, report)
             gate.set()
 
-        assert orchard.types().count("FruitPicked") == 118
-        assert len({event.at for event in orchard.events()}) < 118, "some shared a commit"
+        assert sample.types().count("FruitPicked") == 118
+        assert len({event.at for event in sample.events()}) < 118, "some shared a commit"
         assert differences(store, FOLDS) == []
 
 
 def test_follows_a_live_store_to_the_moment_of_each_row(connect: Open) -> None:
     with closing(connect()) as store:
-        orchard = Orchard(store)
+        sample = SampleControl(store)
         for tree in ("elm", "oak", "fir"):
-            orchard.control.execute(plant_tree, PlantTree(tree, "north"))
+            sample.control.execute(plant_tree, PlantTree(tree, "north"))
         stop = Event()
 
         def write(seed: int) -> None:
             random = Random(seed)
             with closing(connect()) as own:
-                control = Orchard(own).control
+                control = SampleControl(own).control
                 while not stop.is_set():
                     for item, command in commands(random, 5):
                         with suppress(TidegateError):
@@ -187,9 +187,9 @@ def test_follows_a_live_store_to_the_moment_of_each_row(connect: Open) -> None:
         try:
             while moved < 5:
                 assert time.monotonic() < deadline
-                head = orchard.events()[-1].position
+                head = sample.events()[-1].position
                 found += differences(store, FOLDS)
-                moved += orchard.events()[-1].position > head
+                moved += sample.events()[-1].position > head
         finally:
             stop.set()
             for writer in writers:
@@ -214,12 +214,12 @@ class Moving(MemoryStore):
 
     def _pick(self) -> None:
         self.picks += 1
-        Orchard(self).control.execute(report_pick, ReportPick("elm", "ann", 7, self.picks))
+        SampleControl(self).control.execute(report_pick, ReportPick("elm", "ann", 7, self.picks))
 
 
 def test_compares_a_row_as_of_the_fact_that_wrote_it_neither_earlier_nor_later() -> None:
     store = Moving(SCHEMA)
-    Orchard(store).control.execute(plant_tree, PlantTree("elm", "north"))
+    SampleControl(store).control.execute(plant_tree, PlantTree("elm", "north"))
 
     assert differences(store, FOLDS) == []
 
@@ -229,53 +229,53 @@ def test_compares_a_row_as_of_the_fact_that_wrote_it_neither_earlier_nor_later()
 # ── whatever is otherwise ─────────────────────────────────────────────────────────────────────────
 
 
-def test_finds_a_row_that_was_changed_by_hand(orchard: Orchard) -> None:
-    picker, *others = rows(orchard.store, PICKERS.name)
+def test_finds_a_row_that_was_changed_by_hand(sample: SampleControl) -> None:
+    picker, *others = rows(sample.store, PICKERS.name)
     altered = replace(picker, data=codec.encode(Picker(picker.key.id, 21)))
 
-    orchard.store.restore(PICKERS.name, [altered, *others])
+    sample.store.restore(PICKERS.name, [altered, *others])
 
-    (found,) = differences(orchard.store, FOLDS)
+    (found,) = differences(sample.store, FOLDS)
     assert (found.key, found.what) == (str(picker.key), "data")
     assert '"fruit":20' in found.expected
     assert '"fruit":21' in found.found
 
 
-def test_finds_a_missing_row(orchard: Orchard) -> None:
-    picker, *others = rows(orchard.store, PICKERS.name)
+def test_finds_a_missing_row(sample: SampleControl) -> None:
+    picker, *others = rows(sample.store, PICKERS.name)
 
-    orchard.store.restore(PICKERS.name, others)
+    sample.store.restore(PICKERS.name, others)
 
-    assert whats(orchard.store) == [(str(picker.key), "missing row")]
-
-
-def test_finds_an_emptied_collection(orchard: Orchard) -> None:
-    orchard.store.restore(PICKERS.name, [])
-
-    assert whats(orchard.store) == [(f"pickers/picker-{n}", "missing row") for n in range(1, 6)]
+    assert whats(sample.store) == [(str(picker.key), "missing row")]
 
 
-def test_finds_an_extra_row(orchard: Orchard) -> None:
-    picker, *others = rows(orchard.store, PICKERS.name)
+def test_finds_an_emptied_collection(sample: SampleControl) -> None:
+    sample.store.restore(PICKERS.name, [])
+
+    assert whats(sample.store) == [(f"pickers/picker-{n}", "missing row") for n in range(1, 6)]
+
+
+def test_finds_an_extra_row(sample: SampleControl) -> None:
+    picker, *others = rows(sample.store, PICKERS.name)
     extra = replace(picker, key=Key(PICKERS.name, "eve"))
 
-    orchard.store.restore(PICKERS.name, [extra, picker, *others])
+    sample.store.restore(PICKERS.name, [extra, picker, *others])
 
-    assert whats(orchard.store) == [("pickers/eve", "extra row")]
+    assert whats(sample.store) == [("pickers/eve", "extra row")]
 
 
 @pytest.mark.parametrize("change", [{"version": 1}, {"born": 1}])
-def test_finds_a_wrong_stamp(orchard: Orchard, change: dict[str, int]) -> None:
-    picker, *others = rows(orchard.store, PICKERS.name)
+def test_finds_a_wrong_stamp(sample: SampleControl, change: dict[str, int]) -> None:
+    picker, *others = rows(sample.store, PICKERS.name)
 
-    orchard.store.restore(PICKERS.name, [replace(picker, **change), *others])
+    sample.store.restore(PICKERS.name, [replace(picker, **change), *others])
 
-    assert whats(orchard.store) == [(str(picker.key), "stamp")]
+    assert whats(sample.store) == [(str(picker.key), "stamp")]
 
 
 def test_finds_a_stamp_beyond_the_end_of_the_log() -> None:
     store = MemoryStore(SCHEMA)  # SQL engines refuse such a row themselves
-    Orchard(store).control.execute(plant_tree, PlantTree("elm", "north"))
+    SampleControl(store).control.execute(plant_tree, PlantTree("elm", "north"))
     (tree,) = rows(store, TREES.name)
 
     store.restore(TREES.name, [replace(tree, version=99)])
@@ -283,10 +283,10 @@ def test_finds_a_stamp_beyond_the_end_of_the_log() -> None:
     assert whats(store) == [("trees/elm", "stamp")]
 
 
-def test_finds_facts_that_no_fold_has_seen(orchard: Orchard) -> None:
-    append(orchard.store, FruitPicked("elm", "picker-1", 1, 6))
+def test_finds_facts_that_no_fold_has_seen(sample: SampleControl) -> None:
+    append(sample.store, FruitPicked("elm", "picker-1", 1, 6))
 
-    assert whats(orchard.store) == [
+    assert whats(sample.store) == [
         ("trees/elm", "data"),
         ("trees/elm", "stamp"),
         ("pickers/picker-1", "data"),
@@ -294,40 +294,40 @@ def test_finds_facts_that_no_fold_has_seen(orchard: Orchard) -> None:
     ]
 
 
-def test_finds_a_missing_follow_up(orchard: Orchard) -> None:
-    append(orchard.store, FruitPicked("elm", "picker-1", 10, 6))
-    end = orchard.events()[-1].position
+def test_finds_a_missing_follow_up(sample: SampleControl) -> None:
+    append(sample.store, FruitPicked("elm", "picker-1", 10, 6))
+    end = sample.events()[-1].position
 
-    at_the_end = [found for found in whats(orchard.store) if found[1] == "follow-up"]
-    append(orchard.store, BarnClosed("south"))
-    inside = [found for found in whats(orchard.store) if found[1] == "follow-up"]
+    at_the_end = [found for found in whats(sample.store) if found[1] == "follow-up"]
+    append(sample.store, BarnClosed("south"))
+    inside = [found for found in whats(sample.store) if found[1] == "follow-up"]
 
     assert at_the_end == [(f"event_log/{end}", "follow-up")]
     assert inside == [(f"event_log/{end + 1}", "follow-up")]
 
 
-def test_finds_an_altered_follow_up(orchard: Orchard) -> None:
-    append(orchard.store, FruitPicked("elm", "picker-1", 10, 6), BasketFilled("north", "oak"))
+def test_finds_an_altered_follow_up(sample: SampleControl) -> None:
+    append(sample.store, FruitPicked("elm", "picker-1", 10, 6), BasketFilled("north", "oak"))
 
-    (found,) = [item for item in differences(orchard.store, FOLDS) if item.what == "follow-up"]
+    (found,) = [item for item in differences(sample.store, FOLDS) if item.what == "follow-up"]
 
     assert "BasketFilled" in found.expected
     assert '"tree":"elm"' in found.expected
     assert '"tree":"oak"' in found.found
 
 
-def test_finds_a_follow_up_that_is_filed_elsewhere(orchard: Orchard) -> None:
+def test_finds_a_follow_up_that_is_filed_elsewhere(sample: SampleControl) -> None:
     picked = SCHEMA.vocabulary.fact(FruitPicked("elm", "picker-1", 10, 6))
     basket = replace(SCHEMA.vocabulary.fact(BasketFilled("north", "elm")), tags=("barn_id:south",))
-    orchard.store.commit(Commit(T0, facts=(picked, basket)))
+    sample.store.commit(Commit(T0, facts=(picked, basket)))
 
-    assert (f"event_log/{orchard.events()[-1].position}", "follow-up") in whats(orchard.store)
+    assert (f"event_log/{sample.events()[-1].position}", "follow-up") in whats(sample.store)
 
 
-def test_finds_a_fact_that_was_refused(orchard: Orchard) -> None:
-    append(orchard.store, TreeFelled("oak"))
+def test_finds_a_fact_that_was_refused(sample: SampleControl) -> None:
+    append(sample.store, TreeFelled("oak"))
 
-    (found,) = differences(orchard.store, FOLDS)
+    (found,) = differences(sample.store, FOLDS)
 
     assert (found.key, found.what) == ("trees/oak", "refused fact in the log")
     assert "does not accept TreeFelled" in found.found
@@ -349,7 +349,9 @@ class NewBasketFilled(Struct, frozen=True):
 NewBasketFilled.__name__ = "BasketFilled"
 
 
-def test_takes_a_follow_up_of_an_older_schema_for_what_it_has_become(orchard: Orchard) -> None:
+def test_takes_a_follow_up_of_an_older_schema_for_what_it_has_become(
+    sample: SampleControl,
+) -> None:
     newer = FactType(NewBasketFilled, "orchard", 2, {1: basket_of_schema_2})
     types = [newer if known.name == "BasketFilled" else known for known in FACTS]
     schema = Schema(Vocabulary(types, SLICES), COLLECTIONS)
@@ -373,9 +375,9 @@ def test_takes_a_follow_up_of_an_older_schema_for_what_it_has_become(orchard: Or
         ],
     )
 
-    assert differences(orchard.store, folds) == []
-    append(orchard.store, FruitPicked("elm", "picker-1", 10, 6), BasketFilled("north", "oak"))
-    assert "follow-up" in [found.what for found in differences(orchard.store, folds)]
+    assert differences(sample.store, folds) == []
+    append(sample.store, FruitPicked("elm", "picker-1", 10, 6), BasketFilled("north", "oak"))
+    assert "follow-up" in [found.what for found in differences(sample.store, folds)]
 
 
 def renumbered(fold: Fold, **changes: object) -> Folds:
@@ -383,41 +385,41 @@ def renumbered(fold: Fold, **changes: object) -> Folds:
     return Folds(SCHEMA, [changed if item is fold else item for item in FOLD_LIST])
 
 
-def test_rebuilds_an_emptied_collection_with_its_first_stamps(orchard: Orchard) -> None:
+def test_rebuilds_an_emptied_collection_with_its_first_stamps(sample: SampleControl) -> None:
     for fold in FOLD_LIST:
-        before = rows(orchard.store, fold.collection.name)
+        before = rows(sample.store, fold.collection.name)
         assert before
-        orchard.store.restore(fold.collection.name, [])
+        sample.store.restore(fold.collection.name, [])
 
-        assert rebuild(orchard.store, FOLDS, fold) == len(before)
+        assert rebuild(sample.store, FOLDS, fold) == len(before)
 
-        assert rows(orchard.store, fold.collection.name) == before
-    assert differences(orchard.store, FOLDS) == []
+        assert rows(sample.store, fold.collection.name) == before
+    assert differences(sample.store, FOLDS) == []
 
 
-def test_rebuilds_a_fold_with_a_new_number_once(orchard: Orchard) -> None:
-    remembered = rebuild_changed(orchard.store, FOLDS, T0)
+def test_rebuilds_a_fold_with_a_new_number_once(sample: SampleControl) -> None:
+    remembered = rebuild_changed(sample.store, FOLDS, T0)
     assert remembered == ("trees", "barns", "pickers", "best_picks")
-    before = rows(orchard.store, PICKERS.name)
+    before = rows(sample.store, PICKERS.name)
     doubled = renumbered(
         picker_fold, step=lambda row, fact, now: replace(row, fruit=row.fruit + 2 * fact.count)
     )
 
-    assert rebuild_changed(orchard.store, doubled, T0) == ("pickers",)
+    assert rebuild_changed(sample.store, doubled, T0) == ("pickers",)
 
-    after = rows(orchard.store, PICKERS.name)
+    after = rows(sample.store, PICKERS.name)
     assert [codec.decode(row.data, Picker).fruit for row in after] == [40] * 5
     assert [(row.key, row.version, row.born) for row in after] == [
         (row.key, row.version, row.born) for row in before
     ]
-    (number,) = orchard.store.get(Key(FOLD_NUMBERS.name, PICKERS.name))
+    (number,) = sample.store.get(Key(FOLD_NUMBERS.name, PICKERS.name))
     assert number is not None
     assert codec.decode(number.data, FoldNumber) == FoldNumber(2)
     head = number.version
-    assert rebuild_changed(orchard.store, doubled, T0) == ()
-    assert orchard.store.get(number.key) == (number,)
-    assert differences(orchard.store, doubled) == []
-    assert orchard.control.execute(close_barn, CloseBarn("west")).position == head + 1
+    assert rebuild_changed(sample.store, doubled, T0) == ()
+    assert sample.store.get(number.key) == (number,)
+    assert differences(sample.store, doubled) == []
+    assert sample.control.execute(close_barn, CloseBarn("west")).position == head + 1
 
 
 def busier(row: Any, fact: Any, now: datetime) -> Any:
@@ -426,25 +428,27 @@ def busier(row: Any, fact: Any, now: datetime) -> Any:
     return tree, [*effects, *(CartSent("north", 1) for effect in effects)]
 
 
-def test_follow_ups_of_a_machine_that_has_a_new_number_since_are_history(orchard: Orchard) -> None:
-    rebuild_changed(orchard.store, FOLDS, T0)
-    orchard.control.execute(report_pick, ReportPick("elm", "ann", 20, 6))
+def test_follow_ups_of_a_machine_that_has_a_new_number_since_are_history(
+    sample: SampleControl,
+) -> None:
+    rebuild_changed(sample.store, FOLDS, T0)
+    sample.control.execute(report_pick, ReportPick("elm", "ann", 20, 6))
     newer = renumbered(tree_machine, step=busier)
-    assert {found.what for found in differences(orchard.store, newer)} >= {"follow-up"}
+    assert {found.what for found in differences(sample.store, newer)} >= {"follow-up"}
 
-    assert rebuild_changed(orchard.store, newer, T0) == ("trees",)
+    assert rebuild_changed(sample.store, newer, T0) == ("trees",)
 
-    assert differences(orchard.store, newer) == []
+    assert differences(sample.store, newer) == []
 
 
-def test_follow_ups_since_the_new_number_are_compared(orchard: Orchard) -> None:
+def test_follow_ups_since_the_new_number_are_compared(sample: SampleControl) -> None:
     newer = renumbered(tree_machine)
-    rebuild_changed(orchard.store, newer, T0)
-    assert differences(orchard.store, newer) == []
+    rebuild_changed(sample.store, newer, T0)
+    assert differences(sample.store, newer) == []
 
-    orchard.control.execute(report_pick, ReportPick("elm", "ann", 20, 6))
+    sample.control.execute(report_pick, ReportPick("elm", "ann", 20, 6))
 
-    assert differences(orchard.store, newer) == []
+    assert differences(sample.store, newer) == []
     altered = Folds(
         SCHEMA,
         [
@@ -452,17 +456,17 @@ def test_follow_ups_since_the_new_number_are_compared(orchard: Orchard) -> None:
             *(f for f in FOLD_LIST if f is not tree_machine),
         ],
     )
-    assert {found.what for found in differences(orchard.store, altered)} >= {"follow-up"}
+    assert {found.what for found in differences(sample.store, altered)} >= {"follow-up"}
 
 
-def test_goes_back_to_an_older_number_too(orchard: Orchard) -> None:
+def test_goes_back_to_an_older_number_too(sample: SampleControl) -> None:
     newer = renumbered(picker_fold, step=lambda row, fact, now: replace(row, fruit=1))
-    rebuild_changed(orchard.store, newer, T0)
-    assert differences(orchard.store, FOLDS) != []
+    rebuild_changed(sample.store, newer, T0)
+    assert differences(sample.store, FOLDS) != []
 
-    assert rebuild_changed(orchard.store, FOLDS, T0) == ("pickers",)
+    assert rebuild_changed(sample.store, FOLDS, T0) == ("pickers",)
 
-    assert differences(orchard.store, FOLDS) == []
+    assert differences(sample.store, FOLDS) == []
 
 
 def test_reads_the_log_once_for_all_folds_that_changed() -> None:
@@ -474,7 +478,7 @@ def test_reads_the_log_once_for_all_folds_that_changed() -> None:
             return super().feed(after=after, limit=limit)
 
     store = Counting(SCHEMA)
-    Orchard(store).control.execute(plant_tree, PlantTree("elm", "north"))
+    SampleControl(store).control.execute(plant_tree, PlantTree("elm", "north"))
 
     assert len(rebuild_changed(store, FOLDS, T0)) == len(FOLD_LIST)
 
@@ -500,14 +504,14 @@ def test_leaves_a_number_that_another_start_has_written_meanwhile() -> None:
     assert rebuild_changed(store, FOLDS, T0) == ()
 
 
-def test_a_machine_that_is_rebuilt_emits_nothing(orchard: Orchard) -> None:
-    events = orchard.events()
-    rebuild_changed(orchard.store, FOLDS, T0)
+def test_a_machine_that_is_rebuilt_emits_nothing(sample: SampleControl) -> None:
+    events = sample.events()
+    rebuild_changed(sample.store, FOLDS, T0)
 
-    rebuild_changed(orchard.store, renumbered(tree_machine), T0)
-    rebuild_changed(orchard.store, renumbered(barn_machine), T0)
+    rebuild_changed(sample.store, renumbered(tree_machine), T0)
+    rebuild_changed(sample.store, renumbered(barn_machine), T0)
 
     assert isinstance(tree_machine, Machine)
-    assert orchard.events() == events
-    assert orchard.row(barn_key("north")) is not None
-    assert orchard.row(tree_key("elm")) is not None
+    assert sample.events() == events
+    assert sample.row(barn_key("north")) is not None
+    assert sample.row(tree_key("elm")) is not None

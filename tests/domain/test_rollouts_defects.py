@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 from msgspec import Struct
 
-from tests.domain.memory_fleet import CHANNEL, HALT, Voyage
+from tests.domain.memory_fleet import CHANNEL, HALT, MemoryFleet
 from tests.domain.registry import digest_of
 from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.domain.channels.facts import ChannelPolicy
@@ -62,27 +62,27 @@ pure = {"engines": None, "reason": "pure steps on the oracle; engines have their
 
 
 @pytest.fixture
-def voyage() -> Iterator[Voyage]:
+def fleet() -> Iterator[MemoryFleet]:
     """Whatever a test does, the log says afterwards what the rows say."""
-    sailed = Voyage()
+    sailed = MemoryFleet()
     yield sailed
     assert differences(sailed.store, FOLDS) == []
 
 
-def path(voyage: Voyage, rollout_id: str) -> list[tuple[str, int]]:
+def path(fleet: MemoryFleet, rollout_id: str) -> list[tuple[str, int]]:
     """The states that the log says a rollout went through, with its wave."""
     return [
         (fact.to, fact.current_wave)
-        for fact in voyage.events(RolloutTransitioned)
+        for fact in fleet.events(RolloutTransitioned)
         if fact.rollout_id == rollout_id
     ]
 
 
-def effects_of(voyage: Voyage, rollout_id: str) -> set[type]:
+def effects_of(fleet: MemoryFleet, rollout_id: str) -> set[type]:
     """What the steps of a rollout asked for, taken again from the facts in the log."""
     tally, asked = None, set()
     reads = {kind.__name__ for kind in rollout_tallies.reads}
-    for event in voyage.log():
+    for event in fleet.log():
         if event.type in reads and f"rollout_id:{rollout_id}" in event.tags:
             value = FOLDS.vocabulary.value(event)
             asked |= {type(effect) for effect in step(tally, value, event.at)[1]}  # type: ignore[arg-type]
@@ -90,12 +90,12 @@ def effects_of(voyage: Voyage, rollout_id: str) -> set[type]:
     return asked
 
 
-def expire(voyage: Voyage, rollout_id: str) -> None:
-    due_at = voyage.tally(rollout_id).due_at
+def expire(fleet: MemoryFleet, rollout_id: str) -> None:
+    due_at = fleet.tally(rollout_id).due_at
     assert due_at is not None
-    voyage.clock.now = due_at
+    fleet.clock.now = due_at
     command = ExpireRetention(rollout_id=rollout_id, due_at=due_at)
-    voyage.execute(expire_retention, command)
+    fleet.execute(expire_retention, command)
 
 
 # ── waves and states ──────────────────────────────────────────────────────────────────────────────
@@ -103,71 +103,71 @@ def expire(voyage: Voyage, rollout_id: str) -> None:
 
 @pytest.mark.req("RO-3", "RO-6", **pure)
 def test_d01_moves_the_cursor_by_a_fact_in_the_log_and_is_converging_in_between(
-    voyage: Voyage,
+    fleet: MemoryFleet,
 ) -> None:
-    rollout_id = voyage.promote("web.1", 2, 1)
-    voyage.reach(rollout_id, "w0-0", "w0-1")
+    rollout_id = fleet.promote("web.1", 2, 1)
+    fleet.reach(rollout_id, "w0-0", "w0-1")
 
-    assert [(f.from_wave, f.to_wave) for f in voyage.events(WaveAdvanced)] == [(0, 1)]
-    assert voyage.rollout(rollout_id).current_wave == 1
-    voyage.reach(rollout_id, "w1-0")
-    assert path(voyage, rollout_id) == [
+    assert [(f.from_wave, f.to_wave) for f in fleet.events(WaveAdvanced)] == [(0, 1)]
+    assert fleet.rollout(rollout_id).current_wave == 1
+    fleet.reach(rollout_id, "w1-0")
+    assert path(fleet, rollout_id) == [
         ("Active", 0),
         ("Converging", 0),
         ("Active", 1),
         ("Converging", 1),
         ("Terminal", 1),
     ]
-    (end,) = voyage.events(RolloutTerminal)
+    (end,) = fleet.events(RolloutTerminal)
     assert (end.rollout_id, end.reason) == (rollout_id, "converged")
 
 
 @pytest.mark.req("RO-6", **pure)
-def test_d01_writes_facts_of_a_report_in_their_fixed_order(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 1, 1)
-    voyage.start(rollout_id, "w0-0")
-    voyage.activate(rollout_id, "w0-0")
-    voyage.declare(rollout_id, "w0-0")
-    before = voyage.head
-    voyage.converge(rollout_id, "w0-0")
+def test_d01_writes_facts_of_a_report_in_their_fixed_order(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1, 1)
+    fleet.start(rollout_id, "w0-0")
+    fleet.activate(rollout_id, "w0-0")
+    fleet.declare(rollout_id, "w0-0")
+    before = fleet.head
+    fleet.converge(rollout_id, "w0-0")
 
-    assert voyage.types_since(before) == [
+    assert fleet.types_since(before) == [
         "Converged",
         "HostStateChanged",
         "RolloutTransitioned",
         "WaveAdvanced",
         "RolloutTransitioned",
     ]
-    kinds = {event.type: event.kind for event in voyage.log()}
+    kinds = {event.type: event.kind for event in fleet.log()}
     assert kinds["Converged"] == "agent_event"
-    assert {kinds[name] for name in voyage.types_since(before)[1:]} == {"rollout_event"}
+    assert {kinds[name] for name in fleet.types_since(before)[1:]} == {"rollout_event"}
 
 
 @pytest.mark.req("RO-3", **pure)
-def test_d02_is_reverted_when_its_policy_rolls_back(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 2, 1)
-    voyage.start(rollout_id, "w0-0", "w0-1")
-    voyage.fail(rollout_id, "w0-0")
-    assert (voyage.state(rollout_id), voyage.tally(rollout_id).halted_by) == ("Active", "w0-0")
+def test_d02_is_reverted_when_its_policy_rolls_back(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 2, 1)
+    fleet.start(rollout_id, "w0-0", "w0-1")
+    fleet.fail(rollout_id, "w0-0")
+    assert (fleet.state(rollout_id), fleet.tally(rollout_id).halted_by) == ("Active", "w0-0")
 
-    voyage.revert(rollout_id, "w0-0")
-    assert voyage.state(rollout_id) is RolloutState.ACTIVE, "its sibling is on the target"
-    voyage.activate(rollout_id, "w0-1")
-    voyage.declare(rollout_id, "w0-1")
-    voyage.converge(rollout_id, "w0-1")
-    assert voyage.state(rollout_id) is RolloutState.REVERTED
+    fleet.revert(rollout_id, "w0-0")
+    assert fleet.state(rollout_id) is RolloutState.ACTIVE, "its sibling is on the target"
+    fleet.activate(rollout_id, "w0-1")
+    fleet.declare(rollout_id, "w0-1")
+    fleet.converge(rollout_id, "w0-1")
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
 
 
 def test_d02_is_failed_when_a_host_could_not_go_back_and_at_once_under_halt(
-    voyage: Voyage,
+    fleet: MemoryFleet,
 ) -> None:
-    rollout_id = voyage.promote("web.1", 1)
-    voyage.start(rollout_id, "w0-0")
-    voyage.fail(rollout_id, "w0-0")
-    voyage.lose(rollout_id, "w0-0")
-    assert voyage.state(rollout_id) is RolloutState.FAILED
+    rollout_id = fleet.promote("web.1", 1)
+    fleet.start(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-0")
+    fleet.lose(rollout_id, "w0-0")
+    assert fleet.state(rollout_id) is RolloutState.FAILED
 
-    halting = Voyage(**HALT)
+    halting = MemoryFleet(**HALT)
     rollout_id = halting.promote("web.1", 1)
     halting.start(rollout_id, "w0-0")
     halting.fail(rollout_id, "w0-0")
@@ -175,111 +175,111 @@ def test_d02_is_failed_when_a_host_could_not_go_back_and_at_once_under_halt(
     assert differences(halting.store, FOLDS) == []
 
 
-def test_d02_fails_by_silence_when_nobody_hears_of_the_rollback(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 1)
-    voyage.start(rollout_id, "w0-0")
-    voyage.expire(rollout_id, "w0-0")  # of its activation
-    assert voyage.tally(rollout_id).halted_by == "w0-0"
-    voyage.expire(rollout_id, "w0-0")  # of its rollback
+def test_d02_fails_by_silence_when_nobody_hears_of_the_rollback(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1)
+    fleet.start(rollout_id, "w0-0")
+    fleet.expire(rollout_id, "w0-0")  # of its activation
+    assert fleet.tally(rollout_id).halted_by == "w0-0"
+    fleet.expire(rollout_id, "w0-0")  # of its rollback
 
-    assert voyage.state(rollout_id) is RolloutState.FAILED
-    assert voyage.orchard.row(quarantine_key(CHANNEL, digest_of("web.1"))) is not None
+    assert fleet.state(rollout_id) is RolloutState.FAILED
+    assert fleet.sample.row(quarantine_key(CHANNEL, digest_of("web.1"))) is not None
 
 
 # ── dispatch ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_d03_orders_and_starts_nobody_after_a_failure(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 3, 1)
-    voyage.order(rollout_id, "w0-0", "w0-1")
-    voyage.ack(rollout_id, "w0-0")
-    voyage.fail(rollout_id, "w0-0")
+def test_d03_orders_and_starts_nobody_after_a_failure(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 3, 1)
+    fleet.order(rollout_id, "w0-0", "w0-1")
+    fleet.ack(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-0")
 
     with pytest.raises(RolloutIsHalted):
-        voyage.order(rollout_id, "w0-2")
+        fleet.order(rollout_id, "w0-2")
     with pytest.raises(RolloutIsHalted):
-        voyage.ack(rollout_id, "w0-1")  # its order was delivered before
-    voyage.revert(rollout_id, "w0-0")
-    assert voyage.state(rollout_id) is RolloutState.REVERTED
+        fleet.ack(rollout_id, "w0-1")  # its order was delivered before
+    fleet.revert(rollout_id, "w0-0")
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
     with pytest.raises((RolloutIsHalted, RolloutNotDispatchable)):
-        voyage.order(rollout_id, "w0-2")
-    started = [f.host_id for f in voyage.events(HostStateChanged) if f.to is HostState.ACTIVATING]
+        fleet.order(rollout_id, "w0-2")
+    started = [f.host_id for f in fleet.events(HostStateChanged) if f.to is HostState.ACTIVATING]
     assert started == ["w0-0"]
 
 
 @pytest.mark.req("RO-10", **pure)
-def test_d04_keeps_a_closure_that_was_rolled_back_from_its_channel(voyage: Voyage) -> None:
-    voyage.create("web-canary")
-    bad = voyage.promote("web.1", 2)
-    voyage.start(bad, "w0-0")
-    voyage.fail(bad, "w0-0")
-    voyage.revert(bad, "w0-0")
+def test_d04_keeps_a_closure_that_was_rolled_back_from_its_channel(fleet: MemoryFleet) -> None:
+    fleet.create("web-canary")
+    bad = fleet.promote("web.1", 2)
+    fleet.start(bad, "w0-0")
+    fleet.fail(bad, "w0-0")
+    fleet.revert(bad, "w0-0")
 
     with pytest.raises(ClosureQuarantined):
-        voyage.promote("web.1", 2)
-    other = voyage.promote("web.1", 1, channel="web-canary")
-    voyage.reach(other, "w0-9")  # another channel judges for itself
-    assert voyage.state(other) is RolloutState.TERMINAL
+        fleet.promote("web.1", 2)
+    other = fleet.promote("web.1", 1, channel="web-canary")
+    fleet.reach(other, "w0-9")  # another channel judges for itself
+    assert fleet.state(other) is RolloutState.TERMINAL
 
 
 @pytest.mark.req("RO-10", "RO-16", **pure)
 def test_d04_has_one_row_per_channel_and_closure_born_by_the_first_rollback_since_the_lift(
-    voyage: Voyage,
+    fleet: MemoryFleet,
 ) -> None:
-    rollout_id = voyage.promote("web.1", 2)
+    rollout_id = fleet.promote("web.1", 2)
     key = quarantine_key(CHANNEL, digest_of("web.1"))
     borns = []
     for _ in range(2):
-        voyage.start(rollout_id, "w0-0", "w0-1")
-        voyage.fail(rollout_id, "w0-0", "w0-1")
-        before = voyage.head
-        voyage.revert(rollout_id, "w0-0", "w0-1")
-        (record,) = voyage.store.get(key)
+        fleet.start(rollout_id, "w0-0", "w0-1")
+        fleet.fail(rollout_id, "w0-0", "w0-1")
+        before = fleet.head
+        fleet.revert(rollout_id, "w0-0", "w0-1")
+        (record,) = fleet.store.get(key)
         assert record is not None
         shown = [
             event.position
-            for event in voyage.log()
+            for event in fleet.log()
             if event.type == RollbackComplete.__name__ and event.position > before
         ]
         assert (record.born, record.version) == (shown[0], shown[0])
         borns.append(record.born)
-        assert len(voyage.store.range(QUARANTINE.name, limit=10)) == 1
-        voyage.clear(rollout_id, Clearance.RESUME)
-        assert voyage.orchard.row(key) is None, "who resumes lifts it in the same commit"
+        assert len(fleet.store.range(QUARANTINE.name, limit=10)) == 1
+        fleet.clear(rollout_id, Clearance.RESUME)
+        assert fleet.sample.row(key) is None, "who resumes lifts it in the same commit"
     assert borns[0] < borns[1]
-    assert "QuarantineLifted" in [event.type for event in voyage.log()]
+    assert "QuarantineLifted" in [event.type for event in fleet.log()]
 
 
-def test_d04_lets_a_failure_that_is_allowed_for_quarantine_nothing(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 3, failures_max=1)
-    voyage.start(rollout_id, "w0-0")
-    voyage.fail(rollout_id, "w0-0")
-    voyage.revert(rollout_id, "w0-0")
-    assert voyage.store.range(QUARANTINE.name, limit=1) == ()
+def test_d04_lets_a_failure_that_is_allowed_for_quarantine_nothing(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 3, failures_max=1)
+    fleet.start(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-0")
+    fleet.revert(rollout_id, "w0-0")
+    assert fleet.store.range(QUARANTINE.name, limit=1) == ()
 
-    voyage.reach(rollout_id, "w0-1", "w0-2")
-    assert voyage.state(rollout_id) is RolloutState.TERMINAL
-    assert voyage.tally(rollout_id).waves[0].tolerated == 1
+    fleet.reach(rollout_id, "w0-1", "w0-2")
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
+    assert fleet.tally(rollout_id).waves[0].tolerated == 1
 
 
 # ── the log ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RO-22", **pure)
-def test_d10_makes_every_table_anew_from_the_log_alone(voyage: Voyage) -> None:
-    first = voyage.promote("web.1", 1, 1)
-    voyage.reach(first, "w0-0")
-    second = voyage.promote("web.2", 1)
-    voyage.start(second, "w0-5")
-    voyage.fail(second, "w0-5")
-    voyage.revert(second, "w0-5")
+def test_d10_makes_every_table_anew_from_the_log_alone(fleet: MemoryFleet) -> None:
+    first = fleet.promote("web.1", 1, 1)
+    fleet.reach(first, "w0-0")
+    second = fleet.promote("web.2", 1)
+    fleet.start(second, "w0-5")
+    fleet.fail(second, "w0-5")
+    fleet.revert(second, "w0-5")
 
     names = [fold.collection.name for fold in FOLDS.folds]
-    before = {name: voyage.store.range(name, limit=1_000) for name in names}
+    before = {name: fleet.store.range(name, limit=1_000) for name in names}
     for name in names:
-        voyage.store.restore(name, ())
-    rebuild(voyage.store, FOLDS, *FOLDS.folds)
-    after = {name: voyage.store.range(name, limit=1_000) for name in names}
+        fleet.store.restore(name, ())
+    rebuild(fleet.store, FOLDS, *FOLDS.folds)
+    after = {name: fleet.store.range(name, limit=1_000) for name in names}
 
     assert after == before
     filled = ("rollouts", "rollout_tallies", "host_rollout_records", "quarantined_closures")
@@ -288,8 +288,8 @@ def test_d10_makes_every_table_anew_from_the_log_alone(voyage: Voyage) -> None:
 
 
 @pytest.mark.req("RO-9", "RO-22", **pure)
-def test_d14_comes_back_to_a_release_as_another_incarnation(voyage: Voyage) -> None:
-    ids = [voyage.promote(release, 1) for release in ("web.1", "web.2", "web.1", "web.2", "web.1")]
+def test_d14_comes_back_to_a_release_as_another_incarnation(fleet: MemoryFleet) -> None:
+    ids = [fleet.promote(release, 1) for release in ("web.1", "web.2", "web.1", "web.2", "web.1")]
 
     assert ids == [
         "web-stable@web.1",
@@ -298,91 +298,97 @@ def test_d14_comes_back_to_a_release_as_another_incarnation(voyage: Voyage) -> N
         "web-stable@web.2~2",
         "web-stable@web.1~3",
     ]
-    assert [fact.incarnation for fact in voyage.events(RolloutOpened)] == [1, 1, 2, 2, 3]
-    assert voyage.rollout(ids[2]).previous_ref == "web.2"
-    voyage.reach(ids[-1], "w0-0")
-    assert voyage.channel().terminal_ref == "web.1"
+    assert [fact.incarnation for fact in fleet.events(RolloutOpened)] == [1, 1, 2, 2, 3]
+    assert fleet.rollout(ids[2]).previous_ref == "web.2"
+    fleet.reach(ids[-1], "w0-0")
+    assert fleet.channel().terminal_ref == "web.1"
 
 
-def test_d15_gives_the_order_of_a_superseded_rollout_to_nobody(voyage: Voyage) -> None:
-    old = voyage.promote("web.1", 2)
-    voyage.order(old, "w0-0", "w0-1")
-    voyage.ack(old, "w0-1")
-    new = voyage.promote("web.2", 2)
+def test_d15_gives_the_order_of_a_superseded_rollout_to_nobody(fleet: MemoryFleet) -> None:
+    old = fleet.promote("web.1", 2)
+    fleet.order(old, "w0-0", "w0-1")
+    fleet.ack(old, "w0-1")
+    new = fleet.promote("web.2", 2)
 
     with pytest.raises(RolloutIsSuperseded):
-        voyage.ack(old, "w0-0")
+        fleet.ack(old, "w0-0")
     with pytest.raises(RolloutIsSuperseded):
-        voyage.order(old, "w0-2")
+        fleet.order(old, "w0-2")
     with pytest.raises(HostBusy):
-        voyage.order(new, "w0-0")
-    voyage.cancel(old, "w0-0")
-    voyage.reach(new, "w0-0")
+        fleet.order(new, "w0-0")
+    fleet.cancel(old, "w0-0")
+    fleet.reach(new, "w0-0")
 
     # What had begun goes on and is recorded; the old rollout stays what it is.
-    voyage.activate(old, "w0-1")
-    voyage.declare(old, "w0-1")
-    voyage.converge(old, "w0-1")
-    assert voyage.state(old) is RolloutState.SUPERSEDED
-    assert voyage.rollout(old).superseded_by == new
+    fleet.activate(old, "w0-1")
+    fleet.declare(old, "w0-1")
+    fleet.converge(old, "w0-1")
+    assert fleet.state(old) is RolloutState.SUPERSEDED
+    assert fleet.rollout(old).superseded_by == new
 
 
 @pytest.mark.req("RO-5", **pure)
-def test_d18_keeps_the_rows_of_a_pruned_rollout_and_accepts_nothing_more(voyage: Voyage) -> None:
-    old = voyage.promote("web.1", 1)
-    voyage.reach(old, "w0-0")
-    voyage.promote("web.2", 1)
-    expire(voyage, old)
+def test_d18_keeps_the_rows_of_a_pruned_rollout_and_accepts_nothing_more(
+    fleet: MemoryFleet,
+) -> None:
+    old = fleet.promote("web.1", 1)
+    fleet.reach(old, "w0-0")
+    fleet.promote("web.2", 1)
+    expire(fleet, old)
 
-    row = voyage.rollout(old)
-    assert (row.state, row.pruned_at) == (RolloutState.PRUNED, voyage.clock.now)
+    row = fleet.rollout(old)
+    assert (row.state, row.pruned_at) == (RolloutState.PRUNED, fleet.clock.now)
     assert (row.terminal_at, row.superseded_at) != (None, None)
-    assert [record.host_id for record in voyage.records(old)] == ["w0-0"]
+    assert [record.host_id for record in fleet.records(old)] == ["w0-0"]
     with pytest.raises(RolloutIsPruned) as gone:
-        voyage.converge(old, "w0-0")
+        fleet.converge(old, "w0-0")
     assert isinstance(gone.value, Gone)
     with pytest.raises(RolloutIsPruned):
-        voyage.clear(old, Clearance.RESUME)
+        fleet.clear(old, Clearance.RESUME)
 
 
 @pytest.mark.req("RO-5", **pure)
-def test_d18_prunes_terminal_and_superseded_rollouts_by_their_own_times(voyage: Voyage) -> None:
+def test_d18_prunes_terminal_and_superseded_rollouts_by_their_own_times(
+    fleet: MemoryFleet,
+) -> None:
     day = timedelta(days=1)
-    first = voyage.promote("web.1", 1)
-    voyage.reach(first, "w0-0")
-    ended = voyage.clock.now
-    assert voyage.tally(first).due_at == ended + 90 * day
+    first = fleet.promote("web.1", 1)
+    fleet.reach(first, "w0-0")
+    ended = fleet.clock.now
+    assert fleet.tally(first).due_at == ended + 90 * day
 
-    voyage.clock.advance(10 * day)
-    second = voyage.promote("web.2", 1)
-    assert voyage.tally(first).due_at == ended + 100 * day
-    assert voyage.tally(second).due_at is None, "what goes on is not pruned"
-    voyage.start(second, "w0-1")
-    voyage.fail(second, "w0-1")
-    voyage.revert(second, "w0-1")
-    assert voyage.tally(second).due_at is None, "what was stopped is not forgotten"
+    fleet.clock.advance(10 * day)
+    second = fleet.promote("web.2", 1)
+    assert fleet.tally(first).due_at == ended + 100 * day
+    assert fleet.tally(second).due_at is None, "what goes on is not pruned"
+    fleet.start(second, "w0-1")
+    fleet.fail(second, "w0-1")
+    fleet.revert(second, "w0-1")
+    assert fleet.tally(second).due_at is None, "what was stopped is not forgotten"
 
 
 # ── nothing is dead ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RO-6", "RO-18", **pure)
-def test_d19_produces_every_event_and_effect_of_the_seed_on_some_journey(voyage: Voyage) -> None:
-    first = voyage.promote("web.1", 1, 1)
-    voyage.reach(first, "w0-0")
-    voyage.start(first, "w1-0")
-    voyage.fail(first, "w1-0")
-    voyage.revert(first, "w1-0")
-    voyage.clear(first, Clearance.RESUME)
-    voyage.reach(first, "w1-0")
-    voyage.promote("web.2", 1)
-    expire(voyage, first)
+def test_d19_produces_every_event_and_effect_of_the_seed_on_some_journey(
+    fleet: MemoryFleet,
+) -> None:
+    first = fleet.promote("web.1", 1, 1)
+    fleet.reach(first, "w0-0")
+    fleet.start(first, "w1-0")
+    fleet.fail(first, "w1-0")
+    fleet.revert(first, "w1-0")
+    fleet.clear(first, Clearance.RESUME)
+    fleet.reach(first, "w1-0")
+    fleet.promote("web.2", 1)
+    expire(fleet, first)
 
     seed = {
         *("RolloutOpened", "HostJoined", "HostStateChanged", "WaveAdvanced", "RolloutTerminal"),
         *("SuccessorOpened", "RetentionExpired", "OperatorClearance"),
     }
-    logged = {event.type: event.kind for event in voyage.log()}
+    logged = {event.type: event.kind for event in fleet.log()}
     assert {name: logged.get(name) for name in seed} == dict.fromkeys(seed, "rollout_event")
     effects: set[type[Struct]] = {
         RecordRolloutTransition,
@@ -390,21 +396,21 @@ def test_d19_produces_every_event_and_effect_of_the_seed_on_some_journey(voyage:
         InsertQuarantineFromRollout,
         SchedulePruning,
     }
-    assert effects <= effects_of(voyage, first)
-    (cleared,) = voyage.events(OperatorClearance)
+    assert effects <= effects_of(fleet, first)
+    (cleared,) = fleet.events(OperatorClearance)
     assert (cleared.operator, cleared.reason) == ("user_1", "looked at it")
-    (ended,) = voyage.events(SuccessorOpened)
-    (pruned,) = voyage.events(RetentionExpired)
+    (ended,) = fleet.events(SuccessorOpened)
+    (pruned,) = fleet.events(RetentionExpired)
     assert ended.superseded_rollout_id == pruned.rollout_id == first
 
 
 @pytest.mark.req("RO-4", **pure)
-def test_d19_expects_the_supersession_before_another_opening(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 1)
-    (opened,) = voyage.events(RolloutOpened)
+def test_d19_expects_the_supersession_before_another_opening(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1)
+    (opened,) = fleet.events(RolloutOpened)
     other = RolloutOpened(
         rollout_id="web-stable@web.2",
-        at=voyage.clock.now,
+        at=fleet.clock.now,
         channel=CHANNEL,
         target_ref="web.2",
         target_closure="sha256:2",
@@ -416,175 +422,175 @@ def test_d19_expects_the_supersession_before_another_opening(voyage: Voyage) -> 
     ended = SuccessorOpened(
         superseded_rollout_id=rollout_id,
         successor_rollout_id=other.rollout_id,
-        at=voyage.clock.now,
+        at=fleet.clock.now,
     )
     for order in ((other,), (other, ended)):
         with pytest.raises(SupersessionExpected):
-            CommitBuilder(FOLDS, voyage.store.get).add(order, voyage.clock.now)
-    CommitBuilder(FOLDS, voyage.store.get).add((ended, other), voyage.clock.now)
+            CommitBuilder(FOLDS, fleet.store.get).add(order, fleet.clock.now)
+    CommitBuilder(FOLDS, fleet.store.get).add((ended, other), fleet.clock.now)
 
-    voyage.promote("web.2", 1)
-    positions = {event.type: event.position for event in voyage.log()}
+    fleet.promote("web.2", 1)
+    positions = {event.type: event.position for event in fleet.log()}
     assert positions["SuccessorOpened"] < positions["RolloutOpened"]
 
 
-def test_d19_hears_an_agent_that_rejects_its_order(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 2)
-    voyage.order(rollout_id, "w0-0")
-    voyage.reject(rollout_id, "w0-0")
+def test_d19_hears_an_agent_that_rejects_its_order(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 2)
+    fleet.order(rollout_id, "w0-0")
+    fleet.reject(rollout_id, "w0-0")
 
-    assert voyage.state(rollout_id) is RolloutState.FAILED
-    assert len(voyage.events(DispatchReject)) == 1
-    assert voyage.store.range(QUARANTINE.name, limit=1) == (), "it never ran there"
+    assert fleet.state(rollout_id) is RolloutState.FAILED
+    assert len(fleet.events(DispatchReject)) == 1
+    assert fleet.store.range(QUARANTINE.name, limit=1) == (), "it never ran there"
 
 
 def test_d20_follows_the_policy_and_the_waves_of_its_opening_whatever_the_channel_says_later(
-    voyage: Voyage,
+    fleet: MemoryFleet,
 ) -> None:
-    rollout_id = voyage.promote("web.1", 1, 1)
-    opened = voyage.tally(rollout_id)
+    rollout_id = fleet.promote("web.1", 1, 1)
+    opened = fleet.tally(rollout_id)
     command = EditChannel(
         channel=CHANNEL,
         selector="*",
         policy=ChannelPolicy(on_failure=OnFailure.HALT, retention_seconds=1, edges=()),
         operator="user_1",
-        fleet_version=voyage.fleet_version(),
+        fleet_version=fleet.fleet_version(),
     )
-    voyage.execute(edit_channel, command)
+    fleet.execute(edit_channel, command)
 
-    assert voyage.tally(rollout_id) == opened
-    voyage.start(rollout_id, "w0-0")
-    voyage.fail(rollout_id, "w0-0")
-    assert voyage.state(rollout_id) is RolloutState.ACTIVE, "it rolls back, as its plan says"
-    voyage.revert(rollout_id, "w0-0")
-    assert voyage.state(rollout_id) is RolloutState.REVERTED
+    assert fleet.tally(rollout_id) == opened
+    fleet.start(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-0")
+    assert fleet.state(rollout_id) is RolloutState.ACTIVE, "it rolls back, as its plan says"
+    fleet.revert(rollout_id, "w0-0")
+    assert fleet.state(rollout_id) is RolloutState.REVERTED
 
 
 # ── clearance, on the whole ───────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RO-18", **pure)
-def test_goes_on_after_each_kind_of_clearance(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 2)
-    voyage.start(rollout_id, "w0-0", "w0-1")
-    voyage.fail(rollout_id, "w0-0", "w0-1")
+def test_goes_on_after_each_kind_of_clearance(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 2)
+    fleet.start(rollout_id, "w0-0", "w0-1")
+    fleet.fail(rollout_id, "w0-0", "w0-1")
     with pytest.raises(IllegalTransition):
-        voyage.clear(rollout_id, Clearance.RESUME)  # it is halted, not Reverted yet
-    voyage.revert(rollout_id, "w0-0", "w0-1")
+        fleet.clear(rollout_id, Clearance.RESUME)  # it is halted, not Reverted yet
+    fleet.revert(rollout_id, "w0-0", "w0-1")
 
-    voyage.clear(rollout_id, Clearance.RESUME)
-    voyage.reach(rollout_id, "w0-0")
-    voyage.start(rollout_id, "w0-1")
-    voyage.fail(rollout_id, "w0-1")
-    voyage.lose(rollout_id, "w0-1")
-    assert voyage.state(rollout_id) is RolloutState.FAILED
+    fleet.clear(rollout_id, Clearance.RESUME)
+    fleet.reach(rollout_id, "w0-0")
+    fleet.start(rollout_id, "w0-1")
+    fleet.fail(rollout_id, "w0-1")
+    fleet.lose(rollout_id, "w0-1")
+    assert fleet.state(rollout_id) is RolloutState.FAILED
 
-    voyage.clear(rollout_id, Clearance.WAIVE, "w0-1")
-    assert voyage.state(rollout_id) is RolloutState.TERMINAL
-    record = voyage.record(rollout_id, "w0-1")
+    fleet.clear(rollout_id, Clearance.WAIVE, "w0-1")
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
+    record = fleet.record(rollout_id, "w0-1")
     assert record is not None
     assert (record.left, record.state) == ("waived", HostState.FAILED)
-    assert len(voyage.events(RolloutTerminal)) == 1
+    assert len(fleet.events(RolloutTerminal)) == 1
 
 
 @pytest.mark.req("RO-18", "RO-5", **pure)
-def test_abandons_without_a_successor_and_frees_the_channel(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 1)
-    voyage.start(rollout_id, "w0-0")
-    voyage.fail(rollout_id, "w0-0")
-    voyage.revert(rollout_id, "w0-0")
-    voyage.clear(rollout_id, Clearance.ABANDON)
+def test_abandons_without_a_successor_and_frees_the_channel(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1)
+    fleet.start(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-0")
+    fleet.revert(rollout_id, "w0-0")
+    fleet.clear(rollout_id, Clearance.ABANDON)
 
-    row, channel = voyage.rollout(rollout_id), voyage.channel()
+    row, channel = fleet.rollout(rollout_id), fleet.channel()
     assert (row.state, row.superseded_by) == (RolloutState.SUPERSEDED, None)
     assert (channel.active_rollout_id, channel.newest_state) == (None, "Superseded")
-    assert voyage.promote("web.2", 1) == "web-stable@web.2"
-    assert voyage.events(SuccessorOpened) == []
+    assert fleet.promote("web.2", 1) == "web-stable@web.2"
+    assert fleet.events(SuccessorOpened) == []
 
 
 @pytest.mark.req("RO-5", **pure)
-def test_aborts_a_rollout_that_goes_and_lets_delivered_orders_finish(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 3)
-    voyage.start(rollout_id, "w0-0")
-    voyage.order(rollout_id, "w0-1")
+def test_aborts_a_rollout_that_goes_and_lets_delivered_orders_finish(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 3)
+    fleet.start(rollout_id, "w0-0")
+    fleet.order(rollout_id, "w0-1")
     command = AbortRollout(rollout_id=rollout_id, operator="user_1", reason="not this one")
-    voyage.execute(abort_rollout, command)
+    fleet.execute(abort_rollout, command)
 
-    row, channel = voyage.rollout(rollout_id), voyage.channel()
+    row, channel = fleet.rollout(rollout_id), fleet.channel()
     assert (row.state, row.superseded_by) == (RolloutState.SUPERSEDED, None)
     assert row.reason == "aborted: not this one"
     assert (channel.active_rollout_id, channel.newest_state) == (None, "Superseded")
-    assert has_stopped(voyage.tally(rollout_id)), "the dispatcher takes its orders back"
+    assert has_stopped(fleet.tally(rollout_id)), "the dispatcher takes its orders back"
     with pytest.raises(RolloutIsSuperseded):
-        voyage.ack(rollout_id, "w0-1")
+        fleet.ack(rollout_id, "w0-1")
     with pytest.raises(RolloutIsSuperseded):
-        voyage.order(rollout_id, "w0-2")
-    voyage.cancel(rollout_id, "w0-1")
+        fleet.order(rollout_id, "w0-2")
+    fleet.cancel(rollout_id, "w0-1")
 
-    voyage.activate(rollout_id, "w0-0")
-    voyage.declare(rollout_id, "w0-0")
-    voyage.converge(rollout_id, "w0-0")
-    assert voyage.counts(rollout_id)[HostState.CONVERGED] == 1
-    assert voyage.state(rollout_id) is RolloutState.SUPERSEDED
-    assert voyage.promote("web.2", 1) == "web-stable@web.2"
-    assert voyage.events(SuccessorOpened) == []
-    assert differences(voyage.store, FOLDS) == []
+    fleet.activate(rollout_id, "w0-0")
+    fleet.declare(rollout_id, "w0-0")
+    fleet.converge(rollout_id, "w0-0")
+    assert fleet.counts(rollout_id)[HostState.CONVERGED] == 1
+    assert fleet.state(rollout_id) is RolloutState.SUPERSEDED
+    assert fleet.promote("web.2", 1) == "web-stable@web.2"
+    assert fleet.events(SuccessorOpened) == []
+    assert differences(fleet.store, FOLDS) == []
 
 
-def test_lets_only_one_of_two_operators_clear(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 1)
-    voyage.start(rollout_id, "w0-0")
-    voyage.fail(rollout_id, "w0-0")
-    voyage.revert(rollout_id, "w0-0")
-    rival = voyage.orchard.rival()
-    abandoned = voyage.clearance(rollout_id, Clearance.ABANDON)
-    voyage.orchard.desk.before.append(lambda: rival.execute(*abandoned))
+def test_lets_only_one_of_two_operators_clear(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1)
+    fleet.start(rollout_id, "w0-0")
+    fleet.fail(rollout_id, "w0-0")
+    fleet.revert(rollout_id, "w0-0")
+    rival = fleet.sample.rival()
+    abandoned = fleet.clearance(rollout_id, Clearance.ABANDON)
+    fleet.sample.committer.before.append(lambda: rival.execute(*abandoned))
 
     with pytest.raises(IllegalTransition):
-        voyage.clear(rollout_id, Clearance.RESUME)
-    assert [fact.mode for fact in voyage.events(OperatorClearance)] == [Clearance.ABANDON]
+        fleet.clear(rollout_id, Clearance.RESUME)
+    assert [fact.mode for fact in fleet.events(OperatorClearance)] == [Clearance.ABANDON]
 
 
-def test_takes_a_late_host_to_the_release_that_every_other_one_has(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 1)
-    voyage.reach(rollout_id, "w0-0")
-    voyage.order(rollout_id, "w0-7", late=True)
-    voyage.ack(rollout_id, "w0-7")
-    voyage.fail(rollout_id, "w0-7")
+def test_takes_a_late_host_to_the_release_that_every_other_one_has(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 1)
+    fleet.reach(rollout_id, "w0-0")
+    fleet.order(rollout_id, "w0-7", late=True)
+    fleet.ack(rollout_id, "w0-7")
+    fleet.fail(rollout_id, "w0-7")
 
-    tally = voyage.tally(rollout_id)
+    tally = fleet.tally(rollout_id)
     assert (tally.state, tally.late, tally.degraded) == (
         RolloutState.TERMINAL,
         {HostState.FAILED: 1},
         True,
     )
-    assert len(voyage.events(RolloutTerminal)) == 1
+    assert len(fleet.events(RolloutTerminal)) == 1
 
 
-def test_ends_at_once_without_hosts(voyage: Voyage) -> None:
-    before = voyage.head
-    rollout_id = voyage.promote("web.1")
+def test_ends_at_once_without_hosts(fleet: MemoryFleet) -> None:
+    before = fleet.head
+    rollout_id = fleet.promote("web.1")
 
-    assert voyage.types_since(before)[-4:] == [
+    assert fleet.types_since(before)[-4:] == [
         "RolloutOpened",
         "RolloutTerminal",
         "RolloutTransitioned",
         "RolloutConcluded",
     ]
-    assert (voyage.state(rollout_id), voyage.rollout(rollout_id).reason) == (
+    assert (fleet.state(rollout_id), fleet.rollout(rollout_id).reason) == (
         RolloutState.TERMINAL,
         "empty_plan",
     )
-    assert voyage.channel().terminal_rollout_id == rollout_id
+    assert fleet.channel().terminal_rollout_id == rollout_id
 
 
-def test_goes_on_without_hosts_that_nobody_hears_of(voyage: Voyage) -> None:
-    rollout_id = voyage.promote("web.1", 2, 1)
-    voyage.order(rollout_id, "w0-0")
-    voyage.skip(rollout_id, "w0-0")  # it had its order
-    voyage.skip(rollout_id, "w0-1")  # it never got one
+def test_goes_on_without_hosts_that_nobody_hears_of(fleet: MemoryFleet) -> None:
+    rollout_id = fleet.promote("web.1", 2, 1)
+    fleet.order(rollout_id, "w0-0")
+    fleet.skip(rollout_id, "w0-0")  # it had its order
+    fleet.skip(rollout_id, "w0-1")  # it never got one
 
-    assert voyage.rollout(rollout_id).current_wave == 1
-    voyage.reach(rollout_id, "w1-0")
-    assert voyage.state(rollout_id) is RolloutState.TERMINAL
-    assert voyage.tally(rollout_id).waves[0].left == 2
+    assert fleet.rollout(rollout_id).current_wave == 1
+    fleet.reach(rollout_id, "w1-0")
+    assert fleet.state(rollout_id) is RolloutState.TERMINAL
+    assert fleet.tally(rollout_id).waves[0].left == 2

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.domain.memory_fleet import CHANNEL, Voyage
+from tests.domain.memory_fleet import CHANNEL, MemoryFleet
 from tests.quick import fewer
 from tidegate.domain.channels.rows import CHANNELS, Channel
 from tidegate.domain.composition import FOLDS
@@ -115,13 +115,13 @@ class Fleet:
 
     def __init__(self, on_failure: OnFailure, failures_max: int) -> None:
         self.failures_max = failures_max
-        self.voyage = Voyage(*CHANNELS_OF_FLEET, on_failure=on_failure, retention_seconds=3_600)
+        self.fleet = MemoryFleet(*CHANNELS_OF_FLEET, on_failure=on_failure, retention_seconds=3_600)
         self.released = 0
         self.cursors: defaultdict[str, int] = defaultdict(int)
         self.states: dict[str, RolloutState] = {}
 
     def rollouts(self) -> list[str]:
-        return [fact.rollout_id for fact in self.voyage.events(RolloutOpened)]
+        return [fact.rollout_id for fact in self.fleet.events(RolloutOpened)]
 
     def do(self, deed: Deed) -> None:
         name, a, b = deed
@@ -136,14 +136,14 @@ class Fleet:
 
     def attempt(self, deed: Callable[[str], object], rollout_id: str, name: str = "") -> None:
         """A typed refusal leaves everything as it was; in none do hosts and rollout disagree."""
-        before = self.voyage.head
+        before = self.fleet.head
         refused: type[Exception] | None = None
         try:
             deed(rollout_id)
         except (Refused, Conflict, Gone, NotFound, Invalid) as refusal:
             refused = type(refusal)
             MET[refused.__name__] += 1
-        assert refused is None or name == "" or self.voyage.head == before
+        assert refused is None or name == "" or self.fleet.head == before
         assert refused is not RolloutInvariant
 
     # ── operators ──
@@ -151,99 +151,99 @@ class Fleet:
     def promote(self, a: int, b: int) -> None:
         """A new release, or the last one again; a rollout that goes on is rarely superseded."""
         channel = CHANNELS_OF_FLEET[0 if a % 4 else 1]
-        state = self.voyage.channel(channel).newest_state
+        state = self.fleet.channel(channel).newest_state
         goes_on = state in (RolloutState.OPENING, RolloutState.ACTIVE, RolloutState.CONVERGING)
         if goes_on and b % 10:
             return
         if a % 3 or not self.released:
             self.released += 1
         release, waves = f"web.{self.released}", WAVES[b % len(WAVES)]
-        self.voyage.promote(release, *waves, channel=channel, failures_max=self.failures_max)
+        self.fleet.promote(release, *waves, channel=channel, failures_max=self.failures_max)
 
     def clear(self, rollout_id: str, a: int, b: int) -> None:
         mode = tuple(Clearance)[a % 3]
         failed = (HostState.FAILED, HostState.REVERTED)
-        known = [r.host_id for r in self.voyage.records(rollout_id) if r.state in failed]
+        known = [r.host_id for r in self.fleet.records(rollout_id) if r.state in failed]
         named = known[: b % 3 + 1] if mode is Clearance.WAIVE else ()
-        self.voyage.clear(rollout_id, mode, *named)
+        self.fleet.clear(rollout_id, mode, *named)
         MET[mode] += 1
 
     def pause(self, rollout_id: str, a: int, b: int) -> None:
         command = PauseRollout(rollout_id=rollout_id, operator="user_1", reason="lunch")
-        self.voyage.execute(pause_rollout, command)
+        self.fleet.execute(pause_rollout, command)
 
     def resume(self, rollout_id: str, a: int, b: int) -> None:
         command = ResumeRollout(rollout_id=rollout_id, operator="user_1", reason="lunch")
-        self.voyage.execute(resume_rollout, command)
+        self.fleet.execute(resume_rollout, command)
 
     def abort(self, rollout_id: str, a: int, b: int) -> None:
         """Now and then: most rollouts are to go on."""
         if a == 0:
             command = AbortRollout(rollout_id=rollout_id, operator="user_1", reason="not this one")
-            self.voyage.execute(abort_rollout, command)
+            self.fleet.execute(abort_rollout, command)
             MET["abort"] += 1
 
     # ── the dispatcher and the timers ──
 
     def order(self, rollout_id: str, a: int, b: int) -> None:
         """All hosts that are due and have no order."""
-        tally = self.voyage.tally(rollout_id)
+        tally = self.fleet.tally(rollout_id)
         for wave, counts in enumerate(tally.waves[: tally.current_wave + 1]):
             for n in range(counts.hosts):
                 host = f"w{wave}-{n}"
-                record = self.voyage.record(rollout_id, host)
+                record = self.fleet.record(rollout_id, host)
                 if record is None or record.left is None:
-                    self.attempt(lambda id: self.voyage.order(id, host), rollout_id)  # noqa: B023
+                    self.attempt(lambda id: self.fleet.order(id, host), rollout_id)  # noqa: B023
 
     def order_anybody(self, rollout_id: str, a: int, b: int) -> None:
         """A planned host whenever it likes, or one that came after the plan."""
         planned = self.is_planned(rollout_id, HOSTS[a])
-        self.voyage.order(rollout_id, HOSTS[a], late=not planned or bool(b % 2))
+        self.fleet.order(rollout_id, HOSTS[a], late=not planned or bool(b % 2))
 
     def cancel(self, rollout_id: str, a: int, b: int) -> None:
-        self.voyage.cancel(rollout_id, HOSTS[a])
+        self.fleet.cancel(rollout_id, HOSTS[a])
 
     def skip(self, rollout_id: str, a: int, b: int) -> None:
         if self.is_planned(rollout_id, HOSTS[a]):
-            self.voyage.skip(rollout_id, HOSTS[a])
+            self.fleet.skip(rollout_id, HOSTS[a])
 
     def is_planned(self, rollout_id: str, host_id: str) -> bool:
         """The plan's blob says so; the rollout itself only counts."""
         wave, n = int(host_id[1]), int(host_id[3])
-        waves = self.voyage.tally(rollout_id).waves
+        waves = self.fleet.tally(rollout_id).waves
         return wave < len(waves) and n < waves[wave].hosts
 
     def silence(self, rollout_id: str, a: int, b: int) -> None:
-        waiting = [record for record in self.voyage.records(rollout_id) if record.due_at]
+        waiting = [record for record in self.fleet.records(rollout_id) if record.due_at]
         if waiting:
-            self.voyage.expire(rollout_id, waiting[a % len(waiting)].host_id)
+            self.fleet.expire(rollout_id, waiting[a % len(waiting)].host_id)
 
     def prune(self, rollout_id: str, a: int, b: int) -> None:
-        due_at = self.voyage.tally(rollout_id).due_at
+        due_at = self.fleet.tally(rollout_id).due_at
         if due_at is not None:
-            self.voyage.clock.now = max(self.voyage.clock.now, due_at)
+            self.fleet.clock.now = max(self.fleet.clock.now, due_at)
             command = ExpireRetention(rollout_id=rollout_id, due_at=due_at)
-            self.voyage.execute(expire_retention, command)
+            self.fleet.execute(expire_retention, command)
 
     # ── agents ──
 
     def say(self, rollout_id: str, a: int, b: int) -> None:
         """Some host says something that makes sense where it stands."""
-        records = [r for r in self.voyage.records(rollout_id) if r.state in WORDS]
+        records = [r for r in self.fleet.records(rollout_id) if r.state in WORDS]
         if records:
             record = records[a % len(records)]
             words = WORDS[record.state]
-            getattr(self.voyage, words[b % len(words)])(rollout_id, record.host_id)
+            getattr(self.fleet, words[b % len(words)])(rollout_id, record.host_id)
 
     def say_anything(self, rollout_id: str, a: int, b: int) -> None:
-        if self.voyage.record(rollout_id, HOSTS[a]) is not None:
-            getattr(self.voyage, EVERY_WORD[b % len(EVERY_WORD)])(rollout_id, HOSTS[a])
+        if self.fleet.record(rollout_id, HOSTS[a]) is not None:
+            getattr(self.fleet, EVERY_WORD[b % len(EVERY_WORD)])(rollout_id, HOSTS[a])
 
     def go_on(self, rollout_id: str, a: int, b: int) -> None:
         """Each host says the next good thing."""
-        for record in list(self.voyage.records(rollout_id)):
+        for record in list(self.fleet.records(rollout_id)):
             if words := WORDS.get(record.state):
-                word = getattr(self.voyage, words[0])
+                word = getattr(self.fleet, words[0])
                 self.attempt(lambda id: word(id, record.host_id), rollout_id)  # noqa: B023
 
     def carry_out(self, rollout_id: str, a: int, b: int) -> None:
@@ -256,8 +256,8 @@ class Fleet:
 
     def each(self) -> Iterator[tuple[Rollout, RolloutTally, list[HostRecord]]]:
         for rollout_id in self.rollouts():
-            tally = self.voyage.tally(rollout_id)
-            yield self.voyage.rollout(rollout_id), tally, list(self.voyage.records(rollout_id))
+            tally = self.fleet.tally(rollout_id)
+            yield self.fleet.rollout(rollout_id), tally, list(self.fleet.records(rollout_id))
 
     def check_states(self) -> None:
         """R1, R2, R4, R6, R8, R10 and the seed's own: of every rollout, at every moment."""
@@ -307,7 +307,7 @@ class Fleet:
         for row, _, _ in self.each():
             if row.state not in over:
                 standing[row.channel].append(row.rollout_id)
-        for found in self.voyage.store.range(CHANNELS.name, limit=10):
+        for found in self.fleet.store.range(CHANNELS.name, limit=10):
             channel = decode(found.data, Channel)
             active = channel.active_rollout_id
             assert standing[channel.channel] == ([] if active is None else [active])
@@ -315,7 +315,7 @@ class Fleet:
     # ── what holds of the whole log ──
 
     def check_everything(self) -> None:
-        assert differences(self.voyage.store, FOLDS) == []  # R11
+        assert differences(self.fleet.store, FOLDS) == []  # R11
         self.check_the_log()
         self.check_the_stamps()
         self.check_checkpoints()
@@ -329,7 +329,7 @@ class Fleet:
         """
         words: dict[str, Word] = {}
         said: dict[str, Outcome] = {}
-        facts = self.voyage.events()
+        facts = self.fleet.events()
         for before, fact in pairwise(facts):
             match fact:
                 case RolloutConcluded(rollout_id=id, outcome=outcome):
@@ -348,11 +348,11 @@ class Fleet:
                 case RolloutTransitioned(rollout_id=id, to=RolloutState.FAILED):
                     words[release_of(id)] = Word.BAD
         rebuilt = Replay(FOLDS)
-        rebuilt.follow(self.voyage.store)
+        rebuilt.follow(self.fleet.store)
         for row, tally, _ in self.each():
             assert tally.outcome is said.get(row.rollout_id)
             key = standing_key(row.channel, row.target_ref)
-            standing = self.voyage.row(key, ReleaseStanding)
+            standing = self.fleet.row(key, ReleaseStanding)
             assert standing.word is words.get(key.id)
             again = [rebuilt.record(key) for key in (tally_key(row.rollout_id), key)]
             assert decode(again[0].data, RolloutTally) == tally
@@ -364,7 +364,7 @@ class Fleet:
         waves: defaultdict[str, int] = defaultdict(int)
         ends: Counter[str] = Counter()
         kinds = (RolloutOpened, RolloutTransitioned, WaveAdvanced, RolloutTerminal, SuccessorOpened)
-        for fact in self.voyage.events(*kinds):
+        for fact in self.fleet.events(*kinds):
             match fact:
                 case RolloutOpened():
                     states[fact.rollout_id] = RolloutState.OPENING
@@ -388,8 +388,8 @@ class Fleet:
 
     def check_the_stamps(self) -> None:
         """R13: a row's positions are those of facts that name its rollout."""
-        events = {event.position: event for event in self.voyage.log()}
-        for record in self.voyage.store.range("rollouts", limit=1_000):
+        events = {event.position: event for event in self.fleet.log()}
+        for record in self.fleet.store.range("rollouts", limit=1_000):
             opened, last = events[record.born], events[record.version]
             assert opened.type == RolloutOpened.__name__
             assert last.type in (RolloutOpened.__name__, RolloutTransitioned.__name__)
@@ -398,9 +398,9 @@ class Fleet:
     def check_checkpoints(self) -> None:
         """R12: folding on from the middle gives what folding at once gives."""
         at_once, on_and_on = Replay(FOLDS), Replay(FOLDS)
-        at_once.follow(self.voyage.store)
-        for upto in (self.voyage.head // 3, self.voyage.head // 2, self.voyage.head):
-            on_and_on.follow(self.voyage.store, upto=upto)
+        at_once.follow(self.fleet.store)
+        for upto in (self.fleet.head // 3, self.fleet.head // 2, self.fleet.head):
+            on_and_on.follow(self.fleet.store, upto=upto)
         assert on_and_on.rows == at_once.rows
 
     def check_locality(self) -> None:
@@ -408,11 +408,11 @@ class Fleet:
         reads = {kind.__name__ for kind in rollout_tallies.reads}
         for rollout_id in self.rollouts():
             tally: RolloutTally | None = None
-            for event in self.voyage.log():
+            for event in self.fleet.log():
                 if event.type in reads and f"rollout_id:{rollout_id}" in event.tags:
                     value: Any = FOLDS.vocabulary.value(event)
                     tally, _ = step_tally(tally, value, event.at)
-            assert tally == self.voyage.tally(rollout_id)
+            assert tally == self.fleet.tally(rollout_id)
 
     def check_the_halt(self) -> None:
         """R9, from hosts' facts alone: after a failure nobody starts and no wave goes, until each
@@ -421,7 +421,7 @@ class Fleet:
         halted: defaultdict[str, set[str]] = defaultdict(set)
         failed: defaultdict[str, set[str]] = defaultdict(set)
         kinds = (HostStateChanged, HostSkipped, OperatorClearance, WaveAdvanced, SuccessorOpened)
-        for fact in self.voyage.events(*kinds):
+        for fact in self.fleet.events(*kinds):
             match fact:
                 case HostStateChanged(rollout_id=id) if not (fact.late or fact.left):
                     assert fact.to is not HostState.ACTIVATING or not halted[id]
@@ -488,9 +488,9 @@ def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
         fleet = Fleet(OnFailure.ROLLBACK if seed % 2 else OnFailure.HALT, 0)
         for _ in range(80):
             fleet.do((dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)))
-        for fact in fleet.voyage.events(RolloutTransitioned, WaveAdvanced):
+        for fact in fleet.fleet.events(RolloutTransitioned, WaveAdvanced):
             MET[fact.to if isinstance(fact, RolloutTransitioned) else "WaveAdvanced"] += 1
-        for fact in fleet.voyage.events(RolloutConcluded):
+        for fact in fleet.fleet.events(RolloutConcluded):
             MET[fact.outcome] += 1
 
     unmet = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from tests.domain.sample_control import Orchard
+from tests.domain.sample_control import SampleControl
 from tests.domain.sample_domain import (
     COLLECTIONS,
     FACTS,
@@ -69,7 +69,7 @@ ANN = Key(PICKERS.name, "ann")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def orchard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Orchard]:
+def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SampleControl]:
     """One tree that nobody has picked from."""
     store = (
         MemoryStore(SCHEMA)
@@ -77,11 +77,11 @@ def orchard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Orchard]
         else SqliteStore(str(tmp_path / "orchard.db"), SCHEMA)
     )
     with closing(store):
-        orchard = Orchard(store)
-        orchard.control.execute(plant_tree, PlantTree("elm", "north"))
-        orchard.desk.commits.clear()
-        yield orchard
-        assert differences(store, orchard.folds) == []
+        sample = SampleControl(store)
+        sample.control.execute(plant_tree, PlantTree("elm", "north"))
+        sample.committer.commits.clear()
+        yield sample
+        assert differences(store, sample.folds) == []
 
 
 def counted(item: Slice) -> tuple[Slice, list[object]]:
@@ -95,50 +95,50 @@ def counted(item: Slice) -> tuple[Slice, list[object]]:
     return redefined(item, decide=decide), states
 
 
-def felling_and_planting(orchard: Orchard) -> Callable[[], None]:
+def felling_and_planting(sample: SampleControl) -> Callable[[], None]:
     """A rival who moves the boundary of all that reads the tree's facts and changes nothing."""
 
     def act() -> None:
-        orchard.rival().execute(fell_tree, FellTree("elm"))
-        orchard.rival().execute(plant_tree, PlantTree("elm", "north"))
+        sample.rival().execute(fell_tree, FellTree("elm"))
+        sample.rival().execute(plant_tree, PlantTree("elm", "north"))
 
     return act
 
 
-def picking(orchard: Orchard, picker: str = "bob", count: int = 1) -> Callable[[], object]:
+def picking(sample: SampleControl, picker: str = "bob", count: int = 1) -> Callable[[], object]:
     """A rival who moves rows of folds, and the boundary of nobody who picks by hand."""
-    return lambda: orchard.rival().execute(hand_pick, HandPick("elm", picker, count))
+    return lambda: sample.rival().execute(hand_pick, HandPick("elm", picker, count))
 
 
 # ── the straight way ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_turns_a_command_into_facts_rows_and_an_answer(orchard: Orchard) -> None:
-    orchard.clock.advance(timedelta(hours=1))
+def test_turns_a_command_into_facts_rows_and_an_answer(sample: SampleControl) -> None:
+    sample.clock.advance(timedelta(hours=1))
 
-    outcome = orchard.control.execute(hand_pick, HandPick("elm", "ann", 30), meta=Meta("ann"))
+    outcome = sample.control.execute(hand_pick, HandPick("elm", "ann", 30), meta=Meta("ann"))
 
     assert outcome.facts == (FruitPicked("elm", "ann", 30, 0),)
     assert outcome.answer == b"FruitPicked"
     assert outcome.receipt is not None
     assert (outcome.receipt.first, outcome.receipt.last, outcome.position) == (2, 6, 6)
-    assert orchard.types()[1:] == ["FruitPicked", *["BasketFilled"] * 3, "CartSent"]
-    assert orchard.row(ELM) == Tree("elm", "north", 30, 0, T0 + timedelta(hours=1))
-    assert orchard.row(barn_key("north")) == Barn("north", 3, 1)
-    assert {event.at for event in orchard.events()[1:]} == {T0 + timedelta(hours=1)}
-    assert {event.meta for event in orchard.events()[1:]} == {Meta("ann")}
+    assert sample.types()[1:] == ["FruitPicked", *["BasketFilled"] * 3, "CartSent"]
+    assert sample.row(ELM) == Tree("elm", "north", 30, 0, T0 + timedelta(hours=1))
+    assert sample.row(barn_key("north")) == Barn("north", 3, 1)
+    assert {event.at for event in sample.events()[1:]} == {T0 + timedelta(hours=1)}
+    assert {event.meta for event in sample.events()[1:]} == {Meta("ann")}
 
 
-def test_commits_nothing_for_an_empty_decision(orchard: Orchard) -> None:
-    outcome = orchard.control.execute(plant_tree, PlantTree("elm", "south"))
+def test_commits_nothing_for_an_empty_decision(sample: SampleControl) -> None:
+    outcome = sample.control.execute(plant_tree, PlantTree("elm", "south"))
 
     assert (outcome.facts, outcome.receipt, outcome.position) == ((), None, 0)
-    assert orchard.desk.commits == []
+    assert sample.committer.commits == []
 
 
-def test_takes_no_other_slice_s_command(orchard: Orchard) -> None:
+def test_takes_no_other_slice_s_command(sample: SampleControl) -> None:
     with pytest.raises(InvalidInput, match="plant-tree takes PlantTree"):
-        orchard.control.execute(plant_tree, FellTree("elm"))
+        sample.control.execute(plant_tree, FellTree("elm"))
 
 
 def test_a_slice_starts_from_facts_or_from_rows() -> None:
@@ -155,145 +155,147 @@ def test_refuses_what_costs_too_much_before_anything_is_sent() -> None:
         FOLD_LIST[2], ids=lambda fact: tuple(f"{fact.picker}/{n}" for n in range(COST_MAX))
     )
     folds = Folds(SCHEMA, [*FOLD_LIST[:2], fan, FOLD_LIST[3]])
-    orchard = Orchard(folds=folds)
-    orchard.control.execute(plant_tree, PlantTree("elm", "north"))
-    orchard.desk.commits.clear()
+    sample = SampleControl(folds=folds)
+    sample.control.execute(plant_tree, PlantTree("elm", "north"))
+    sample.committer.commits.clear()
 
     with pytest.raises(LimitExceeded, match=f"storage items of a commit: .* allowed {COST_MAX}"):
-        orchard.control.execute(hand_pick, HandPick("elm", "ann", 1))
+        sample.control.execute(hand_pick, HandPick("elm", "ann", 1))
 
-    assert orchard.desk.commits == []
+    assert sample.committer.commits == []
 
 
 # ── conflicts ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_reads_and_decides_again_when_its_boundary_moved(orchard: Orchard) -> None:
+def test_reads_and_decides_again_when_its_boundary_moved(sample: SampleControl) -> None:
     item, states = counted(hand_pick)
-    orchard.desk.before.append(lambda: orchard.rival().execute(fell_tree, FellTree("elm")))
+    sample.committer.before.append(lambda: sample.rival().execute(fell_tree, FellTree("elm")))
 
     with pytest.raises(NotFound):
-        orchard.control.execute(item, HandPick("elm", "ann", 1))
+        sample.control.execute(item, HandPick("elm", "ann", 1))
 
     assert states == [True, False]
-    assert "FruitPicked" not in orchard.types()
+    assert "FruitPicked" not in sample.types()
 
 
 def test_gives_up_after_three_attempts_with_a_conflict_that_says_what_moved(
-    orchard: Orchard,
+    sample: SampleControl,
 ) -> None:
     item, states = counted(hand_pick)
-    orchard.desk.before.extend([felling_and_planting(orchard)] * 3)
+    sample.committer.before.extend([felling_and_planting(sample)] * 3)
 
     with pytest.raises(AttemptsExhausted, match="met another commit 3 times") as exhausted:
-        orchard.control.execute(item, HandPick("elm", "ann", 1))
+        sample.control.execute(item, HandPick("elm", "ann", 1))
 
     assert isinstance(exhausted.value, Conflict)
     assert isinstance(exhausted.value.__cause__, BoundaryMoved)
     assert exhausted.value.facts["attempts"] == 3
-    assert exhausted.value.facts["position"] == orchard.events()[-1].position
+    assert exhausted.value.facts["position"] == sample.events()[-1].position
     assert states == [True] * 3
-    assert "FruitPicked" not in orchard.types()
+    assert "FruitPicked" not in sample.types()
 
 
-def test_lands_at_its_third_attempt(orchard: Orchard) -> None:
-    orchard.desk.before.extend([felling_and_planting(orchard)] * 2)
+def test_lands_at_its_third_attempt(sample: SampleControl) -> None:
+    sample.committer.before.extend([felling_and_planting(sample)] * 2)
 
-    assert orchard.control.execute(hand_pick, HandPick("elm", "ann", 1)).position == 6
+    assert sample.control.execute(hand_pick, HandPick("elm", "ann", 1)).position == 6
 
 
-def test_waits_longer_after_each_attempt_up_to_a_limit_and_by_chance(orchard: Orchard) -> None:
+def test_waits_longer_after_each_attempt_up_to_a_limit_and_by_chance(
+    sample: SampleControl,
+) -> None:
     for jitter in (0.0, 1.0):
-        orchard.waits.clear()
-        control = orchard.control_with(attempts_max=12, jitter=jitter)
-        orchard.desk.before.extend([felling_and_planting(orchard)] * 12)
+        sample.waits.clear()
+        control = sample.control_with(attempts_max=12, jitter=jitter)
+        sample.committer.before.extend([felling_and_planting(sample)] * 12)
 
         with pytest.raises(AttemptsExhausted):
             control.execute(hand_pick, HandPick("elm", "ann", 1))
 
         bounds = [min(BACK_OFF_SECONDS * 2**n, BACK_OFF_SECONDS_MAX) for n in range(11)]
-        assert orchard.waits == [bound * jitter for bound in bounds]
+        assert sample.waits == [bound * jitter for bound in bounds]
 
 
-def test_reads_the_clock_for_every_attempt(orchard: Orchard) -> None:
+def test_reads_the_clock_for_every_attempt(sample: SampleControl) -> None:
     def delay() -> None:
-        felling_and_planting(orchard)()
-        orchard.clock.advance(timedelta(minutes=5))
+        felling_and_planting(sample)()
+        sample.clock.advance(timedelta(minutes=5))
 
-    orchard.desk.before.append(delay)
+    sample.committer.before.append(delay)
 
-    outcome = orchard.control.execute(hand_pick, HandPick("elm", "ann", 1))
+    outcome = sample.control.execute(hand_pick, HandPick("elm", "ann", 1))
 
     assert outcome.receipt is not None
     assert outcome.receipt.at == T0 + timedelta(minutes=5)
-    assert orchard.row(ELM) == Tree("elm", "north", 1, 0, T0 + timedelta(minutes=5))
+    assert sample.row(ELM) == Tree("elm", "north", 1, 0, T0 + timedelta(minutes=5))
 
 
-def test_only_folds_again_when_a_row_of_a_fold_moved(orchard: Orchard) -> None:
+def test_only_folds_again_when_a_row_of_a_fold_moved(sample: SampleControl) -> None:
     item, states = counted(hand_pick)
-    control = orchard.control_with(attempts_max=1)
-    orchard.desk.before.extend([picking(orchard)] * 7)
+    control = sample.control_with(attempts_max=1)
+    sample.committer.before.extend([picking(sample)] * 7)
 
     outcome = control.execute(item, HandPick("elm", "ann", 5))
 
     assert len(states) == 1
-    assert len(orchard.desk.commits) == 8
+    assert len(sample.committer.commits) == 8
     assert outcome.receipt is not None
-    assert orchard.row(ELM) == Tree("elm", "north", 12, 0, T0)
-    assert all(0 < wait <= BACK_OFF_SECONDS for wait in orchard.waits)
+    assert sample.row(ELM) == Tree("elm", "north", 12, 0, T0)
+    assert all(0 < wait <= BACK_OFF_SECONDS for wait in sample.waits)
 
 
-def test_does_not_fold_again_for_ever(orchard: Orchard) -> None:
-    control = orchard.control_with(attempts_max=1)
-    orchard.desk.before.extend([picking(orchard)] * REFOLDS_MAX)
+def test_does_not_fold_again_for_ever(sample: SampleControl) -> None:
+    control = sample.control_with(attempts_max=1)
+    sample.committer.before.extend([picking(sample)] * REFOLDS_MAX)
 
     with pytest.raises(AttemptsExhausted) as exhausted:
         control.execute(hand_pick, HandPick("elm", "ann", 5))
 
     assert isinstance(exhausted.value.__cause__, VersionConflict)
-    assert len(orchard.desk.commits) == REFOLDS_MAX
+    assert len(sample.committer.commits) == REFOLDS_MAX
 
 
-def test_a_rule_s_own_conflict_is_its_answer_and_not_tried_again(orchard: Orchard) -> None:
+def test_a_rule_s_own_conflict_is_its_answer_and_not_tried_again(sample: SampleControl) -> None:
     def decide(planted: bool, command: HandPick, now: datetime) -> Sequence[Struct]:
         raise VersionConflict("trees", command.tree_id, 7, 8)
 
     item, states = counted(redefined(hand_pick, decide=decide))
 
     with pytest.raises(VersionConflict):
-        orchard.control.execute(item, HandPick("elm", "ann", 1))
+        sample.control.execute(item, HandPick("elm", "ann", 1))
 
     assert len(states) == 1
 
 
 def test_a_row_for_a_worker_that_stands_already_costs_attempts_not_refolds(
-    orchard: Orchard,
+    sample: SampleControl,
 ) -> None:
     errand = Put(errand_key("north", 1), b'{"text":"of another hand"}', ABSENT)
-    orchard.store.commit(Commit(T0, writes=(errand,)))
+    sample.store.commit(Commit(T0, writes=(errand,)))
 
     with pytest.raises(AttemptsExhausted, match="errands/north/1"):
-        orchard.control.execute(hand_pick, HandPick("elm", "ann", 30))
+        sample.control.execute(hand_pick, HandPick("elm", "ann", 30))
 
-    assert len(orchard.desk.commits) == 3
-    assert "FruitPicked" not in orchard.types()
+    assert len(sample.committer.commits) == 3
+    assert "FruitPicked" not in sample.types()
 
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def shut_barn(orchard: Orchard) -> None:
-    orchard.rival().execute(close_barn, CloseBarn("north"))
+def shut_barn(sample: SampleControl) -> None:
+    sample.rival().execute(close_barn, CloseBarn("north"))
 
 
-def test_a_fold_s_refusal_is_the_command_s(orchard: Orchard) -> None:
-    shut_barn(orchard)
+def test_a_fold_s_refusal_is_the_command_s(sample: SampleControl) -> None:
+    shut_barn(sample)
 
     with pytest.raises(BarnShut):
-        orchard.control.execute(hand_pick, HandPick("elm", "ann", 10))
+        sample.control.execute(hand_pick, HandPick("elm", "ann", 10))
 
-    assert "FruitPicked" not in orchard.types()
-    assert [commit.facts for commit in orchard.desk.commits] == [()]
+    assert "FruitPicked" not in sample.types()
+    assert [commit.facts for commit in sample.committer.commits] == [()]
 
 
 class Interrupted(MemoryStore):
@@ -315,61 +317,61 @@ class Interrupted(MemoryStore):
 def test_a_fold_s_refusal_counts_only_while_the_boundary_stands() -> None:
     """The tree is felled and planted elsewhere after the decision: its row refuses the old one."""
     store = Interrupted()
-    orchard = Orchard(store)
-    orchard.control.execute(plant_tree, PlantTree("elm", "north"))
+    sample = SampleControl(store)
+    sample.control.execute(plant_tree, PlantTree("elm", "north"))
     item, states = counted(plant_tree)
-    orchard.rival().execute(fell_tree, FellTree("elm"))
+    sample.rival().execute(fell_tree, FellTree("elm"))
 
     class Late(Control):
         def _read(self, item: Slice, command: Struct) -> tuple[Boundary, object]:
             found = super()._read(item, command)
-            if not orchard.waits:  # the first attempt
-                orchard.rival().execute(plant_tree, PlantTree("elm", "south"))
+            if not sample.waits:  # the first attempt
+                sample.rival().execute(plant_tree, PlantTree("elm", "south"))
             return found
 
     control = Late(
-        store, orchard.folds, orchard.desk.submit, clock=orchard.clock, sleep=orchard.waits.append
+        store, sample.folds, sample.committer.submit, clock=sample.clock, sleep=sample.waits.append
     )
 
     outcome = control.execute(item, PlantTree("elm", "north"))
 
     assert states == [False, True]
     assert outcome.receipt is None, "planted already, as the second attempt saw"
-    assert orchard.row(ELM) == Tree("elm", "south")
+    assert sample.row(ELM) == Tree("elm", "south")
 
 
 def test_a_fold_s_refusal_counts_only_if_no_row_moved_under_it() -> None:
     """The barn is shut when its row is read, and was never shut at the end of the tree's row."""
     store = Interrupted()
-    orchard = Orchard(store)
-    orchard.control.execute(plant_tree, PlantTree("elm", "north"))
-    shut_barn(orchard)
+    sample = SampleControl(store)
+    sample.control.execute(plant_tree, PlantTree("elm", "north"))
+    shut_barn(sample)
 
     def move() -> None:
-        orchard.rival().execute(fell_tree, FellTree("elm"))
-        orchard.rival().execute(plant_tree, PlantTree("elm", "south"))
+        sample.rival().execute(fell_tree, FellTree("elm"))
+        sample.rival().execute(plant_tree, PlantTree("elm", "south"))
 
     store.plan.append((barn_key("north"), move))
 
-    orchard.control.execute(report_pick, ReportPick("elm", "ann", 10, 1))
+    sample.control.execute(report_pick, ReportPick("elm", "ann", 10, 1))
 
-    assert orchard.row(barn_key("south")) == Barn("south", 1)
-    assert differences(store, orchard.folds) == []
+    assert sample.row(barn_key("south")) == Barn("south", 1)
+    assert differences(store, sample.folds) == []
 
 
 @pytest.mark.parametrize("certify", [True, False])
 def test_certifies_a_refusal_against_the_current_state(certify: bool) -> None:
     """F14: a read that is behind says 'not found' of what the caller has just made."""
-    orchard = Orchard()
+    sample = SampleControl()
 
     class Behind(Control):
         def _read(self, item: Slice, command: Struct) -> tuple[Boundary, object]:
             found = super()._read(item, command)
-            if not orchard.waits:  # the first attempt
-                orchard.rival().execute(plant_tree, PlantTree("elm", "north"))
+            if not sample.waits:  # the first attempt
+                sample.rival().execute(plant_tree, PlantTree("elm", "north"))
             return found
 
-    control = Behind(orchard.store, orchard.folds, orchard.desk.submit, sleep=orchard.waits.append)
+    control = Behind(sample.store, sample.folds, sample.committer.submit, sleep=sample.waits.append)
     item, states = counted(redefined(hand_pick, certify=certify))
 
     if certify:
@@ -383,39 +385,39 @@ def test_certifies_a_refusal_against_the_current_state(certify: bool) -> None:
 
 def test_certifies_a_refusal_from_rows_by_their_versions() -> None:
     store = Interrupted()
-    orchard = Orchard(store)
+    sample = SampleControl(store)
     item, states = counted(redefined(report_pick, certify=True))
-    store.plan.append((ELM, lambda: orchard.rival().execute(plant_tree, PlantTree("elm", "north"))))
+    store.plan.append((ELM, lambda: sample.rival().execute(plant_tree, PlantTree("elm", "north"))))
 
-    outcome = orchard.control.execute(item, ReportPick("elm", "ann", 1, 1))
+    outcome = sample.control.execute(item, ReportPick("elm", "ann", 1, 1))
 
     assert states == [(None,), (Tree("elm", "north"),)]
     assert outcome.receipt is not None
-    assert orchard.desk.commits[0].writes == (Check(ELM, ABSENT),)
+    assert sample.committer.commits[0].writes == (Check(ELM, ABSENT),)
 
 
-def test_a_certified_refusal_that_holds_is_raised(orchard: Orchard) -> None:
+def test_a_certified_refusal_that_holds_is_raised(sample: SampleControl) -> None:
     item, states = counted(redefined(report_pick, certify=True))
 
     with pytest.raises(SequenceGap):
-        orchard.control.execute(item, ReportPick("elm", "ann", 1, 9))
+        sample.control.execute(item, ReportPick("elm", "ann", 1, 9))
 
     assert len(states) == 1
-    assert [commit.facts for commit in orchard.desk.commits] == [()]
+    assert [commit.facts for commit in sample.committer.commits] == [()]
 
 
 # ── slices from rows ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_boundary_is_exactly_the_rows_that_were_read(orchard: Orchard) -> None:
-    orchard.control.execute(close_barn, CloseBarn("west"))
+def test_the_boundary_is_exactly_the_rows_that_were_read(sample: SampleControl) -> None:
+    sample.control.execute(close_barn, CloseBarn("west"))
 
-    (commit,) = orchard.desk.commits
+    (commit,) = sample.committer.commits
     assert commit.boundaries == ()
     assert [(write.key, write.expect) for write in commit.writes] == [(barn_key("west"), ABSENT)]
 
 
-def test_pins_a_row_that_was_read_and_that_no_fold_touches(orchard: Orchard) -> None:
+def test_pins_a_row_that_was_read_and_that_no_fold_touches(sample: SampleControl) -> None:
     item, states = counted(
         redefined(
             report_pick,
@@ -423,15 +425,15 @@ def test_pins_a_row_that_was_read_and_that_no_fold_touches(orchard: Orchard) -> 
             decide=decide_by_first,
         )
     )
-    orchard.desk.before.append(lambda: orchard.rival().execute(close_barn, CloseBarn("west")))
+    sample.committer.before.append(lambda: sample.rival().execute(close_barn, CloseBarn("west")))
 
-    orchard.control.execute(item, ReportPick("elm", "ann", 1, 1))
+    sample.control.execute(item, ReportPick("elm", "ann", 1, 1))
 
     assert states == [
         (Tree("elm", "north"), None),
         (Tree("elm", "north"), Barn("west", closed=True)),
     ]
-    assert Check(barn_key("west"), 2) in orchard.desk.commits[-1].writes
+    assert Check(barn_key("west"), 2) in sample.committer.commits[-1].writes
 
 
 def decide_by_first(
@@ -440,42 +442,44 @@ def decide_by_first(
     return report_pick.decide(rows[:1], report, now)
 
 
-def test_a_read_row_that_moved_is_a_new_attempt(orchard: Orchard) -> None:
+def test_a_read_row_that_moved_is_a_new_attempt(sample: SampleControl) -> None:
     item, states = counted(report_pick)
-    orchard.desk.before.append(picking(orchard))
+    sample.committer.before.append(picking(sample))
 
-    outcome = orchard.control.execute(item, ReportPick("elm", "ann", 1, 1))
+    outcome = sample.control.execute(item, ReportPick("elm", "ann", 1, 1))
 
     assert states == [(Tree("elm", "north"),), (Tree("elm", "north", 1, 0, T0),)]
     assert outcome.receipt is not None
-    assert len(orchard.desk.commits) == 2, "stepping the same rows again would be in vain"
+    assert len(sample.committer.commits) == 2, "stepping the same rows again would be in vain"
 
 
-def test_an_absent_row_that_came_is_a_new_attempt(orchard: Orchard) -> None:
+def test_an_absent_row_that_came_is_a_new_attempt(sample: SampleControl) -> None:
     item, states = counted(close_barn)
-    orchard.desk.before.append(lambda: orchard.rival().execute(close_barn, CloseBarn("west")))
+    sample.committer.before.append(lambda: sample.rival().execute(close_barn, CloseBarn("west")))
 
-    outcome = orchard.control.execute(item, CloseBarn("west"))
+    outcome = sample.control.execute(item, CloseBarn("west"))
 
     assert states == [(None,), (Barn("west", closed=True),)]
     assert outcome.receipt is None
 
 
-def test_another_fold_s_row_that_moved_is_stepped_again_without_deciding(orchard: Orchard) -> None:
-    orchard.rival().execute(plant_tree, PlantTree("oak", "north"))
+def test_another_fold_s_row_that_moved_is_stepped_again_without_deciding(
+    sample: SampleControl,
+) -> None:
+    sample.rival().execute(plant_tree, PlantTree("oak", "north"))
     item, states = counted(report_pick)
-    control = orchard.control_with(attempts_max=1)
-    orchard.desk.before.extend(
-        [lambda: orchard.rival().execute(hand_pick, HandPick("oak", "ann", 4))] * 3
+    control = sample.control_with(attempts_max=1)
+    sample.committer.before.extend(
+        [lambda: sample.rival().execute(hand_pick, HandPick("oak", "ann", 4))] * 3
     )
 
     control.execute(item, ReportPick("elm", "ann", 5, 1))
 
     assert len(states) == 1
-    assert orchard.row(ANN) == Picker("ann", 17)
+    assert sample.row(ANN) == Picker("ann", 17)
 
 
-def test_a_row_named_twice_is_read_once(orchard: Orchard) -> None:
+def test_a_row_named_twice_is_read_once(sample: SampleControl) -> None:
     item = redefined(
         report_pick,
         rows=lambda report: (tree_key(report.tree_id), tree_key(report.tree_id)),
@@ -483,32 +487,32 @@ def test_a_row_named_twice_is_read_once(orchard: Orchard) -> None:
         certify=True,
     )
 
-    assert orchard.control.execute(item, ReportPick("elm", "ann", 1, 1)).receipt is not None
+    assert sample.control.execute(item, ReportPick("elm", "ann", 1, 1)).receipt is not None
     with pytest.raises(SequenceGap):
-        orchard.control.execute(item, ReportPick("elm", "ann", 1, 5))
+        sample.control.execute(item, ReportPick("elm", "ann", 1, 5))
 
 
 # ── once ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_repeat_with_the_same_key_gets_the_first_answer(orchard: Orchard) -> None:
+def test_a_repeat_with_the_same_key_gets_the_first_answer(sample: SampleControl) -> None:
     item, states = counted(hand_pick)
     command = HandPick("elm", "ann", 30)
-    first = orchard.control.execute(item, command, key="k")
+    first = sample.control.execute(item, command, key="k")
 
-    again = orchard.control.execute(item, command, key="k", meta=Meta(request="another"))
+    again = sample.control.execute(item, command, key="k", meta=Meta(request="another"))
 
     assert again.receipt is not None
     assert again.receipt.replayed
     assert (again.receipt.first, again.position) == (2, first.position)
     assert again.answer == first.answer == b"FruitPicked"
     assert len(states) == 1
-    assert orchard.types().count("FruitPicked") == 1
+    assert sample.types().count("FruitPicked") == 1
 
 
-def test_a_key_belongs_to_one_command_of_one_actor_on_one_route(orchard: Orchard) -> None:
+def test_a_key_belongs_to_one_command_of_one_actor_on_one_route(sample: SampleControl) -> None:
     command = HandPick("elm", "ann", 1)
-    orchard.control.execute(hand_pick, command, key="k", meta=Meta("ann"))
+    sample.control.execute(hand_pick, command, key="k", meta=Meta("ann"))
 
     for item, other, actor in (
         (hand_pick, HandPick("elm", "ann", 2), "ann"),
@@ -516,7 +520,7 @@ def test_a_key_belongs_to_one_command_of_one_actor_on_one_route(orchard: Orchard
         (fell_tree, FellTree("elm"), "ann"),
     ):
         with pytest.raises(IdempotencyMismatch):
-            orchard.control.execute(item, other, key="k", meta=Meta(actor))
+            sample.control.execute(item, other, key="k", meta=Meta(actor))
 
 
 def test_the_digest_is_of_actor_route_and_command_alone() -> None:
@@ -539,49 +543,53 @@ def test_the_digest_is_of_actor_route_and_command_alone() -> None:
     )
 
 
-def test_remembers_no_key_of_what_was_not_committed(orchard: Orchard) -> None:
+def test_remembers_no_key_of_what_was_not_committed(sample: SampleControl) -> None:
     with pytest.raises(NotFound):
-        orchard.control.execute(hand_pick, HandPick("oak", "ann", 1), key="refused")
-    orchard.control.execute(plant_tree, PlantTree("elm", "north"), key="empty")
-    orchard.desk.before.extend([felling_and_planting(orchard)] * 3)
+        sample.control.execute(hand_pick, HandPick("oak", "ann", 1), key="refused")
+    sample.control.execute(plant_tree, PlantTree("elm", "north"), key="empty")
+    sample.committer.before.extend([felling_and_planting(sample)] * 3)
     with pytest.raises(AttemptsExhausted):
-        orchard.control.execute(hand_pick, HandPick("elm", "ann", 1), key="conflict")
-    orchard.desk.errors.append(StoreUnavailable("no"))
+        sample.control.execute(hand_pick, HandPick("elm", "ann", 1), key="conflict")
+    sample.committer.errors.append(StoreUnavailable("no"))
     with pytest.raises(StoreUnavailable):
-        orchard.control.execute(hand_pick, HandPick("elm", "ann", 1), key="unavailable")
+        sample.control.execute(hand_pick, HandPick("elm", "ann", 1), key="unavailable")
 
     for key in ("refused", "empty", "conflict", "unavailable"):
-        assert orchard.store.receipt(key) is None
-        orchard.control.execute(hand_pick, HandPick("elm", "ann", 1), key=key)
-        assert orchard.store.receipt(key) is not None
+        assert sample.store.receipt(key) is None
+        sample.control.execute(hand_pick, HandPick("elm", "ann", 1), key=key)
+        assert sample.store.receipt(key) is not None
 
 
-def test_a_lost_answer_is_given_to_whoever_asks_again_with_the_key(orchard: Orchard) -> None:
-    orchard.desk.lost_answers = 1
+def test_a_lost_answer_is_given_to_whoever_asks_again_with_the_key(sample: SampleControl) -> None:
+    sample.committer.lost_answers = 1
     command = HandPick("elm", "ann", 30)
     with pytest.raises(OutcomeUnknown):
-        orchard.control.execute(hand_pick, command, key="k")
+        sample.control.execute(hand_pick, command, key="k")
 
-    outcome = orchard.control.execute(hand_pick, command, key="k")
+    outcome = sample.control.execute(hand_pick, command, key="k")
 
     assert outcome.receipt is not None
     assert outcome.receipt.replayed
     assert (outcome.receipt.first, outcome.position, outcome.answer) == (2, 6, b"FruitPicked")
-    assert orchard.types().count("FruitPicked") == 1
+    assert sample.types().count("FruitPicked") == 1
 
 
-def in_flight(orchard: Orchard, item: Slice, command: Struct) -> Control:
+def in_flight(sample: SampleControl, item: Slice, command: Struct) -> Control:
     """A control whose first look at the key comes just before the command's first copy lands."""
 
     class Racing(Control):
         def _attempt(self, *args: object) -> object:  # type: ignore[override]
             if not landed:
-                landed.append(orchard.rival().execute(item, command, key="k"))
+                landed.append(sample.rival().execute(item, command, key="k"))
             return super()._attempt(*args)  # type: ignore[arg-type]
 
     landed: list[object] = []
     return Racing(
-        orchard.store, orchard.folds, orchard.desk.submit, clock=orchard.clock, sleep=lambda _: None
+        sample.store,
+        sample.folds,
+        sample.committer.submit,
+        clock=sample.clock,
+        sleep=lambda _: None,
     )
 
 
@@ -596,35 +604,35 @@ def in_flight(orchard: Orchard, item: Slice, command: Struct) -> Control:
     ids=lambda value: value.name if isinstance(value, Slice) else "",
 )
 def test_a_copy_that_was_in_flight_gives_the_first_answer(
-    orchard: Orchard, item: Slice, command: Struct
+    sample: SampleControl, item: Slice, command: Struct
 ) -> None:
-    count = len(orchard.events())
+    count = len(sample.events())
 
-    outcome = in_flight(orchard, item, command).execute(item, command, key="k")
+    outcome = in_flight(sample, item, command).execute(item, command, key="k")
 
     assert outcome.receipt is not None
     assert outcome.receipt.replayed
     assert outcome.answer == item.writes[0].__name__.encode()
-    assert len(orchard.events()) == count + 1
+    assert len(sample.events()) == count + 1
 
 
-def test_an_unknown_outcome_is_told_and_not_tried_again(orchard: Orchard) -> None:
-    orchard.desk.errors.append(OutcomeUnknown("?"))
+def test_an_unknown_outcome_is_told_and_not_tried_again(sample: SampleControl) -> None:
+    sample.committer.errors.append(OutcomeUnknown("?"))
 
     with pytest.raises(OutcomeUnknown):
-        orchard.control.execute(hand_pick, HandPick("elm", "ann", 1), key="k")
+        sample.control.execute(hand_pick, HandPick("elm", "ann", 1), key="k")
 
-    assert len(orchard.desk.commits) == 1
+    assert len(sample.committer.commits) == 1
 
 
-def test_a_key_is_kept_through_attempts_and_refolds(orchard: Orchard) -> None:
-    orchard.desk.before.extend([felling_and_planting(orchard), picking(orchard)])
+def test_a_key_is_kept_through_attempts_and_refolds(sample: SampleControl) -> None:
+    sample.committer.before.extend([felling_and_planting(sample), picking(sample)])
     command = HandPick("elm", "ann", 1)
 
-    first = orchard.control.execute(hand_pick, command, key="k")
+    first = sample.control.execute(hand_pick, command, key="k")
 
-    assert orchard.control.execute(hand_pick, command, key="k").position == first.position
-    assert {c.once.key for c in orchard.desk.commits if c.once is not None} == {"k"}
+    assert sample.control.execute(hand_pick, command, key="k").position == first.position
+    assert {c.once.key for c in sample.committer.commits if c.once is not None} == {"k"}
 
 
 # ── definitions ───────────────────────────────────────────────────────────────────────────────────
@@ -633,8 +641,8 @@ def test_a_key_is_kept_through_attempts_and_refolds(orchard: Orchard) -> None:
 def test_folds_see_facts_that_no_slice_reads() -> None:
     """A vocabulary without slices still files, folds and replays."""
     schema = Schema(Vocabulary(FACTS, SLICES[:1]), COLLECTIONS)
-    orchard = Orchard(MemoryStore(schema), Folds(schema, FOLD_LIST))
+    sample = SampleControl(MemoryStore(schema), Folds(schema, FOLD_LIST))
 
-    orchard.control.execute(plant_tree, PlantTree("elm", "north"))
+    sample.control.execute(plant_tree, PlantTree("elm", "north"))
 
-    assert orchard.row(ELM) == Tree("elm", "north")
+    assert sample.row(ELM) == Tree("elm", "north")

@@ -86,7 +86,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.05)
 
 
-class Harbourmaster:
+class ServerProcess:
     """``tidegate serve`` on one log; it may be killed, and comes back on the same port."""
 
     def __init__(self, tmp: Path, store: str) -> None:
@@ -144,7 +144,7 @@ def _work(place: str) -> None:
     run(f"{place}/agent.toml", f"{place}/token")
 
 
-class Vessel:
+class AgentHost:
     """One host: its directories, its settings and its agent."""
 
     def __init__(self, tmp: Path, host_id: str, url: str, token: str) -> None:

@@ -180,7 +180,7 @@ class Story:
 
 
 @contextmanager
-def told(address: Address | None, home: Path) -> Iterator[Story]:
+def play_story(address: Address | None, home: Path) -> Iterator[Story]:
     """A story that begins, on the log at this address or in memory."""
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     clock = ManualClock(T0)

@@ -28,10 +28,10 @@ from tests.journeys.process_fleet import (
     PASSWORD,
     PROGRAM,
     RINGS,
-    Harbourmaster,
+    AgentHost,
     Person,
+    ServerProcess,
     Transcript,
-    Vessel,
     policy_file,
     site,
     until,
@@ -44,19 +44,19 @@ ARTEFACTS = TOOLS / "transcripts"
 GOOD, BAD = f"{CHANNEL}@web.1", f"{CHANNEL}@web.2"
 
 
-class Roadstead:
+class ProcessFleet:
     """The server, the fleet and the people of one story."""
 
     def __init__(self, tmp: Path, store: str, stack: ExitStack) -> None:
         self.tmp = tmp
         self.transcript = Transcript(tmp)
-        self.master = Harbourmaster(tmp, store)
+        self.master = ServerProcess(tmp, store)
         stack.callback(self.master.end)
         self._stack = stack
         names = ("admin", "author", "approver", "manager")
         people = [Person(tmp, name, self.master.url, self.transcript) for name in names]
         self.admin, self.author, self.approver, self.manager = people
-        self.vessels: dict[str, Vessel] = {}
+        self.vessels: dict[str, AgentHost] = {}
 
     # ── the story ──
 
@@ -97,7 +97,7 @@ class Roadstead:
             assert answer.status_code == 201, answer.text
             tokens[host_id] = answer.json()["token"]
         for host_id, token in tokens.items():
-            vessel = Vessel(self.tmp, host_id, self.master.url, token)
+            vessel = AgentHost(self.tmp, host_id, self.master.url, token)
             self._stack.callback(vessel.kill)
             self.vessels[host_id] = vessel
             vessel.start()
@@ -172,15 +172,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def roadstead(store: str, tmp_path: Path) -> Iterator[Roadstead]:
+def fleet(store: str, tmp_path: Path) -> Iterator[ProcessFleet]:
     with ExitStack() as stack:
-        yield Roadstead(tmp_path, store, stack)
+        yield ProcessFleet(tmp_path, store, stack)
 
 
 def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
-    roadstead: Roadstead, request: pytest.FixtureRequest
+    fleet: ProcessFleet, request: pytest.FixtureRequest
 ) -> None:
-    here = roadstead
+    here = fleet
     here.open()
     here.publish("v1", "good one", "init", "web")
     carried = ("--package", "default/web", "--hosts", "app=web")

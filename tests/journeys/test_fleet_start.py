@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.in_process_fleet import CORE_NEXT, Squadron, rows, sail
+from tests.contract.in_process_fleet import CORE_NEXT, InProcessFleet, play_journey, rows
 from tidegate.config import Settings
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.domain.composition import SCHEMA
@@ -22,7 +22,7 @@ pure = {"engines": None, "reason": "how a server starts; the rebuild itself is p
 @pytest.mark.req("RO-20", **pure)
 def test_makes_the_records_of_hosts_again_before_it_serves(tmp_path: Path) -> None:
     with closing(SqliteStore(str(tmp_path / "tidegate.db"), SCHEMA)) as store:
-        squadron = sail(Squadron(store))
+        fleet = play_journey(InProcessFleet(store))
         before = rows(store, HOST_RECORDS.name)
         assert len(before) > 0
         store.restore(HOST_RECORDS.name, ())
@@ -31,7 +31,7 @@ def test_makes_the_records_of_hosts_again_before_it_serves(tmp_path: Path) -> No
     with closing(open_installation(Settings(data=str(tmp_path)))) as server:
         assert rows(server.store, HOST_RECORDS.name) == before
         assert differences(server.store, server.folds) == []
-        deliveries = OrderQueue(server.store, server.submit, squadron.clock)
+        deliveries = OrderQueue(server.store, server.submit, fleet.clock)
         assert deliveries.refill() == 1
         order = deliveries.poll("c1")
         assert order is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.address import Address, address_of
-from tests.contract.webhook_receiver import receiving, webhook
+from tests.contract.webhook_receiver import serve_webhooks, webhook
 from tests.domain.registry import operator
 from tests.journeys.story import (
     APPROVER,
@@ -25,7 +25,7 @@ from tests.journeys.story import (
     SLICE_OF,
     TRUSTED,
     Story,
-    told,
+    play_story,
 )
 from tests.servers.process import free_port
 from tidegate.control.outbox.sender import OutboxSender
@@ -67,7 +67,7 @@ def address(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Addr
 @pytest.fixture
 def story(address: Address | None, tmp_path: Path) -> Iterator[Story]:
     """It ends as all do: replay agrees with every row, the mirror with the log."""
-    with told(address, tmp_path) as story:
+    with play_story(address, tmp_path) as story:
         story.tell(CreateRepository(name=DEFAULT, by=MANAGER))
         yield story
         assert differences(story.store, FOLDS) == []
@@ -142,7 +142,7 @@ def the_release_manager_opens_the_channel(story: Story, first: str) -> str:
 
     assert story.actual().pinned_release_id == "web.1"
     assert is_one_commit(story, opened)
-    with receiving(free_port()) as receiver:
+    with serve_webhooks(free_port()) as receiver:
         (attempted,) = deliver(story, receiver.place)
         assert isinstance(attempted, TargetDone)
     assert owed(story)["web.1"].state == "done"
@@ -171,7 +171,7 @@ def a_second_revision_is_promoted(
     assert waiting.next_attempt_at > story.clock()  # it backs off
 
     story.clock.advance(timedelta(minutes=10))
-    with receiving(int(place.rpartition(":")[2])) as receiver:
+    with serve_webhooks(int(place.rpartition(":")[2])) as receiver:
         (attempted,) = deliver(story, place)
         assert isinstance(attempted, TargetDone)
         ((_, headers, body),) = receiver.requests

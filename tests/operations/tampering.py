@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 
-def changed(data: Path, statement: str) -> int:
+def tamper(data: Path, statement: str) -> int:
     """Do something to the database by hand; how many rows it changed."""
     with closing(apsw.Connection(str(data / "tidegate.db"))) as connection:
         connection.execute(statement)

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.api.serving import Served, serving
-from tests.browser.dashboard_fleet import Quay
+from tests.browser.dashboard_fleet import DashboardFleet
 from tests.operations.worker_loops import QUICK, until
 from tidegate.control import doctor
 from tidegate.control.doctor import DoctorVerdict
@@ -36,19 +36,19 @@ def blob_of(server: Served, rollout_id: str) -> Path:
 def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
     server: Served, content: bytes | None, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    quay = Quay(server)
+    fleet = DashboardFleet(server)
     for channel in ("web-edge", "web-stable"):
-        quay.channel(channel)
-        quay.enroll(channel, f"{channel}-1", f"{channel}-2")
-    quay.publish("v1", {"index.html": "<h1>hello</h1>\n"})
-    lost, well = quay.promote("web-edge", "web.1"), quay.promote("web-stable", "web.1")
+        fleet.channel(channel)
+        fleet.enroll(channel, f"{channel}-1", f"{channel}-2")
+    fleet.publish("v1", {"index.html": "<h1>hello</h1>\n"})
+    lost, well = fleet.promote("web-edge", "web.1"), fleet.promote("web-stable", "web.1")
     path = blob_of(server, lost)
     path.chmod(0o600)
     path.write_bytes(content) if content is not None else path.unlink()
     registry = CollectorRegistry()
 
-    with Worker(quay.installation, pace=QUICK, registry=registry) as worker:
-        until(lambda: len(quay.records(well, HostState.PENDING)) == 2)
+    with Worker(fleet.installation, pace=QUICK, registry=registry) as worker:
+        until(lambda: len(fleet.records(well, HostState.PENDING)) == 2)
         rounds = worker.loops[0].rounds
         until(lambda: worker.loops[0].rounds > rounds + 3)
 
@@ -57,7 +57,7 @@ def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
     assert 'rounds_total{loop="orders",outcome="waited"}' not in counted
     lines = [item.message for item in caplog.records if "is left out" in item.message]
     assert [line.split(" is")[0] for line in lines] == [lost], "once, however many passes"
-    found = {item.what: item for item in doctor.check_installation(quay.installation)}
+    found = {item.what: item for item in doctor.check_installation(fleet.installation)}
     assert found["rollouts"].verdict is DoctorVerdict.ILL
     assert lost in found["rollouts"].detail
     why = server.everything().get(f"/v1/rollouts/{lost}/explain").json()
@@ -65,13 +65,13 @@ def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
 
 
 def test_finds_rollouts_well_that_can_be_read(server: Served) -> None:
-    quay = Quay(server)
-    quay.channel("web-stable")
-    quay.enroll("web-stable", "web-1")
-    quay.publish("v1", {"index.html": "<h1>hello</h1>\n"})
-    quay.promote("web-stable", "web.1")
+    fleet = DashboardFleet(server)
+    fleet.channel("web-stable")
+    fleet.enroll("web-stable", "web-1")
+    fleet.publish("v1", {"index.html": "<h1>hello</h1>\n"})
+    fleet.promote("web-stable", "web.1")
 
-    found = {item.what: item for item in doctor.check_installation(quay.installation)}
+    found = {item.what: item for item in doctor.check_installation(fleet.installation)}
 
     assert found["rollouts"].verdict is DoctorVerdict.WELL
     assert found["rollouts"].detail == "1 under way, all can be read"

@@ -69,10 +69,10 @@ def test_sees_a_clock_that_stands_before_the_log(tmp_path: Path) -> None:
 
 
 def test_sees_a_row_that_is_not_what_the_log_says(tmp_path: Path) -> None:
-    from tests.operations.tampering import changed
+    from tests.operations.tampering import tamper
 
     prepared(tmp_path / "data")
-    changed(tmp_path / "data", "DELETE FROM users")
+    tamper(tmp_path / "data", "DELETE FROM users")
     with opened(tmp_path / "data") as installation:
         found = doctor.check_views(installation)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.api.served_fleet import CHANNEL, HOSTS, sailing
+from tests.api.served_fleet import CHANNEL, HOSTS, serve_fleet
 from tests.operations.processes import run
 
 
 def test_says_when_waves_would_end_and_what_would_stop_it(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with sailing(data) as crew:
-        crew.create()
+    with serve_fleet(data) as fleet:
+        fleet.create()
     calm = ("--activation-fails", "0", "--probe-fails", "0", "--runs", "3")
 
     found = run("simulate", CHANNEL, "--data", str(data), *calm)
@@ -29,7 +29,7 @@ def test_says_when_waves_would_end_and_what_would_stop_it(tmp_path: Path) -> Non
 
 def test_names_a_channel_that_is_not_there(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with sailing(data):
+    with serve_fleet(data):
         pass
 
     lost = run("simulate", "nowhere", "--data", str(data))

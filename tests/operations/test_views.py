@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.operations.processes import prepared, run, served, started
-from tests.operations.tampering import changed
+from tests.operations.tampering import tamper
 from tidegate.engines.presence import present
 
 
@@ -30,7 +30,7 @@ def test_finds_a_row_that_was_changed_by_hand_and_mends_it(
 ) -> None:
     data = tmp_path / "data"
     prepared(data)
-    assert changed(data, statement) == 1
+    assert tamper(data, statement) == 1
 
     found = run("views", "verify", "--data", str(data))
 

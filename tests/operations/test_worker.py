@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.api.serving import Served, serving
-from tests.browser.dashboard_fleet import Quay
+from tests.browser.dashboard_fleet import DashboardFleet
 from tests.operations.worker_loops import QUICK, until
 from tidegate.clock import system_clock
 from tidegate.config import InvalidSetting, check_settings
@@ -33,23 +33,23 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def quay(server: Served) -> Quay:
+def fleet(server: Served) -> DashboardFleet:
     """A channel with hosts whose promotions owe a file, and a published release."""
-    quay = Quay(server)
-    quay.channel("web-stable", operations=("record",))
-    quay.enroll("web-stable", "web-1", "web-2", "web-3")
-    quay.publish("v1", {"index.html": "<h1>hello</h1>\n"})
-    return quay
+    fleet = DashboardFleet(server)
+    fleet.channel("web-stable", operations=("record",))
+    fleet.enroll("web-stable", "web-1", "web-2", "web-3")
+    fleet.publish("v1", {"index.html": "<h1>hello</h1>\n"})
+    return fleet
 
 
-def test_does_by_itself_what_a_promotion_calls_for(quay: Quay, tmp_path: Path) -> None:
+def test_does_by_itself_what_a_promotion_calls_for(fleet: DashboardFleet, tmp_path: Path) -> None:
     """Orders for the hosts, the effect outside, the signed manifest."""
     place = tmp_path / "effects"
     place.mkdir()
     settings = check_settings(
         {"data": "x", "targets": {"record": {"kind": "file", "directory": str(place)}}}
     )
-    installation = quay.installation
+    installation = fleet.installation
     registry = CollectorRegistry()
     woken: list[str] = []
     worker = Worker(
@@ -61,8 +61,8 @@ def test_does_by_itself_what_a_promotion_calls_for(quay: Quay, tmp_path: Path) -
     )
 
     with worker:
-        rollout_id = quay.promote("web-stable", "web.1")
-        until(lambda: len(quay.records(rollout_id, HostState.PENDING)) == 3)
+        rollout_id = fleet.promote("web-stable", "web.1")
+        until(lambda: len(fleet.records(rollout_id, HostState.PENDING)) == 3)
         effect = place / "web-stable" / "record.json"
         until(effect.exists)
         until(lambda: installation.publisher.read("web-stable"))
@@ -77,28 +77,28 @@ def test_does_by_itself_what_a_promotion_calls_for(quay: Quay, tmp_path: Path) -
     assert b'outcome="failed"' not in counted
 
 
-def test_publishes_a_manifest_once_for_each_pin(quay: Quay) -> None:
-    quay.promote("web-stable", "web.1")
-    publisher = quay.installation.publisher
-    with Worker(quay.installation, pace=QUICK):
+def test_publishes_a_manifest_once_for_each_pin(fleet: DashboardFleet) -> None:
+    fleet.promote("web-stable", "web.1")
+    publisher = fleet.installation.publisher
+    with Worker(fleet.installation, pace=QUICK):
         until(lambda: publisher.read("web-stable"))
-    with Worker(quay.installation, pace=QUICK) as worker:  # it remembers nothing
+    with Worker(fleet.installation, pace=QUICK) as worker:  # it remembers nothing
         until(lambda: all(loop.rounds > 3 for loop in worker.loops))
 
     assert len(list(publisher.generations("web-stable"))) == 1
 
 
-def test_queues_again_what_the_queue_has_lost(quay: Quay) -> None:
-    rollout_id = quay.promote("web-stable", "web.1")
-    quay.dispatch()
-    records = quay.installation.records(Meta(actor="test"))
-    for row in quay.installation.range(DISPATCH_QUEUE, limit=10):
+def test_queues_again_what_the_queue_has_lost(fleet: DashboardFleet) -> None:
+    rollout_id = fleet.promote("web-stable", "web.1")
+    fleet.dispatch()
+    records = fleet.installation.records(Meta(actor="test"))
+    for row in fleet.installation.range(DISPATCH_QUEUE, limit=10):
         records.delete(DISPATCH_QUEUE.name, row.id)
 
-    with Worker(quay.installation, pace=QUICK):
-        until(lambda: len(quay.installation.range(DISPATCH_QUEUE, limit=10)) == 3)
+    with Worker(fleet.installation, pace=QUICK):
+        until(lambda: len(fleet.installation.range(DISPATCH_QUEUE, limit=10)) == 3)
 
-    assert {row.row.rollout_id for row in quay.installation.range(DISPATCH_QUEUE, limit=10)} == {
+    assert {row.row.rollout_id for row in fleet.installation.range(DISPATCH_QUEUE, limit=10)} == {
         rollout_id
     }
 

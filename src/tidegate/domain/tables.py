@@ -1,4 +1,4 @@
-"""The tables of seed 004 and what each is to an operator: what could be lost, and how it is remade.
+"""The tables, and what each is to an operator: what could be lost, and how it is rebuilt.
 
     canonical          event_log: never lost, never changed, copied to the archive
     reducer cache      made again from the log by a start that finds it empty
@@ -6,7 +6,7 @@
     derived            made again from the log, row by row as it was (``views rebuild``)
     security look-up   no history; rows go when nobody could profit from them any more
 
-The table is the seed's; the collections declare their own class beside their columns, and a test
+The collections declare their own class beside their columns, and a test
 holds the two, and the tables of a database, against each other.
 """
 

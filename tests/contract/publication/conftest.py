@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.contract.address import Address
-from tests.contract.publication.publishing import FOLDS, LOG, T0, Desk, connector, desk_at
+from tests.contract.publication.publishing import (
+    FOLDS,
+    LOG,
+    T0,
+    Publishing,
+    connector,
+    publishing_at,
+)
 from tidegate.clock import ManualClock
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.kernel.replay import differences
@@ -42,6 +49,6 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(store: Store, home: Path, clock: ManualClock) -> Iterator[Desk]:
-    with desk_at(store, FileBlobs(home, LOG, clock=clock), clock) as desk:
-        yield desk
+def publishing(store: Store, home: Path, clock: ManualClock) -> Iterator[Publishing]:
+    with publishing_at(store, FileBlobs(home, LOG, clock=clock), clock) as publishing:
+        yield publishing

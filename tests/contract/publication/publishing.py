@@ -86,7 +86,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Publishing:
     """All that a test needs to publish and to look at what came of it."""
 
     store: Store
@@ -128,12 +128,12 @@ class Desk:
 
 
 @contextmanager
-def desk_at(store: Store, blobs: FileBlobs, clock: ManualClock) -> Iterator[Desk]:
+def publishing_at(store: Store, blobs: FileBlobs, clock: ManualClock) -> Iterator[Publishing]:
     watched = Watched(store)
     with closing(GroupCommit(cast(Store, watched))) as writer:
         control = Control(cast(Store, watched), FOLDS, writer.submit, clock=clock)
         publisher = Publisher(control, blobs, tokens=numbered(), sleep=lambda seconds: None)
-        yield Desk(store, watched, control, blobs, publisher, clock)
+        yield Publishing(store, watched, control, blobs, publisher, clock)
 
 
 @contextmanager

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.contract.publication.publishing import FOLDS, LOCK_KEY, PAGE, PK, VERSIONED, Desk, Direct
+from tests.contract.publication.publishing import (
+    FOLDS,
+    LOCK_KEY,
+    PAGE,
+    PK,
+    VERSIONED,
+    Direct,
+    Publishing,
+)
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
 from tidegate.control.publication.generations import (
     CollectedRows,
@@ -34,115 +42,119 @@ KEPT_VERSIONED = PublicationPolicy(versioned=True, retention=DAY)
 
 
 @pytest.mark.req("PB-7")
-def test_collects_a_pointer_past_its_ttl_by_a_fact_and_publishes_anew(desk: Desk) -> None:
+def test_collects_a_pointer_past_its_ttl_by_a_fact_and_publishes_anew(
+    publishing: Publishing,
+) -> None:
     """publication.md §6.9 #1: "Two clocks: freshness (minutes-hours) and retention (days-weeks);
     ttl = generated_at + retention".
     """
-    desk.publish("one", KEPT)
-    desk.clock.advance(DAY - timedelta(microseconds=1))
-    assert collect_past(desk.control) == CollectedRows()
-    assert desk.publisher.read(PAGE) is not None, "stale for long, and still what readers get"
+    publishing.publish("one", KEPT)
+    publishing.clock.advance(DAY - timedelta(microseconds=1))
+    assert collect_past(publishing.control) == CollectedRows()
+    assert publishing.publisher.read(PAGE) is not None, "stale for long, and still what readers get"
 
-    desk.clock.advance(timedelta(microseconds=1))
-    assert collect_past(desk.control) == CollectedRows(publications=1)
+    publishing.clock.advance(timedelta(microseconds=1))
+    assert collect_past(publishing.control) == CollectedRows(publications=1)
 
-    assert desk.meta() is None
-    assert list_referenced_blobs(desk.store) == frozenset()
-    last = desk.store.feed(after=0, limit=100).events[-1]
+    assert publishing.meta() is None
+    assert list_referenced_blobs(publishing.store) == frozenset()
+    last = publishing.store.feed(after=0, limit=100).events[-1]
     assert (last.type, last.tags) == ("RowsCollected", (f"publication:{PK}",))
-    assert collect_past(desk.control) == CollectedRows()
-    desk.publish("two", KEPT)
-    found = desk.publisher.read(PAGE)
+    assert collect_past(publishing.control) == CollectedRows()
+    publishing.publish("two", KEPT)
+    found = publishing.publisher.read(PAGE)
     assert found is not None
     assert found.body == b"two"
 
 
 @pytest.mark.req("PB-7")
-def test_keeps_what_has_no_ttl_for_ever(desk: Desk) -> None:
-    desk.publish("one")
-    desk.clock.advance(4_000 * DAY)
+def test_keeps_what_has_no_ttl_for_ever(publishing: Publishing) -> None:
+    publishing.publish("one")
+    publishing.clock.advance(4_000 * DAY)
 
-    assert collect_past(desk.control) == CollectedRows()
-    assert desk.meta() is not None
+    assert collect_past(publishing.control) == CollectedRows()
+    assert publishing.meta() is not None
 
 
 @pytest.mark.req("PB-3", "PB-7")
-def test_collects_the_generations_with_their_pointer_batch_by_batch(desk: Desk) -> None:
+def test_collects_the_generations_with_their_pointer_batch_by_batch(publishing: Publishing) -> None:
     count = COLLECTED_MAX + 3
     for number in range(count):
-        desk.clock.advance(timedelta(seconds=1))
-        desk.publish(f"body {number}", KEPT_VERSIONED)
-    desk.publisher.roll_back(PAGE, next(desk.publisher.generations(PAGE))[0])
-    desk.clock.advance(2 * DAY)
+        publishing.clock.advance(timedelta(seconds=1))
+        publishing.publish(f"body {number}", KEPT_VERSIONED)
+    publishing.publisher.roll_back(PAGE, next(publishing.publisher.generations(PAGE))[0])
+    publishing.clock.advance(2 * DAY)
 
-    assert collect_past(desk.control) == CollectedRows(1, count, 0)
+    assert collect_past(publishing.control) == CollectedRows(1, count, 0)
 
-    assert list(desk.publisher.generations(PAGE)) == []
-    assert desk.meta() is None
-    assert list_referenced_blobs(desk.store) == frozenset()
+    assert list(publishing.publisher.generations(PAGE)) == []
+    assert publishing.meta() is None
+    assert list_referenced_blobs(publishing.store) == frozenset()
 
 
 @pytest.mark.req("PB-7")
-def test_collects_nothing_of_a_publication_that_is_renewed_meanwhile(desk: Desk) -> None:
+def test_collects_nothing_of_a_publication_that_is_renewed_meanwhile(
+    publishing: Publishing,
+) -> None:
     """publication.md §6.9 #2: "Never infer "never existed" from absence": and from age neither."""
-    desk.publish("one", KEPT_VERSIONED)
-    (old,) = [id for id, _ in desk.publisher.generations(PAGE)]
-    desk.clock.advance(2 * DAY)
-    lease = desk.acquire()
-    control = Control(desk.store, FOLDS, Direct(desk.store), clock=desk.clock)
-    rival = Publisher(control, desk.blobs)
+    publishing.publish("one", KEPT_VERSIONED)
+    (old,) = [id for id, _ in publishing.publisher.generations(PAGE)]
+    publishing.clock.advance(2 * DAY)
+    lease = publishing.acquire()
+    control = Control(publishing.store, FOLDS, Direct(publishing.store), clock=publishing.clock)
+    rival = Publisher(control, publishing.blobs)
 
     def renew() -> None:
         rival.publish(
-            PAGE, lease, b"two", KEPT_VERSIONED, generated_at=desk.clock.now, version_id="new"
+            PAGE, lease, b"two", KEPT_VERSIONED, generated_at=publishing.clock.now, version_id="new"
         )
 
-    desk.watched.meanwhile = renew
+    publishing.watched.meanwhile = renew
     command = CollectRows(publication=PK, version_ids=(old,), last=True)
-    outcome = desk.control.execute(collect_rows, command)
+    outcome = publishing.control.execute(collect_rows, command)
 
     assert outcome.facts == ()
-    assert sorted(id for id, _ in desk.publisher.generations(PAGE)) == sorted((old, "new"))
+    assert sorted(id for id, _ in publishing.publisher.generations(PAGE)) == sorted((old, "new"))
 
 
 @pytest.mark.req("PB-1", "PB-7")
-def test_leaves_a_lease_alone_whatever_becomes_of_the_pointer(desk: Desk) -> None:
-    desk.publish("one", KEPT)
-    desk.clock.advance(2 * DAY)
-    lease = desk.acquire()
-    collect_past(desk.control)
+def test_leaves_a_lease_alone_whatever_becomes_of_the_pointer(publishing: Publishing) -> None:
+    publishing.publish("one", KEPT)
+    publishing.clock.advance(2 * DAY)
+    lease = publishing.acquire()
+    collect_past(publishing.control)
 
-    assert desk.record(LOCK_KEY) is not None
-    desk.publisher.publish(PAGE, lease, b"two", KEPT, generated_at=desk.clock.now)
-    assert desk.meta() is not None
+    assert publishing.record(LOCK_KEY) is not None
+    publishing.publisher.publish(PAGE, lease, b"two", KEPT, generated_at=publishing.clock.now)
+    assert publishing.meta() is not None
 
 
 @pytest.mark.req("PB-3", "PB-7")
-def test_goes_on_where_a_run_died_between_two_batches(desk: Desk) -> None:
+def test_goes_on_where_a_run_died_between_two_batches(publishing: Publishing) -> None:
     for number in range(3):
-        desk.clock.advance(timedelta(seconds=1))
-        desk.publish(f"body {number}", KEPT_VERSIONED)
-    ids = [id for id, _ in desk.publisher.generations(PAGE)]
-    desk.clock.advance(2 * DAY)
+        publishing.clock.advance(timedelta(seconds=1))
+        publishing.publish(f"body {number}", KEPT_VERSIONED)
+    ids = [id for id, _ in publishing.publisher.generations(PAGE)]
+    publishing.clock.advance(2 * DAY)
     half = CollectRows(publication=PK, version_ids=tuple(ids))  # not the last: the current stays
 
-    (fact,) = desk.control.execute(collect_rows, half).facts
+    (fact,) = publishing.control.execute(collect_rows, half).facts
 
     assert fact == RowsCollected(PK, False, tuple(ids[:2]))
-    assert desk.publisher.read(PAGE) is not None, "the pointer does not dangle"
-    assert collect_past(desk.control) == CollectedRows(1, 1, 0)
+    assert publishing.publisher.read(PAGE) is not None, "the pointer does not dangle"
+    assert collect_past(publishing.control) == CollectedRows(1, 1, 0)
 
 
 @pytest.mark.req("PB-7")
-def test_collects_requests_past_their_ttl_and_renders_them_anew(desk: Desk) -> None:
+def test_collects_requests_past_their_ttl_and_renders_them_anew(publishing: Publishing) -> None:
     """publication.md §6.8 #7: "Always TTL these rows; keep them in the cache key's partition"."""
     asked = RegenerationKey("r1", "h1")
-    desk.publisher.serve(PAGE, lambda: b"one", VERSIONED, asked)
-    desk.clock.advance(REQUEST_KEPT)
+    publishing.publisher.serve(PAGE, lambda: b"one", VERSIONED, asked)
+    publishing.clock.advance(REQUEST_KEPT)
 
-    assert collect_past(desk.control) == CollectedRows(requests=1)
+    assert collect_past(publishing.control) == CollectedRows(requests=1)
 
-    served = desk.publisher.serve(PAGE, lambda: b"two", VERSIONED, asked)
+    served = publishing.publisher.serve(PAGE, lambda: b"two", VERSIONED, asked)
     assert (served.state, served.entry.body) == (ServedState.MISS, b"two")
 
 
@@ -151,13 +163,13 @@ def test_bounds_what_one_commit_collects() -> None:
         CollectRows(publication=PK, version_ids=tuple(map(str, range(COLLECTED_MAX + 1))))
 
 
-def test_collects_only_rows_that_are_there(desk: Desk) -> None:
-    desk.publish("one", KEPT)
-    desk.clock.advance(2 * DAY)
+def test_collects_only_rows_that_are_there(publishing: Publishing) -> None:
+    publishing.publish("one", KEPT)
+    publishing.clock.advance(2 * DAY)
     command = CollectRows(publication=PK, version_ids=("none",), requests=("none",))
 
-    assert desk.control.execute(collect_rows, command).facts == ()
-    assert desk.record(version_key(PK, "none")) is None
+    assert publishing.control.execute(collect_rows, command).facts == ()
+    assert publishing.record(version_key(PK, "none")) is None
 
 
 # ── a store that does not answer ──────────────────────────────────────────────────────────────────
@@ -181,11 +193,11 @@ class Mute:
 
 
 @pytest.fixture
-def mute(desk: Desk) -> Iterator[tuple[Mute, Publisher]]:
-    mute: Any = Mute(desk.store)
-    control = desk.control
+def mute(publishing: Publishing) -> Iterator[tuple[Mute, Publisher]]:
+    mute: Any = Mute(publishing.store)
+    control = publishing.control
     store, control.store = control.store, mute
-    yield mute, Publisher(control, desk.blobs)
+    yield mute, Publisher(control, publishing.blobs)
     control.store = store
 
 

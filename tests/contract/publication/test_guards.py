@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.contract.publication.publishing import LEASE_SECONDS, PAGE, PK, T0, VERSIONED, Desk, at
+from tests.contract.publication.publishing import (
+    LEASE_SECONDS,
+    PAGE,
+    PK,
+    T0,
+    VERSIONED,
+    Publishing,
+    at,
+)
 from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.publication.rows import Pointer, etag_of, lock_key, meta_key, pk_of
@@ -58,27 +66,27 @@ def command(page: str, guards: frozenset[PublishGuard], **changes: Any) -> Publi
 @pytest.mark.req("PB-4")
 @pytest.mark.parametrize("guards", EVERY_GUARD, ids=lambda guards: "+".join(sorted(guards)))
 def test_stops_a_stale_writer_by_each_guard_alone_and_together(
-    desk: Desk, guards: frozenset[PublishGuard]
+    publishing: Publishing, guards: frozenset[PublishGuard]
 ) -> None:
     """Each way of being late is stopped by its own guard, and by no other."""
     for guard, (changes, refusal) in LATE.items():
         page = f"/{guard}"
         meta, lock = meta_key(pk_of(page)), lock_key(pk_of(page))
-        desk.clock.now = T0
+        publishing.clock.now = T0
         first = command(page, frozenset({PublishGuard.MONOTONE}), s3_key="old", generated_at=T0)
-        version = desk.control.execute(publish_generation, first).position
-        Leases(desk.store).acquire(lock.id, "mine", now=T0, seconds=LEASE_SECONDS)
-        before = desk.store.get(meta, lock)
+        version = publishing.control.execute(publish_generation, first).position
+        Leases(publishing.store).acquire(lock.id, "mine", now=T0, seconds=LEASE_SECONDS)
+        before = publishing.store.get(meta, lock)
         late = command(page, guards, **({"expected_version": version} | changes))
-        desk.clock.now = at(LEASE_SECONDS) if guard is PublishGuard.EXPIRY else at(1)
+        publishing.clock.now = at(LEASE_SECONDS) if guard is PublishGuard.EXPIRY else at(1)
 
         if guard in guards:
             with pytest.raises(refusal):
-                desk.control.execute(publish_generation, late)
-            assert desk.store.get(meta, lock) == before
+                publishing.control.execute(publish_generation, late)
+            assert publishing.store.get(meta, lock) == before
         else:
-            desk.control.execute(publish_generation, late)
-            pointer, lease = desk.store.get(meta, lock)
+            publishing.control.execute(publish_generation, late)
+            pointer, lease = publishing.store.get(meta, lock)
             assert pointer is not None
             assert codec.decode(pointer.data, Pointer).etag == '"new"'
             assert (lease is None) == bool(guards & LEASE_GUARDS), "spent where it was asked for"
@@ -87,48 +95,48 @@ def test_stops_a_stale_writer_by_each_guard_alone_and_together(
 @pytest.mark.req("PB-4", "PB-5")
 @pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
 def test_passes_the_first_and_refuses_equal_and_older_generations(
-    desk: Desk, policy: PublicationPolicy
+    publishing: Publishing, policy: PublicationPolicy
 ) -> None:
     """'If you rely on monotonicity, require generated_at < :new before setting a new etag.'"""
-    desk.publish("first", policy, generated_at=at(5))
-    before = desk.meta()
+    publishing.publish("first", policy, generated_at=at(5))
+    before = publishing.meta()
 
     for offered in (at(5), at(4.999_999), T0):
         with pytest.raises(StaleGeneration) as refused:
-            desk.publish("stale", policy, generated_at=offered)
+            publishing.publish("stale", policy, generated_at=offered)
         assert refused.value.facts["stored"] == codec.time_text(at(5))
-        desk.clock.advance(timedelta(seconds=LEASE_SECONDS))
+        publishing.clock.advance(timedelta(seconds=LEASE_SECONDS))
 
-    assert desk.meta() == before
+    assert publishing.meta() == before
     assert before is not None
     assert before.etag == etag_of(b"first")
-    desk.publish("second", policy, generated_at=at(5.000_001))
-    after = desk.meta()
+    publishing.publish("second", policy, generated_at=at(5.000_001))
+    after = publishing.meta()
     assert after is not None
     assert after.etag == etag_of(b"second")
 
 
 @pytest.mark.req("PB-4")
-def test_expects_the_pointer_that_the_caller_saw(desk: Desk) -> None:
+def test_expects_the_pointer_that_the_caller_saw(publishing: Publishing) -> None:
     guards = LEASE_GUARDS | {PublishGuard.VERSION}
     with pytest.raises(StaleVersion):
-        desk.publish("first", guards=guards, expected_version=7)
-    desk.clock.advance(timedelta(seconds=LEASE_SECONDS))
-    desk.publish("first", guards=guards, expected_version=0)
-    seen = desk.publisher.read(PAGE)
+        publishing.publish("first", guards=guards, expected_version=7)
+    publishing.clock.advance(timedelta(seconds=LEASE_SECONDS))
+    publishing.publish("first", guards=guards, expected_version=0)
+    seen = publishing.publisher.read(PAGE)
     assert seen is not None
     with pytest.raises(StaleVersion) as refused:
-        desk.publish("second", guards=guards, expected_version=0)
+        publishing.publish("second", guards=guards, expected_version=0)
 
     assert refused.value.facts == {"expected": 0, "current": seen.version}
-    desk.clock.advance(timedelta(seconds=LEASE_SECONDS))
-    desk.publish("second", guards=guards, expected_version=seen.version)
+    publishing.clock.advance(timedelta(seconds=LEASE_SECONDS))
+    publishing.publish("second", guards=guards, expected_version=seen.version)
 
 
 @pytest.mark.req("PB-4", "PB-8")
-def test_lets_no_generic_call_touch_the_rows_of_a_publication(desk: Desk) -> None:
-    desk.publish("body", VERSIONED, version_id="v1")
-    records = Records(desk.store, desk.clock)
+def test_lets_no_generic_call_touch_the_rows_of_a_publication(publishing: Publishing) -> None:
+    publishing.publish("body", VERSIONED, version_id="v1")
+    records = Records(publishing.store, publishing.clock)
 
     with pytest.raises(ImmutableRecord):
         records.update("publications", f"{PK}/META", {"etag": "mine"})

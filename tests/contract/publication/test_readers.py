@@ -22,10 +22,10 @@ from tests.contract.publication.publishing import (
     PK,
     T0,
     VERSIONED,
-    Desk,
     Killed,
+    Publishing,
     at,
-    desk_at,
+    publishing_at,
 )
 from tidegate.control.publication.entries import (
     PublicationPolicy,
@@ -63,12 +63,14 @@ READERS = 8
 
 
 @pytest.mark.req("PB-7")
-def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(desk: Desk) -> None:
+def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(
+    publishing: Publishing,
+) -> None:
     renders = count(1)
 
     def serve(seconds: float) -> tuple[str, bytes]:
-        desk.clock.now = at(seconds)
-        served = desk.publisher.serve(PAGE, lambda: f"body {next(renders)}".encode())
+        publishing.clock.now = at(seconds)
+        served = publishing.publisher.serve(PAGE, lambda: f"body {next(renders)}".encode())
         return served.state, served.entry.body
 
     assert serve(0) == (ServedState.MISS, b"body 1")
@@ -78,49 +80,49 @@ def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(desk: De
 
 
 @pytest.mark.req("PB-7")
-def test_lets_no_ttl_decide_on_freshness_or_ownership(desk: Desk) -> None:
+def test_lets_no_ttl_decide_on_freshness_or_ownership(publishing: Publishing) -> None:
     policy = PublicationPolicy(revalidate_seconds=600, retention=timedelta(seconds=1))
-    desk.publisher.serve(PAGE, lambda: b"body", policy)
-    desk.clock.advance(timedelta(seconds=300))  # the ttl is long over
+    publishing.publisher.serve(PAGE, lambda: b"body", policy)
+    publishing.clock.advance(timedelta(seconds=300))  # the ttl is long over
 
-    served = desk.publisher.serve(PAGE, lambda: b"other", policy)
+    served = publishing.publisher.serve(PAGE, lambda: b"other", policy)
 
     assert (served.state, served.entry.body) == (ServedState.HIT, b"body")
-    lease = desk.publisher.try_acquire(PAGE, LEASE_SECONDS)
+    lease = publishing.publisher.try_acquire(PAGE, LEASE_SECONDS)
     assert lease is not None
-    assert desk.publisher.try_acquire(PAGE, LEASE_SECONDS) is None
+    assert publishing.publisher.try_acquire(PAGE, LEASE_SECONDS) is None
 
 
 @pytest.mark.req("PB-7")
-def test_serves_the_last_body_while_another_regenerates(desk: Desk) -> None:
+def test_serves_the_last_body_while_another_regenerates(publishing: Publishing) -> None:
     """'Readers get the last published body while someone regenerates.'"""
-    desk.publish("old")
-    desk.clock.advance(timedelta(seconds=61))
-    desk.acquire()
+    publishing.publish("old")
+    publishing.clock.advance(timedelta(seconds=61))
+    publishing.acquire()
 
     for policy in (PublicationPolicy(), PublicationPolicy(waits=False)):
-        served = desk.publisher.serve(PAGE, lambda: b"new", policy)
+        served = publishing.publisher.serve(PAGE, lambda: b"new", policy)
         assert (served.state, served.entry.body, served.contended) == (
             ServedState.STALE,
             b"old",
             True,
         )
     with pytest.raises(LeaseHeld):
-        desk.publisher.serve(PAGE, lambda: b"new", PublicationPolicy(serves_stale=False))
+        publishing.publisher.serve(PAGE, lambda: b"new", PublicationPolicy(serves_stale=False))
 
 
 @pytest.mark.req("PB-7")
-def test_waits_for_the_other_one_and_takes_what_it_made(desk: Desk, home: Path) -> None:
-    desk.publish("old")
-    desk.clock.advance(timedelta(seconds=61))
-    lease = desk.acquire()
+def test_waits_for_the_other_one_and_takes_what_it_made(publishing: Publishing, home: Path) -> None:
+    publishing.publish("old")
+    publishing.clock.advance(timedelta(seconds=61))
+    lease = publishing.acquire()
     naps = count(1)
 
     def sleep(seconds: float) -> None:
         if next(naps) == 3:
-            desk.publisher.publish(PAGE, lease, b"new", generated_at=desk.clock.now)
+            publishing.publisher.publish(PAGE, lease, b"new", generated_at=publishing.clock.now)
 
-    reader = Publisher(desk.control, desk.blobs, sleep=sleep)
+    reader = Publisher(publishing.control, publishing.blobs, sleep=sleep)
 
     served = reader.serve(PAGE, lambda: b"never")
 
@@ -129,54 +131,56 @@ def test_waits_for_the_other_one_and_takes_what_it_made(desk: Desk, home: Path) 
 
 
 @pytest.mark.req("PB-7")
-def test_looks_again_once_it_has_the_lease(desk: Desk) -> None:
+def test_looks_again_once_it_has_the_lease(publishing: Publishing) -> None:
     """Another one acquires, renders and publishes between our look and our acquisition."""
-    desk.publish("old")
-    desk.clock.advance(timedelta(seconds=61))
+    publishing.publish("old")
+    publishing.clock.advance(timedelta(seconds=61))
 
     def meanwhile() -> None:
-        with desk_at(desk.store, desk.blobs, desk.clock) as other:
+        with publishing_at(publishing.store, publishing.blobs, publishing.clock) as other:
             other.publish("new")
 
-    desk.watched.meanwhile = meanwhile
+    publishing.watched.meanwhile = meanwhile
 
-    served = desk.publisher.serve(PAGE, lambda: b"never")
+    served = publishing.publisher.serve(PAGE, lambda: b"never")
 
     assert (served.state, served.entry.body) == (ServedState.WAIT_HIT, b"new")
-    assert desk.lock() is None, "the lease was given back"
+    assert publishing.lock() is None, "the lease was given back"
 
 
 @pytest.mark.req("PB-7")
-def test_keeps_the_old_pointer_when_a_regeneration_fails_and_recovers(desk: Desk) -> None:
-    desk.publish("old")
-    before = desk.meta()
-    desk.clock.advance(timedelta(seconds=61))
+def test_keeps_the_old_pointer_when_a_regeneration_fails_and_recovers(
+    publishing: Publishing,
+) -> None:
+    publishing.publish("old")
+    before = publishing.meta()
+    publishing.clock.advance(timedelta(seconds=61))
 
     def broken() -> bytes:
         raise ZeroDivisionError
 
-    served = desk.publisher.serve(PAGE, broken)
+    served = publishing.publisher.serve(PAGE, broken)
     with pytest.raises(ZeroDivisionError):
-        desk.publisher.serve(PAGE, broken, PublicationPolicy(serves_stale=False))
+        publishing.publisher.serve(PAGE, broken, PublicationPolicy(serves_stale=False))
 
     assert (served.state, served.entry.body) == (ServedState.STALE, b"old")
     assert isinstance(served.failure, ZeroDivisionError)
-    assert desk.meta() == before
-    assert desk.lock() is None, "the lease was given back"
-    assert desk.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
+    assert publishing.meta() == before
+    assert publishing.lock() is None, "the lease was given back"
+    assert publishing.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
 
 
 @pytest.mark.req("PB-4", "PB-7")
-def test_shows_nobody_what_a_slow_renderer_made(desk: Desk) -> None:
+def test_shows_nobody_what_a_slow_renderer_made(publishing: Publishing) -> None:
     """It loses its lease; the second worker takes over; three renders in all."""
-    desk.publish("old")
-    desk.clock.advance(timedelta(seconds=61))
+    publishing.publish("old")
+    publishing.clock.advance(timedelta(seconds=61))
     renders = []
 
     def slow() -> bytes:
         renders.append("slow")
-        desk.clock.advance(timedelta(milliseconds=80))
-        second = desk.publisher.serve(PAGE, quick, PublicationPolicy(lease_seconds=0.02))
+        publishing.clock.advance(timedelta(milliseconds=80))
+        second = publishing.publisher.serve(PAGE, quick, PublicationPolicy(lease_seconds=0.02))
         assert second.state is ServedState.MISS
         return b"slow"
 
@@ -184,23 +188,25 @@ def test_shows_nobody_what_a_slow_renderer_made(desk: Desk) -> None:
         renders.append("quick")
         return b"quick"
 
-    served = desk.publisher.serve(PAGE, slow, PublicationPolicy(lease_seconds=0.02))
+    served = publishing.publisher.serve(PAGE, slow, PublicationPolicy(lease_seconds=0.02))
 
     assert renders == ["slow", "quick"]
     assert (served.state, served.entry.body) == (ServedState.STALE, b"quick")
     assert isinstance(served.failure, LeaseLost)
-    entry = desk.publisher.read(PAGE)
+    entry = publishing.publisher.read(PAGE)
     assert entry is not None
     assert entry.body == b"quick"
 
 
 @pytest.mark.req("PB-6", "PB-7")
-def test_makes_a_body_anew_that_is_gone_although_its_pointer_is_fresh(desk: Desk) -> None:
-    desk.publish("body")
-    desk.blobs.discard(digest_of(b"body"), before=at(1))
-    desk.clock.advance(timedelta(seconds=1))
+def test_makes_a_body_anew_that_is_gone_although_its_pointer_is_fresh(
+    publishing: Publishing,
+) -> None:
+    publishing.publish("body")
+    publishing.blobs.discard(digest_of(b"body"), before=at(1))
+    publishing.clock.advance(timedelta(seconds=1))
 
-    served = desk.publisher.serve(PAGE, lambda: b"body")
+    served = publishing.publisher.serve(PAGE, lambda: b"body")
 
     assert (served.state, served.entry.body) == (ServedState.MISS, b"body")
 
@@ -245,43 +251,43 @@ def test_renders_once_for_a_burst_of_readers(
 @pytest.mark.req("PB-5")
 @pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
 def test_answers_a_conditional_get_with_304_until_the_body_changes(
-    desk: Desk, policy: PublicationPolicy
+    publishing: Publishing, policy: PublicationPolicy
 ) -> None:
-    desk.publish("body", policy)
-    entry = desk.publisher.read(PAGE)
+    publishing.publish("body", policy)
+    entry = publishing.publisher.read(PAGE)
     assert entry is not None
     etag = entry.pointer.etag
 
     assert etag == etag_of(entry.body)
     assert is_not_modified(etag, entry.pointer.etag)
     assert is_not_modified(f'"other", W/{etag}', entry.pointer.etag)
-    desk.clock.advance(timedelta(seconds=1))
-    desk.publish("new", policy)
-    changed = desk.meta()
+    publishing.clock.advance(timedelta(seconds=1))
+    publishing.publish("new", policy)
+    changed = publishing.meta()
     assert changed is not None
     assert not is_not_modified(etag, changed.etag)
 
 
 @pytest.mark.req("PB-7")
-def test_is_stale_once_it_was_invalidated_and_still_served(desk: Desk) -> None:
+def test_is_stale_once_it_was_invalidated_and_still_served(publishing: Publishing) -> None:
     with pytest.raises(NotFound):
-        desk.publisher.invalidate(PAGE)
-    desk.publish("old")
-    desk.publisher.invalidate(PAGE, by="user_1")
-    desk.publisher.invalidate(PAGE)  # it is stale already: nothing happens
+        publishing.publisher.invalidate(PAGE)
+    publishing.publish("old")
+    publishing.publisher.invalidate(PAGE, by="user_1")
+    publishing.publisher.invalidate(PAGE)  # it is stale already: nothing happens
 
-    meta = desk.meta()
+    meta = publishing.meta()
     assert meta is not None
-    assert not is_fresh(meta, desk.clock.now)
+    assert not is_fresh(meta, publishing.clock.now)
     assert meta.etag == etag_of(b"old")
-    entry = desk.publisher.read(PAGE)
+    entry = publishing.publisher.read(PAGE)
     assert entry is not None
     assert entry.body == b"old"
-    desk.clock.advance(timedelta(seconds=1))
-    assert desk.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
-    desk.acquire()
+    publishing.clock.advance(timedelta(seconds=1))
+    assert publishing.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
+    publishing.acquire()
     with pytest.raises(LeaseHeld):
-        desk.publisher.invalidate(PAGE)
+        publishing.publisher.invalidate(PAGE)
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────
@@ -289,17 +295,17 @@ def test_is_stale_once_it_was_invalidated_and_still_served(desk: Desk) -> None:
 ASKED = RegenerationKey("deploy-7", "hash-1")
 
 
-def request(desk: Desk) -> PublicationRequest | None:
-    record = desk.record(request_key(PK, ASKED.key))
+def request(publishing: Publishing) -> PublicationRequest | None:
+    record = publishing.record(request_key(PK, ASKED.key))
     return None if record is None else codec.decode(record.data, PublicationRequest)
 
 
-def test_gives_a_request_one_result_however_often_it_is_sent(desk: Desk) -> None:
+def test_gives_a_request_one_result_however_often_it_is_sent(publishing: Publishing) -> None:
     renders = count(1)
 
     def serve() -> Served:
-        desk.clock.advance(timedelta(seconds=61))
-        return desk.publisher.serve(
+        publishing.clock.advance(timedelta(seconds=61))
+        return publishing.publisher.serve(
             PAGE, lambda: f"body {next(renders)}".encode(), PublicationPolicy(), ASKED
         )
 
@@ -307,31 +313,31 @@ def test_gives_a_request_one_result_however_often_it_is_sent(desk: Desk) -> None
 
     assert (first.state, first.entry.body) == (ServedState.MISS, b"body 1")
     assert (again.state, again.entry.body) == (ServedState.HIT, b"body 1")
-    found = request(desk)
+    found = request(publishing)
     assert found is not None
     assert (found.status, found.result_s3_key) == (RequestStatus.COMPLETED, digest_of(b"body 1"))
-    desk.publisher.serve(
+    publishing.publisher.serve(
         PAGE, lambda: b"other", PublicationPolicy(), RegenerationKey("deploy-8", "hash-2")
     )
-    desk.clock.advance(timedelta(seconds=61))
-    late = desk.publisher.serve(PAGE, lambda: b"never", PublicationPolicy(), ASKED)
+    publishing.clock.advance(timedelta(seconds=61))
+    late = publishing.publisher.serve(PAGE, lambda: b"never", PublicationPolicy(), ASKED)
     assert late.entry.body == b"body 1"
     assert late.entry.pointer.etag == etag_of(b"body 1")
 
 
-def test_fails_closed_where_a_key_comes_with_other_content(desk: Desk) -> None:
-    desk.publisher.serve(PAGE, lambda: b"body", PublicationPolicy(), ASKED)
-    desk.clock.advance(timedelta(seconds=61))
+def test_fails_closed_where_a_key_comes_with_other_content(publishing: Publishing) -> None:
+    publishing.publisher.serve(PAGE, lambda: b"body", PublicationPolicy(), ASKED)
+    publishing.clock.advance(timedelta(seconds=61))
 
     with pytest.raises(IdempotencyMismatch):
-        desk.publisher.serve(
+        publishing.publisher.serve(
             PAGE, lambda: b"never", PublicationPolicy(), RegenerationKey(ASKED.key, "hash-2")
         )
 
-    assert desk.lock() is None
+    assert publishing.lock() is None
 
 
-def test_tries_a_failed_request_again_and_takes_over_one_that_died(desk: Desk) -> None:
+def test_tries_a_failed_request_again_and_takes_over_one_that_died(publishing: Publishing) -> None:
     def broken() -> bytes:
         raise ZeroDivisionError
 
@@ -339,16 +345,16 @@ def test_tries_a_failed_request_again_and_takes_over_one_that_died(desk: Desk) -
         raise Killed
 
     with pytest.raises(ZeroDivisionError):
-        desk.publisher.serve(PAGE, broken, PublicationPolicy(), ASKED)
-    failed = request(desk)
+        publishing.publisher.serve(PAGE, broken, PublicationPolicy(), ASKED)
+    failed = request(publishing)
     with pytest.raises(Killed):
-        desk.publisher.serve(PAGE, dies, PublicationPolicy(), ASKED)
-    died = request(desk)
-    served = desk.publisher.serve(PAGE, lambda: b"body", PublicationPolicy(), ASKED)
+        publishing.publisher.serve(PAGE, dies, PublicationPolicy(), ASKED)
+    died = request(publishing)
+    served = publishing.publisher.serve(PAGE, lambda: b"body", PublicationPolicy(), ASKED)
 
     assert failed is not None
     assert died is not None
     assert (failed.status, died.status) == (RequestStatus.FAILED, RequestStatus.STARTED)
     assert (served.state, served.entry.body) == (ServedState.MISS, b"body")
-    types = [event.type for event in desk.store.read(ALL).events]
+    types = [event.type for event in publishing.store.read(ALL).events]
     assert types == ["RequestStarted", "RequestFailed", "RequestStarted", "GenerationPublished"]

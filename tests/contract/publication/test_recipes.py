@@ -16,7 +16,7 @@ from tests.contract.publication.publishing import (
     PK,
     T0,
     VERSIONED,
-    Desk,
+    Publishing,
     at,
 )
 from tidegate.control.publication.entries import PublicationPolicy
@@ -45,24 +45,24 @@ from tidegate.kernel.model import ALL, Delete, Put
 
 
 @pytest.mark.req("PB-2", "PB-5", "PB-8")
-def test_puts_meta_and_deletes_lock_in_one_commit_of_two_actions(desk: Desk) -> None:
+def test_puts_meta_and_deletes_lock_in_one_commit_of_two_actions(publishing: Publishing) -> None:
     """'Publish metadata and release the lock with a single transaction.'"""
-    lease = desk.acquire()
-    desk.watched.commits.clear()
+    lease = publishing.acquire()
+    publishing.watched.commits.clear()
 
-    desk.publisher.publish(
+    publishing.publisher.publish(
         PAGE, lease, b"body", PublicationPolicy(retention=timedelta(days=7)), generated_at=T0
     )
 
-    (sent,) = desk.watched.commits
+    (sent,) = publishing.watched.commits
     assert [(type(write), write.key.id) for write in sent.writes] == [
         (Put, f"{PK}/META"),
         (Delete, LOCK_KEY.id),
     ]
-    assert sent.at == desk.clock.now
+    assert sent.at == publishing.clock.now
     assert [fact.type for fact in sent.facts] == ["GenerationPublished"]
-    assert desk.lock() is None
-    assert desk.members(META_KEY) == {
+    assert publishing.lock() is None
+    assert publishing.members(META_KEY) == {
         "s3_key": digest_of(b"body"),
         "generated_at": codec.time_text(T0),
         "revalidate_seconds": 60,
@@ -72,10 +72,10 @@ def test_puts_meta_and_deletes_lock_in_one_commit_of_two_actions(desk: Desk) -> 
 
 
 @pytest.mark.req("PB-1", "PB-8")
-def test_keeps_token_and_expiry_in_the_lock(desk: Desk) -> None:
-    desk.acquire()
+def test_keeps_token_and_expiry_in_the_lock(publishing: Publishing) -> None:
+    publishing.acquire()
 
-    assert desk.members(LOCK_KEY) == {
+    assert publishing.members(LOCK_KEY) == {
         "lease_token": "tok1",
         "lease_expires_at": codec.time_text(at(LEASE_SECONDS)),
     }
@@ -85,37 +85,37 @@ def test_keeps_token_and_expiry_in_the_lock(desk: Desk) -> None:
 @pytest.mark.parametrize("how", ["expired", "at the very instant", "stolen", "released", "renewed"])
 @pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
 def test_leaves_everything_as_it_is_where_the_lease_is_lost(
-    desk: Desk, how: str, policy: PublicationPolicy
+    publishing: Publishing, how: str, policy: PublicationPolicy
 ) -> None:
     """'Stale writers (expired lock, stolen lock) cannot overwrite newer state.'"""
-    desk.publish("old", policy)
-    lease = desk.acquire()
+    publishing.publish("old", policy)
+    lease = publishing.acquire()
     match how:
         case "expired":
-            desk.clock.now = at(LEASE_SECONDS + 1)
+            publishing.clock.now = at(LEASE_SECONDS + 1)
         case "at the very instant":
-            desk.clock.now = at(LEASE_SECONDS)
+            publishing.clock.now = at(LEASE_SECONDS)
         case "stolen":
-            desk.clock.now = at(LEASE_SECONDS)
-            desk.acquire()
-            desk.clock.now = T0  # its own clock is slow: only the token tells
+            publishing.clock.now = at(LEASE_SECONDS)
+            publishing.acquire()
+            publishing.clock.now = T0  # its own clock is slow: only the token tells
         case "released":
-            Leases(desk.store).release(lease.key.id, lease.token, now=T0)
+            Leases(publishing.store).release(lease.key.id, lease.token, now=T0)
         case "renewed":  # one token, another number: this holder is not the one that holds it
-            Leases(desk.store).renew(lease.key.id, lease.token, now=T0, seconds=5)
-    before = desk.record(META_KEY), desk.lock()
+            Leases(publishing.store).renew(lease.key.id, lease.token, now=T0, seconds=5)
+    before = publishing.record(META_KEY), publishing.lock()
 
     with pytest.raises(LeaseLost):
-        desk.publisher.publish(PAGE, lease, b"late", policy, generated_at=at(5))
+        publishing.publisher.publish(PAGE, lease, b"late", policy, generated_at=at(5))
 
-    assert (desk.record(META_KEY), desk.lock()) == before
-    assert len(list(desk.publisher.generations(PAGE))) == policy.versioned
+    assert (publishing.record(META_KEY), publishing.lock()) == before
+    assert len(list(publishing.publisher.generations(PAGE))) == policy.versioned
 
 
 @pytest.mark.req("PB-2", "PB-4")
-def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(desk: Desk) -> None:
+def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(publishing: Publishing) -> None:
     """The pointer moves under the first attempt; when the second is made, the lease is over."""
-    lease = desk.acquire()
+    lease = publishing.acquire()
 
     def meanwhile() -> None:
         command = PublishGeneration(
@@ -125,18 +125,18 @@ def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(desk: Desk) ->
             revalidate_seconds=60,
             guards=frozenset({PublishGuard.MONOTONE}),
         )
-        with closing(GroupCommit(desk.store)) as writer:
-            Control(desk.store, FOLDS, writer.submit, clock=lambda: T0).execute(
+        with closing(GroupCommit(publishing.store)) as writer:
+            Control(publishing.store, FOLDS, writer.submit, clock=lambda: T0).execute(
                 publish_generation, command
             )
-        desk.clock.now = at(LEASE_SECONDS)
+        publishing.clock.now = at(LEASE_SECONDS)
 
-    desk.watched.meanwhile = meanwhile
+    publishing.watched.meanwhile = meanwhile
 
     with pytest.raises(LeaseLost):
-        desk.publisher.publish(PAGE, lease, b"late", generated_at=at(2))
+        publishing.publisher.publish(PAGE, lease, b"late", generated_at=at(2))
 
-    meta = desk.meta()
+    meta = publishing.meta()
     assert meta is not None
     assert meta.s3_key == "by an operator"
 
@@ -145,25 +145,25 @@ def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(desk: Desk) ->
 
 
 @pytest.mark.req("PB-3", "PB-5", "PB-8")
-def test_swaps_the_pointer_to_a_new_version_in_one_commit(desk: Desk) -> None:
-    lease = desk.acquire()
-    desk.watched.commits.clear()
+def test_swaps_the_pointer_to_a_new_version_in_one_commit(publishing: Publishing) -> None:
+    lease = publishing.acquire()
+    publishing.watched.commits.clear()
 
-    desk.publisher.publish(PAGE, lease, b"body", VERSIONED, generated_at=T0, version_id="v1")
+    publishing.publisher.publish(PAGE, lease, b"body", VERSIONED, generated_at=T0, version_id="v1")
 
-    (sent,) = desk.watched.commits
+    (sent,) = publishing.watched.commits
     assert {(type(write), write.key.id) for write in sent.writes} == {
         (Put, f"{PK}/META"),
         (Put, f"{PK}/VER#v1"),
         (Delete, LOCK_KEY.id),
     }
-    assert desk.lock() is None
-    assert desk.members(version_key(PK, "v1")) == {
+    assert publishing.lock() is None
+    assert publishing.members(version_key(PK, "v1")) == {
         "s3_key": digest_of(b"body"),
         "generated_at": codec.time_text(T0),
         "etag": etag_of(b"body"),
     }
-    assert desk.members(META_KEY) == {
+    assert publishing.members(META_KEY) == {
         "s3_key": digest_of(b"body"),
         "generated_at": codec.time_text(T0),
         "revalidate_seconds": 60,
@@ -174,77 +174,79 @@ def test_swaps_the_pointer_to_a_new_version_in_one_commit(desk: Desk) -> None:
 
 
 @pytest.mark.req("PB-3")
-def test_refuses_an_id_that_was_used(desk: Desk) -> None:
+def test_refuses_an_id_that_was_used(publishing: Publishing) -> None:
     """'Guarded with attribute_not_exists(pk) to avoid duplicate IDs.'"""
-    desk.publish("old", VERSIONED, version_id="v1")
-    before = desk.record(META_KEY)
-    desk.clock.advance(timedelta(seconds=1))
+    publishing.publish("old", VERSIONED, version_id="v1")
+    before = publishing.record(META_KEY)
+    publishing.clock.advance(timedelta(seconds=1))
 
     with pytest.raises(GenerationExists):
-        desk.publish("new", VERSIONED, version_id="v1")
+        publishing.publish("new", VERSIONED, version_id="v1")
 
-    assert desk.record(META_KEY) == before
-    assert desk.lock() is not None, "the lease is not spent"
+    assert publishing.record(META_KEY) == before
+    assert publishing.lock() is not None, "the lease is not spent"
 
 
 @pytest.mark.req("PB-3")
-def test_lists_generations_and_rolls_back_under_a_lease(desk: Desk) -> None:
+def test_lists_generations_and_rolls_back_under_a_lease(publishing: Publishing) -> None:
     for number in range(3):
-        desk.publish(f"body {number}", VERSIONED)
-        desk.clock.advance(timedelta(seconds=1))
-    ids = [id for id, _ in desk.publisher.generations(PAGE)]
-    first = dict(desk.publisher.generations(PAGE))[ids[0]]
+        publishing.publish(f"body {number}", VERSIONED)
+        publishing.clock.advance(timedelta(seconds=1))
+    ids = [id for id, _ in publishing.publisher.generations(PAGE)]
+    first = dict(publishing.publisher.generations(PAGE))[ids[0]]
 
-    desk.publisher.roll_back(PAGE, ids[0], by="user_1")
+    publishing.publisher.roll_back(PAGE, ids[0], by="user_1")
 
     assert first == Generation(digest_of(b"body 0"), T0, etag_of(b"body 0"))
     assert len(ids) == 3
-    assert desk.meta() == Pointer(
+    assert publishing.meta() == Pointer(
         first.s3_key, at(3), 60, first.etag, current_sk=f"VER#{ids[0]}", version=4
     )
-    assert desk.lock() is None
-    entry = desk.publisher.read(PAGE)
+    assert publishing.lock() is None
+    entry = publishing.publisher.read(PAGE)
     assert entry is not None
     assert entry.body == b"body 0"
     with pytest.raises(StaleGeneration):  # rendered before the rollback, and sent after it
-        desk.publish("late", VERSIONED, generated_at=at(2.5))
+        publishing.publish("late", VERSIONED, generated_at=at(2.5))
 
 
 @pytest.mark.req("PB-3")
-def test_rolls_back_only_to_what_stands_there_and_only_alone(desk: Desk) -> None:
+def test_rolls_back_only_to_what_stands_there_and_only_alone(publishing: Publishing) -> None:
     with pytest.raises(NotFound):
-        desk.publisher.roll_back(PAGE, "v1")
-    desk.publish("body", VERSIONED, version_id="v1")
-    before = desk.record(META_KEY)
+        publishing.publisher.roll_back(PAGE, "v1")
+    publishing.publish("body", VERSIONED, version_id="v1")
+    before = publishing.record(META_KEY)
 
     with pytest.raises(NotFound):
-        desk.publisher.roll_back(PAGE, "v0")
-    desk.publisher.roll_back(PAGE, "v1")  # it is there already: nothing happens
-    assert desk.lock() is None
-    desk.acquire()
+        publishing.publisher.roll_back(PAGE, "v0")
+    publishing.publisher.roll_back(PAGE, "v1")  # it is there already: nothing happens
+    assert publishing.lock() is None
+    publishing.acquire()
     with pytest.raises(LeaseHeld):
-        desk.publisher.roll_back(PAGE, "v1")
+        publishing.publisher.roll_back(PAGE, "v1")
 
-    assert desk.record(META_KEY) == before
+    assert publishing.record(META_KEY) == before
 
 
 @pytest.mark.req("PB-3")
-def test_pages_through_many_generations(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_through_many_generations(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tidegate.control.publication.publisher.PAGE", 2)
     for number in range(5):
-        desk.publish(f"body {number}", VERSIONED, version_id=f"v{number}")
-        desk.clock.advance(timedelta(seconds=1))
+        publishing.publish(f"body {number}", VERSIONED, version_id=f"v{number}")
+        publishing.clock.advance(timedelta(seconds=1))
 
-    assert [id for id, _ in desk.publisher.generations(PAGE)] == [f"v{n}" for n in range(5)]
-    assert list(desk.publisher.generations("/other.html")) == []
+    assert [id for id, _ in publishing.publisher.generations(PAGE)] == [f"v{n}" for n in range(5)]
+    assert list(publishing.publisher.generations("/other.html")) == []
 
 
-def test_keeps_a_publication_to_one_recipe(desk: Desk) -> None:
-    desk.publish("old", VERSIONED)
-    desk.clock.advance(timedelta(seconds=1))
+def test_keeps_a_publication_to_one_recipe(publishing: Publishing) -> None:
+    publishing.publish("old", VERSIONED)
+    publishing.clock.advance(timedelta(seconds=1))
 
     with pytest.raises(RecipeMixed):
-        desk.publish("new")
+        publishing.publish("new")
 
 
 # ── the lost answer ───────────────────────────────────────────────────────────────────────────────
@@ -253,24 +255,24 @@ def test_keeps_a_publication_to_one_recipe(desk: Desk) -> None:
 @pytest.mark.req("PB-2")
 @pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
 def test_knows_its_own_publish_again_when_the_answer_was_lost(
-    desk: Desk, policy: PublicationPolicy
+    publishing: Publishing, policy: PublicationPolicy
 ) -> None:
-    lease = desk.acquire()
+    lease = publishing.acquire()
     for _ in range(2):  # the second finds the lease gone: the first one spent it
-        entry = desk.publisher.publish(PAGE, lease, b"body", policy, generated_at=T0)
-        assert entry.pointer == desk.meta()
+        entry = publishing.publisher.publish(PAGE, lease, b"body", policy, generated_at=T0)
+        assert entry.pointer == publishing.meta()
 
     with pytest.raises(LeaseLost):
-        desk.publisher.publish(PAGE, lease, b"other", policy, generated_at=T0)
-    assert len(desk.store.read(ALL).events) == 1
+        publishing.publisher.publish(PAGE, lease, b"other", policy, generated_at=T0)
+    assert len(publishing.store.read(ALL).events) == 1
 
 
 # ── the store object of seed 003 ──────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("PB-9")
-def test_offers_the_store_object_of_the_seed(desk: Desk) -> None:
-    store = GenerationStore(desk.control)
+def test_offers_the_store_object_of_the_seed(publishing: Publishing) -> None:
+    store = GenerationStore(publishing.control)
     key = "/a page/with ünusual#text"
     milliseconds = int(T0.timestamp() * 1000) + 123
 
@@ -280,7 +282,7 @@ def test_offers_the_store_object_of_the_seed(desk: Desk) -> None:
     with pytest.raises(LeaseLost):
         store.commit_generation(key, "another", "s3://b/k", milliseconds, 60, '"abc"')
     assert store.get(key) is None
-    desk.watched.commits.clear()
+    publishing.watched.commits.clear()
     store.commit_generation(
         cache_key=key,
         lease_token=lease.lease_token,
@@ -291,7 +293,7 @@ def test_offers_the_store_object_of_the_seed(desk: Desk) -> None:
         lease_owner="app-2",  # never compared
     )
 
-    (sent,) = desk.watched.commits
+    (sent,) = publishing.watched.commits
     assert [type(write) for write in sent.writes] == [Put, Delete]
     assert store.get(key) == Pointer("s3://bucket/key.html", at(0.123), 60, '"abc"')
     assert lease.lease_expires_at == at(30)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.dynamodb_faults import Send, fresh_table, lose_answer, lose_request
 from tests.contract.failing_files import FailingFiles
-from tests.contract.postgres_proxy import Wire, wired
+from tests.contract.postgres_proxy import PostgresProxy, serve_proxy
 from tests.contract.rows.registry import FIRST, SCHEMA, T0, Release
 from tidegate.engines.postgres import PostgresStore, writer
 from tidegate.engines.sqlite import SqliteStore
@@ -69,14 +69,14 @@ def test_a_flush_that_kept_failing(engine: str, files: FailingFiles, tmp_path: P
 
 
 @pytest.fixture
-def wire(postgres_url: str) -> Iterator[Wire]:
-    with wired(postgres_url) as made:
+def wire(postgres_url: str) -> Iterator[PostgresProxy]:
+    with serve_proxy(postgres_url) as made:
         yield made
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_wire_that_was_cut(
-    engine: str, wire: Wire, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    engine: str, wire: PostgresProxy, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = f"lost_{uuid4().hex[:16]}"
     monkeypatch.setattr(writer, "OUTCOME_SECONDS_MAX", 0.2)
