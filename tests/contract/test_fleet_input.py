@@ -318,7 +318,11 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(fleet: InProcessFl
     bad = fleet.event(Converged, ROLLOUT, "e1", current_closure="sha256:other", seq=good.seq + 1)
     last = fleet.event(Converged, ROLLOUT, "e1", current_closure=TARGET, seq=good.seq + 1)
     answers = fleet.control_plane.report(good, bad, last)
-    assert [type(answer).__name__ for answer in answers] == ["CommandOutcome", "WrongClosure", "CommandOutcome"]
+    assert [type(answer).__name__ for answer in answers] == [
+        "CommandOutcome",
+        "WrongClosure",
+        "CommandOutcome",
+    ]
     assert fleet.host(ROLLOUT, "e1").state == "Converged"
 
 

@@ -10,6 +10,7 @@ from tidegate.dashboard.components import Field, Option, VerbButton
 from tidegate.dashboard.html import short
 from tidegate.dashboard.layout import REASON
 from tidegate.dashboard.view_models import Quarantine
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.rows import Channel
@@ -18,7 +19,7 @@ from tidegate.domain.packages.rows import REVISIONS
 from tidegate.domain.packages.states import PUBLISHED_STATES
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import Actual
-from tidegate.web.routing import Principal, Request
+from tidegate.web.routing import Request
 
 RELEASES_MAX = 200
 

@@ -21,11 +21,12 @@ from tidegate.api.feed.tail import TailEntry
 from tidegate.control.installation import Installation
 from tidegate.dashboard.grid_encoding import GridPlaces, changes, encode_changes, places_of
 from tidegate.dashboard.layout import error_page
+from tidegate.domain.access.principals import demand_permission
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.rollouts.names import channel_of
 from tidegate.errors import TidegateError
-from tidegate.web.authentication import CredentialWatch, demand
+from tidegate.web.authentication import CredentialWatch
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import EVENT_STREAM, Request, Response, Route, requires_somewhere
 
@@ -49,7 +50,7 @@ async def live(request: Following, installation: Installation) -> Response:
     places: GridPlaces | None = None
     if about.startswith(ROLLOUT):
         rollout_id = about.removeprefix(ROLLOUT)
-        demand(request.principal, (Verb.READ,), channel_scope(channel_of(rollout_id)))
+        demand_permission(request.principal, (Verb.READ,), channel_scope(channel_of(rollout_id)))
         loop = asyncio.get_running_loop()
         read = partial(places_of, installation, rollout_id)
         places = await loop.run_in_executor(None, read)

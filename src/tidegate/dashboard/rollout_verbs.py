@@ -6,12 +6,12 @@ from tidegate.control.queries.reads import Found
 from tidegate.dashboard.components import Field, Option, VerbButton
 from tidegate.dashboard.layout import REASON
 from tidegate.dashboard.view_models import HostLine
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally
 from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
-from tidegate.web.routing import Principal
 
 
 def verbs_of(

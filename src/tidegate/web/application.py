@@ -24,6 +24,7 @@ from tidegate.api.feed.tail import Tail
 from tidegate.api.metrics import Metrics
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import Accounts
+from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel.model import Position
 from tidegate.web import decoding
@@ -61,9 +62,7 @@ from tidegate.web.responses import (
 from tidegate.web.routing import (
     AGENT,
     EVENT_STREAM,
-    NOBODY,
     Consumes,
-    Principal,
     RawRequest,
     Request,
     Response,

@@ -18,21 +18,12 @@ from urllib.parse import urlsplit
 from tidegate.config import Settings
 from tidegate.control.operations.accounts import Accounts, AuthenticatedUser
 from tidegate.domain.access.erasable_rows import SESSION_LIFE
-from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.principals import NOBODY, Principal, demand_permission
 from tidegate.kernel.model import Event
 from tidegate.web.decoding import form_token
-from tidegate.web.problems import CrossSite, MissingPermission, Unauthenticated
+from tidegate.web.problems import CrossSite, Unauthenticated
 from tidegate.web.rate_limits import Bucket
-from tidegate.web.routing import (
-    NOBODY,
-    Consumes,
-    Principal,
-    PublicAccess,
-    RawRequest,
-    Request,
-    Requires,
-    Route,
-)
+from tidegate.web.routing import Consumes, PublicAccess, RawRequest, Request, Requires, Route
 
 COOKIE_BYTES_MAX = 4_096
 CHECK_SECONDS = 60.0  # between two looks at the credentials of an open stream
@@ -196,7 +187,7 @@ def authorize_anywhere(route: Route, principal: Principal) -> None:
         MissingPermission.
     """
     if isinstance(route.permission, Requires):
-        demand(principal, route.permission.verbs, None)
+        demand_permission(principal, route.permission.verbs, None)
 
 
 def authorize(route: Route, request: Request[Any, Any, Any]) -> None:
@@ -205,18 +196,7 @@ def authorize(route: Route, request: Request[Any, Any, Any]) -> None:
     if not isinstance(permission, Requires):
         return
     if permission.scope is not None:
-        demand(request.principal, permission.verbs, permission.scope(request))
-
-
-def demand(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> None:
-    """That one of the verbs is allowed on this scope; None: on some. Raises: MissingPermission."""
-    if not any(principal.may(verb, scope) for verb in verbs):
-        verb = " or ".join(verbs)
-        raise MissingPermission(
-            f"none of your roles may {verb} on {scope or 'anything'}",
-            verb=verb,
-            scope=scope or "any",
-        )
+        demand_permission(request.principal, permission.verbs, permission.scope(request))
 
 
 def _bucket(what: str, rate: int) -> Bucket:

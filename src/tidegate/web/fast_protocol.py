@@ -22,6 +22,7 @@ from msgspec import Struct
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.errors import TidegateError
 from tidegate.web import decoding
 from tidegate.web.application import Application, new_request_id
@@ -36,7 +37,7 @@ from tidegate.web.responses import (
     encode_problem,
     encode_response,
 )
-from tidegate.web.routing import NOBODY, Principal, RawRequest, Response, Route, Server
+from tidegate.web.routing import RawRequest, Response, Route, Server
 
 PLAIN_BYTES_MAX = 16 * 1024  # of the head, and of the body: within the limits of either
 PATIENCE_SECONDS = 1.0  # many clients send head and body one behind the other

@@ -103,12 +103,6 @@ class UnsupportedProtocol(Invalid):
     code = "unsupported_protocol"
 
 
-class MissingPermission(Forbidden):
-    """None of your roles covers this verb on this scope."""
-
-    code = "missing_permission"
-
-
 class CrossSite(Forbidden):
     """A browser's write needs its session's CSRF token and comes from our own pages."""
 

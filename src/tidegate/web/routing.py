@@ -28,7 +28,8 @@ from tidegate.api.feed.tail import Tail
 from tidegate.api.metrics import Metrics
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import Accounts
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, allows
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import EVERYWHERE, Verb
 from tidegate.errors import InvalidDefinition, TidegateError
 from tidegate.kernel.model import Meta, Position
 from tidegate.web.inputs import Input
@@ -46,28 +47,6 @@ B = TypeVar("B")
 
 
 # ── who asks ──────────────────────────────────────────────────────────────────────────────────────
-
-
-class Principal(Struct, frozen=True):
-    """Who asks, and what they may: an owner's grants, narrowed by those of the token used."""
-
-    id: str  # user_…, host_… or empty
-    method: str  # session, token, agent or none
-    grants: tuple[Grant, ...] = ()
-    narrowed: tuple[Grant, ...] | None = None
-    session: str = ""  # the id of its row, if it came by a cookie
-    csrf: str = ""  # what forms of this session carry
-    token_id: str = ""
-    credentials_version: int = 0  # of a user's row, when the request was authenticated
-
-    def may(self, verb: Verb, scope: str | None = EVERYWHERE) -> bool:
-        """Whether the verb is allowed on this scope; None: on some scope."""
-        if not allows(self.grants, verb, scope):
-            return False
-        return self.narrowed is None or allows(self.narrowed, verb, scope)
-
-
-NOBODY: Final = Principal("", "none")
 
 
 # ── what a route asks of them ─────────────────────────────────────────────────────────────────────

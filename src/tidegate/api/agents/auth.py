@@ -23,6 +23,7 @@ from tidegate.control.fleet.agent_sessions import (
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.fleet.request_macs import RequestMacs
 from tidegate.control.installation import Installation
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,
@@ -32,7 +33,7 @@ from tidegate.domain.hosts.protocol import (
 )
 from tidegate.errors import InvalidInput
 from tidegate.web.problems import Unauthenticated, UnsupportedProtocol
-from tidegate.web.routing import Principal, RawRequest, Request, Route
+from tidegate.web.routing import RawRequest, Request, Route
 
 SERVED: Final = frozenset({PROTOCOL})  # after a release: this one and the one before
 PREFIX: Final = "host_"

@@ -22,6 +22,8 @@ from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.history import pinned_at
 from tidegate.control.queries.reads import Found
 from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access import principals
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.facts import (
@@ -60,11 +62,10 @@ from tidegate.domain.rollouts.facts import RolloutOpened
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import CLAUSES_MAX, Clause, Position, Query
-from tidegate.web import authentication, paging
+from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
 from tidegate.web.routing import (
-    Principal,
     Request,
     Response,
     Route,
@@ -290,7 +291,7 @@ def _package_scope(package: str) -> str:
 def create(request: Request[Nothing, Nothing, NewChannel], installation: Installation) -> Response:
     """Let a package reach the hosts of a selector."""
     body = request.body
-    authentication.demand(request.principal, (Verb.READ,), _package_scope(body.package))
+    principals.demand_permission(request.principal, (Verb.READ,), _package_scope(body.package))
     policy = _policy(body.policy)
     _demand_readable(request.principal, policy.edges)
     asked = CreateChannel(
@@ -320,7 +321,7 @@ def _demand_readable(principal: Principal, edges: Iterable[ChannelEdge]) -> None
         MissingPermission.
     """
     for edge in edges:
-        authentication.demand(principal, (Verb.READ,), channel_scope(edge.channel))
+        principals.demand_permission(principal, (Verb.READ,), channel_scope(edge.channel))
 
 
 def edit(

@@ -12,6 +12,8 @@ from tidegate.api.routes.channels import Reason, ReasonBody
 from tidegate.api.routes.releases import ScopeName
 from tidegate.control.installation import Installation
 from tidegate.control.queries.reads import Found
+from tidegate.domain.access import principals
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import EVERYWHERE, Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.refusals import ChannelNotFound, FreezeExists, FreezeNotFound
@@ -23,9 +25,9 @@ from tidegate.domain.channels.slices import (
     end_freeze,
     start_freeze,
 )
-from tidegate.web import authentication, paging
+from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.routing import Principal, Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
 from tidegate.web.shapes import Listed, Written
 
 FreezeId = Annotated[str, Meta(min_length=1, max_length=63)]
@@ -77,7 +79,7 @@ def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installat
     """Dispatch nothing on these channels from now on."""
     body = request.body
     for scope in _scopes(body.channels):
-        authentication.demand(request.principal, (Verb.OPERATE,), scope)
+        principals.demand_permission(request.principal, (Verb.OPERATE,), scope)
     freeze_id = body.freeze_id or f"freeze-{request.mint('freeze')}"
     command = StartFreeze(
         freeze_id=freeze_id,
@@ -107,7 +109,7 @@ def end(request: Request[FreezePath, Nothing, ReasonBody], installation: Install
     found = installation.find(freeze_key(freeze_id), Freeze)
     if found is not None:
         for scope in _scopes(found.row.channels):
-            authentication.demand(request.principal, (Verb.OPERATE,), scope)
+            principals.demand_permission(request.principal, (Verb.OPERATE,), scope)
     command = EndFreeze(freeze_id=freeze_id, operator=request.by, reason=request.body.reason)
     outcome = installation.execute(end_freeze, command, meta=request.meta, key=request.once)
     return Response(Written(outcome.position), position=outcome.position)

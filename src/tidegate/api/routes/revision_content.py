@@ -19,6 +19,7 @@ from tidegate.control.queries import revisions
 from tidegate.control.queries.file_changes import FileChanged, diff_files
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.control.storage.content_store import read_content, read_manifest, to_tar
+from tidegate.domain.access.principals import demand_permission
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.content.entries import File
@@ -34,7 +35,6 @@ from tidegate.domain.packages.refusals import FileByReference, NotDraft, Revisio
 from tidegate.domain.packages.updates import ReplaceResources, replace_resources
 from tidegate.errors import NotFound
 from tidegate.web import paging
-from tidegate.web.authentication import demand
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
 from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
 from tidegate.web.shapes import Listed
@@ -151,7 +151,9 @@ def compare(
     against = request.query.against or revisions.find_latest(installation.store, new.package)
     old = FileManifest(())
     if against is not None:
-        demand(request.principal, (Verb.READ,), repository_scope(parse(against).repository))
+        demand_permission(
+            request.principal, (Verb.READ,), repository_scope(parse(against).repository)
+        )
         old = read_manifest(installation.blobs, find_revision(installation, against).content)
     found = diff_files(installation.blobs, old, read_manifest(installation.blobs, new.content))
     return Response(Compared(against, name, found))

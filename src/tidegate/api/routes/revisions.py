@@ -17,6 +17,7 @@ from tidegate.control.installation import Installation
 from tidegate.control.queries.as_of import HistoryTooLong
 from tidegate.control.queries.reads import Found
 from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access.principals import demand_permission
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
@@ -54,7 +55,6 @@ from tidegate.domain.packages.updates import (
 )
 from tidegate.kernel.model import Position
 from tidegate.web.as_of import AsOf, position_of
-from tidegate.web.authentication import demand
 from tidegate.web.inputs import Input, Nothing, ReadQuery
 from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
 
@@ -135,7 +135,7 @@ def rights(request: Request[Any, Any, Any]) -> Callable[[RequiredPermission], No
     """
 
     def demand_asked(asked: RequiredPermission) -> None:
-        demand(request.principal, (asked.right,), repository_scope(asked.repository))
+        demand_permission(request.principal, (asked.right,), repository_scope(asked.repository))
 
     return demand_asked
 

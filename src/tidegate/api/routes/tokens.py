@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from tidegate.api.routes.users import Roles
 from tidegate.control.installation import Installation
 from tidegate.control.queries.reads import Found
-from tidegate.domain.access.refusals import NotOwner, TokenNotFound
+from tidegate.domain.access.refusals import MissingPermission, NotOwner, TokenNotFound
 from tidegate.domain.access.roles import Grant, Verb
 from tidegate.domain.access.rows import (
     API_TOKENS,
@@ -22,7 +22,6 @@ from tidegate.domain.access.rows import (
 from tidegate.domain.access.slices import TOKEN_DAYS_MAX, RevokeToken, revoke_token
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.problems import MissingPermission
 from tidegate.web.routing import SIGNED_IN, Request, Response, Route
 from tidegate.web.shapes import Listed, Written
 

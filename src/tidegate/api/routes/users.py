@@ -19,8 +19,10 @@ from tidegate.control.operations.accounts import (
 from tidegate.control.queries.reads import Found
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.folds import history_of_user, users
+from tidegate.domain.access.principals import demand_permission
 from tidegate.domain.access.refusals import (
     InvalidScope,
+    MissingPermission,
     OwnAccess,
     UserExists,
     UserGone,
@@ -41,9 +43,8 @@ from tidegate.domain.access.slices import (
     revoke_role,
 )
 from tidegate.web import paging
-from tidegate.web.authentication import demand, set_cookie
+from tidegate.web.authentication import set_cookie
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.problems import MissingPermission
 from tidegate.web.routing import SIGNED_IN, Request, Response, Route, requires
 from tidegate.web.shapes import Listed
 
@@ -194,7 +195,7 @@ def set_password(
     if is_own:
         check_own(request, request.body.current)
     else:
-        demand(request.principal, (Verb.ADMINISTER,), EVERYWHERE)
+        demand_permission(request.principal, (Verb.ADMINISTER,), EVERYWHERE)
     credential_id = request.mint("credential")
     outcome = accounts.change_password(
         user_id, request.body.password, credential_id, request.meta, request.once

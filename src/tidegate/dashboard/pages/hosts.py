@@ -37,6 +37,7 @@ from tidegate.dashboard.view_models import (
     Hosts,
     ProbeLine,
 )
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.fleet.rows import (
@@ -58,7 +59,7 @@ from tidegate.domain.rollouts.states import OPEN
 from tidegate.errors import TidegateError
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Principal, Request, Response, requires
+from tidegate.web.routing import Request, Response, requires
 
 SCANNED_MAX = 5_000  # hosts that a selector is tried on for one page
 PAGE = 500

@@ -17,6 +17,7 @@ from tidegate.dashboard.components import Chip, Field, Option, VerbButton
 from tidegate.dashboard.layout import REASON, PageQuery, PageView, action_route, attempt, page_route
 from tidegate.dashboard.layout import answer as answered
 from tidegate.dashboard.view_models import DriftLine, Outbox, OutboxLine
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.outbox.documents import OutboxDocument
@@ -24,7 +25,7 @@ from tidegate.domain.outbox.rows import DRIFTS
 from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
 from tidegate.domain.outbox.states import DriftState, IntentState
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Principal, Request, Response, requires, requires_somewhere
+from tidegate.web.routing import Request, Response, requires, requires_somewhere
 
 BACKLOG_MAX = 100
 TABS = {

@@ -20,6 +20,7 @@ from tidegate.dashboard.view_models import (
     Tile,
     Trouble,
 )
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
@@ -27,7 +28,7 @@ from tidegate.domain.fleet.rows import HOSTS
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord
 from tidegate.kernel.model import Clause, Event, Position, Query
 from tidegate.web.inputs import Nothing
-from tidegate.web.routing import Principal, Request, Response, requires_somewhere
+from tidegate.web.routing import Request, Response, requires_somewhere
 
 ROLLOUTS_MAX = 30
 TROUBLES_MAX = 12

@@ -20,6 +20,7 @@ from tidegate.dashboard.layout import (
     page_route,
 )
 from tidegate.dashboard.view_models import PendingApproval, Releases, RevisionLine
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.packages.rows import (
@@ -33,7 +34,7 @@ from tidegate.domain.packages.rows import (
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.web import paging
 from tidegate.web.inputs import Nothing
-from tidegate.web.routing import Principal, Request, Response, requires_somewhere
+from tidegate.web.routing import Request, Response, requires_somewhere
 
 TABS = {
     "waiting": ("Waiting for approval", Lifecycle.PROPOSED),

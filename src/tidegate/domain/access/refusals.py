@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tidegate.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Refused
+from tidegate.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Refused,
+)
 
 SHOWN_CHARS_MAX = 80
 
@@ -111,3 +118,9 @@ class NotOwner(Forbidden):
     """A token is managed by its owner, or by who administers the installation."""
 
     code = "not_owner"
+
+
+class MissingPermission(Forbidden):
+    """None of your roles covers this verb on this scope."""
+
+    code = "missing_permission"

@@ -1,0 +1,43 @@
+"""Who asks, and what they may do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from tidegate.domain.access.refusals import MissingPermission
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, allows
+
+
+class Principal(Struct, frozen=True):
+    """Who asks, and what they may: an owner's grants, narrowed by those of the token used."""
+
+    id: str  # user_…, host_… or empty
+    method: str  # session, token, agent or none
+    grants: tuple[Grant, ...] = ()
+    narrowed: tuple[Grant, ...] | None = None
+    session: str = ""  # the id of its row, if it came by a cookie
+    csrf: str = ""  # what forms of this session carry
+    token_id: str = ""
+    credentials_version: int = 0  # of a user's row, when the request was authenticated
+
+    def may(self, verb: Verb, scope: str | None = EVERYWHERE) -> bool:
+        """Whether the verb is allowed on this scope; None: on some scope."""
+        if not allows(self.grants, verb, scope):
+            return False
+        return self.narrowed is None or allows(self.narrowed, verb, scope)
+
+
+NOBODY: Final = Principal("", "none")
+
+
+def demand_permission(principal: Principal, verbs: tuple[Verb, ...], scope: str | None) -> None:
+    """That one of the verbs is allowed on this scope; None: on some. Raises: MissingPermission."""
+    if not any(principal.may(verb, scope) for verb in verbs):
+        verb = " or ".join(verbs)
+        raise MissingPermission(
+            f"none of your roles may {verb} on {scope or 'anything'}",
+            verb=verb,
+            scope=scope or "any",
+        )
