@@ -90,7 +90,7 @@ def _enroll(installation: Installation, channel: str, hosts: Sequence[str]) -> N
         ]
         for future in installation.lanes.record_all("fleet", lines):
             future.result()
-    fleet = installation.find(fleet_key(), Fleet)
+    fleet = installation.reads.find(fleet_key(), Fleet)
     assert fleet is not None
     command = CreateChannel(
         channel=channel,

@@ -123,7 +123,7 @@ class FleetServer:
         return made.token
 
     def record(self, rollout_id: str, host_id: str) -> HostRecord | None:
-        found = self.installation.find(record_key(rollout_id, host_id), HostRecord)
+        found = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         return None if found is None else found.row
 
     def reaches(self, rollout_id: str, host_id: str, state: HostState) -> HostRecord:

@@ -68,7 +68,7 @@ def test_goes_back_from_a_release_that_fails_its_probe(start_agent: MOOR) -> Non
     assert record.reverted_to == good.target_closure
     assert record.failure == "probes"
     key = quarantine_key(CHANNEL, record.target_closure)
-    assert fleet_server.installation.find(key, Quarantined) is not None
+    assert fleet_server.installation.reads.find(key, Quarantined) is not None
 
 
 def test_resumes_in_its_soak_after_it_was_killed(start_agent: MOOR) -> None:

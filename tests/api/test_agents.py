@@ -58,7 +58,7 @@ def test_trades_a_token_once_for_the_registration_of_a_key(fleet: ServedFleet) -
     assert agent.open().status_code == 200
     (used,) = [
         item
-        for item in fleet.installation.range(TOKEN_REPLAY, limit=10)
+        for item in fleet.installation.reads.range(TOKEN_REPLAY, limit=10)
         if item.row.host_id == "db-01"
     ]
     events = fleet.viewer.get("/v1/events", params={"type": "HostEnrolled"}).json()["items"]
@@ -76,7 +76,7 @@ def test_gives_a_repeated_invitation_the_same_token(fleet: ServedFleet) -> None:
 
     assert first.json() == again.json()
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
-    stored = fleet.installation.range(ENROLLMENT_TOKENS, limit=10)
+    stored = fleet.installation.reads.range(ENROLLMENT_TOKENS, limit=10)
     assert secret_of(first.json()["token"]) not in str(stored), "no secret is kept"
 
 
@@ -127,7 +127,7 @@ def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(
     assert (same_key.status_code, same_key.json()["code"]) == (403, "key_revoked")
     assert new.poll().status_code == 204
     assert agent.poll().json()["code"] == "key_refused", "the old session stays shut"
-    assert len(fleet.installation.range(CERT_REVOCATIONS, limit=10)) == 1
+    assert len(fleet.installation.reads.range(CERT_REVOCATIONS, limit=10)) == 1
 
 
 def test_forgets_credentials_that_nobody_could_profit_from(fleet: ServedFleet) -> None:
@@ -140,7 +140,7 @@ def test_forgets_credentials_that_nobody_could_profit_from(fleet: ServedFleet) -
     assert early == 0
     assert enrollment.prune() == 5
     for collection in (ENROLLMENT_TOKENS, TOKEN_REPLAY, CERT_REVOCATIONS):
-        assert fleet.installation.range(collection, limit=10) == []
+        assert fleet.installation.reads.range(collection, limit=10) == []
 
 
 # ── each request ──────────────────────────────────────────────────────────────────────────────────
@@ -406,7 +406,7 @@ def test_answers_each_report_of_a_batch_for_itself(fleet: ServedFleet) -> None:
 def test_refuses_an_event_of_the_rollout_from_an_agent(fleet: ServedFleet, kind: object) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
-    before = fleet.installation.find(tally_key(ROLLOUT), RolloutTally)
+    before = fleet.installation.reads.find(tally_key(ROLLOUT), RolloutTally)
     position = fleet.installation.head()
     report = {**agent.report("x", 1), "kind": kind, "from_wave": 0, "to_wave": 1}
 
@@ -414,7 +414,7 @@ def test_refuses_an_event_of_the_rollout_from_an_agent(fleet: ServedFleet, kind:
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert "DispatchAck" in answer.json()["detail"], "it says what is allowed"
-    assert fleet.installation.find(tally_key(ROLLOUT), RolloutTally) == before
+    assert fleet.installation.reads.find(tally_key(ROLLOUT), RolloutTally) == before
     assert fleet.installation.head() == position
 
 
@@ -479,13 +479,13 @@ def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(fleet: ServedFle
     agent.acknowledge(order)
 
     first = agent.beat(**{CHANNEL: "sha256:old"})
-    (written,) = fleet.installation.range(LIVENESS, limit=10)
+    (written,) = fleet.installation.reads.range(LIVENESS, limit=10)
     fleet.clock.advance(timedelta(seconds=30))
     again = agent.beat(**{CHANNEL: "sha256:old"})
-    (kept,) = fleet.installation.range(LIVENESS, limit=10)
+    (kept,) = fleet.installation.reads.range(LIVENESS, limit=10)
     fleet.clock.advance(timedelta(seconds=31))
     agent.beat(**{CHANNEL: "sha256:old"})
-    (renewed,) = fleet.installation.range(LIVENESS, limit=10)
+    (renewed,) = fleet.installation.reads.range(LIVENESS, limit=10)
 
     assert first.json()["last_accepted_seq"] == {ROLLOUT: 1}
     assert again.json()["received_at"] > first.json()["received_at"]

@@ -137,7 +137,7 @@ def test_keeps_one_password_of_a_user_and_none_of_an_erased_one(
 
 
 def _passwords(served: Served, user_id: str) -> list[Any]:
-    return served.installation.range(CREDENTIALS, index="by_user", of=(user_id,), limit=100)
+    return served.installation.reads.range(CREDENTIALS, index="by_user", of=(user_id,), limit=100)
 
 
 def test_refuses_another_password_under_the_idempotency_key_of_an_earlier_one(

@@ -47,7 +47,7 @@ def test_shuts_the_door_to_a_host_that_is_revoked_or_retired(fleet: ServedFleet,
     asked = agent.poll()
 
     assert (done.status_code, "done=" in done.headers["location"]) == (303, True), done.text
-    kept = fleet.installation.find(revocation_key(agent.public_key), Revocation)
+    kept = fleet.installation.reads.find(revocation_key(agent.public_key), Revocation)
     assert kept is not None
     assert (kept.row.host_id, kept.row.reason) == ("web-01", "it was stolen")
     assert (asked.status_code, asked.json()["code"]) == (401, "key_refused")

@@ -141,10 +141,10 @@ def test_lets_in_every_one_of_many_agents_that_enroll_at_once(everywhere: Served
         (200, None): AGENTS,
         (201, None): 1,
     }
-    fleet = installation.find(fleet_key(), Fleet)
+    fleet = installation.reads.find(fleet_key(), Fleet)
     assert fleet is not None
     assert (fleet.row.hosts, fleet.row.changes) == (AGENTS, AGENTS + 2)
-    assert len(installation.range(TOKEN_REPLAY, limit=AGENTS + 1)) == AGENTS
+    assert len(installation.reads.range(TOKEN_REPLAY, limit=AGENTS + 1)) == AGENTS
     again = others[0].enroll()
     assert (again.status_code, again.json()["code"]) == (409, "token_replayed")
     assert installation.differences() == []

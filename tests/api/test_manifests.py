@@ -40,7 +40,7 @@ def published(fleet: ServedFleet) -> ChannelManifest:
 
 
 def release(fleet: ServedFleet, release_id: str) -> NamedRelease:
-    known = fleet.installation.find(known_key(release_id), KnownRelease)
+    known = fleet.installation.reads.find(known_key(release_id), KnownRelease)
     assert known is not None
     return NamedRelease(release_id, known.row.digest)
 

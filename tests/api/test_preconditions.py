@@ -77,9 +77,9 @@ def test_lets_one_of_many_edit_a_channel_at_the_version_that_all_saw(fleet: Serv
 def commands(fleet: ServedFleet) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
     """Edits of one host and of one channel, all made from the same sight."""
     installation = fleet.installation
-    channel = installation.find(channel_key(CHANNEL), Channel)
-    host = installation.find(host_key("web-01"), Host)
-    fleet_row = installation.find(fleet_key(), Fleet)
+    channel = installation.reads.find(channel_key(CHANNEL), Channel)
+    host = installation.reads.find(host_key("web-01"), Host)
+    fleet_row = installation.reads.find(fleet_key(), Fleet)
     assert channel is not None
     assert host is not None
     assert fleet_row is not None

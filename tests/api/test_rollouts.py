@@ -41,7 +41,7 @@ def test_lists_rollouts_with_the_state_that_is_stored(fleet: ServedFleet) -> Non
     fleet.promote("web.2")
     listed = {}
     for item in fleet.viewer.get("/v1/rollouts").json()["items"]:
-        stored = fleet.installation.find(rollout_key(item["rollout_id"]), Rollout)
+        stored = fleet.installation.reads.find(rollout_key(item["rollout_id"]), Rollout)
         assert stored is not None
         assert item["state"] == stored.row.state
         assert (item["channel"], item["target_ref"]) == (CHANNEL, stored.row.target_ref)

@@ -111,7 +111,7 @@ class DashboardFleet:
         contents = {path: text.encode() for path, text in files.items()}
         manifest = store_files(self.installation.blobs, contents)
         author = PEOPLE["author"][0]
-        found = self.installation.find(package_key(f"default/{package}"), PackageRow)
+        found = self.installation.reads.find(package_key(f"default/{package}"), PackageRow)
         latest = None if found is None else found.row.latest
         command = CreateRevision(
             repository="default",
@@ -140,7 +140,7 @@ class DashboardFleet:
         name = self.draft(workspace, files, package=package)
         self.propose(name)
         grace = PEOPLE["approver"][0]
-        found = self.installation.find(revision_key(name), Revision)
+        found = self.installation.reads.find(revision_key(name), Revision)
         assert found is not None
         command = ApproveRevision(
             name=name,
@@ -153,14 +153,14 @@ class DashboardFleet:
         return name
 
     def _version(self, name: str) -> int:
-        found = self.installation.find(revision_key(name), Revision)
+        found = self.installation.reads.find(revision_key(name), Revision)
         assert found is not None
         return found.version
 
     # ── channels and hosts ──
 
     def channel(self, name: str, *, package: str = "web", **policy: Any) -> None:
-        fleet = self.installation.find(fleet_key(), Fleet)
+        fleet = self.installation.reads.find(fleet_key(), Fleet)
         grace = PEOPLE["approver"][0]
         command = CreateChannel(
             channel=name,
@@ -199,12 +199,14 @@ class DashboardFleet:
         return done
 
     def records(self, rollout_id: str, *states: HostState) -> list[HostRecord]:
-        rows = self.installation.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
+        rows = self.installation.reads.range(
+            HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX
+        )
         return [item.row for item in rows if not states or item.row.state in states]
 
     def say(self, rollout_id: str, host_id: str, kind: type[AgentEvent], **members: Any) -> None:
         """One report of a host's agent, in the rollout's lane."""
-        found = self.installation.find(record_key(rollout_id, host_id), HostRecord)
+        found = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert found is not None
         event = kind(
             rollout_id=rollout_id,
@@ -220,7 +222,7 @@ class DashboardFleet:
 
     def activate(self, rollout_id: str, host_id: str) -> None:
         """Acknowledge, switch, declare a probe, and see it pass: the host soaks."""
-        record = self.installation.find(record_key(rollout_id, host_id), HostRecord)
+        record = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert record is not None
         target = record.row.target_closure
         self.say(
@@ -251,7 +253,7 @@ class DashboardFleet:
 
     def converge(self, rollout_id: str, host_id: str) -> None:
         """The soak is over and all is well."""
-        record = self.installation.find(record_key(rollout_id, host_id), HostRecord)
+        record = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert record is not None
         closure = record.row.target_closure
         self.say(rollout_id, host_id, Converged, current_closure=closure)
@@ -261,7 +263,7 @@ class DashboardFleet:
         self._probe(rollout_id, host_id, ProbeStatus.FAIL, reason)
         mode = ProbeMode.ENFORCE
         self.say(rollout_id, host_id, ProbeFailureFirst, probe_name="http", mode=mode)
-        record = self.installation.find(record_key(rollout_id, host_id), HostRecord)
+        record = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert record is not None
         self.say(
             rollout_id,

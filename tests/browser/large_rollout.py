@@ -46,9 +46,9 @@ def _promoted(fleet: DashboardFleet, plan: Plan) -> str:
     installation = fleet.installation
     body, digest = encode_plan(plan)
     installation.blobs.put(body)
-    known = installation.find(known_key("web.1"), KnownRelease)
-    fleet_row = installation.find(fleet_key(), Fleet)
-    channel = installation.find(channel_key("sea"), Channel)
+    known = installation.reads.find(known_key("web.1"), KnownRelease)
+    fleet_row = installation.reads.find(fleet_key(), Fleet)
+    channel = installation.reads.find(channel_key("sea"), Channel)
     assert known is not None
     assert fleet_row is not None
     assert channel is not None

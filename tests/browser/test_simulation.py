@@ -51,7 +51,7 @@ def test_draws_run_after_run_until_all_are_played(
 def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: DashboardFleet) -> None:
     planned(fleet)
     plays = SimulationCache()
-    channel = fleet.installation.find(channel_key("stable"), Channel)
+    channel = fleet.installation.reads.find(channel_key("stable"), Channel)
     assert channel is not None
     played: list[tuple[Forecast, ...]] = [
         plays.play(fleet.installation, ForecastQuery(channel="stable", luck="bad", seed=5, runs=n))

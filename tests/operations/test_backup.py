@@ -66,13 +66,13 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
     assert "epoch 2 begins" in restored.stdout
     label = read_label(place)
     with opened(again) as installation:
-        found = installation.find(epoch_key(), Epoch)
+        found = installation.reads.find(epoch_key(), Epoch)
         assert found is not None
         assert (found.row.epoch, found.row.backup_head) == (2, label.head)
         (event,) = installation.feed(after=found.version - 1, limit=1)
         assert event.type == EpochStarted.__name__
         assert event.position > label.head
-        lost = [n for n in before if not installation.find(repository_key(n), Repository)]
+        lost = [n for n in before if not installation.reads.find(repository_key(n), Repository)]
         assert lost == []
         assert installation.differences() == []
         assert Accounts(installation).token(token) is not None, "the secret came, too"

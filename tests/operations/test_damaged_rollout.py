@@ -25,7 +25,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 
 def blob_of(server: Served, rollout_id: str) -> Path:
-    found = server.installation.find(rollout_key(rollout_id), Rollout)
+    found = server.installation.reads.find(rollout_key(rollout_id), Rollout)
     assert found is not None
     blobs = Path(server.installation.settings.data) / "blobs"
     (path,) = (path for path in blobs.rglob("?" * 62) if found.row.plan_digest.endswith(path.name))

@@ -43,14 +43,14 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
         assert "the demo is over" in demo.said()
 
     with opened(data) as installation:
-        assert len(installation.range(HOSTS, limit=ROWS_MAX)) == 300
-        assert len(installation.range(CHANNELS, limit=ROWS_MAX)) == 3
-        (quarantined,) = installation.range(QUARANTINE, limit=ROWS_MAX)
+        assert len(installation.reads.range(HOSTS, limit=ROWS_MAX)) == 300
+        assert len(installation.reads.range(CHANNELS, limit=ROWS_MAX)) == 3
+        (quarantined,) = installation.reads.range(QUARANTINE, limit=ROWS_MAX)
         assert quarantined.row.channel == "api-stable"
-        good = installation.find(rollout_key("api-stable@api.1"), Rollout)
+        good = installation.reads.find(rollout_key("api-stable@api.1"), Rollout)
         assert good is not None
         assert good.row.terminal_at is not None
-        states = {row.row.state for row in installation.range(DELIVERIES, limit=ROWS_MAX)}
+        states = {row.row.state for row in installation.reads.range(DELIVERIES, limit=ROWS_MAX)}
         assert IntentState.DONE in states
         assert IntentState.DEAD not in states
         assert installation.differences() == []

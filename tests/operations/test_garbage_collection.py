@@ -57,7 +57,8 @@ def published(server: Served) -> None:
 
 def rows(installation: Installation) -> tuple[int, int]:
     return tuple(  # type: ignore[return-value]
-        len(installation.range(collection, limit=100)) for collection in (PUBLICATIONS, GENERATIONS)
+        len(installation.reads.range(collection, limit=100))
+        for collection in (PUBLICATIONS, GENERATIONS)
     )
 
 

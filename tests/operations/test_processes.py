@@ -25,7 +25,9 @@ ENOUGH = 60
 def missing(data: Path, names: list[str]) -> list[str]:
     with opened(data) as installation:
         return [
-            name for name in names if installation.find(repository_key(name), Repository) is None
+            name
+            for name in names
+            if installation.reads.find(repository_key(name), Repository) is None
         ]
 
 

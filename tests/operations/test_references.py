@@ -46,7 +46,7 @@ def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Pa
 
     assert {name: ran.returncode for name, ran in done.items()} == dict.fromkeys(done, 0), done
     with opened(again) as restored:
-        found = restored.find(revision_key("default.web.v1"), Revision)
+        found = restored.reads.find(revision_key("default.web.v1"), Revision)
         assert found is not None
         assert read_manifest(restored.blobs, found.row.content).references == (REFERENCE,)
         assert restored.differences() == []

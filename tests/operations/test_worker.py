@@ -92,15 +92,15 @@ def test_queues_again_what_the_queue_has_lost(fleet: DashboardFleet) -> None:
     rollout_id = fleet.promote("web-stable", "web.1")
     fleet.dispatch()
     records = fleet.installation.records(Meta(actor="test"))
-    for row in fleet.installation.range(DISPATCH_QUEUE, limit=10):
+    for row in fleet.installation.reads.range(DISPATCH_QUEUE, limit=10):
         records.delete(DISPATCH_QUEUE.name, row.id)
 
     with Worker(fleet.installation, pace=QUICK):
-        until(lambda: len(fleet.installation.range(DISPATCH_QUEUE, limit=10)) == 3)
+        until(lambda: len(fleet.installation.reads.range(DISPATCH_QUEUE, limit=10)) == 3)
 
-    assert {row.row.rollout_id for row in fleet.installation.range(DISPATCH_QUEUE, limit=10)} == {
-        rollout_id
-    }
+    assert {
+        row.row.rollout_id for row in fleet.installation.reads.range(DISPATCH_QUEUE, limit=10)
+    } == {rollout_id}
 
 
 def test_forgets_sessions_that_nobody_may_use_any_more(server: Served) -> None:
@@ -112,9 +112,11 @@ def test_forgets_sessions_that_nobody_may_use_any_more(server: Served) -> None:
         records.create(SESSIONS.name, hash_secret(name), session)
 
     with Worker(installation, pace=QUICK):
-        until(lambda: installation.find(Key(SESSIONS.name, hash_secret("old")), Session) is None)
+        until(
+            lambda: installation.reads.find(Key(SESSIONS.name, hash_secret("old")), Session) is None
+        )
 
-    assert installation.find(Key(SESSIONS.name, hash_secret("new")), Session) is not None
+    assert installation.reads.find(Key(SESSIONS.name, hash_secret("new")), Session) is not None
 
 
 def test_waits_for_surroundings_that_fail(server: Served) -> None:

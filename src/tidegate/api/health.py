@@ -55,7 +55,7 @@ def readyz(request: Plain, installation: Installation) -> Response:
 
 def version(request: Plain, installation: Installation) -> Response:
     """What runs here."""
-    restored = installation.find(epoch_key(), Epoch)
+    restored = installation.reads.find(epoch_key(), Epoch)
     epoch = FIRST if restored is None else restored.row.epoch
     return Response(Version("tidegate", installation.version, "v1", epoch))
 

@@ -149,7 +149,7 @@ def _dead(installation: Installation) -> DoctorFinding:
 
 
 def _epoch(installation: Installation) -> DoctorFinding:
-    found = installation.find(epoch_key(), Epoch)
+    found = installation.reads.find(epoch_key(), Epoch)
     if found is None:
         return DoctorFinding("epoch", DoctorVerdict.WELL, f"{FIRST}: never restored")
     row = found.row

@@ -28,7 +28,7 @@ from tidegate.control.publication.manifests import Manifests
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.queries.as_of import AS_OF_EVENTS_MAX, HistoryTooLong
 from tidegate.control.queries.forecasts import Forecaster, no_forecast
-from tidegate.control.queries.reads import Found, Row
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome, Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
@@ -37,7 +37,6 @@ from tidegate.domain.fleet.rows import FLEET
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.errors import ConditionFailed, TidegateError
 from tidegate.kernel import codec
-from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.folds import Fold, Folds
 from tidegate.kernel.model import Check, Commit, Event, Key, Meta, Position, Query
 from tidegate.kernel.records.records import Records
@@ -78,65 +77,10 @@ class Installation:
 
     # ── what stands ──
 
-    def find(self, key: Key, model: type[Row]) -> Found[Row] | None:
-        """The row of this key, or None."""
-        (record,) = self.store.get(key)
-        if record is None:
-            return None
-        return Found(codec.decode(record.data, model), record.version, record.key.id)
-
-    def find_all(self, *wanted: tuple[Key, type[Any]]) -> tuple[Found[Any] | None, ...]:
-        """Several rows of one moment each."""
-        records = self.store.get(*(key for key, _ in wanted))
-        return tuple(
-            None
-            if record is None
-            else Found(codec.decode(record.data, model), record.version, record.key.id)
-            for record, (_, model) in zip(records, wanted, strict=True)
-        )
-
-    def range(
-        self,
-        collection: Collection,
-        *,
-        index: str | None = None,
-        of: tuple[str, ...] = (),
-        prefix: str = "",
-        after: str = "",
-        limit: int,
-    ) -> list[Found[Any]]:
-        """Rows in the order of their id, or of those whose index columns are ``of``, then id.
-
-        ``after`` is the id of the last row seen.
-        """
-        if index is not None:
-            whole = len(of) == len(collection.index(index).columns)
-            assert whole, "an index is asked for all of its columns"
-            records = self.store.range(
-                collection.name,
-                index=index,
-                prefix=entry(*of),
-                after=entry(*of, after) if after else "",
-                limit=limit,
-            )
-            records = tuple(r for r in records if self._entry(collection, index, r.data) == of)
-        else:
-            records = self.store.range(collection.name, prefix=prefix, after=after, limit=limit)
-        return [
-            Found(codec.decode(record.data, collection.model), record.version, record.key.id)
-            for record in records
-        ]
-
-    def first(self, collection: Collection, index: str, *, limit: int) -> list[Found[Any]]:
-        """The first rows in the order of an index, whatever its columns hold."""
-        records = self.store.range(collection.name, index=index, limit=limit)
-        return [
-            Found(codec.decode(record.data, collection.model), record.version, record.key.id)
-            for record in records
-        ]
-
-    def _entry(self, collection: Collection, index: str, data: bytes) -> tuple[str, ...]:
-        return tuple(collection.entries(data).get(index, "").split(entry("", "")))
+    @cached_property
+    def reads(self) -> Reads:
+        """Rows as they are now."""
+        return Reads(self.store)
 
     def records(self, meta: Meta) -> Records:
         """Kept rows, in somebody's name."""
@@ -184,7 +128,7 @@ class Installation:
 
         ``query`` finds the row's own facts. Raises: HistoryTooLong.
         """
-        found = self.find(Key(fold.collection.name, id), fold.collection.model)
+        found = self.reads.find(Key(fold.collection.name, id), fold.collection.model)
         receipt = outcome.receipt
         if receipt is None or (
             found is not None and receipt.first <= found.version <= receipt.last

@@ -131,7 +131,7 @@ def list_publishable(installation: Installation, package: str) -> tuple[Option, 
     published = [
         item.row
         for name in names
-        for item in installation.range(
+        for item in installation.reads.range(
             REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX
         )
         if item.row.lifecycle in PUBLISHED_STATES and item.row.deletion_timestamp is None

@@ -112,7 +112,7 @@ def panel_of(installation: Installation, tally: RolloutTally) -> GatePanel:
     kept = _judgements(installation).kept(tally.rollout_id)
     if kept is not None:
         return _panel(kept, tally, aside=True)
-    gates = installation.find(gates_key(tally.rollout_id), RolloutGates)
+    gates = installation.reads.find(gates_key(tally.rollout_id), RolloutGates)
     lines = tuple(
         GateLine(gate=item.gate, passed=False, reason=item.reason)
         for item in (() if gates is None else gates.row.blocked)

@@ -202,7 +202,7 @@ def in_trouble(
     found = [index for index, byte in enumerate(drawn.content) if byte in _BAD][:most]
     names = [name for name in map(places.host, found) if name is not None]
     keys = ((record_key(rollout_id, name), HostRecord) for name in names)
-    return [row.row for row in installation.find_all(*keys) if row is not None]
+    return [row.row for row in installation.reads.find_all(*keys) if row is not None]
 
 
 # ── what is asked for ─────────────────────────────────────────────────────────────────────────────

@@ -105,7 +105,7 @@ def summaries(installation: Installation, rollouts: Iterable[Rollout]) -> tuple[
                 (tally_key(item.rollout_id), RolloutTally),
                 (gates_key(item.rollout_id), RolloutGates),
             ]
-        found = [None if row is None else row.row for row in installation.find_all(*wanted)]
+        found = [None if row is None else row.row for row in installation.reads.find_all(*wanted)]
         for number, item in enumerate(batch):
             lines.append(summary(item, found[2 * number], found[2 * number + 1]))
     return tuple(lines)

@@ -143,7 +143,7 @@ _PLAYS = SimulationCache()
 
 
 def _begun(installation: Installation, query: ForecastQuery) -> Simulation:
-    found = installation.find(channel_key(query.channel), Channel)
+    found = installation.reads.find(channel_key(query.channel), Channel)
     if found is None:
         raise ChannelNotFound(query.channel)
     names = tuple(filter(None, (name.strip() for name in query.failing.split(","))))

@@ -82,7 +82,7 @@ class DemoPeople:
         """The author drafts the next revision of a package; its name."""
         contents = {path: text.encode() for path, text in files.items()}
         manifest = store_files(self._installation.blobs, contents)
-        found = self._installation.find(package_key(f"{REPOSITORY}/{package}"), PackageRow)
+        found = self._installation.reads.find(package_key(f"{REPOSITORY}/{package}"), PackageRow)
         latest = None if found is None else found.row.latest
         command = CreateRevision(
             repository=REPOSITORY,
@@ -116,14 +116,14 @@ class DemoPeople:
         return DemoRelease(release_id_of(row.package, row.number), row.content.digest)
 
     def _revision(self, name: str) -> tuple[Revision, int]:
-        found = self._installation.find(revision_key(name), Revision)
+        found = self._installation.reads.find(revision_key(name), Revision)
         assert found is not None, f"{name} was drafted"
         return found.row, found.version
 
     # ── channels and hosts ──
 
     def open_channel(self, channel: str, package: str, policy: ChannelPolicy) -> None:
-        fleet = self._installation.find(fleet_key(), FleetRow)
+        fleet = self._installation.reads.find(fleet_key(), FleetRow)
         command = CreateChannel(
             channel=channel,
             package=f"{REPOSITORY}/{package}",

@@ -162,10 +162,12 @@ class DemoStory:
     def _settle(self, channel: str) -> None:
         """Wait for the channel's newest rollout to come to rest."""
         for _ in range(int(PATIENCE_SECONDS / LOOK_SECONDS)):
-            found = self._installation.find(channel_key(channel), Channel)
+            found = self._installation.reads.find(channel_key(channel), Channel)
             newest = None if found is None else found.row.newest_rollout_id
             rollout = (
-                None if newest is None else self._installation.find(rollout_key(newest), Rollout)
+                None
+                if newest is None
+                else self._installation.reads.find(rollout_key(newest), Rollout)
             )
             if rollout is None or rollout.row.state not in SETTLED:
                 self._wait(LOOK_SECONDS)

@@ -88,7 +88,7 @@ def is_idle(wakes: OrderWaiters, host_id: str, installation: Installation) -> bo
 
 def _look(installation: Installation, host_id: str) -> bool:
     """Whether no order stands for the host: then none is queued that counts."""
-    return installation.find(order_key(host_id), HostOrder) is None
+    return installation.reads.find(order_key(host_id), HostOrder) is None
 
 
 def answer_report(brief: FastRequest, installation: Installation) -> bool:

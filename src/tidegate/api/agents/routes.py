@@ -297,10 +297,10 @@ def blob(request: Request[BlobPath, Nothing, Nothing], installation: Installatio
 def _content(installation: Installation, host_id: str, release_id: str) -> ReleaseContent:
     """Raises: NotFound: there is none, or it is not for this host."""
     missing = NotFound(f"there is no release {release_id} for {host_id}", release_id=release_id)
-    known = installation.find(known_key(release_id), KnownRelease)
+    known = installation.reads.find(known_key(release_id), KnownRelease)
     revision = None
     if known is not None and known.row.revision:
-        revision = installation.find(revision_key(known.row.revision), Revision)
+        revision = installation.reads.find(revision_key(known.row.revision), Revision)
     if known is None or revision is None:
         raise missing
     number = release_id.rpartition(".")[2]
@@ -315,7 +315,7 @@ def _content(installation: Installation, host_id: str, release_id: str) -> Relea
 
 def _scopes(installation: Installation, host_id: str) -> list[ChannelScope]:
     """The channels that the host belongs to."""
-    host, fleet = installation.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
+    host, fleet = installation.reads.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
     if host is None or fleet is None:
         return []
     names = claims(fleet.row.channels, host_id, host.row.labels)

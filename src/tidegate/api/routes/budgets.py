@@ -39,7 +39,7 @@ class BudgetShown(Budget, frozen=True, kw_only=True):
 
 def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """All budgets, and how much of each is taken now."""
-    found = installation.range(
+    found = installation.reads.range(
         BUDGETS, after=paging.after(request, installation), limit=request.query.limit
     )
     last = found[-1].id if len(found) == request.query.limit else None
@@ -65,7 +65,7 @@ def put(request: Request[BudgetPath, Nothing, Bound], installation: Installation
             max_in_flight_pct=body.max_in_flight_pct,
         )
         outcome = installation.execute(set_budget, command, meta=request.meta, key=request.once)
-    found = installation.find(budget_key(budget_id), Budget)
+    found = installation.reads.find(budget_key(budget_id), Budget)
     if found is None:
         raise BudgetNotFound(budget_id)
     shown = BudgetShown(**asdict(found.row), version=found.version)

@@ -170,7 +170,7 @@ def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
 
 def demand(installation: Installation, channel: str) -> Found[Channel]:
     """The channel's row. Raises: ChannelNotFound."""
-    found = installation.find(channel_key(channel), Channel)
+    found = installation.reads.find(channel_key(channel), Channel)
     if found is None:
         raise ChannelNotFound(channel)
     return found
@@ -182,7 +182,7 @@ def _shown(installation: Installation, found: Found[Channel]) -> Response:
     keys: list[Any] = [(actual_key(row.channel), Actual)]
     if row.active_rollout_id is not None:
         keys.append((rollout_key(row.active_rollout_id), Rollout))
-    pin, *active = installation.find_all(*keys)
+    pin, *active = installation.reads.find_all(*keys)
     now = installation.clock()
     edges = [edge_of(installation, row, pin, edge, now) for edge in row.policy.edges]
     body = ChannelShown(
@@ -216,7 +216,7 @@ def _edge(edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
 
 def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """The channels that you may read, by name."""
-    found = installation.range(
+    found = installation.reads.range(
         CHANNELS, after=paging.after(request, installation), limit=request.query.limit
     )
     last = found[-1].id if len(found) == request.query.limit else None
@@ -388,7 +388,7 @@ def _checked(installation: Installation, scope: ChannelScope, policy: ChannelPol
     Raises:
         SelectorOverlap, InvalidSelector, MalformedPolicy.
     """
-    fleet = installation.find(fleet_key(), Fleet)
+    fleet = installation.reads.find(fleet_key(), Fleet)
     hosts = [] if fleet is None else installation.fleet_reader.hosts()
     check_named(policy, hosts)
     if fleet is None:

@@ -56,7 +56,7 @@ def _scopes(channels: tuple[str, ...]) -> list[str]:
 
 def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """The freezes that hold now."""
-    found = installation.range(
+    found = installation.reads.range(
         FREEZES, after=paging.after(request, installation), limit=request.query.limit
     )
     last = found[-1].id if len(found) == request.query.limit else None
@@ -89,7 +89,7 @@ def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installat
         until=body.until,
     )
     outcome = installation.execute(start_freeze, command, meta=request.meta, key=request.once)
-    found = installation.find(freeze_key(freeze_id), Freeze)
+    found = installation.reads.find(freeze_key(freeze_id), Freeze)
     version = outcome.position if found is None else found.version
     row = Freeze(
         freeze_id=freeze_id,
@@ -106,7 +106,7 @@ def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installat
 def end(request: Request[FreezePath, Nothing, ReasonBody], installation: Installation) -> Response:
     """Dispatch again."""
     freeze_id = request.path.freeze_id
-    found = installation.find(freeze_key(freeze_id), Freeze)
+    found = installation.reads.find(freeze_key(freeze_id), Freeze)
     if found is not None:
         for scope in _scopes(found.row.channels):
             principals.demand_permission(request.principal, (Verb.OPERATE,), scope)
@@ -123,7 +123,7 @@ def _of_new(request: Request[Nothing, Nothing, NewFreeze]) -> str:
 def _of_path(request: Request[FreezePath, Any, Any]) -> str:
     """Where the freeze holds. One that is over may be ended again by its key alone."""
     key = freeze_key(request.path.freeze_id)
-    found = request.server.installation.find(key, Freeze)
+    found = request.server.installation.reads.find(key, Freeze)
     return EVERYWHERE if found is None else _scopes(found.row.channels)[0]
 
 

@@ -116,7 +116,7 @@ def list_all(
     after = paging.after(request, installation)
     seen: list[Found[Host]] = []
     for _ in range(PAGES_MAX):
-        page = installation.range(HOSTS, after=after, limit=LIMIT_MAX)
+        page = installation.reads.range(HOSTS, after=after, limit=LIMIT_MAX)
         for item in page:
             after = item.id
             if fits(item.row):
@@ -142,7 +142,7 @@ def _listed(
     seen: list[Found[Host]],
     last: str | None,
 ) -> Response:
-    heard = installation.find_all(*((liveness_key(item.id), Liveness) for item in seen))
+    heard = installation.reads.find_all(*((liveness_key(item.id), Liveness) for item in seen))
     items = [
         HostListed(
             **asdict(item.row),
@@ -161,7 +161,7 @@ def get(request: Request[HostPath, ReadQuery, Nothing], installation: Installati
 
 def _shown(installation: Installation, host_id: str) -> Response:
     """Raises: HostNotFound."""
-    host, fleet, live, order = installation.find_all(
+    host, fleet, live, order = installation.reads.find_all(
         (host_key(host_id), Host),
         (fleet_key(), Fleet),
         (liveness_key(host_id), Liveness),
@@ -169,7 +169,9 @@ def _shown(installation: Installation, host_id: str) -> Response:
     )
     if host is None:
         raise HostNotFound(host_id)
-    records = installation.range(HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX)
+    records = installation.reads.range(
+        HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX
+    )
     body = HostShown(
         **asdict(host.row),
         version=host.version,
@@ -198,11 +200,11 @@ def _channels(host: Host, fleet: Fleet | None) -> tuple[str, ...]:
 def ask_why(request: Request[HostPath, Paging, Nothing], installation: Installation) -> Response:
     """Why the host waits: each gate, for the rollout of every channel that it is in."""
     host_id = request.path.host_id
-    host, fleet = installation.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
+    host, fleet = installation.reads.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
     if host is None:
         raise HostNotFound(host_id)
     names = _channels(host.row, None if fleet is None else fleet.row)
-    rows = installation.find_all(*((channel_key(name), Channel) for name in names))
+    rows = installation.reads.find_all(*((channel_key(name), Channel) for name in names))
     followed = [row.row.active_rollout_id for row in rows if row is not None]
     ids = [rollout_id for rollout_id in followed if rollout_id is not None]
     if not ids:

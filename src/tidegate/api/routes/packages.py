@@ -100,7 +100,7 @@ def list_all(
     query = request.query
     prefix = "" if query.repository is None else f"{query.repository}/"
     after = paging.after(request, installation)
-    found = installation.range(PACKAGES, prefix=prefix, after=after, limit=query.limit)
+    found = installation.reads.range(PACKAGES, prefix=prefix, after=after, limit=query.limit)
     last = found[-1].id if len(found) == query.limit else None
     seen = [
         _shown(item)
@@ -217,7 +217,7 @@ def _package(path: PackagePath) -> str:
 
 def _found(path: PackagePath, installation: Installation) -> Found[PackageRow]:
     package = _package(path)
-    found = installation.find(package_key(package), PackageRow)
+    found = installation.reads.find(package_key(package), PackageRow)
     if found is None:
         raise PackageNotFound(package)
     return found

@@ -141,7 +141,7 @@ def _demand_seen(request: Request[Any, Any, Any], installation: Installation, ch
     found = demand(installation, channel)
     if request.version is None:
         return
-    pin = installation.find(actual_key(channel), Actual)
+    pin = installation.reads.find(actual_key(channel), Actual)
     if request.version not in (found.version, 0 if pin is None else pin.version):
         raise StaleVersion(request.version, found.version)
 

@@ -40,7 +40,7 @@ def list_all(
 ) -> Response:
     """What is quarantined, on which channel, and why."""
     channel = request.query.channel
-    found = installation.range(
+    found = installation.reads.range(
         QUARANTINE,
         prefix="" if channel is None else f"{channel}/",
         after=paging.after(request, installation),

@@ -134,7 +134,7 @@ def _scope(request: Request[ScopePath, Any, Any]) -> str:
 def list_known(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """All releases: published revisions under their release ids."""
     after = paging.after(request, installation)
-    found = installation.range(KNOWN, after=after, limit=request.query.limit)
+    found = installation.reads.range(KNOWN, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     return Response(paging.list_page(request, installation, [item.row for item in found], last))
 
@@ -143,7 +143,7 @@ def get_known(
     request: Request[ReleasePath, ReadQuery, Nothing], installation: Installation
 ) -> Response:
     """One release."""
-    found = installation.find(known_key(request.path.release_id), KnownRelease)
+    found = installation.reads.find(known_key(request.path.release_id), KnownRelease)
     if found is None:
         raise NotFound(f"there is no release {request.path.release_id}")
     return Response(found.row, version=found.version)
@@ -155,7 +155,7 @@ def get_known(
 def list_actual(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """What every scope that you may read is pinned to."""
     after = paging.after(request, installation)
-    found = installation.range(ACTUAL, after=after, limit=request.query.limit)
+    found = installation.reads.range(ACTUAL, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         item.row
@@ -204,7 +204,7 @@ def _rows(
     collection: Any,
     kind: str,
 ) -> Response:
-    found = installation.range(
+    found = installation.reads.range(
         collection,
         prefix=row_id(request.path.scope, kind),
         after=paging.after(request, installation),
@@ -221,7 +221,7 @@ def _may_pin(
     repository that they may read.
     """
     scope = request.path.scope
-    release, channel = installation.find_all(
+    release, channel = installation.reads.find_all(
         (known_key(release_id), KnownRelease), (channel_key(scope), Channel)
     )
     if release is None or not release.row.revision:
@@ -348,7 +348,7 @@ def _registry_version(request: Request[ScopePath, Nothing, Any], installation: I
 
 
 def _found(installation: Installation, scope: str) -> Found[Actual]:
-    found = installation.find(actual_key(scope), Actual)
+    found = installation.reads.find(actual_key(scope), Actual)
     if found is None:
         raise NotFound(f"{scope} is not registered", scope=scope)
     return found

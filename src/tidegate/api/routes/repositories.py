@@ -101,7 +101,7 @@ def get(
 ) -> Response:
     """One repository."""
     name = request.path.repository
-    return _answer(installation.find(repository_key(name), Repository), name)
+    return _answer(installation.reads.find(repository_key(name), Repository), name)
 
 
 def change(
@@ -123,7 +123,7 @@ def change(
 
 def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """The repositories that you may read, by name."""
-    found = installation.range(
+    found = installation.reads.range(
         REPOSITORIES, after=paging.after(request, installation), limit=request.query.limit
     )
     last = found[-1].id if len(found) == request.query.limit else None

@@ -98,7 +98,7 @@ def _reference(file: FileSent, uri: str) -> File:
 
 def find_revision(installation: Installation, name: str) -> Revision:
     """Raises: RevisionNotFound, InvalidName."""
-    found = installation.find(revision_key(name), Revision)
+    found = installation.reads.find(revision_key(name), Revision)
     if found is None:
         raise RevisionNotFound(name)
     return found.row

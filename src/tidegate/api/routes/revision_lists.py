@@ -52,7 +52,7 @@ def list_all(
     after = paging.after(request, installation)
     found, last = _page(request, installation, after)
     seen = [item for item in found if _fits(item.row, request)]
-    packages = installation.find_all(
+    packages = installation.reads.find_all(
         *((package_key(item.row.package), PackageRow) for item in seen)
     )
     shown = [
@@ -76,18 +76,20 @@ def _page(request: Asked, installation: Installation, after: str) -> Page:
     else:
         index, of = None, ""
     if index is not None:
-        found = installation.range(REVISIONS, index=index, of=(of,), after=after, limit=query.limit)
+        found = installation.reads.range(
+            REVISIONS, index=index, of=(of,), after=after, limit=query.limit
+        )
     else:
         prefix = "" if query.repository is None else f"{query.repository}."
-        found = installation.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
+        found = installation.reads.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
     return found, found[-1].id if len(found) == query.limit else None
 
 
 def _owned(owner: str, installation: Installation, after: str, limit: int) -> Page:
     prefix = owner_prefix(owner)
-    rows = installation.range(REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
+    rows = installation.reads.range(REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
     names = (row.row.revision for row in rows)
-    found = installation.find_all(*((revision_key(name), Revision) for name in names))
+    found = installation.reads.find_all(*((revision_key(name), Revision) for name in names))
     last = rows[-1].id if len(rows) == limit else None
     return [item for item in found if item is not None], last
 

@@ -247,7 +247,7 @@ def delete(
 
 
 def _find(installation: Installation, name: str, position: Position = 0) -> Response | None:
-    revision, package = installation.find_all(
+    revision, package = installation.reads.find_all(
         (revision_key(name), Revision), (package_key(parse(name).package), PackageRow)
     )
     return None if revision is None else _document(revision, package, position)

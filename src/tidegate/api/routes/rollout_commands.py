@@ -91,7 +91,7 @@ def open_one(request: Request[Nothing, Nothing, Opening], installation: Installa
 def dry_plan(request: Request[Nothing, Nothing, Planning], installation: Installation) -> Response:
     """Which host would get a release in which wave; nothing changes."""
     body = request.body
-    known, channel = installation.find_all(
+    known, channel = installation.reads.find_all(
         (known_key(body.release_id), KnownRelease), (channel_key(body.channel), Channel)
     )
     if channel is None:

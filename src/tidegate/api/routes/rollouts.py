@@ -136,7 +136,7 @@ def scope_of(request: Request[RolloutPath, Any, Any]) -> str:
 
 def demand(installation: Installation, rollout_id: str) -> Found[Rollout]:
     """The rollout's row. Raises: RolloutUnknown."""
-    found = installation.find(rollout_key(rollout_id), Rollout)
+    found = installation.reads.find(rollout_key(rollout_id), Rollout)
     if found is None:
         raise RolloutUnknown(rollout_id)
     return found
@@ -180,7 +180,7 @@ def _listed(installation: Installation, found: list[Found[Rollout]]) -> list[Rol
     for start in range(0, len(found), TALLIES_MAX):
         some = found[start : start + TALLIES_MAX]
         keys = [(tally_key(item.row.rollout_id), RolloutTally) for item in some]
-        tallies += installation.find_all(*keys)
+        tallies += installation.reads.find_all(*keys)
     return [
         RolloutListed(
             **asdict(item.row),
@@ -196,11 +196,11 @@ def _page(installation: Installation, query: RolloutFilter, after: str) -> list[
     """By index where channel and state are known, else by id."""
     if query.channel is not None and query.state is not None:
         of = (query.channel, query.state.value)
-        return installation.range(
+        return installation.reads.range(
             ROLLOUTS, index="channel_state", of=of, after=after, limit=LIMIT_MAX
         )
     prefix = "" if query.channel is None else f"{query.channel}@"
-    return installation.range(ROLLOUTS, prefix=prefix, after=after, limit=LIMIT_MAX)
+    return installation.reads.range(ROLLOUTS, prefix=prefix, after=after, limit=LIMIT_MAX)
 
 
 def _fits(request: Request[Nothing, RolloutFilter, Nothing], row: Rollout) -> bool:
@@ -231,7 +231,7 @@ def get(
 
 def show_rollout(installation: Installation, rollout_id: str) -> Response:
     """A rollout as it stands. Raises: RolloutUnknown."""
-    row, tally, gates = installation.find_all(
+    row, tally, gates = installation.reads.find_all(
         (rollout_key(rollout_id), Rollout),
         (tally_key(rollout_id), RolloutTally),
         (gates_key(rollout_id), RolloutGates),
@@ -299,7 +299,7 @@ def hosts(
     after = paging.after(request, installation)
     seen: list[HostRecord] = []
     for _ in range(PAGES_MAX):
-        page = installation.range(HOST_RECORDS, prefix=prefix, after=after, limit=LIMIT_MAX)
+        page = installation.reads.range(HOST_RECORDS, prefix=prefix, after=after, limit=LIMIT_MAX)
         for item in page:
             after = item.id
             row: HostRecord = item.row

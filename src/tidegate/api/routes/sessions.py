@@ -63,7 +63,7 @@ class Me(Struct, frozen=True):
 
 def setup_state(request: Plain, installation: Installation) -> Response:
     """Whether the installation has its first user."""
-    found = installation.find(installation_key(), InstallationRow)
+    found = installation.reads.find(installation_key(), InstallationRow)
     return Response(SetupState(found is not None, None if found is None else found.row.alone))
 
 

@@ -51,7 +51,7 @@ def simulate(
     """Play a rollout with simulated hosts: when waves would end, and what would stop it."""
     body = request.body
     plan = dry_plan(cast(Any, request), installation).body
-    channel = installation.find(channel_key(body.channel), Channel)
+    channel = installation.reads.find(channel_key(body.channel), Channel)
     assert isinstance(plan, Plan), "a dry plan answers the plan"
     assert channel is not None, "what is planned for is there"
     odds = Odds(**structs.asdict(body.odds), failing=body.failing)

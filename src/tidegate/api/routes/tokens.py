@@ -72,7 +72,7 @@ def create_token(
         parent_id=request.principal.token_id,
         credentials_version=request.principal.credentials_version,
     )
-    found = installation.find(token_key(token_id), ApiToken)
+    found = installation.reads.find(token_key(token_id), ApiToken)
     assert found is not None, "its fact was just committed"
     made = TokenMade(token_id, token, found.row.expires_at, outcome.position)
     return Response(made, position=outcome.position)
@@ -91,7 +91,7 @@ def _demand_within(grants: tuple[Grant, ...], narrowed: tuple[Grant, ...]) -> No
 
 def list_tokens(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """Your own API tokens; their secrets are nowhere."""
-    found = installation.range(
+    found = installation.reads.range(
         API_TOKENS,
         index="by_user",
         of=(request.by,),
@@ -121,7 +121,7 @@ def revocation(
     Raises:
         TokenNotFound.
     """
-    found = installation.find(token_key(token_id), ApiToken)
+    found = installation.reads.find(token_key(token_id), ApiToken)
     if found is None:
         raise TokenNotFound(token_id)
     principal = request.principal
@@ -140,7 +140,7 @@ def _token(
     found: Found[ApiToken], request: Request[Any, Any, Any], installation: Installation
 ) -> TokenShown:
     row = found.row
-    owner = installation.find(user_key(row.user_id), User)
+    owner = installation.reads.find(user_key(row.user_id), User)
     return TokenShown(
         row.token_id,
         row.user_id,

@@ -134,7 +134,7 @@ def add(request: Request[Nothing, Nothing, NewUser], installation: Installation)
 def list_users(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """All users, by id."""
     after = paging.after(request, installation)
-    found = installation.range(USERS, after=after, limit=request.query.limit)
+    found = installation.reads.range(USERS, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     shown = [_shown(item, request.server.accounts.called(item.id)) for item in found]
     return Response(paging.list_page(request, installation, shown, last))
@@ -144,7 +144,7 @@ def get_user(
     request: Request[UserPath, ReadQuery, Nothing], installation: Installation
 ) -> Response:
     """One user."""
-    found = installation.find(user_key(request.path.user_id), User)
+    found = installation.reads.find(user_key(request.path.user_id), User)
     return _user(request, found, request.path.user_id)
 
 

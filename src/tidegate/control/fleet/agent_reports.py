@@ -239,7 +239,7 @@ def take_heartbeat(installation: Installation, heartbeat: Heartbeat, meta: Meta)
     """
     now = installation.clock()
     host_id = heartbeat.host_id
-    host, liveness, order = installation.find_all(
+    host, liveness, order = installation.reads.find_all(
         (host_key(host_id), Host),
         (liveness_key(host_id), Liveness),
         (order_key(host_id), HostOrder),
@@ -287,7 +287,7 @@ def _current_rollouts(installation: Installation, closures: Mapping[str, str]) -
     names = sorted(closures)
     if not names:
         return {}
-    channels = installation.find_all(*((channel_key(name), Channel) for name in names))
+    channels = installation.reads.find_all(*((channel_key(name), Channel) for name in names))
     found: dict[str, str] = {}
     for name, channel in zip(names, channels, strict=True):
         if channel is None:
@@ -304,7 +304,7 @@ def _records(
     wanted = tuple(rollout_ids)
     if not wanted:
         return {}
-    found = installation.find_all(*((record_key(id, host_id), HostRecord) for id in wanted))
+    found = installation.reads.find_all(*((record_key(id, host_id), HostRecord) for id in wanted))
     return {id: item.row for id, item in zip(wanted, found, strict=True) if item is not None}
 
 

@@ -95,7 +95,7 @@ class Enrollment:
         """
         check_host_id(host_id)
         check_labels(labels or {})
-        known = self._installation.find(host_key(host_id), Host)
+        known = self._installation.reads.find(host_key(host_id), Host)
         if known is not None and known.row.status == RETIRED:
             raise HostGone(host_id)
         made = EnrollmentToken(
@@ -108,7 +108,7 @@ class Enrollment:
         try:
             self._installation.records(meta).create(ENROLLMENT_TOKENS.name, token_id, made)
         except ConditionFailed:
-            found = self._installation.find(token_key(token_id), EnrollmentToken)
+            found = self._installation.reads.find(token_key(token_id), EnrollmentToken)
             if found is None or (found.row.host_id, found.row.labels) != (host_id, labels):
                 raise IdempotencyMismatch(token_id) from None
             made = found.row
@@ -133,7 +133,7 @@ class Enrollment:
         right = hmac.compare_digest(secret.encode(), self._secret(token_id).encode())
         found = None
         if right and prefix == TOKEN_PREFIX and token_id:
-            found = self._installation.find(token_key(token_id), EnrollmentToken)
+            found = self._installation.reads.find(token_key(token_id), EnrollmentToken)
         if found is None:
             raise TokenRefused("the enrollment token is unknown")
         _check_proof(public_key, proof, enrollment_message(token, public_key))
@@ -156,7 +156,7 @@ class Enrollment:
         Raises:
             HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof.
         """
-        found = self._installation.find(host_key(host_id), Host)
+        found = self._installation.reads.find(host_key(host_id), Host)
         if found is None:
             raise HostNotFound(host_id)
         host = found.row
@@ -174,7 +174,7 @@ class Enrollment:
 
     def demand_valid(self, host_id: str, public_key: str) -> None:
         """That the host is known by this key now. Raises: HostNotFound, HostGone, KeyRevoked."""
-        host, revoked = self._installation.find_all(
+        host, revoked = self._installation.reads.find_all(
             (host_key(host_id), KeyStanding), (revocation_key(public_key), Revocation)
         )
         if host is None:
@@ -211,7 +211,7 @@ class Enrollment:
             self._tell()
 
     def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
-        found = self._installation.find(host_key(host_id), Host)
+        found = self._installation.reads.find(host_key(host_id), Host)
         if found is None or found.row.status != ENROLLED:
             return
         row = Revocation(
@@ -238,7 +238,7 @@ class Enrollment:
         records = self._installation.records(Meta(actor="timer"))
         after, count = "", 0
         for _ in range(PRUNED_MAX // PAGE):
-            page = self._installation.range(collection, after=after, limit=PAGE)
+            page = self._installation.reads.range(collection, after=after, limit=PAGE)
             for found in page:
                 if is_over(found.row):
                     records.delete(name, found.id)

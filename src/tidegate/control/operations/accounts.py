@@ -154,7 +154,7 @@ class Accounts:
 
     @property
     def is_set_up(self) -> bool:
-        return self._installation.find(installation_key(), InstallationRow) is not None
+        return self._installation.reads.find(installation_key(), InstallationRow) is not None
 
     def open_setup(self) -> str | None:
         """A one-time code for the first user, also in a file that only its owner reads; None:
@@ -251,7 +251,7 @@ class Accounts:
         called = self.called(user_id)
         check_password(password, "" if called is None else called.login)
         records = self._installation.records(meta)
-        earlier = self._installation.find(Key(CREDENTIALS.name, credential_id), Credential)
+        earlier = self._installation.reads.find(Key(CREDENTIALS.name, credential_id), Credential)
         if earlier is None:
             kept = Credential(user_id, stretch_password(password))
             records.create(CREDENTIALS.name, credential_id, kept)
@@ -271,7 +271,7 @@ class Accounts:
 
     def called(self, user_id: str) -> PersonNames | None:
         """How a user is called; None: erased, or nobody."""
-        found = self._installation.find(Key(PEOPLE.name, user_id), Person)
+        found = self._installation.reads.find(Key(PEOPLE.name, user_id), Person)
         return None if found is None else self._unsealed(found.row)
 
     def _keep(self, user_id: str, called: PersonNames, password: str, meta: Meta) -> None:
@@ -303,7 +303,7 @@ class Accounts:
         """Delete every password that a user had, also those that a crash left."""
         records = self._installation.records(meta)
         while True:
-            found = self._installation.range(
+            found = self._installation.reads.range(
                 CREDENTIALS, index="by_user", of=(user_id,), limit=CREDENTIALS_PAGE
             )
             for item in found:
@@ -331,7 +331,7 @@ class Accounts:
 
     def sign_in(self, login: str, password: str) -> OpenedSession:
         """A new session. Raises: WrongCredentials."""
-        found = self._installation.find(Key(LOGINS.name, self._login(login)), Login)
+        found = self._installation.reads.find(Key(LOGINS.name, self._login(login)), Login)
         user_id = "nobody" if found is None else found.row.user_id
         user, expected = self._user_and_password(user_id)
         if not is_password(password, expected) or user is None or not user.enabled:
@@ -363,17 +363,17 @@ class Accounts:
         """A user and the password that counts now. For an unknown user it is a stand-in that no
         password fits, so that the check takes as long.
         """
-        user = self._installation.find(user_key(user_id), User)
+        user = self._installation.reads.find(user_key(user_id), User)
         if user is None:
             return None, self._stand_in
-        credential = self._installation.find(
+        credential = self._installation.reads.find(
             Key(CREDENTIALS.name, user.row.credential_id), Credential
         )
         return user.row, self._stand_in if credential is None else credential.row.scrypt
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
         """Who has this cookie, if its session is neither idle too long nor too old."""
-        found = self._installation.find(Key(SESSIONS.name, hash_secret(cookie)), Session)
+        found = self._installation.reads.find(Key(SESSIONS.name, hash_secret(cookie)), Session)
         if found is None:
             return None
         user = self._user(found.row.user_id)
@@ -399,9 +399,9 @@ class Accounts:
         if user is None:
             return None
         if token_id:
-            token = self._installation.find(token_key(token_id), ApiToken)
+            token = self._installation.reads.find(token_key(token_id), ApiToken)
             return user if token is not None and self.is_token_valid(token.row, user) else None
-        found = self._installation.find(Key(SESSIONS.name, session), Session)
+        found = self._installation.reads.find(Key(SESSIONS.name, session), Session)
         if found is None or not self._is_open(found.row, user):
             return None
         return user
@@ -480,7 +480,7 @@ class Accounts:
             return None
         if not text.isprintable():
             return None
-        token, kept = self._installation.find_all(
+        token, kept = self._installation.reads.find_all(
             (token_key(token_id), ApiToken), (Key(TOKEN_SECRETS.name, token_id), TokenSecret)
         )
         if token is None or kept is None:
@@ -498,11 +498,11 @@ class Accounts:
         if not is_current(token, owner, self._installation.clock()):
             return False
         wanted = [(token_key(id), ApiToken) for id in token.ancestors]
-        ancestors = self._installation.find_all(*wanted) if wanted else ()
+        ancestors = self._installation.reads.find_all(*wanted) if wanted else ()
         return all(item is not None and item.row.revoked_at is None for item in ancestors)
 
     def _user(self, user_id: str) -> User | None:
-        found = self._installation.find(user_key(user_id), User)
+        found = self._installation.reads.find(user_key(user_id), User)
         return found.row if found is not None and found.row.enabled else None
 
 

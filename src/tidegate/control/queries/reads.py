@@ -1,12 +1,16 @@
-"""A row as it was found: its value, its version and its id."""
+"""Rows as they are now: found by key, or listed in the order of an id or an index."""
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from tidegate.kernel.model import Position
+from tidegate.errors import NotFound
+from tidegate.kernel import codec
+from tidegate.kernel.collections import Collection, entry
+from tidegate.kernel.model import Key, Position
+from tidegate.kernel.store import Store
 
 Row = TypeVar("Row", bound=Struct)
 
@@ -17,3 +21,77 @@ class Found(NamedTuple, Generic[Row]):
     row: Row
     version: Position
     id: str
+
+
+class Reads:
+    """Reads rows of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def demand(self, key: Key, model: type[Row], missing: NotFound) -> Found[Row]:
+        """The row of this key. Raises: ``missing``."""
+        found = self.find(key, model)
+        if found is None:
+            raise missing
+        return found
+
+    def find(self, key: Key, model: type[Row]) -> Found[Row] | None:
+        """The row of this key, or None."""
+        (record,) = self._store.get(key)
+        if record is None:
+            return None
+        return Found(codec.decode(record.data, model), record.version, record.key.id)
+
+    def find_all(self, *wanted: tuple[Key, type[Any]]) -> tuple[Found[Any] | None, ...]:
+        """Several rows of one moment each."""
+        records = self._store.get(*(key for key, _ in wanted))
+        return tuple(
+            None
+            if record is None
+            else Found(codec.decode(record.data, model), record.version, record.key.id)
+            for record, (_, model) in zip(records, wanted, strict=True)
+        )
+
+    def range(
+        self,
+        collection: Collection,
+        *,
+        index: str | None = None,
+        of: tuple[str, ...] = (),
+        prefix: str = "",
+        after: str = "",
+        limit: int,
+    ) -> list[Found[Any]]:
+        """Rows in the order of their id, or of those whose index columns are ``of``, then id.
+
+        ``after`` is the id of the last row seen.
+        """
+        if index is not None:
+            whole = len(of) == len(collection.index(index).columns)
+            assert whole, "an index is asked for all of its columns"
+            records = self._store.range(
+                collection.name,
+                index=index,
+                prefix=entry(*of),
+                after=entry(*of, after) if after else "",
+                limit=limit,
+            )
+            records = tuple(r for r in records if self._entry(collection, index, r.data) == of)
+        else:
+            records = self._store.range(collection.name, prefix=prefix, after=after, limit=limit)
+        return [
+            Found(codec.decode(record.data, collection.model), record.version, record.key.id)
+            for record in records
+        ]
+
+    def first(self, collection: Collection, index: str, *, limit: int) -> list[Found[Any]]:
+        """The first rows in the order of an index, whatever its columns hold."""
+        records = self._store.range(collection.name, index=index, limit=limit)
+        return [
+            Found(codec.decode(record.data, collection.model), record.version, record.key.id)
+            for record in records
+        ]
+
+    def _entry(self, collection: Collection, index: str, data: bytes) -> tuple[str, ...]:
+        return tuple(collection.entries(data).get(index, "").split(entry("", "")))

@@ -155,7 +155,7 @@ def _begin(installation: Installation, label: BackupLabel) -> Restored:
     try:
         command = StartEpoch(backup_head=label.head, backed_up_at=label.taken_at)
         outcome = installation.execute(start_epoch, command, meta=ACTOR)
-        found = installation.find(epoch_key(), Epoch)
+        found = installation.reads.find(epoch_key(), Epoch)
     finally:
         installation.close()
     assert found is not None, "it was just begun"

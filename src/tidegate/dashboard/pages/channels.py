@@ -94,11 +94,13 @@ def index(request: Request[Nothing, PageQuery, Nothing], installation: Installat
     """Every channel, and what waits for what."""
     rows = [
         item.row
-        for item in installation.range(CHANNELS, limit=CHANNELS_MAX)
+        for item in installation.reads.range(CHANNELS, limit=CHANNELS_MAX)
         if request.principal.may(Right.READ, channel_scope(item.row.channel))
     ]
-    pins = {item.row.scope: item.row for item in installation.range(ACTUAL, limit=CHANNELS_MAX)}
-    freezes = [item.row for item in installation.range(FREEZES, limit=CHANNELS_MAX)]
+    pins = {
+        item.row.scope: item.row for item in installation.reads.range(ACTUAL, limit=CHANNELS_MAX)
+    }
+    freezes = [item.row for item in installation.reads.range(FREEZES, limit=CHANNELS_MAX)]
     edges = [
         (edge.channel, row.channel, edge_block(installation, row, edge))
         for row in rows
@@ -113,7 +115,7 @@ def index(request: Request[Nothing, PageQuery, Nothing], installation: Installat
 
 def edge_block(installation: Installation, row: Channel, edge: ChannelEdge) -> str:
     """Why an edge holds orders of the channel back; empty: it does not."""
-    pin = installation.find(actual_key(row.channel), Actual)
+    pin = installation.reads.find(actual_key(row.channel), Actual)
     found = edge_of(installation, row, pin, edge, installation.clock())
     return "" if found.passed else found.reason
 
@@ -163,7 +165,7 @@ def _hosts(installation: Installation, row: Channel) -> str:
 
 
 def _rollouts(installation: Installation, ids: Sequence[str]) -> list[Rollout]:
-    found = installation.find_all(*((rollout_key(id), Rollout) for id in ids))
+    found = installation.reads.find_all(*((rollout_key(id), Rollout) for id in ids))
     return [item.row for item in found if item is not None]
 
 
@@ -180,18 +182,18 @@ def show(
 def page_of(request: Asked, installation: Installation) -> PageView:
     """Raises: ChannelNotFound."""
     name = request.path.channel
-    found = installation.find(channel_key(name), Channel)
+    found = installation.reads.find(channel_key(name), Channel)
     if found is None:
         raise ChannelNotFound(name)
     row = found.row
     people = UserDirectory(request)
-    pin = installation.find(actual_key(name), Actual)
+    pin = installation.reads.find(actual_key(name), Actual)
     kept = _quarantine(installation, name)
-    freezes = [item.row for item in installation.range(FREEZES, limit=CHANNELS_MAX)]
+    freezes = [item.row for item in installation.reads.range(FREEZES, limit=CHANNELS_MAX)]
     verbs = verbs_of(request, installation, row, pin, kept)
     known = None
     if pin is not None:
-        known = installation.find(known_key(pin.row.pinned_release_id), KnownRelease)
+        known = installation.reads.find(known_key(pin.row.pinned_release_id), KnownRelease)
     view = ChannelPage(
         channel=name,
         package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
@@ -240,7 +242,7 @@ def describe_wave(wave: WaveSpec) -> str:
 def _newest(installation: Installation, row: Channel) -> tuple[Any, ...]:
     found: list[Rollout] = []
     for state in sorted(OPEN | ORDERED):
-        rows = installation.range(
+        rows = installation.reads.range(
             ROLLOUTS, index="channel_state", of=(row.channel, str(state)), limit=CHANNELS_MAX
         )
         found += [item.row for item in rows]
@@ -273,7 +275,7 @@ def _waits(
         if not freeze.channels or row.channel in freeze.channels
     ]
     if row.active_rollout_id is not None:
-        gates, tally = installation.find_all(
+        gates, tally = installation.reads.find_all(
             (gates_key(row.active_rollout_id), RolloutGates),
             (tally_key(row.active_rollout_id), RolloutTally),
         )
@@ -289,7 +291,7 @@ def _waits(
 
 
 def _history(installation: Installation, name: str, people: UserDirectory) -> tuple[PinChange, ...]:
-    rows = installation.range(EVENTS, prefix=row_id(name, "EVENT#"), limit=HISTORY_MAX)
+    rows = installation.reads.range(EVENTS, prefix=row_id(name, "EVENT#"), limit=HISTORY_MAX)
     return tuple(
         PinChange(
             release=item.row.release_id,
@@ -305,7 +307,7 @@ def _history(installation: Installation, name: str, people: UserDirectory) -> tu
 
 
 def _quarantine(installation: Installation, name: str) -> tuple[Quarantine, ...]:
-    rows = installation.range(QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
+    rows = installation.reads.range(QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
     return tuple(quarantine(item.row) for item in rows)
 
 

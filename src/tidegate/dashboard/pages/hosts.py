@@ -90,7 +90,7 @@ Listing = Request[Nothing, HostsQuery, Nothing]
 
 def index(request: Listing, installation: Installation) -> Response:
     """Hosts that a filter and a selector leave."""
-    fleet = installation.find(fleet_key(), Fleet)
+    fleet = installation.reads.find(fleet_key(), Fleet)
     kind = request.query.filter if request.query.filter in FILTERS else "all"
     fault: FormError | None = None
     rows: list[Host] = []
@@ -134,17 +134,19 @@ def _rows(
 def _page(installation: Installation, kind: str, after: str) -> list[Found[Any]]:
     match kind:
         case "silent":
-            return [] if after else installation.first(HOSTS, "by_silence", limit=PAGE - 1)
+            return [] if after else installation.reads.first(HOSTS, "by_silence", limit=PAGE - 1)
         case "revoked" | "retired":
-            return installation.range(HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE)
-    return installation.range(HOSTS, after=after, limit=PAGE)
+            return installation.reads.range(
+                HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE
+            )
+    return installation.reads.range(HOSTS, after=after, limit=PAGE)
 
 
 def _host_rows(installation: Installation, rows: Sequence[Host]) -> Iterator[HostRow]:
     if not rows:
         return
-    liveness = installation.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
-    orders = installation.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
+    liveness = installation.reads.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
+    orders = installation.reads.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
     for row, heard, order in zip(rows, liveness, orders, strict=True):
         runs = {} if heard is None else heard.row.current_closures
         silent = row.silent_since is not None and row.status == "enrolled"
@@ -171,18 +173,18 @@ def show(
 
 def page_of(request: Request[Any, Any, Any], installation: Installation, host_id: str) -> PageView:
     """Raises: HostNotFound."""
-    found = installation.find(host_key(host_id), Host)
+    found = installation.reads.find(host_key(host_id), Host)
     if found is None:
         raise HostNotFound(host_id)
     (row,) = _host_rows(installation, [found.row])
     records = [
         item.row
-        for item in installation.range(
+        for item in installation.reads.range(
             HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
         )
     ]
     records.sort(key=lambda record: record.dispatched_at, reverse=True)
-    heard = installation.find(liveness_key(host_id), Liveness)
+    heard = installation.reads.find(liveness_key(host_id), Liveness)
     closures = {} if heard is None else heard.row.current_closures
     verbs = _verbs(request.principal, found.row)
     view = HostPage(
@@ -249,7 +251,7 @@ def _gates(
 ) -> tuple[GateLine, ...]:
     """What holds it back where its newest rollout is open, and small enough to be judged here."""
     for record in records[:1]:
-        tally = installation.find(tally_key(record.rollout_id), RolloutTally)
+        tally = installation.reads.find(tally_key(record.rollout_id), RolloutTally)
         if tally is None or tally.row.state not in OPEN:
             return ()
         if sum(wave.hosts for wave in tally.row.waves) > GATES_HOSTS_MAX:

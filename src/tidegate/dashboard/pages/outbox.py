@@ -201,7 +201,7 @@ def _why_not(item: OutboxDocument, principal: Principal) -> str:
 
 
 def _drifts(principal: Principal, installation: Installation) -> tuple[DriftLine, ...]:
-    rows = installation.range(DRIFTS, limit=BACKLOG_MAX)
+    rows = installation.reads.range(DRIFTS, limit=BACKLOG_MAX)
     return tuple(
         DriftLine(
             scope=found.row.scope,

@@ -160,7 +160,7 @@ def bad_records(
     """Records of a rollout's hosts that failed or went back; of a large one, some."""
     if hosts > RECORDS_MAX:
         return in_trouble(installation, rollout_id, head, TROUBLES_MAX)
-    rows = installation.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
+    rows = installation.reads.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
     return [item.row for item in rows if item.row.state in BAD]
 
 
@@ -191,7 +191,7 @@ def why_failed(record: HostRecord) -> str:
 
 def silent_hosts(installation: Installation) -> tuple[Trouble, ...]:
     """Enrolled hosts of which nothing is heard."""
-    rows = installation.first(HOSTS, "by_silence", limit=SILENT_MAX)
+    rows = installation.reads.first(HOSTS, "by_silence", limit=SILENT_MAX)
     return tuple(
         Trouble(
             host_id=found.row.host_id,
@@ -207,7 +207,7 @@ def silent_hosts(installation: Installation) -> tuple[Trouble, ...]:
 
 def list_quarantined(installation: Installation, principal: Principal) -> tuple[Quarantine, ...]:
     sees = _Sees(principal)
-    rows = installation.range(QUARANTINE, limit=TROUBLES_MAX)
+    rows = installation.reads.range(QUARANTINE, limit=TROUBLES_MAX)
     return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
 
 

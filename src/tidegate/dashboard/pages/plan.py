@@ -51,7 +51,7 @@ def show(request: Asked, installation: Installation) -> Response:
     query = request.query
     channels = [
         item.row
-        for item in installation.range(CHANNELS, limit=CHANNELS_MAX)
+        for item in installation.reads.range(CHANNELS, limit=CHANNELS_MAX)
         if request.principal.may(Verb.READ, channel_scope(item.row.channel))
     ]
     chosen = next((row for row in channels if row.channel == query.channel), None)
@@ -131,16 +131,16 @@ def _findings(
 
     if row.held_at is not None:
         say("lock", "bad", "The channel is held", row.held_reason or "")
-    known = installation.find(known_key(release), KnownRelease) if release else None
+    known = installation.reads.find(known_key(release), KnownRelease) if release else None
     if known is not None:
         key = quarantine_key(row.channel, known.row.digest)
-        kept = installation.find(key, Quarantined)
+        kept = installation.reads.find(key, Quarantined)
         if kept is not None:
             say("ban", "bad", f"{release} is quarantined here", kept.row.reason)
     elif not release:
         say("info", "warn", "There is nothing to promote", f"Publish a revision of {row.package}.")
     if planned is not None and planned.supersedes:
-        tally = installation.find(tally_key(planned.supersedes), RolloutTally)
+        tally = installation.reads.find(tally_key(planned.supersedes), RolloutTally)
         if tally is not None:
             done = sum(map(count_settled, tally.row.waves))
             hosts = sum(wave.hosts for wave in tally.row.waves)

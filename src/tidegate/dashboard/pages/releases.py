@@ -54,13 +54,15 @@ def list_pending_approvals(
     request: Request[Any, Any, Any], installation: Installation, people: UserDirectory
 ) -> tuple[PendingApproval, ...]:
     """Proposals that this reader may see, the longest waiting first."""
-    found = installation.range(
+    found = installation.reads.range(
         REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=ROWS
     )
     rows = [item.row for item in found if may_see(request.principal, item.row)]
     repositories = {row.repository for row in rows}
     quorums = {name: quorum_of(installation, name) for name in repositories}
-    packages = installation.find_all(*((package_key(row.package), PackageRow) for row in rows))
+    packages = installation.reads.find_all(
+        *((package_key(row.package), PackageRow) for row in rows)
+    )
     lines = [
         PendingApproval(
             name=row.name,
@@ -78,7 +80,7 @@ def list_pending_approvals(
 
 
 def quorum_of(installation: Installation, repository: str) -> int:
-    found = installation.find(repository_key(repository), Repository)
+    found = installation.reads.find(repository_key(repository), Repository)
     return 1 if found is None else found.row.quorum
 
 
@@ -145,9 +147,11 @@ def _found(
     after = paging.after(request, installation)
     limit = request.query.limit
     if lifecycle is None:
-        return installation.range(REVISIONS, after=after, limit=limit)
+        return installation.reads.range(REVISIONS, after=after, limit=limit)
     of = (str(lifecycle),)
-    return installation.range(REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit)
+    return installation.reads.range(
+        REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit
+    )
 
 
 def revision_line(row: Revision, people: UserDirectory) -> RevisionLine:

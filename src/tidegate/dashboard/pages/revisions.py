@@ -95,7 +95,7 @@ def show(request: Shown, installation: Installation) -> Response:
 
 def page_of(request: Request, installation: Installation, name: str) -> PageView:  # type: ignore[type-arg]
     """Raises: RevisionNotFound, BlobMissing."""
-    found = installation.find(revision_key(name), Revision)
+    found = installation.reads.find(revision_key(name), Revision)
     if found is None:
         raise RevisionNotFound(name)
     row = found.row
@@ -149,14 +149,14 @@ def _pinned(
     if not row.number:
         return ()
     release = release_id_of(row.package, row.number)
-    rows = installation.range(ACTUAL, limit=CHANNELS_MAX)
+    rows = installation.reads.range(ACTUAL, limit=CHANNELS_MAX)
     scopes = [
         item.row.scope
         for item in rows
         if item.row.pinned_release_id == release
         and request.principal.may(Right.READ, channel_scope(item.row.scope))
     ]
-    found = installation.find_all(*((channel_key(scope), Channel) for scope in scopes))
+    found = installation.reads.find_all(*((channel_key(scope), Channel) for scope in scopes))
     return tuple(
         Link(scope, "" if channel is None else f"/channels/{scope}")
         for scope, channel in zip(scopes, found, strict=True)
@@ -208,10 +208,10 @@ def _older(installation: Installation, row: Revision) -> Revision | None:
                 latest = getattr(installation.value(event), "older", None)
                 name = None if latest is None else latest.name
     else:
-        package = installation.find(package_key(row.package), PackageRow)
+        package = installation.reads.find(package_key(row.package), PackageRow)
         latest = None if package is None else package.row.latest
         name = None if latest is None else latest.name
-    found = installation.find(revision_key(name), Revision) if name else None
+    found = installation.reads.find(revision_key(name), Revision) if name else None
     return None if found is None else found.row
 
 

@@ -65,7 +65,7 @@ def index(
 ) -> Response:
     """Open rollouts, then the others."""
     after = paging.after(request, installation)
-    found = installation.range(ROLLOUTS, after=after, limit=ROWS)
+    found = installation.reads.range(ROLLOUTS, after=after, limit=ROWS)
     last = found[-1].id if len(found) == ROWS else None
 
     def sees(rollout: Rollout) -> bool:
@@ -93,7 +93,7 @@ def page_of(
     request: Request[Any, Any, Any], installation: Installation, rollout_id: str
 ) -> PageView:
     """Raises: RolloutUnknown."""
-    rollout, tally = installation.find_all(
+    rollout, tally = installation.reads.find_all(
         (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
     )
     if rollout is None or tally is None:
@@ -213,7 +213,7 @@ def _troubled(
     if any(wave.count(*BAD) for wave in tally.waves):
         records = bad_records(installation, rollout_id, hosts, head)
         lines += [_line(record, tally) for record in records]
-    failing = installation.range(PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
+    failing = installation.reads.range(PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
     known = {line.host_id for line in lines}
     lines += [_probe_line(item.row, tally) for item in failing if item.row.host_id not in known]
     return tuple(lines[:TROUBLED_MAX])

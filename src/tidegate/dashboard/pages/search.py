@@ -54,17 +54,17 @@ def _links(
 ) -> list[Option]:
     principal = request.principal
     found: list[Option] = []
-    for item in installation.range(CHANNELS, prefix=wanted, limit=EACH_MAX):
+    for item in installation.reads.range(CHANNELS, prefix=wanted, limit=EACH_MAX):
         if principal.may(Verb.READ, channel_scope(item.row.channel)):
             found.append(_link("/channels/", item.row.channel, "channels"))
-    for item in installation.range(ROLLOUTS, prefix=wanted, limit=EACH_MAX):
+    for item in installation.reads.range(ROLLOUTS, prefix=wanted, limit=EACH_MAX):
         if principal.may(Verb.READ, channel_scope(item.row.channel)):
             found.append(_link("/rollouts/", item.row.rollout_id, "rollouts"))
-    for item in installation.range(REVISIONS, prefix=wanted, limit=EACH_MAX):
+    for item in installation.reads.range(REVISIONS, prefix=wanted, limit=EACH_MAX):
         if principal.may(Verb.READ, repository_scope(item.row.repository)):
             found.append(_link("/revisions/", item.row.name, "releases"))
     if principal.may(Verb.READ):
-        for item in installation.range(HOSTS, prefix=wanted, limit=EACH_MAX):
+        for item in installation.reads.range(HOSTS, prefix=wanted, limit=EACH_MAX):
             found.append(_link("/hosts/", item.row.host_id, "hosts"))
     return found
 

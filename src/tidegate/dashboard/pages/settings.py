@@ -144,7 +144,7 @@ def _repositories(
     request: Request,  # type: ignore[type-arg]
     installation: Installation,
 ) -> tuple[Option, ...]:
-    rows = [item.row for item in installation.range(REPOSITORIES, limit=USERS_MAX)]
+    rows = [item.row for item in installation.reads.range(REPOSITORIES, limit=USERS_MAX)]
     return tuple(
         Option(
             row.name,
@@ -165,7 +165,7 @@ def _users(
     request: Request,  # type: ignore[type-arg]
     installation: Installation,
 ) -> tuple[UserLine, ...]:
-    rows = [item.row for item in installation.range(USERS, limit=USERS_MAX)]
+    rows = [item.row for item in installation.reads.range(USERS, limit=USERS_MAX)]
     administers = request.principal.may(Right.ADMINISTER)
     lines: list[UserLine] = []
     for number, row in enumerate(rows):
@@ -398,10 +398,10 @@ def _tokens(
     installation: Installation,
 ) -> tuple[TokenLine, ...]:
     now = installation.clock()
-    owner = installation.find(user_key(request.principal.id), User)
+    owner = installation.reads.find(user_key(request.principal.id), User)
     assert owner is not None, "who is signed in has a row"
     is_good = request.server.accounts.is_token_valid
-    rows = installation.range(
+    rows = installation.reads.range(
         API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
     )
     lines: list[TokenLine] = []

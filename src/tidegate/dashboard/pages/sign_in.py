@@ -53,7 +53,7 @@ Plain = Request[Nothing, PageQuery, Nothing]
 
 def sign_in_page(request: Plain, installation: Installation) -> Response:
     """Who are you?"""
-    if installation.find(installation_key(), InstallationRow) is None:
+    if installation.reads.find(installation_key(), InstallationRow) is None:
         return see_other("/setup")
     return _door(request, installation, "Sign in", _sign_in(START))
 
@@ -88,7 +88,7 @@ def sign_out(request: Request[Nothing, Nothing, Nothing], installation: Installa
 
 def set_up_page(request: Plain, installation: Installation) -> Response:
     """The first start."""
-    if installation.find(installation_key(), InstallationRow) is not None:
+    if installation.reads.find(installation_key(), InstallationRow) is not None:
         return see_other("/signin")
     return _door(request, installation, "First start", _set_up())
 
