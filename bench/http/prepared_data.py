@@ -51,7 +51,7 @@ def fill(data: Path, reporting: int, polling: int) -> PreparedData:
     """Fill it through the verbs that operators use."""
     installation = open_installation(Settings(data=str(data)))
     try:
-        installation.execute(set_up, SetUp(user_id=OPERATOR, alone=True), meta=META)
+        installation.run(set_up, SetUp(user_id=OPERATOR, alone=True), meta=META)
         token, _ = Accounts(installation).create_token("token00000001", 30, None, META)
         _offer(installation)
         busy, sea = _named(BUSY, reporting), _named(CHANNEL, polling)
@@ -100,7 +100,7 @@ def _enroll(installation: Installation, channel: str, hosts: Sequence[str]) -> N
         policy=ChannelPolicy(),
         fleet_version=fleet.version,
     )
-    installation.execute(create_channel, command, meta=META)
+    installation.run(create_channel, command, meta=META)
 
 
 def _order(installation: Installation) -> None:

@@ -321,7 +321,7 @@ class PopulatedInstallation(ServedFleet):
                 detail="<b>gone</b>",
                 retryable=retryable,
             )
-            self.installation.execute(record_attempt, command, meta=BY_ADMIN)
+            self.installation.run(record_attempt, command, meta=BY_ADMIN)
         dropped = f"/v1/outbox/{ids['dropped'].replace('#', '%23').replace('/', '%2F')}/cancel"
         done(self.operator.post(dropped, json={"reason": "nobody listens"}))
         for operation, finding in (
@@ -336,9 +336,9 @@ class PopulatedInstallation(ServedFleet):
                 signature="1" * 32,
                 repairable=False,
             )
-            self.installation.execute(reconcile_effect, drift, meta=BY_ADMIN)
+            self.installation.run(reconcile_effect, drift, meta=BY_ADMIN)
         differs = ReconcileActual(scope="owing", differs=True, signature="2" * 32)
-        self.installation.execute(reconcile_actual, differs, meta=BY_ADMIN)
+        self.installation.run(reconcile_actual, differs, meta=BY_ADMIN)
         self._pinned_by_hand()
 
     def _pinned_by_hand(self) -> None:

@@ -60,7 +60,7 @@ class Served:
         self._count += 1
         user_id = f"user_{self._count:010d}"
         command = AddUser(user_id=user_id, by=ADMIN, grants=grants)
-        self.installation.execute(add_user, command, meta=Meta(actor=ADMIN))
+        self.installation.run(add_user, command, meta=Meta(actor=ADMIN))
         return user_id
 
     def token(self, user_id: str, grants: tuple[Grant, ...] | None = None) -> str:
@@ -133,7 +133,7 @@ def serving(
     installation = open_installation(Settings(data=str(data), **chosen), clock)
     if is_set_up:
         command = SetUp(user_id=ADMIN, alone=alone)
-        installation.execute(set_up, command, meta=Meta(actor=ADMIN))
+        installation.run(set_up, command, meta=Meta(actor=ADMIN))
     with patch.object(accounts, "SCRYPT_N", 2):  # for the stand-in of names that nobody has only
         application = Application(
             installation, routes, agents=agents or AgentAuthenticator(installation)

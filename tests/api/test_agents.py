@@ -291,13 +291,13 @@ def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(fleet: ServedFleet
 
 def test_writes_nothing_for_a_poll_that_finds_nothing(fleet: ServedFleet) -> None:
     fleet.create()
-    before = fleet.installation.head()
+    before = fleet.installation.log.head()
     rows = fleet.installation.store.range("installation_ids", limit=1)
 
     for _ in range(3):
         assert fleet.agents["web-01"].poll().status_code == 204
 
-    assert fleet.installation.head() == before
+    assert fleet.installation.log.head() == before
     assert fleet.installation.store.range("installation_ids", limit=1) == rows
 
 
@@ -330,7 +330,7 @@ def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(
     order = agent.order()
     assert order is not None
     agent.acknowledge(order)
-    position = fleet.installation.head()
+    position = fleet.installation.log.head()
 
     repeat = agent.send(
         "POST",
@@ -361,7 +361,7 @@ def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(
         "expected": 2,
         "accepted_through": 1,
     }
-    assert fleet.installation.head() == position, "a refused report is never in the log"
+    assert fleet.installation.log.head() == position, "a refused report is never in the log"
 
 
 def test_answers_each_report_of_a_batch_for_itself(fleet: ServedFleet) -> None:
@@ -407,7 +407,7 @@ def test_refuses_an_event_of_the_rollout_from_an_agent(fleet: ServedFleet, kind:
     fleet.sail()
     agent = fleet.agents["web-01"]
     before = fleet.installation.reads.find(tally_key(ROLLOUT), RolloutTally)
-    position = fleet.installation.head()
+    position = fleet.installation.log.head()
     report = {**agent.report("x", 1), "kind": kind, "from_wave": 0, "to_wave": 1}
 
     answer = agent.send("POST", "/v1/agent/events", json={"report": report})
@@ -415,7 +415,7 @@ def test_refuses_an_event_of_the_rollout_from_an_agent(fleet: ServedFleet, kind:
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
     assert "DispatchAck" in answer.json()["detail"], "it says what is allowed"
     assert fleet.installation.reads.find(tally_key(ROLLOUT), RolloutTally) == before
-    assert fleet.installation.head() == position
+    assert fleet.installation.log.head() == position
 
 
 def test_refuses_reports_that_are_none(fleet: ServedFleet) -> None:
@@ -576,9 +576,9 @@ def test_serves_a_manifest_that_its_key_signed_and_304_while_it_is_the_same(
 
     first = agent.send("GET", path)
     same = agent.send("GET", path, headers={"if-none-match": first.headers["etag"]})
-    head = fleet.installation.head()
+    head = fleet.installation.log.head()
     agent.send("GET", path)
-    assert fleet.installation.head() == head, "an unchanged manifest is not written again"
+    assert fleet.installation.log.head() == head, "an unchanged manifest is not written again"
     fleet.clock.advance(timedelta(seconds=1))
     fleet.promote("web.2")
     moved = agent.send("GET", path, headers={"if-none-match": first.headers["etag"]})

@@ -353,7 +353,7 @@ def test_refuses_an_edge_of_another_form(fleet: ServedFleet) -> None:
 
 def test_plans_without_changing_anything(fleet: ServedFleet) -> None:
     fleet.create()
-    before = fleet.installation.head()
+    before = fleet.installation.log.head()
 
     planned = fleet.viewer.get(f"{URL}/plan").json()
     of_release = fleet.viewer.post(
@@ -366,7 +366,7 @@ def test_plans_without_changing_anything(fleet: ServedFleet) -> None:
     assert [wave["hosts"] for wave in planned["waves"]] == [["web-01"], ["web-02"]]
     assert of_release.json() == planned
     assert unknown.status_code == 404
-    assert fleet.installation.head() == before
+    assert fleet.installation.log.head() == before
 
 
 def test_tells_the_history_of_a_channel(fleet: ServedFleet) -> None:

@@ -184,7 +184,10 @@ def test_takes_no_body_of_a_session_that_ended_while_the_body_was_on_its_way(
     )
     with socket.create_connection((host, int(port)), timeout=60) as held:
         held.sendall(head.encode())
-        _, request = served.installation.head(), status(browser)  # the head was read before this
+        _, request = (
+            served.installation.log.head(),
+            status(browser),
+        )  # the head was read before this
         change(served.admin, user_id)
         held.sendall(b"{}")
         answer = b"".join(iter(lambda: held.recv(65_536), b""))

@@ -82,7 +82,7 @@ def test_reads_the_whole_log_page_by_page(served: Served) -> None:
         seen += [event["position"] for event in page["items"]]
         after = page["position"]
 
-    whole = served.installation.feed(after=0, limit=500)
+    whole = served.installation.log.feed(after=0, limit=500)
     assert seen == [event.position for event in whole]
 
 
@@ -247,7 +247,7 @@ def test_serves_many_subscribers_from_one_reader(served: Served) -> None:
     """However many follow, the log is read once per change, not once per subscriber."""
     admin = served.admin
     reads: list[int] = []
-    feed = served.installation.feed
+    feed = served.installation.log.feed
 
     def counted(**options: Any) -> Any:
         reads.append(1)
@@ -259,7 +259,7 @@ def test_serves_many_subscribers_from_one_reader(served: Served) -> None:
         following = [pool.submit(followed, admin, 5, begun, params=params) for _ in range(40)]
         for _ in following:
             assert begun.acquire(timeout=SECONDS_MAX)
-        served.installation.feed = counted  # type: ignore[method-assign]
+        served.installation.log.feed = counted  # type: ignore[method-assign]
         made(served, *"abcde")
         found = [item.result() for item in following]
 

@@ -234,7 +234,7 @@ def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
     assert order is not None
     followed = fleet.served.application.server.tail
     assert agent.acknowledge(order).status_code == 200
-    head = fleet.served.installation.head()
+    head = fleet.served.installation.log.head()
 
     answer = fleet.operator.get("/v1/hosts", params={"min_position": head})
 

@@ -9,12 +9,13 @@ from tidegate.api.health import Alive
 from tidegate.api.routes import ROUTES
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Role
+from tidegate.domain.access.steps import VersionRule
 from tidegate.errors import InvalidDefinition, StoreUnavailable
 from tidegate.web import decoding
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.problems import RateLimited
 from tidegate.web.rate_limits import Bucket
-from tidegate.web.routing import PUBLIC, Request, Response, Route, Router, VersionGuard
+from tidegate.web.routing import PUBLIC, Request, Response, Route, Router
 
 
 def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
@@ -114,7 +115,7 @@ def test_refuses_routes_that_cannot_be_meant() -> None:
     with pytest.raises(InvalidDefinition, match="Request"):
         Route("GET", "/a", untyped, PUBLIC, Alive)
     with pytest.raises(InvalidDefinition, match="only reads"):
-        Route("GET", "/a", plain, PUBLIC, Alive, guard=VersionGuard.DEMANDED)
+        Route("GET", "/a", plain, PUBLIC, Alive, guard=VersionRule.DEMANDED)
     with pytest.raises(InvalidDefinition, match="no route"):
         Route("STEAL", "/a", plain, PUBLIC, Alive)
     once = Route("GET", "/b", plain, PUBLIC, Alive)

@@ -125,7 +125,7 @@ def test_a_restored_log_never_publishes_a_lower_version(fleet: ServedFleet) -> N
     fleet.create()
     fleet.promote("web.1")
     restored = StartEpoch(backup_head=1, backed_up_at=fleet.clock())
-    fleet.installation.execute(start_epoch, restored, meta=Meta(actor="test"))
+    fleet.installation.run(start_epoch, restored, meta=Meta(actor="test"))
 
     worker(fleet).round()
 
@@ -140,12 +140,12 @@ def test_a_reader_gets_the_last_published_manifest_and_writes_nothing(fleet: Ser
     fleet.reopen()
     agent = fleet.agents["web-01"]
     assert fleet.installation.publisher.try_acquire(CHANNEL, 60) is not None
-    head = fleet.installation.head()
+    head = fleet.installation.log.head()
 
     answer = agent.send("GET", PATH)
 
     assert answer.status_code == 200
-    assert fleet.installation.head() == head
+    assert fleet.installation.log.head() == head
 
 
 def test_a_first_reader_that_cannot_publish_is_asked_to_come_again(fleet: ServedFleet) -> None:

@@ -199,7 +199,7 @@ def test_has_a_form_for_every_verb_of_the_dashboard(populated: PopulatedInstalla
 
 def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallation) -> None:
     client = populated.browser("administrator")
-    before = populated.installation.head()
+    before = populated.installation.log.head()
 
     answers = [
         (form.action, values, client.post(form.action, data=values))
@@ -209,7 +209,7 @@ def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallati
 
     unsaid = [f"{action} {values}" for action, values, answer in answers if not says_why(answer)]
     assert unsaid == []
-    written = populated.installation.feed(after=before, limit=10)
+    written = populated.installation.log.feed(after=before, limit=10)
     assert {event.type for event in written} <= {"SignInFailed"}, "a wrong current password"
 
 
@@ -228,13 +228,13 @@ def test_refuses_bodies_that_no_form_of_this_session_sends(
     populated: PopulatedInstallation, content: bytes, media: str
 ) -> None:
     client = populated.browser("administrator")
-    before = populated.installation.head()
+    before = populated.installation.log.head()
 
     for form in forms(client):
         answer = client.post(form.action, content=content, headers={"content-type": media})
         assert says_why(answer), f"{form.action}: {answer.status_code} {answer.text[-300:]}"
 
-    assert populated.installation.head() == before
+    assert populated.installation.log.head() == before
 
 
 @pytest.mark.parametrize("is_set_up", [True, False])

@@ -110,7 +110,7 @@ def commands(fleet: ServedFleet) -> tuple[tuple[Slice, Callable[[int], Struct]],
 @pytest.mark.parametrize("which", [0, 1], ids=["channel", "host"])
 def test_holds_among_processes_that_do_not_take_turns(fleet: ServedFleet, which: int) -> None:
     item, command = commands(fleet)[which]
-    head = fleet.installation.head()
+    head = fleet.installation.log.head()
 
     def execute(number: int) -> bool:
         try:
@@ -120,7 +120,7 @@ def test_holds_among_processes_that_do_not_take_turns(fleet: ServedFleet, which:
         return True
 
     assert raced(execute).count(True) == 1
-    written = fleet.installation.feed(after=head, limit=100)
+    written = fleet.installation.log.feed(after=head, limit=100)
     assert [event.type for event in written] == [
         ("ChannelEdited" if which == 0 else "HostLabelled")
     ]

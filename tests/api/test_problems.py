@@ -245,7 +245,7 @@ def test_says_where_the_log_is_when_it_is_not_there_yet(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "MIN_POSITION_SECONDS_MAX", 0.05)
-    head = shared.installation.head()
+    head = shared.installation.log.head()
 
     near = shared.admin.get("/v1/repositories", params={"min_position": head + 1_000})
     far = shared.admin.get("/v1/repositories", params={"min_position": 2**53 - 1})

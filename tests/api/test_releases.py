@@ -163,7 +163,7 @@ def test_redrives_an_intent_that_was_given_up(registry: RegistryPeople) -> None:
         detail="gone",
         retryable=False,
     )
-    registry.served.installation.execute(record_attempt, attempt, meta=Meta(actor=ADMIN))
+    registry.served.installation.run(record_attempt, attempt, meta=Meta(actor=ADMIN))
     (dead,) = registry.viewer.get("/v1/outbox", params={"state": "dead"}).json()["items"]
     url = f"/v1/outbox/{quote(intent['id'], safe='')}"
 
@@ -268,10 +268,10 @@ def test_collects_what_is_past_its_ttl_when_an_operator_asks(registry: RegistryP
         "publications": 1,
         "generations": 1,
         "requests": 0,
-        "position": installation.head(),
+        "position": installation.log.head(),
     }
-    assert gone.headers["tidegate-position"] == str(installation.head())
+    assert gone.headers["tidegate-position"] == str(installation.log.head())
     assert again.json() == none
     assert registry.viewer.get("/v1/publications/a%20page").status_code == 404
-    (event,) = installation.feed(after=installation.head() - 1, limit=1)
+    (event,) = installation.log.feed(after=installation.log.head() - 1, limit=1)
     assert event.meta.actor == registry.operator.get("/v1/me").json()["user_id"]

@@ -126,7 +126,7 @@ def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(people: People)
     assert again.json() == {"deleted": [], "kept": [], "position": 0}
     items = people.viewer.get("/v1/revisions").json()["items"]
     assert [item["metadata"]["name"] for item in items] == [NAME, "default.web.v3"]
-    event = people.served.installation.feed(after=reaped.json()["position"] - 1, limit=1)[0]
+    event = people.served.installation.log.feed(after=reaped.json()["position"] - 1, limit=1)[0]
     assert (event.meta.actor, event.meta.on_behalf_of) == (
         "reaper",
         admin.get("/v1/me").json()["user_id"],

@@ -312,7 +312,7 @@ def test_explains_why_hosts_wait(fleet: ServedFleet) -> None:
 
 def test_shows_a_rollout_as_it_was(fleet: ServedFleet) -> None:
     fleet.sail()
-    before = fleet.installation.head()
+    before = fleet.installation.log.head()
     fleet.converge("web-01")
 
     then = fleet.viewer.get(URL, params={"as_of": str(before)})

@@ -229,7 +229,7 @@ def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
     fleet: ServedFleet, role: Role
 ) -> None:
     client = fleet.served.as_role(role)
-    head = fleet.installation.head()
+    head = fleet.installation.log.head()
     forbidden = [route for route in PAGES if not allowed(route, role)]
 
     found = {route.name: visited(client, route)[0] for route in forbidden}
@@ -237,7 +237,7 @@ def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
     assert {name: status for name, status in found.items() if status not in (400, 403)} == {}
     shown = [name for name, status in found.items() if status == 403]
     assert len(shown) >= len(forbidden) * 2 // 3  # most are refused for who asks, not for the form
-    assert fleet.installation.head() == head
+    assert fleet.installation.log.head() == head
 
 
 def test_shows_nobody_anything_but_the_door(fleet: ServedFleet) -> None:
@@ -255,7 +255,7 @@ def test_shows_nobody_anything_but_the_door(fleet: ServedFleet) -> None:
 def test_shows_of_other_scopes_nothing_on_any_page(fleet: ServedFleet, scope: str) -> None:
     everyone = fleet.served.as_role(*Role)
     client = fleet.served.as_role(*(Grant(role, scope) for role in Role))
-    head = fleet.installation.head()
+    head = fleet.installation.log.head()
     lists = [route for route in PAGES if route.permission == requires_somewhere(Verb.READ)]
 
     told: set[str] = set()
@@ -272,4 +272,4 @@ def test_shows_of_other_scopes_nothing_on_any_page(fleet: ServedFleet, scope: st
     assert told == set()
     seen = [route.name for route in lists if CHANNEL in visited(everyone, route)[1]]
     assert len(seen) >= 4  # who may sees it there
-    assert fleet.installation.head() == head
+    assert fleet.installation.log.head() == head

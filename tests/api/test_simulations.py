@@ -22,7 +22,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 
 def test_tells_how_a_rollout_would_go_and_changes_nothing(fleet: ServedFleet) -> None:
-    before = fleet.installation.head()
+    before = fleet.installation.log.head()
 
     found = fleet.viewer.post(URL, json=ASKED)
 
@@ -32,7 +32,7 @@ def test_tells_how_a_rollout_would_go_and_changes_nothing(fleet: ServedFleet) ->
     assert [wave["name"] for wave in told["waves"]] == ["canary", "all"]
     assert told["waves"][0]["seconds"]["median"] > 30
     assert told["timeline"][-1] == {"seconds": told["seconds"], "what": "the rollout is Terminal"}
-    assert fleet.installation.head() == before
+    assert fleet.installation.log.head() == before
     assert fleet.viewer.post(URL, json=ASKED).json() == told
 
 

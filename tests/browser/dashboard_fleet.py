@@ -94,7 +94,7 @@ class DashboardFleet:
         return f"{self._count:026d}"
 
     def execute(self, item: Any, command: Any, by: str) -> Any:
-        return self.installation.execute(item, command, meta=Meta(actor=by))
+        return self.installation.run(item, command, meta=Meta(actor=by))
 
     def sign_out(self, cookies: dict[str, str]) -> int:
         """End a browser's session from elsewhere; the status of the answer."""

@@ -31,7 +31,7 @@ def under_way(fleet: DashboardFleet) -> str:
 
 
 def anew(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:
-    return GridCache().look(fleet.installation, rollout_id, fleet.installation.head())
+    return GridCache().look(fleet.installation, rollout_id, fleet.installation.log.head())
 
 
 def kept(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:

@@ -33,7 +33,7 @@ def test_moves_through_the_log_with_the_slider(fleet: DashboardFleet, page: Page
     prepared(fleet)
     sign_in(page, fleet, "approver", "/events")
 
-    events = fleet.installation.feed(after=0, limit=100)
+    events = fleet.installation.log.feed(after=0, limit=100)
     drafted = next(event.position for event in events if event.type == "RevisionCreated")
     page.locator("[data-slider]").fill(str(drafted))
     page.wait_for_url(f"**at={drafted}*")

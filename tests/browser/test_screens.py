@@ -242,7 +242,7 @@ def csrf_of(client: httpx2.Client) -> str:
 
 
 def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(populated: DashboardFleet) -> None:
-    head = populated.installation.head()
+    head = populated.installation.log.head()
     nobody = populated.served.client()
 
     answers = {route.name: sent(nobody, route) for route in PAGES if route.permission != PUBLIC}
@@ -251,7 +251,7 @@ def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(populated: Dashbo
         answers, 401
     )
     assert all("text/html" in found.headers["content-type"] for found in answers.values())
-    assert populated.installation.head() == head
+    assert populated.installation.log.head() == head
 
 
 @pytest.mark.parametrize("login", ["author", "viewer", "root"])
@@ -259,7 +259,7 @@ def test_refuses_every_verb_that_no_role_covers(populated: DashboardFleet, login
     roles = {"author": Role.AUTHOR, "viewer": Role.VIEWER, "root": Role.SECURITY_ADMIN}
     client = cookies(populated, login)
     csrf = csrf_of(client)
-    head = populated.installation.head()
+    head = populated.installation.log.head()
 
     def is_covered(route: Route) -> bool:
         match route.permission:
@@ -272,12 +272,12 @@ def test_refuses_every_verb_that_no_role_covers(populated: DashboardFleet, login
 
     # A form that lacks its fields is refused for that before anybody asks who sent it.
     assert {name for name, status in answers.items() if status not in (400, 403)} == set()
-    assert populated.installation.head() == head
+    assert populated.installation.log.head() == head
 
 
 def test_takes_no_form_without_the_token_of_its_session(populated: DashboardFleet) -> None:
     client = cookies(populated, "approver")
-    head = populated.installation.head()
+    head = populated.installation.log.head()
 
     answers = {
         route.name: sent(client, route).status_code
@@ -286,7 +286,7 @@ def test_takes_no_form_without_the_token_of_its_session(populated: DashboardFlee
     }
 
     assert set(answers.values()) == {403}
-    assert populated.installation.head() == head
+    assert populated.installation.log.head() == head
 
 
 def test_leads_nobody_to_another_site_after_signing_in(fleet: DashboardFleet) -> None:

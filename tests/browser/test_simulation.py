@@ -30,7 +30,7 @@ def test_draws_run_after_run_until_all_are_played(
 ) -> None:
     planned(fleet)
     sign_in(page, fleet, "viewer", "/plan?channel=stable")
-    head = fleet.installation.head()
+    head = fleet.installation.log.head()
     page.select_option("[name=luck]", "none")
     page.fill("[name=failing]", HOSTS[3])
 
@@ -44,7 +44,7 @@ def test_draws_run_after_run_until_all_are_played(
     marks = page.locator(".lane >> nth=2").locator(".mark")
     expect(marks).to_have_count(RUNS)  # every run stops in the second wave
     assert page.locator("#forecast").get_attribute("hx-get") is None
-    assert fleet.installation.head() == head
+    assert fleet.installation.log.head() == head
     picture(page, "forecast")
 
 

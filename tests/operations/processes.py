@@ -34,7 +34,7 @@ def prepared(data: Path) -> str:
     installation = open_installation(Settings(data=str(data)))
     try:
         command = SetUp(user_id=ADMIN, alone=True)
-        installation.execute(set_up, command, meta=Meta(actor=ADMIN))
+        installation.run(set_up, command, meta=Meta(actor=ADMIN))
         token, _ = Accounts(installation).create_token("token00000001", 30, None, Meta(actor=ADMIN))
         return token
     finally:

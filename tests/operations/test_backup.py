@@ -38,7 +38,7 @@ def with_content(data: Path) -> None:
             by="user_admin0000",
             files=manifest.files,
         )
-        installation.execute(create_revision, command, meta=Meta(actor="user_admin0000"))
+        installation.run(create_revision, command, meta=Meta(actor="user_admin0000"))
 
 
 def taken(data: Path, place: Path) -> None:
@@ -69,7 +69,7 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
         found = installation.reads.find(epoch_key(), Epoch)
         assert found is not None
         assert (found.row.epoch, found.row.backup_head) == (2, label.head)
-        (event,) = installation.feed(after=found.version - 1, limit=1)
+        (event,) = installation.log.feed(after=found.version - 1, limit=1)
         assert event.type == EpochStarted.__name__
         assert event.position > label.head
         lost = [n for n in before if not installation.reads.find(repository_key(n), Repository)]

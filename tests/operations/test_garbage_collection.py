@@ -82,7 +82,7 @@ def test_the_worker_removes_what_is_past_its_ttl_and_says_so(
     assert _counted(registry, "generations") == 2
     assert _counted(registry, "blobs") == 0
     assert "collected 1 publications, 2 generations" in caplog.text
-    events = installation.feed(after=0, limit=500)
+    events = installation.log.feed(after=0, limit=500)
     (collected,) = (event for event in events if event.type == RowsCollected.__name__)
     assert collected.meta.actor == "worker"
     assert installation.differences() == []
@@ -93,14 +93,14 @@ def test_a_round_without_anything_to_remove_says_nothing(
 ) -> None:
     registry = CollectorRegistry()
     collecting = GarbageCollector(server.installation, registry)
-    head = server.installation.head()
+    head = server.installation.log.head()
 
     with caplog.at_level(logging.INFO):
         assert not collecting.round()
 
     assert "collected" not in caplog.text
     assert _counted(registry, "publications") == 0
-    assert server.installation.head() == head
+    assert server.installation.log.head() == head
 
 
 def test_leaves_it_to_the_worker_that_is_at_it(server: Served) -> None:
@@ -162,12 +162,12 @@ def test_tells_how_far_the_archive_is_behind(
     (home / "away").rename(segments)
     archive.round()
 
-    assert behind == len(installation.feed(after=0, limit=500))
+    assert behind == len(installation.log.feed(after=0, limit=500))
     assert alarming == 1
     assert "archive_unavailable" in caplog.text
     assert _gauge(registry, "lag_events") == _gauge(registry, "lag_seconds") == 0
     assert _gauge(registry, "alarming") == 0
-    assert _gauge(registry, "position") == installation.head()
+    assert _gauge(registry, "position") == installation.log.head()
     assert _gauge(registry, "looked_at_seconds") == installation.clock().timestamp()
     assert "the archive has caught up" in caplog.text
 

@@ -32,7 +32,7 @@ def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Pa
             by=ADMIN,
             files=manifest.files,
         )
-        installation.execute(create_revision, command, meta=Meta(actor=ADMIN))
+        installation.run(create_revision, command, meta=Meta(actor=ADMIN))
 
     done = {
         " ".join(words[:2]): run(*words)

@@ -13,20 +13,12 @@ from msgspec.structs import FieldInfo, fields
 
 from tidegate.api.agents.auth import SERVED
 from tidegate.control.installation import Installation
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.hosts.protocol import PROTOCOL_HEADER
 from tidegate.web.decoding import KEY_CHARS_MAX
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.problems import MEDIA, PositionNotReached, UnsupportedProtocol, status_of
-from tidegate.web.routing import (
-    AGENT,
-    EVENT_STREAM,
-    PUBLIC,
-    Consumes,
-    Request,
-    Requires,
-    Route,
-    VersionGuard,
-)
+from tidegate.web.routing import AGENT, EVENT_STREAM, PUBLIC, Consumes, Request, Requires, Route
 from tidegate.web.routing import Response as Given
 from tidegate.web.shapes import Problem
 
@@ -143,7 +135,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         names.append((PROTOCOL_HEADER, True))
     if route.is_write:
         names.append(("Idempotency-Key", False))
-    if route.guard is not VersionGuard.NONE:
+    if route.guard is not VersionRule.IGNORED:
         # Without it the answer is 428, which is an answer: so a client may leave it out.
         names.append(("If-Match", False))
     if route.cached:
@@ -243,7 +235,7 @@ def _problem_statuses(route: Route) -> set[int]:
         found |= {403, 404, 409, 422}
     if route.takes_body:
         found |= {413, 415, 422}
-    if route.guard is not VersionGuard.NONE:
+    if route.guard is not VersionRule.IGNORED:
         found.add(428)
     return found | {status_of(error) for error in route.errors}
 

@@ -167,7 +167,7 @@ def open_store_alone(data: Path) -> Iterator[None]:
 
 def refuse_old_clock(installation: Installation) -> None:
     """Raises: StoreRefused: the clock stands well before the newest event."""
-    head = installation.head()
-    for event in installation.feed(after=head - 1, limit=1) if head else ():
+    head = installation.log.head()
+    for event in installation.log.feed(after=head - 1, limit=1) if head else ():
         if event.at - installation.clock() > CLOCK_BEHIND_MAX:
             raise StoreRefused(f"the clock is behind the newest event, of {event.at}; set it")

@@ -108,7 +108,7 @@ def _disk(data: Path) -> DoctorFinding:
 
 
 def _writable(installation: Installation) -> DoctorFinding:
-    head = installation.head()
+    head = installation.log.head()
     fault = installation.write_fault()
     if fault:
         return _ill("log", f"takes no commits: {fault}", "see the detail; nothing was lost")
@@ -116,8 +116,8 @@ def _writable(installation: Installation) -> DoctorFinding:
 
 
 def _clock(installation: Installation) -> DoctorFinding:
-    head = installation.head()
-    for event in installation.feed(after=head - 1, limit=1) if head else ():
+    head = installation.log.head()
+    for event in installation.log.feed(after=head - 1, limit=1) if head else ():
         behind = event.at - installation.clock()
         if behind > CLOCK_AHEAD_MAX:
             detail = f"stands {int(behind.total_seconds())} s before the newest event"

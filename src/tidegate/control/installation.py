@@ -7,13 +7,12 @@ the composition root, which alone knows engines.
 from __future__ import annotations
 
 import secrets as randomness
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
@@ -23,12 +22,15 @@ from tidegate.config import Settings
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.promotion import PromotionOperations, Promotions
+from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.publication.publisher import Publisher
-from tidegate.control.queries.as_of import AS_OF_EVENTS_MAX, HistoryTooLong
+from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.forecasts import Forecaster, no_forecast
-from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
@@ -37,10 +39,10 @@ from tidegate.domain.fleet.rows import FLEET
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.errors import ConditionFailed, TidegateError
 from tidegate.kernel import codec
-from tidegate.kernel.folds import Fold, Folds
-from tidegate.kernel.model import Check, Commit, Event, Key, Meta, Position, Query
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import Check, Commit, Key, Meta
 from tidegate.kernel.records.records import Records
-from tidegate.kernel.replay import Difference, Replay, differences
+from tidegate.kernel.replay import Difference, differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
@@ -82,95 +84,41 @@ class Installation:
         """Rows as they are now."""
         return Reads(self.store)
 
+    @cached_property
+    def log(self) -> LogReader:
+        """The events of the log."""
+        return LogReader(self.store, self.folds.vocabulary)
+
+    @cached_property
+    def row_history(self) -> RowHistory:
+        """Rows of the past."""
+        return RowHistory(self.store, self.folds)
+
+    @cached_property
+    def execute(self) -> Execute:
+        """Runs commands for callers."""
+        return Execute(self.control, self.nudge)
+
+    @cached_property
+    def rollouts(self) -> RolloutOperations:
+        """What an operator does to a rollout."""
+        return RolloutOperations(self.execute, self.lanes, self.reads)
+
+    @cached_property
+    def promotion(self) -> PromotionOperations:
+        """Promote and roll back."""
+        return PromotionOperations(
+            self.execute,
+            self.lanes,
+            self.reads,
+            self.row_history,
+            self.promotions,
+            self.manifests,
+        )
+
     def records(self, meta: Meta) -> Records:
         """Kept rows, in somebody's name."""
         return Records(self.store, self.clock, meta)
-
-    # ── what happened ──
-
-    def events(self, query: Query, *, after: Position = 0, limit: int) -> tuple[Event, ...]:
-        return self.store.read(query, after=after, limit=limit).events
-
-    def feed(self, *, after: Position, limit: int) -> tuple[Event, ...]:
-        """All events, in order, without gaps."""
-        return self.store.feed(after=after, limit=limit).events
-
-    def check_query(self, query: Query) -> None:
-        """Raises: InvalidInput: it names a type or a tag key that nothing has."""
-        for clause in query.clauses:
-            self.folds.vocabulary.index(clause)
-
-    def value(self, event: Event) -> Struct:
-        """The typed fact of an event. Raises: InvalidInput: its type is unknown here."""
-        return self.folds.vocabulary.value(event)
-
-    def as_of(self, fold: Fold, id: str, query: Query, position: Position) -> Found[Any] | None:
-        """The row as its own facts had left it at a position; None: there was none.
-
-        Raises:
-            HistoryTooLong.
-        """
-        replay = Replay(self.folds, only=(fold,))
-        for count, event in enumerate(self._events_up_to(query, position)):
-            if count == AS_OF_EVENTS_MAX:
-                raise HistoryTooLong
-            replay.step(event)
-        key = Key(fold.collection.name, id)
-        if key not in replay.rows:
-            return None
-        record = replay.record(key)
-        return Found(codec.decode(record.data, fold.collection.model), record.version, id)
-
-    def row_after(
-        self, outcome: CommandOutcome, fold: Fold, id: str, query: Query
-    ) -> Found[Any] | None:
-        """The row as this outcome left it: a repeat of a command, too, gets the first answer.
-
-        ``query`` finds the row's own facts. Raises: HistoryTooLong.
-        """
-        found = self.reads.find(Key(fold.collection.name, id), fold.collection.model)
-        receipt = outcome.receipt
-        if receipt is None or (
-            found is not None and receipt.first <= found.version <= receipt.last
-        ):
-            return found
-        return self.as_of(fold, id, query, receipt.last)
-
-    def _events_up_to(self, query: Query, position: Position) -> Iterator[Event]:
-        after = 0
-        while page := self.store.read(query, after=after, limit=PAGE).events:
-            for event in page:
-                if event.position > position:
-                    return
-                yield event
-            after = page[-1].position
-
-    def position_at(self, at: datetime) -> Position:
-        """The last position that was committed up to this time, by halving."""
-        low, high = 0, self.head()
-        while low < high:
-            middle = (low + high + 1) // 2
-            found = self.feed(after=middle - 1, limit=1)
-            if found and found[0].at <= at:
-                low = found[0].position if found[0].position <= high else high
-            else:
-                high = middle - 1
-        return low
-
-    def head(self) -> Position:
-        """The position of the newest event, found by doubling and halving."""
-        low, step = 0, 1
-        while found := self.feed(after=low + step - 1, limit=1):
-            low, step = found[0].position, step * 2
-        high = low + step - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            found = self.feed(after=middle - 1, limit=1)
-            if found:
-                low = found[0].position
-            else:
-                high = middle - 1
-        return low
 
     def write_fault(self) -> str:
         """Why the log takes no commits at this moment; empty: it does.
@@ -201,10 +149,10 @@ class Installation:
 
     # ── what shall happen ──
 
-    def execute(
+    def run(
         self, item: Slice, command: Struct, *, meta: Meta, key: str | None = None
     ) -> CommandOutcome:
-        """As ``Control.execute``; whoever follows the log is told."""
+        """As ``Control.execute``; those who follow the log are notified."""
         outcome = self.control.execute(item, command, meta=meta, key=key)
         self.nudge()
         return outcome
@@ -217,8 +165,7 @@ class Installation:
         Raises:
             StoreUnavailable: too many wait. And what it raises itself.
         """
-        answer: T = self.lanes.command(FLEET, run).result()
-        return answer
+        return self.lanes.run(FLEET, run)
 
     def nudge(self) -> None:
         """Something was committed here: tell who follows the log."""

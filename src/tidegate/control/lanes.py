@@ -15,12 +15,12 @@ import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -33,6 +33,7 @@ from tidegate.errors import (
     InvalidInput,
     StoreUnavailable,
     TooLarge,
+    Unavailable,
     VersionConflict,
 )
 from tidegate.kernel.commit_builder import CommitBuilder, PackFull, Rows
@@ -46,6 +47,7 @@ THREADS_MAX = 8  # lanes that have their turn at once
 PACK_MAX = 500  # reports in one commit
 WAITING_MAX = 10_000  # reports, or commands, in one lane; past it, callers are told to come back
 DEADLINE_SECONDS = 10.0
+COMMAND_SECONDS = 20.0  # that a command waits for its turn
 BACK_OFF_SECONDS = 0.002  # after a conflict with another process, full jitter, doubled
 BACK_OFF_SECONDS_MAX = 0.1
 DOUBLINGS_MAX = 10
@@ -53,6 +55,19 @@ GATHER_SECONDS = 0.000_3  # that a pack waits for callers of the last one who ar
 ROWS_KNOWN_MAX = 16_384  # per lane, handed from pack to pack
 LANES_IDLE_MAX = 64  # lanes without work whose rows are still known
 ROWS_IDLE_MAX = 65_536  # that these know, all together
+
+T = TypeVar("T")
+
+
+class LaneBusy(Unavailable):
+    """Other commands kept this rollout or the fleet busy; nothing was changed, try again."""
+
+    code = "lane_busy"
+
+    def __init__(self, lane: str, seconds: float) -> None:
+        super().__init__(
+            f"{lane} was busy for {seconds:g} s and nothing was changed; try again", lane=lane
+        )
 
 
 class _Report(Struct):
@@ -184,6 +199,19 @@ class Lanes:
         waiting = _Command(run)
         self._enqueue(lane, [waiting])
         return waiting.future
+
+    def run(self, lane: str, run: Callable[[], T]) -> T:
+        """Run a command alone in the lane, and return what it returns.
+
+        Raises:
+            LaneBusy: it had not begun after ``COMMAND_SECONDS``, and never will.
+            StoreUnavailable: the lane is full or closed. And what the command raises.
+        """
+        future: Future[T] = self.command(lane, run)
+        wait([future], COMMAND_SECONDS)
+        if future.cancel():
+            raise LaneBusy(lane, COMMAND_SECONDS)
+        return future.result()  # it has begun: every commit has a deadline of its own
 
     def close(self) -> None:
         """Finish what waits, then stop."""

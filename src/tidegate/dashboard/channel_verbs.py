@@ -103,11 +103,7 @@ def _promote(
         Field(name="release", label="Release", kind="select", options=offered),
         Field(name="display_name", label="Call it", placeholder="Optional: a name for people"),
         Field(name="reason", label="Reason", kind="long", placeholder="Optional: why, for the log"),
-        # The form carries the id of its command: sent twice, it is decided once.
-        Field(name="command_id", kind="hidden", value=request.mint("promote")),
     )
-    if pin is not None:
-        fields = (*fields, Field(name="version", kind="hidden", value=str(pin.row.version)))
     return VerbButton(
         id="promote",
         label="Promote",
@@ -117,6 +113,7 @@ def _promote(
         text="The channel is pinned to it and its rollout opens, in one commit."
         + (" The open rollout is superseded." if row.active_rollout_id else ""),
         fields=fields,
+        version=None if pin is None else pin.version,
         why=why,
         first=True,
     )

@@ -67,6 +67,7 @@ class VerbButton(Struct, frozen=True, kw_only=True):
     title: str
     text: str = ""
     fields: tuple[Field, ...] = ()
+    version: int | None = None  # of what is shown: the form says that it was seen
     why: str = ""
     danger: bool = False
     first: bool = False
@@ -120,6 +121,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     user_id: str = ""
     roles: str = ""
     csrf: str = ""
+    form_key: str = ""  # of this rendering: a form that is sent twice is done once
     stream: str = ""  # where the page listens for changes; empty: it stays as it is
     verbs: tuple[VerbButton, ...] = ()
     problem: FormError | None = None

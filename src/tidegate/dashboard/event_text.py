@@ -83,7 +83,7 @@ def describe_all(
 def line(installation: Installation, event: Event, people: Names) -> Line:
     """What an event says. One that this version cannot read is told by its name."""
     try:
-        fact: Any = installation.value(event)
+        fact: Any = installation.log.value(event)
     except InvalidInput:
         return "help", "gone", split_words(event.type), "this version cannot read it"
     found = (

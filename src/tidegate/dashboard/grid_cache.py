@@ -109,7 +109,7 @@ class Grid:
         """Step by the events behind the last look; False: there are too many of them."""
         tags = frozenset({f"rollout_id:{rollout_id}"})
         query = Query((Clause(TYPES, tags, Match.EXACT),))
-        events = installation.events(query, after=self.position, limit=BEHIND_MAX)
+        events = installation.log.events(query, after=self.position, limit=BEHIND_MAX)
         if len(events) == BEHIND_MAX:
             return False
         for change in changes(installation, self.places, events):
@@ -186,7 +186,7 @@ def warm_up(installation: Installation) -> None:
         return
     with suppress(TidegateError):
         for rollout in islice(installation.fleet_reader.open_rollouts(), GRIDS_MAX):
-            head = installation.head()
+            head = installation.log.head()
             grids_of(installation).look(installation, rollout.rollout_id, head)
 
 

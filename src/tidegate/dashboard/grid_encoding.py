@@ -123,7 +123,7 @@ def changes(
     found: list[GridChange] = []
     for event in events:
         if event.type in TYPES:
-            found += _changes(installation.value(event), places)
+            found += _changes(installation.log.value(event), places)
     return found
 
 

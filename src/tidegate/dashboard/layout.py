@@ -23,12 +23,21 @@ from tidegate.dashboard.components import (
 from tidegate.dashboard.html import render
 from tidegate.dashboard.view_models import ErrorPage, SignInPage
 from tidegate.domain.access.roles import EVERYWHERE, Grant
+from tidegate.domain.access.steps import Step
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
 from tidegate.web import paging, problems
 from tidegate.web.inputs import Input
 from tidegate.web.problems import InvalidRequest, Unauthenticated
-from tidegate.web.routing import Consumes, Permission, Request, Response, Route
+from tidegate.web.routing import (
+    Consumes,
+    Permission,
+    Request,
+    Response,
+    Route,
+    ScopeOf,
+    requires_step,
+)
 
 HTML: Final = "text/html"
 UTF8: Final = "text/html; charset=utf-8"
@@ -68,7 +77,8 @@ LOST: Final = {
 }
 
 Text = Annotated[str, Meta(max_length=512)]
-Reason = Annotated[str, Meta(max_length=1_000)]
+Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
+OptionalReason = Annotated[str, Meta(max_length=1_024)]
 
 
 class PageQuery(Input, frozen=True, kw_only=True):
@@ -85,7 +95,7 @@ class ListQuery(PageQuery, frozen=True, kw_only=True):
 class ReasonForm(Input, frozen=True, kw_only=True):
     """A form that asks for a reason."""
 
-    reason: Reason = ""
+    reason: OptionalReason = ""
     version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
 
 
@@ -130,6 +140,7 @@ def answer(request: Asked, installation: Installation, page: PageView, **rest: A
         user_id=principal.id,
         roles=", ".join(describe_grants(principal.grants)),
         csrf=principal.csrf,
+        form_key=request.mint("form"),
         stream="" if page.still or problem else _stream(page.about),
         verbs=page.verbs,
         problem=None if problem is None else to_form_error(problem),
@@ -270,6 +281,24 @@ def action_route(
         produces=HTML,
         fails=form_error_page,
         urgent=urgent,
+    )
+
+
+def step_route(
+    path: str, handler: Callable[..., Any], step: Step, scope: ScopeOf | str = EVERYWHERE
+) -> Route:
+    """What a form of a page asks for: one step, with the step's permission and limits."""
+    return Route(
+        "POST",
+        path,
+        handler,
+        requires_step(step, scope),
+        status=303,
+        guard=step.version,
+        consumes=Consumes.FORM,
+        produces=HTML,
+        fails=form_error_page,
+        urgent=step.urgent,
     )
 
 

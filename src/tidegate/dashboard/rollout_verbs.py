@@ -22,7 +22,6 @@ def verbs_of(
 ) -> tuple[VerbButton, ...]:
     """Pause, resume, clear, retry and abort, each with why it cannot be used now."""
     path = f"/rollouts/{tally.rollout_id}"
-    version = Field(name="version", kind="hidden", value=str(rollout.version))
     name = tally.rollout_id
     forbidden = ""
     if not principal.may(Right.OPERATE, channel_scope(tally.channel)):
@@ -44,7 +43,8 @@ def verbs_of(
             action=f"{path}/pause",
             title=f"Pause {name}?",
             text="Hosts that run on their way finish. No order goes out and no wave begins.",
-            fields=(version, REASON),
+            version=rollout.version,
+            fields=(REASON,),
             why=forbidden
             or (("" if running else state) if tally.paused_at is None else "It is paused already."),
         ),
@@ -55,7 +55,8 @@ def verbs_of(
             action=f"{path}/resume",
             title=f"Resume {name}?",
             text="Orders go out again, from where it stopped.",
-            fields=(version, REASON),
+            version=rollout.version,
+            fields=(REASON,),
             why=forbidden or ("It is not paused." if tally.paused_at is None else ""),
         ),
         VerbButton(
@@ -66,10 +67,11 @@ def verbs_of(
             title=f"Try the failed hosts of {name} again?",
             text="The quarantine of its release is lifted, and its failed and reverted hosts get "
             "a new order.",
-            fields=(version, Field(name="mode", kind="hidden", value="resume"), REASON),
+            version=rollout.version,
+            fields=(Field(name="mode", kind="hidden", value="resume"), REASON),
             why=forbidden or ("" if clearable else not_yet),
         ),
-        _clear(path, version, troubled, forbidden or ("" if clearable else not_yet)),
+        _clear(path, rollout.version, troubled, forbidden or ("" if clearable else not_yet)),
         VerbButton(
             id="abort",
             label="Abort",
@@ -78,14 +80,15 @@ def verbs_of(
             title=f"Give {name} up?",
             text="It ends without a successor. Hosts that run on their way finish, the others "
             "keep what they run; the channel keeps its pin until you promote another release.",
-            fields=(version, REASON),
+            version=rollout.version,
+            fields=(REASON,),
             danger=True,
             why=forbidden or ("" if running or clearable else state),
         ),
     )
 
 
-def _clear(path: str, version: Field, troubled: tuple[HostLine, ...], why: str) -> VerbButton:
+def _clear(path: str, version: int, troubled: tuple[HostLine, ...], why: str) -> VerbButton:
     bad = ", ".join(line.host_id for line in troubled[:WAIVED_MAX])
     return VerbButton(
         id="clear",
@@ -93,8 +96,8 @@ def _clear(path: str, version: Field, troubled: tuple[HostLine, ...], why: str) 
         icon="check",
         action=f"{path}/clear",
         title="Clear the halted rollout",
+        version=version,
         fields=(
-            version,
             Field(
                 name="mode",
                 label="How",

@@ -62,7 +62,7 @@ class DemoPeople:
         assert code is not None, "the installation is new"
         called = PersonNames("admin", "The administrator")
         accounts.set_up(code, called, secrets.token_urlsafe(24), alone=False)
-        found = installation.feed(after=0, limit=1)[0].meta.actor
+        found = installation.log.feed(after=0, limit=1)[0].meta.actor
         self._ids: dict[str, str] = {}
         for login, (name, roles) in {**ACCOUNTS, VISITOR: ("You", tuple(Role))}.items():
             user_id = self._ids[login] = new_user_id()
@@ -74,7 +74,7 @@ class DemoPeople:
 
     def tell(self, login: str, item: Slice, command: Struct) -> CommandOutcome:
         """A command of this person's."""
-        return self._installation.execute(item, command, meta=Meta(actor=self._ids[login]))
+        return self._installation.run(item, command, meta=Meta(actor=self._ids[login]))
 
     # ── packages ──
 

@@ -25,6 +25,7 @@ from tidegate.api.metrics import Metrics
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import Accounts
 from tidegate.domain.access.principals import NOBODY, Principal
+from tidegate.domain.access.steps import VersionRule
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
 from tidegate.kernel.model import Position
 from tidegate.web import decoding
@@ -69,7 +70,6 @@ from tidegate.web.routing import (
     Route,
     Router,
     Server,
-    VersionGuard,
 )
 
 WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
@@ -355,11 +355,16 @@ class _Exchange:
 
     def _guard(self, route: Route, request: Request[Any, Any, Any]) -> None:
         """Raises: VersionRequired, InvalidInput."""
-        request.key = decoding.key_of(self._headers.get(b"idempotency-key"))
-        if route.guard is VersionGuard.NONE:
+        key, version = self._headers.get(b"idempotency-key"), self._headers.get(b"if-match")
+        if route.content is Consumes.FORM:
+            key = decoding.form_field(request.arrived.body, decoding.KEY_FIELD)
+            seen = decoding.form_field(request.arrived.body, decoding.VERSION_FIELD)
+            version = None if seen is None else b'"%b"' % seen
+        request.key = decoding.key_of(key)
+        if route.guard is VersionRule.IGNORED:
             return
-        request.version = decoding.version_of(self._headers.get(b"if-match"))
-        if request.version is None and route.guard is VersionGuard.DEMANDED:
+        request.version = decoding.version_of(version)
+        if request.version is None and route.guard is VersionRule.DEMANDED:
             raise VersionRequired("say which version you saw: If-Match with the ETag that you got")
 
     # ── the body ──

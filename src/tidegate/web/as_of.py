@@ -26,10 +26,10 @@ def position_of(installation: Installation, text: str) -> Position:
         position = int(text)
         if position > POSITION_MAX:
             raise InvalidInput(f"as_of is at most {POSITION_MAX}, found {text}", field="as_of")
-        return min(position, installation.head())
+        return min(position, installation.log.head())
     try:
         at = datetime.fromisoformat(text)
-        return installation.position_at(at.astimezone(UTC))
+        return installation.log.position_at(at.astimezone(UTC))
     except (ValueError, OverflowError):
         raise InvalidInput(
             f"as_of is a position or an RFC 3339 time, found {text!r}", field="as_of"

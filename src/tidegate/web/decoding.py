@@ -33,6 +33,9 @@ PATH_BYTES_MAX = 16 * 1024
 KEY_CHARS_MAX = 64
 ACCEPTS_MAX = 256  # headers whose meaning is remembered
 CSRF_FIELD = "csrf_token"
+# What the headers Idempotency-Key and If-Match are to the API, these fields are to a form.
+KEY_FIELD = "idempotency_key"
+VERSION_FIELD = "expected_version"
 
 _NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
 _FORM = "matching regex"  # as msgspec says that a text has another form
@@ -170,7 +173,8 @@ def body_of(route: Route, raw: bytes) -> Input:
             return NOTHING
         case Consumes.FORM:
             texts = _pairs(raw, "body")
-            texts.pop(CSRF_FIELD, None)
+            for name in (CSRF_FIELD, KEY_FIELD, VERSION_FIELD):
+                texts.pop(name, None)
             return _from_texts(struct, texts, "body")
     if not raw and route.has_optional_body:
         return struct()
@@ -209,7 +213,13 @@ def _first_fault(error: Exception) -> FieldError:
 
 def form_token(raw: bytes) -> bytes:
     """The CSRF token that a form carries; empty: none. Raises: InvalidRequest."""
-    return "".join(_pairs(raw, "body").get(CSRF_FIELD, ())).encode()
+    return form_field(raw, CSRF_FIELD) or b""
+
+
+def form_field(raw: bytes, name: str) -> bytes | None:
+    """A field that every form may carry; None: this one does not. Raises: InvalidRequest."""
+    found = "".join(_pairs(raw, "body").get(name, ()))
+    return found.encode() if found else None
 
 
 _loose = decoders.build(Any)

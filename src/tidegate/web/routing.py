@@ -28,8 +28,10 @@ from tidegate.api.feed.tail import Tail
 from tidegate.api.metrics import Metrics
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import Accounts
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.domain.access.steps import Step, VersionRule
 from tidegate.errors import InvalidDefinition, TidegateError
 from tidegate.kernel.model import Meta, Position
 from tidegate.web.inputs import Input
@@ -88,6 +90,11 @@ def requires(verb: Verb | tuple[Verb, ...], scope: ScopeOf | str = EVERYWHERE) -
     return Requires(verbs, scope)
 
 
+def requires_step(step: Step, scope: ScopeOf | str = EVERYWHERE) -> Requires:
+    """The permission to take a step on a scope: everywhere, or what the request names."""
+    return requires(step.verbs, scope)
+
+
 def requires_somewhere(verb: Verb) -> Requires:
     """The permission to do this on some scope: for lists, which show what each may see."""
     return Requires((verb,), None)
@@ -143,6 +150,16 @@ class Request(Generic[P, Q, B]):
     server: Server
     version: Position | None = None  # of If-Match: the version that the client saw
     key: str | None = None  # of Idempotency-Key
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks, as operations want to know it."""
+        return Caller(
+            principal=self.principal,
+            request_id=self.id,
+            key=self.key,
+            expected_version=self.version,
+        )
 
     @property
     def by(self) -> str:
@@ -220,14 +237,6 @@ ErrorPageOf = Callable[
 # ── the route ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class VersionGuard(Enum):
-    """Whether a write names the version that its client saw."""
-
-    NONE = "none"
-    ASKED = "asked"  # If-Match is checked if it is given
-    DEMANDED = "demanded"  # 428 without
-
-
 class Consumes(Enum):
     """How a body comes."""
 
@@ -257,7 +266,7 @@ class Route:
     status: int = 200
     also: tuple[int, ...] = ()  # other successes
     errors: tuple[type[TidegateError], ...] = ()  # beside those that every route may have
-    guard: VersionGuard = VersionGuard.NONE
+    guard: VersionRule = VersionRule.IGNORED
     cached: bool = False  # its answers have an ETag and may be 304
     quick: bool = False  # point reads alone: may run on the event loop where the log is local
     urgent: bool = False  # halts something: it has a rate limit of its own
@@ -279,7 +288,7 @@ class Route:
             object.__setattr__(self, "body_bytes_max", most)
         if self.method not in _METHODS or not self.path.startswith("/"):
             raise InvalidDefinition(f"{self.name} is no route")
-        if self.method == "GET" and (self.guard is not VersionGuard.NONE or self.takes_body):
+        if self.method == "GET" and (self.guard is not VersionRule.IGNORED or self.takes_body):
             raise InvalidDefinition(f"{self.name} only reads: it takes no body and no If-Match")
         named = set(self.parameters)
         typed = set(self.types[0].__struct_fields__)

@@ -104,7 +104,7 @@ def _filter(request: Asked, installation: Installation) -> Fits:
     types = frozenset(query.type)
     tags = frozenset(query.tag)
     if types or tags:
-        installation.check_query(_query(types, tags))
+        installation.log.check_query(_query(types, tags))
     if audits and not types and not tags:
         return lambda event: True
     return lambda event: (
@@ -154,9 +154,9 @@ async def _behind(
     query = request.query
     if query.type or query.tag:
         asked = _query(frozenset(query.type), frozenset(query.tag))
-        read = partial(installation.events, asked, after=after, limit=LIMIT_MAX)
+        read = partial(installation.log.events, asked, after=after, limit=LIMIT_MAX)
     else:
-        read = partial(installation.feed, after=after, limit=LIMIT_MAX)
+        read = partial(installation.log.feed, after=after, limit=LIMIT_MAX)
     return [TailEntry(event) for event in await _in_thread(read)]
 
 

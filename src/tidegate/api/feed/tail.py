@@ -80,7 +80,7 @@ class Tail:
         """Find the end of the log and follow it from there."""
         self._loop = asyncio.get_running_loop()
         self._changed = self._loop.create_future()
-        self.position = await self._loop.run_in_executor(None, self._installation.head)
+        self.position = await self._loop.run_in_executor(None, self._installation.log.head)
         self._floor = self.position
         self._installation.listeners.append(self.nudge)
         self._task = asyncio.create_task(self._follow())
@@ -176,7 +176,7 @@ class Tail:
     async def _read_to_the_end(self) -> None:
         assert self._loop is not None
         while True:
-            read = partial(self._installation.feed, after=self.position, limit=PAGE)
+            read = partial(self._installation.log.feed, after=self.position, limit=PAGE)
             events = await self._loop.run_in_executor(None, read)
             if events:
                 self._append(events)

@@ -64,7 +64,7 @@ def put(request: Request[BudgetPath, Nothing, Bound], installation: Installation
             max_in_flight=body.max_in_flight,
             max_in_flight_pct=body.max_in_flight_pct,
         )
-        outcome = installation.execute(set_budget, command, meta=request.meta, key=request.once)
+        outcome = installation.run(set_budget, command, meta=request.meta, key=request.once)
     found = installation.reads.find(budget_key(budget_id), Budget)
     if found is None:
         raise BudgetNotFound(budget_id)
@@ -83,7 +83,7 @@ def _removed(
     installation: Installation,
 ) -> CommandOutcome:
     command = RemoveBudget(budget_id=request.path.budget_id, operator=request.by)
-    return installation.execute(remove_budget, command, meta=request.meta, key=request.once)
+    return installation.run(remove_budget, command, meta=request.meta, key=request.once)
 
 
 ROUTES = (

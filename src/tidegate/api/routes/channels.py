@@ -26,6 +26,7 @@ from tidegate.domain.access import principals
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.channels.facts import (
     ChannelEdge,
     ChannelPolicy,
@@ -65,14 +66,7 @@ from tidegate.kernel.model import CLAUSES_MAX, Clause, Position, Query
 from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    VersionGuard,
-    requires,
-    requires_somewhere,
-)
+from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
 from tidegate.web.shapes import Listed
 
 ATTEMPTS_MAX = 5  # of a claim, while hosts come and go
@@ -239,7 +233,7 @@ def get(
     found = _at(installation, channel, position)
     if found is None:
         raise ChannelNotFound(channel)
-    pin = pinned_at(installation, channel, position)
+    pin = pinned_at(installation.row_history, channel, position)
     body = ChannelShown(
         **asdict(found.row),
         version=found.version,
@@ -258,10 +252,10 @@ def _at(installation: Installation, channel: str, position: Position) -> Found[C
     """
     own = frozenset({f"channel:{channel}"})
     opened = Query((Clause(frozenset({RolloutOpened.__name__}), own),))
-    events = installation.events(opened, limit=CLAUSES_MAX)
+    events = installation.log.events(opened, limit=CLAUSES_MAX)
     if len(events) == CLAUSES_MAX:
         raise HistoryTooLong
-    rollouts = [installation.value(event) for event in events if event.position <= position]
+    rollouts = [installation.log.value(event) for event in events if event.position <= position]
     moves = frozenset({"RolloutTransitioned", "SuccessorOpened"})
     clauses = [
         Clause(moves, frozenset({f"rollout_id:{item.rollout_id}"}))
@@ -270,7 +264,7 @@ def _at(installation: Installation, channel: str, position: Position) -> Found[C
     ]
     named = frozenset(fact.__name__ for fact in channels.reads) - moves
     query = Query((Clause(named, own), *clauses))
-    return installation.as_of(channels, channel, query, position)
+    return installation.row_history.row_at(channels, channel, query, position)
 
 
 class _EditAsked(Struct, frozen=True):
@@ -428,7 +422,7 @@ def hold(
     command = HoldChannel(
         channel=request.path.channel, operator=request.by, reason=request.body.reason
     )
-    outcome = installation.execute(hold_channel, command, meta=request.meta, key=request.once)
+    outcome = installation.run(hold_channel, command, meta=request.meta, key=request.once)
     return _written(installation, request.path.channel, outcome)
 
 
@@ -439,7 +433,7 @@ def unhold(
     command = UnholdChannel(
         channel=request.path.channel, operator=request.by, reason=request.body.reason
     )
-    outcome = installation.execute(unhold_channel, command, meta=request.meta, key=request.once)
+    outcome = installation.run(unhold_channel, command, meta=request.meta, key=request.once)
     return _written(installation, request.path.channel, outcome)
 
 
@@ -491,7 +485,7 @@ ROUTES = (
         edit,
         _RELEASE,
         ChannelShown,
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=(*_CLAIMS, ChannelNotFound, StaleVersion),
     ),
     Route(

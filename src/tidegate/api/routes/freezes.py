@@ -88,7 +88,7 @@ def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installat
         channels=body.channels,
         until=body.until,
     )
-    outcome = installation.execute(start_freeze, command, meta=request.meta, key=request.once)
+    outcome = installation.run(start_freeze, command, meta=request.meta, key=request.once)
     found = installation.reads.find(freeze_key(freeze_id), Freeze)
     version = outcome.position if found is None else found.version
     row = Freeze(
@@ -111,7 +111,7 @@ def end(request: Request[FreezePath, Nothing, ReasonBody], installation: Install
         for scope in _scopes(found.row.channels):
             principals.demand_permission(request.principal, (Verb.OPERATE,), scope)
     command = EndFreeze(freeze_id=freeze_id, operator=request.by, reason=request.body.reason)
-    outcome = installation.execute(end_freeze, command, meta=request.meta, key=request.once)
+    outcome = installation.run(end_freeze, command, meta=request.meta, key=request.once)
     return Response(Written(outcome.position), position=outcome.position)
 
 

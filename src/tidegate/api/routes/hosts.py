@@ -16,6 +16,7 @@ from tidegate.control.queries.reads import Found
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.claims import claims
@@ -44,7 +45,7 @@ from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, orde
 from tidegate.errors import StaleVersion
 from tidegate.web import paging
 from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
+from tidegate.web.routing import Request, Response, Route, requires
 from tidegate.web.shapes import Listed
 
 PAGES_MAX = 20
@@ -236,7 +237,7 @@ def label(request: Request[HostPath, Nothing, Labelling], installation: Installa
         expected_version=request.version,
     )
     outcome = installation.run_in_fleet_lane(
-        lambda: installation.execute(label_host, command, meta=request.meta, key=request.once)
+        lambda: installation.run(label_host, command, meta=request.meta, key=request.once)
     )
     return _written(installation, host_id, outcome)
 
@@ -302,7 +303,7 @@ ROUTES = (
         label,
         _OPERATE,
         HostShown,
-        guard=VersionGuard.ASKED,
+        guard=VersionRule.CHECKED,
         errors=(*_GONE, InvalidLabel, SelectorOverlap, StaleVersion),
     ),
     Route(

@@ -93,7 +93,7 @@ def redrive(
         by=request.by,
         reason=request.body.reason,
     )
-    outcome = installation.execute(redrive_intent, command, meta=request.meta, key=request.once)
+    outcome = installation.run(redrive_intent, command, meta=request.meta, key=request.once)
     return _answer(installation, intent_id, outcome.position)
 
 
@@ -106,7 +106,7 @@ def cancel(request: Request[IntentPath, Nothing, WhyAgain], installation: Instal
         by=request.by,
         reason=request.body.reason,
     )
-    outcome = installation.execute(cancel_intent, command, meta=request.meta, key=request.once)
+    outcome = installation.run(cancel_intent, command, meta=request.meta, key=request.once)
     return _answer(installation, intent_id, outcome.position)
 
 

@@ -15,6 +15,7 @@ from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import history
 from tidegate.domain.packages.bulk import (
@@ -40,14 +41,7 @@ from tidegate.domain.packages.rows import PACKAGES, PackageRow, package_key
 from tidegate.errors import LimitExceeded, NotFound, StaleVersion
 from tidegate.web import paging
 from tidegate.web.inputs import POSITION_MAX, Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    VersionGuard,
-    requires,
-    requires_somewhere,
-)
+from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
 from tidegate.web.shapes import Listed, Written
 
 
@@ -122,7 +116,7 @@ def steps(request: Request[PackagePath, Paging, Nothing], installation: Installa
     package = _package(request.path)
     after = int(paging.after(request, installation) or "0")
     query = history.history_of_package(package)
-    events = installation.events(query, after=after, limit=request.query.limit)
+    events = installation.log.events(query, after=after, limit=request.query.limit)
     if not events and not after:
         raise PackageNotFound(package)
     shown = history.timeline(installation.folds.vocabulary, events)
@@ -204,7 +198,7 @@ def bring(request: Request[PackagePath, Nothing, Import], installation: Installa
             for item in body.revisions
         ),
     )
-    outcome = installation.execute(import_package, command, meta=request.meta, key=request.once)
+    outcome = installation.run(import_package, command, meta=request.meta, key=request.once)
     return Response(Written(outcome.position), position=outcome.position)
 
 
@@ -253,7 +247,7 @@ ROUTES = (
         delete,
         requires(right_of(DeletePackage), _scope),
         Written,
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=(PackageNotFound, PackageNotDeletable, DeletionPlanOutdated, LimitExceeded),
     ),
     Route(

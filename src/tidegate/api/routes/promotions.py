@@ -6,19 +6,16 @@ moves the pin from wherever it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidegate import decoders
-from tidegate.api.routes.channels import ChannelPath, demand, scope_of
+from tidegate.api.routes.channels import ChannelPath, scope_of
 from tidegate.api.routes.releases import ReleaseId
 from tidegate.control.installation import Installation
-from tidegate.control.operations.promotion import NothingBefore, Promote, RollBackChannel
-from tidegate.control.queries.history import pinned_at
-from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.roles import Verb
+from tidegate.control.lanes import LaneBusy
+from tidegate.control.operations.promotion import ChannelPromotion, NothingBefore
+from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
     ChannelNotFound,
@@ -26,14 +23,9 @@ from tidegate.domain.channels.refusals import (
     WrongPackage,
 )
 from tidegate.domain.hosts.refusals import ClosureQuarantined
-from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts.names import ref_of
-from tidegate.domain.rollouts.promotion import PromotionResult, promote_release
 from tidegate.errors import NotFound, StaleVersion
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
-
-T = TypeVar("T")
+from tidegate.web.routing import Request, Response, Route, requires_step
 
 
 class Promotion(Input, frozen=True, kw_only=True):
@@ -61,130 +53,40 @@ def promote(
 ) -> Response:
     """Make a release authoritative on the channel and roll it out: one commit."""
     body = request.body
-    return promote_release_on(
-        request,
-        installation,
-        request.path.channel,
-        body.release_id,
-        reason=body.reason,
-        display_name=body.display_name,
+    return to_promoted(
+        installation.promotion.promote(
+            request.caller,
+            request.path.channel,
+            body.release_id,
+            reason=body.reason,
+            display_name=body.display_name,
+        )
     )
-
-
-def promote_release_on(
-    request: Request[Any, Any, Any],
-    installation: Installation,
-    channel: str,
-    release_id: str,
-    *,
-    reason: str,
-    display_name: str = "",
-) -> Response:
-    """Raises: StaleVersion, and what ``promote_release`` raises."""
-    asked = Promote(
-        channel=channel,
-        release_id=release_id,
-        command_id=request.mint("command"),
-        by=request.by,
-        expected_version=_pin_seen(request, installation, channel),
-        display_name=display_name,
-        reason=reason.strip(),
-    )
-    outcome = installation.control.earlier(
-        promote_release, asked, meta=request.meta, key=request.once
-    )
-    if outcome is None:
-        _demand_seen(request, installation, channel)
-        promotions, meta, key = installation.promotions, request.meta, request.once
-        run = lambda: promotions.promote(asked, meta=meta, key=key)  # noqa: E731
-        outcome = _open_rollout(request, installation, channel, run)
-    return _told(installation, channel, outcome)
-
-
-def _open_rollout(
-    request: Request[Any, Any, Any],
-    installation: Installation,
-    channel: str,
-    run: Callable[[], CommandOutcome],
-) -> CommandOutcome:
-    """In the lane of the rollout that it ends, before reports that wait there."""
-    found = demand(installation, channel)
-    outcome = run_in_lane(installation, found.row.active_rollout_id, run)
-    installation.manifests.publish_promoted(channel, by=request.by)
-    installation.nudge()
-    return outcome
-
-
-def run_in_lane(installation: Installation, rollout_id: str | None, run: Callable[[], T]) -> T:
-    """Run a command alone in a rollout's lane, before any report that waits there."""
-    if rollout_id is None:
-        return run()
-    answer: T = installation.lanes.command(rollout_id, run).result()
-    return answer
-
-
-def _pin_seen(
-    request: Request[Any, Any, Any], installation: Installation, channel: str
-) -> int | None:
-    """The registry's counter at the version that the client saw."""
-    if request.version is None:
-        return None
-    found = pinned_at(installation, channel, request.version)
-    return None if found is None else found.row.version
-
-
-def _demand_seen(request: Request[Any, Any, Any], installation: Installation, channel: str) -> None:
-    """Raises: StaleVersion: neither the channel nor its pin is at the version that If-Match names.
-
-    ChannelNotFound.
-    """
-    found = demand(installation, channel)
-    if request.version is None:
-        return
-    pin = installation.reads.find(actual_key(channel), Actual)
-    if request.version not in (found.version, 0 if pin is None else pin.version):
-        raise StaleVersion(request.version, found.version)
-
-
-def _told(installation: Installation, channel: str, outcome: CommandOutcome) -> Response:
-    answer = decoders.decoder(PromotionResult).decode(outcome.answer or b"{}")
-    rollout_id = answer.rollout_id
-    if rollout_id is None:  # a repeat without a key: what its first copy did stands
-        rollout_id = demand(installation, channel).row.newest_rollout_id or ""
-    shown = PromotedShown(
-        channel=channel,
-        release_id=ref_of(rollout_id),
-        rollout_id=rollout_id,
-        superseded_rollout_id=answer.superseded_rollout_id,
-        position=outcome.position,
-    )
-    return Response(shown, position=outcome.position)
 
 
 def roll_back(
     request: Request[ChannelPath, Nothing, Rollback], installation: Installation
 ) -> Response:
     """Promote again what was authoritative on the channel before, and leave what is now as bad."""
-    channel = request.path.channel
-    asked = RollBackChannel(
-        channel=channel,
-        command_id=request.mint("command"),
-        by=request.by,
-        reason=request.body.reason.strip(),
-    )
-    seen = _pin_seen(request, installation, channel)
-    promotions, meta, key = installation.promotions, request.meta, request.once
-    outcome = installation.control.earlier(promote_release, asked, meta=meta, key=key)
-    if outcome is None:
-        _demand_seen(request, installation, channel)
-        run = lambda: promotions.rollback(  # noqa: E731
-            asked, expected_version=seen, meta=meta, key=key
+    return to_promoted(
+        installation.promotion.roll_back(
+            request.caller, request.path.channel, reason=request.body.reason
         )
-        outcome = _open_rollout(request, installation, channel, run)
-    return _told(installation, channel, outcome)
+    )
 
 
-_RELEASE = requires(Verb.RELEASE, scope_of)
+def to_promoted(result: ChannelPromotion) -> Response:
+    """What a promotion led to, as the API shows it."""
+    shown = PromotedShown(
+        channel=result.channel,
+        release_id=result.release_id,
+        rollout_id=result.rollout_id,
+        superseded_rollout_id=result.superseded_rollout_id,
+        position=result.position,
+    )
+    return Response(shown, position=result.position)
+
+
 PROMOTES = (
     NotFound,
     ChannelNotFound,
@@ -193,6 +95,7 @@ PROMOTES = (
     ClosureQuarantined,
     AlreadyPromoted,
     StaleVersion,
+    LaneBusy,
 )
 
 ROUTES = (
@@ -200,18 +103,18 @@ ROUTES = (
         "POST",
         "/v1/channels/{channel}/promote",
         promote,
-        _RELEASE,
+        requires_step(PROMOTE, scope_of),
         PromotedShown,
-        guard=VersionGuard.ASKED,
+        guard=PROMOTE.version,
         errors=PROMOTES,
     ),
     Route(
         "POST",
         "/v1/channels/{channel}/rollback",
         roll_back,
-        _RELEASE,
+        requires_step(ROLL_BACK, scope_of),
         PromotedShown,
-        guard=VersionGuard.ASKED,
+        guard=ROLL_BACK.version,
         errors=(*PROMOTES, NothingBefore),
     ),
 )

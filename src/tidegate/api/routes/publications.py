@@ -104,7 +104,7 @@ def collect(request: Request[Nothing, Nothing, Nothing], installation: Installat
     if not any(rows):
         return Response(CollectedShown(*rows, position=0))
     installation.nudge()
-    position = installation.head()
+    position = installation.log.head()
     return Response(CollectedShown(*rows, position=position), position=position)
 
 

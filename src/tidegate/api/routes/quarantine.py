@@ -64,7 +64,7 @@ def lift(request: Request[Nothing, Nothing, Lifting], installation: Installation
         operator=request.by,
         reason=body.reason,
     )
-    outcome = installation.execute(lift_quarantine, command, meta=request.meta, key=request.once)
+    outcome = installation.run(lift_quarantine, command, meta=request.meta, key=request.once)
     return Response(Written(outcome.position), position=outcome.position)
 
 

@@ -20,6 +20,7 @@ from tidegate.control.queries.reads import Found
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.packages.names import parse
 from tidegate.domain.provenance import RejectedEvidence
@@ -48,14 +49,7 @@ from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    VersionGuard,
-    requires,
-    requires_somewhere,
-)
+from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
 from tidegate.web.shapes import Listed, Written
 
 ScopeName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
@@ -249,7 +243,7 @@ def register(request: Request[ScopePath, Nothing, Pin], installation: Installati
         operations=body.operations,
     )
     verb = limit_to_visible(BUILT_IN.register, partial(_may_pin, request, installation))
-    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
     return _answer(installation, request.path.scope, outcome)
 
 
@@ -268,7 +262,7 @@ def transition(request: Request[ScopePath, Nothing, Pin], installation: Installa
         operations=body.operations,
     )
     verb = limit_to_visible(BUILT_IN.transition, partial(_may_pin, request, installation))
-    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
     return _answer(installation, request.path.scope, outcome)
 
 
@@ -283,7 +277,7 @@ def retire(
         by=request.by,
         expected_version=_registry_version(request, installation),
     )
-    outcome = installation.execute(BUILT_IN.retire, command, meta=request.meta, key=request.once)
+    outcome = installation.run(BUILT_IN.retire, command, meta=request.meta, key=request.once)
     return _answer(installation, request.path.scope, outcome)
 
 
@@ -301,7 +295,7 @@ def keep(
         by=request.by,
     )
     verb = BUILT_IN.keep_evidence
-    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
     return Response(Written(outcome.position), position=outcome.position)
 
 
@@ -325,7 +319,7 @@ def import_manifest(
         operations=body.operations,
     )
     verb = limit_to_visible(BUILT_IN.import_manifest, partial(_may_pin, request, installation))
-    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
     return Response(Written(outcome.position), position=outcome.position)
 
 
@@ -341,7 +335,7 @@ def _registry_version(request: Request[ScopePath, Nothing, Any], installation: I
     if found.version == request.version:
         return found.row.version
     if request.once is not None:
-        earlier = pinned_at(installation, request.path.scope, request.version)
+        earlier = pinned_at(installation.row_history, request.path.scope, request.version)
         if earlier is not None and earlier.version == request.version:
             return earlier.row.version
     raise StaleVersion(request.version, found.version)
@@ -355,7 +349,7 @@ def _found(installation: Installation, scope: str) -> Found[Actual]:
 
 
 def _actual_at(installation: Installation, scope: str, position: Position) -> Response:
-    found = pinned_at(installation, scope, position)
+    found = pinned_at(installation.row_history, scope, position)
     if found is None:
         raise NotFound(f"{scope} was not registered at {position}", scope=scope)
     return Response(found.row, version=found.version, position=position)
@@ -414,7 +408,7 @@ ROUTES = (
         transition,
         _RELEASE,
         Actual,
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=_PINS,
     ),
     Route(
@@ -423,7 +417,7 @@ ROUTES = (
         retire,
         _RELEASE,
         Actual,
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=_PINS,
     ),
     Route(
@@ -436,7 +430,7 @@ ROUTES = (
         _RELEASE,
         Written,
         status=201,
-        guard=VersionGuard.ASKED,
+        guard=VersionRule.CHECKED,
         errors=_PINS,
     ),
 )

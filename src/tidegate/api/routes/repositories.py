@@ -11,6 +11,7 @@ from tidegate.control.queries.reads import Found
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.packages.folds import repositories
 from tidegate.domain.packages.history import history_of_repository
 from tidegate.domain.packages.names import LABEL_CHARS_MAX
@@ -26,14 +27,7 @@ from tidegate.domain.packages.slices import (
 )
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import (
-    Request,
-    Response,
-    Route,
-    VersionGuard,
-    requires,
-    requires_somewhere,
-)
+from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
 from tidegate.web.shapes import Listed
 
 Label = Annotated[
@@ -92,7 +86,7 @@ def create(
         deployment=body.deployment,
         protect_proposed=body.protect_proposed,
     )
-    outcome = installation.execute(create_repository, command, meta=request.meta, key=request.once)
+    outcome = installation.run(create_repository, command, meta=request.meta, key=request.once)
     return _left_by(installation, body.name, outcome)
 
 
@@ -117,7 +111,7 @@ def change(
         deployment=body.deployment,
         protect_proposed=body.protect_proposed,
     )
-    outcome = installation.execute(change_repository, command, meta=request.meta, key=request.once)
+    outcome = installation.run(change_repository, command, meta=request.meta, key=request.once)
     return _left_by(installation, request.path.repository, outcome)
 
 
@@ -136,7 +130,9 @@ def list_all(request: Request[Nothing, Paging, Nothing], installation: Installat
 
 
 def _left_by(installation: Installation, name: str, outcome: CommandOutcome) -> Response:
-    found = installation.row_after(outcome, repositories, name, history_of_repository(name))
+    found = installation.row_history.row_after(
+        outcome, repositories, name, history_of_repository(name)
+    )
     answer = _answer(found, name)
     answer.position = outcome.position or answer.version or 0
     return answer
@@ -177,7 +173,7 @@ ROUTES = (
         change,
         requires(Verb.ADMINISTER, _of_path),
         RepositoryShown,
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=(RepositoryNotFound,),
     ),
 )

@@ -22,6 +22,7 @@ from tidegate.control.storage.content_store import read_content, read_manifest, 
 from tidegate.domain.access.principals import demand_permission
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath, InvalidReference
@@ -36,7 +37,7 @@ from tidegate.domain.packages.updates import ReplaceResources, replace_resources
 from tidegate.errors import NotFound
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
+from tidegate.web.routing import Request, Response, Route, requires
 from tidegate.web.shapes import Listed
 
 HISTORY_START = "0"
@@ -138,7 +139,7 @@ def push(request: Request[RevisionPath, Nothing, Files], installation: Installat
     command = ReplaceResources(
         name=request.path.name, by=request.by, expected_version=request.version, files=files
     )
-    outcome = installation.execute(replace_resources, command, meta=request.meta, key=request.once)
+    outcome = installation.run(replace_resources, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -165,7 +166,7 @@ def steps(
     """Who did what, when and why; readable after the revision is gone, too."""
     after = int(paging.after(request, installation) or HISTORY_START)
     query = history.history_of(request.path.name)
-    events = installation.events(query, after=after, limit=request.query.limit)
+    events = installation.log.events(query, after=after, limit=request.query.limit)
     if not events and not after:
         raise RevisionNotFound(request.path.name)
     uid = request.query.uid or None
@@ -206,7 +207,7 @@ ROUTES = (
         push,
         requires(right_of(ReplaceResources), revision_scope),
         RevisionDocument,
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=(RevisionNotFound, NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from tidegate.api.routes.revisions import Digest, RevisionPath, Text, answer_of, revision_scope
 from tidegate.control.installation import Installation
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -35,7 +36,7 @@ from tidegate.domain.packages.refusals import (
     TransitionRefused,
 )
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
+from tidegate.web.routing import Request, Response, Route, requires
 
 
 class Remark(Input, frozen=True, kw_only=True):
@@ -63,7 +64,7 @@ def propose(
         expected_version=request.version,
         reason=request.body.reason,
     )
-    outcome = installation.execute(propose_revision, command, meta=request.meta, key=request.once)
+    outcome = installation.run(propose_revision, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -77,7 +78,7 @@ def withdraw(
         expected_version=request.version,
         reason=request.body.reason,
     )
-    outcome = installation.execute(withdraw_proposal, command, meta=request.meta, key=request.once)
+    outcome = installation.run(withdraw_proposal, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -92,7 +93,7 @@ def approve(
         digest=request.body.digest,
         reason=request.body.reason,
     )
-    outcome = installation.execute(approve_revision, command, meta=request.meta, key=request.once)
+    outcome = installation.run(approve_revision, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -106,7 +107,7 @@ def reject(
         expected_version=request.version,
         reason=request.body.reason,
     )
-    outcome = installation.execute(reject_proposal, command, meta=request.meta, key=request.once)
+    outcome = installation.run(reject_proposal, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -120,7 +121,7 @@ def propose_delete(
         expected_version=request.version,
         reason=request.body.reason,
     )
-    outcome = installation.execute(propose_deletion, command, meta=request.meta, key=request.once)
+    outcome = installation.run(propose_deletion, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -134,7 +135,7 @@ def reject_delete(
         expected_version=request.version,
         reason=request.body.reason,
     )
-    outcome = installation.execute(reject_deletion, command, meta=request.meta, key=request.once)
+    outcome = installation.run(reject_deletion, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -148,7 +149,7 @@ ROUTES = (
             handler,
             requires(right_of(command), revision_scope),
             RevisionDocument,
-            guard=VersionGuard.DEMANDED,
+            guard=VersionRule.DEMANDED,
             errors=(*_STEP, *errors),
         )
         for verb, handler, command, errors in (

@@ -20,6 +20,7 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.principals import demand_permission
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import folds, history
@@ -56,7 +57,7 @@ from tidegate.domain.packages.updates import (
 from tidegate.kernel.model import Position
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, ReadQuery
-from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
+from tidegate.web.routing import Request, Response, Route, requires
 
 CONTENT_BODY_BYTES_MAX = CONTENT_BYTES_MAX * 3 // 2  # base64, and some JSON around it
 
@@ -165,7 +166,7 @@ def create(request: Request[Nothing, Nothing, NewRevision], installation: Instal
         command = structs.replace(command, files=files)
     elif body.tasks:
         command = structs.replace(command, files=merge_upgrade(installation, body.tasks[0]))
-    outcome = installation.execute(create_revision, command, meta=request.meta, key=request.once)
+    outcome = installation.run(create_revision, command, meta=request.meta, key=request.once)
     return answer_of(installation, place.name, outcome)
 
 
@@ -207,7 +208,7 @@ def update(
         reason=body.reason,
     )
     verb = with_permission_check(update_revision, rights(request))
-    outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
     return answer_of(installation, name, outcome)
 
 
@@ -222,7 +223,7 @@ def conditions(
         digest=request.body.digest,
         conditions=request.body.conditions,
     )
-    outcome = installation.execute(set_conditions, command, meta=request.meta, key=request.once)
+    outcome = installation.run(set_conditions, command, meta=request.meta, key=request.once)
     return answer_of(installation, request.path.name, outcome)
 
 
@@ -235,7 +236,7 @@ def delete(
     )
     verb = with_permission_check(delete_revision, rights(request))
     try:
-        outcome = installation.execute(verb, command, meta=request.meta, key=request.once)
+        outcome = installation.run(verb, command, meta=request.meta, key=request.once)
     except StillReferenced as refusal:
         some = (name for name in refusal.some if may_read(request, name))
         raise StillReferenced(refusal.name, refusal.count, some) from None
@@ -268,11 +269,11 @@ def _shown_at(installation: Installation, name: str, position: Position) -> Resp
     """The revision as it stood at a position. Raises: RevisionNotFound, HistoryTooLong."""
     place = parse(name)
     about = history.history_of(name)
-    revision = installation.as_of(folds.revisions, name, about, position)
+    revision = installation.row_history.row_at(folds.revisions, name, about, position)
     if revision is None:
         raise RevisionNotFound(name)
     of_package = history.history_of_package(place.package)
-    package = installation.as_of(folds.packages, place.package, of_package, position)
+    package = installation.row_history.row_at(folds.packages, place.package, of_package, position)
     return _document(revision, package, position)
 
 
@@ -331,7 +332,7 @@ ROUTES = (
         _SOME_STEP,
         RevisionDocument,
         also=(204,),
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=(*_STEP, Immutable, InvalidReference),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
@@ -343,7 +344,7 @@ ROUTES = (
         RevisionDocument,
         status=202,
         also=(204,),
-        guard=VersionGuard.ASKED,
+        guard=VersionRule.CHECKED,
         errors=_STEP,
     ),
     Route(
@@ -352,7 +353,7 @@ ROUTES = (
         conditions,
         requires(right_of(SetConditions), revision_scope),
         RevisionDocument,
-        guard=VersionGuard.DEMANDED,
+        guard=VersionRule.DEMANDED,
         errors=(*_STEP, DigestMismatch),
     ),
 )

@@ -1,7 +1,4 @@
-"""Rollouts are steered: opened, paused, resumed, cleared, given up or tried again.
-
-Each verb runs in the rollout's own lane, before the reports that wait there.
-"""
+"""The verbs of a rollout: open, pause, resume, clear, abort, retry."""
 
 from __future__ import annotations
 
@@ -10,42 +7,42 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.api.routes.promotions import PROMOTES, PromotedShown, promote_release_on, run_in_lane
+from tidegate.api.routes.promotions import PROMOTES, PromotedShown, to_promoted
 from tidegate.api.routes.releases import ReleaseId, ScopeName
 from tidegate.api.routes.rollouts import (
     HostId,
     RolloutPath,
     RolloutShown,
-    demand,
     scope_of,
     show_rollout,
 )
 from tidegate.control.installation import Installation
-from tidegate.control.runtime import CommandOutcome
+from tidegate.control.lanes import LaneBusy
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import (
+    ABORT_ROLLOUT,
+    CLEAR_ROLLOUT,
+    PAUSE_ROLLOUT,
+    PROMOTE,
+    RESUME_ROLLOUT,
+    RETRY_ROLLOUT,
+    Step,
+)
 from tidegate.domain.channels.refusals import ChannelNotFound, MalformedPolicy, WrongPackage
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.hosts.refusals import HostNotInRollout, RolloutIsPruned, RolloutUnknown
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import KnownRelease, known_key
-from tidegate.domain.rollouts.clearance import WAIVED_MAX, ClearRollout, clear_rollout
+from tidegate.domain.rollouts.clearance import WAIVED_MAX
 from tidegate.domain.rollouts.promotion import demand_package
 from tidegate.domain.rollouts.refusals import RollbackRunning
-from tidegate.domain.rollouts.slices import (
-    AbortRollout,
-    PauseRollout,
-    ResumeRollout,
-    abort_rollout,
-    pause_rollout,
-    resume_rollout,
-)
 from tidegate.domain.rollouts.states import Clearance
 from tidegate.errors import IllegalTransition, NotFound, StaleVersion
 from tidegate.kernel.model import Position
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, VersionGuard, requires
+from tidegate.web.routing import Request, Response, Route, requires, requires_step
 
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 
@@ -72,19 +69,20 @@ class Clearing(Input, frozen=True, kw_only=True):
     hosts: Annotated[tuple[HostId, ...], Meta(max_length=WAIVED_MAX)] = ()  # that are waived
 
 
-Steered = Request[RolloutPath, Nothing, Any]
+RolloutVerb = Request[RolloutPath, Nothing, Any]
 
 
 def open_one(request: Request[Nothing, Nothing, Opening], installation: Installation) -> Response:
     """Open a rollout: the same as promoting the release on the channel."""
     body = request.body
-    return promote_release_on(
-        request,
-        installation,
-        body.channel,
-        body.release_id,
-        reason=body.reason,
-        display_name=body.display_name,
+    return to_promoted(
+        installation.promotion.promote(
+            request.caller,
+            body.channel,
+            body.release_id,
+            reason=body.reason,
+            display_name=body.display_name,
+        )
     )
 
 
@@ -109,16 +107,9 @@ def pause(
     request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
 ) -> Response:
     """No order, no acknowledgement and no wave until it is resumed."""
-    command = PauseRollout(
-        rollout_id=request.path.rollout_id,
-        operator=request.by,
-        reason=request.body.reason,
-        expected_version=request.version,
-    )
-    return _steered(
-        request,
-        installation,
-        lambda: installation.execute(pause_rollout, command, meta=request.meta, key=request.once),
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    return _show(
+        request, installation, installation.rollouts.pause(request.caller, rollout_id, reason)
     )
 
 
@@ -126,40 +117,28 @@ def resume(
     request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
 ) -> Response:
     """Let a paused rollout go on; one that is halted is cleared instead."""
-    command = ResumeRollout(
-        rollout_id=request.path.rollout_id,
-        operator=request.by,
-        reason=request.body.reason,
-        expected_version=request.version,
-    )
-    return _steered(
-        request,
-        installation,
-        lambda: installation.execute(resume_rollout, command, meta=request.meta, key=request.once),
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    return _show(
+        request, installation, installation.rollouts.resume(request.caller, rollout_id, reason)
     )
 
 
 def clear(request: Request[RolloutPath, Nothing, Clearing], installation: Installation) -> Response:
     """Decide about a rollout that stopped: try again, go on without hosts, or give it up."""
-    return _cleared(
-        request, installation, request.body.mode, request.body.reason, request.body.hosts
+    body = request.body
+    position = installation.rollouts.clear(
+        request.caller, request.path.rollout_id, body.mode, body.reason, body.hosts
     )
+    return _show(request, installation, position)
 
 
 def abort(
     request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
 ) -> Response:
     """End a rollout where it stands: nothing more is dispatched, nothing follows it."""
-    command = AbortRollout(
-        rollout_id=request.path.rollout_id,
-        operator=request.by,
-        reason=request.body.reason,
-        expected_version=request.version,
-    )
-    return _steered(
-        request,
-        installation,
-        lambda: installation.execute(abort_rollout, command, meta=request.meta, key=request.once),
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    return _show(
+        request, installation, installation.rollouts.abort(request.caller, rollout_id, reason)
     )
 
 
@@ -167,59 +146,32 @@ def retry(
     request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
 ) -> Response:
     """Try the failed and reverted hosts of a rollout that stopped again."""
-    return _cleared(request, installation, Clearance.RESUME, request.body.reason)
-
-
-def _cleared(
-    request: Steered,
-    installation: Installation,
-    mode: Clearance,
-    reason: str,
-    host_ids: tuple[str, ...] = (),
-) -> Response:
-    target = demand(installation, request.path.rollout_id).row.target_closure
-    command = ClearRollout(
-        rollout_id=request.path.rollout_id,
-        operator=request.by,
-        reason=reason,
-        mode=mode,
-        closure_hash=target if mode is Clearance.RESUME else "",
-        host_ids=host_ids,
-        expected_version=request.version,
-    )
-    return _steered(
-        request,
-        installation,
-        lambda: installation.execute(clear_rollout, command, meta=request.meta, key=request.once),
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    return _show(
+        request, installation, installation.rollouts.retry(request.caller, rollout_id, reason)
     )
 
 
-def _steered(
-    request: Steered, installation: Installation, run: Callable[[], CommandOutcome]
-) -> Response:
-    """Run it in the lane; the rollout as it stands then."""
-    rollout_id = request.path.rollout_id
-    before: Position = demand(installation, rollout_id).version
-    outcome = run_in_lane(installation, rollout_id, run)
-    answer = show_rollout(installation, rollout_id)
-    answer.position = outcome.position or before
-    return answer
+def _show(request: RolloutVerb, installation: Installation, position: Position) -> Response:
+    """The rollout as it is after a verb."""
+    response = show_rollout(installation, request.path.rollout_id)
+    response.position = position
+    return response
 
 
-_OPERATE = requires(Verb.OPERATE, scope_of)
-_STEERED = (RolloutUnknown, RolloutIsPruned, IllegalTransition, StaleVersion, BlobDamaged)
-_CLEARED = (*_STEERED, RollbackRunning, HostNotInRollout)
+_ERRORS = (RolloutUnknown, RolloutIsPruned, IllegalTransition, StaleVersion, BlobDamaged, LaneBusy)
+_CLEARS = (*_ERRORS, RollbackRunning, HostNotInRollout)
 
 
-def _verb(name: str, handler: Callable[..., Response], *errors: type[Any], urgent: bool) -> Route:
+def _verb(name: str, handler: Callable[..., Response], step: Step, *errors: type[Any]) -> Route:
     return Route(
         "POST",
         f"/v1/rollouts/{{rollout_id}}/{name}",
         handler,
-        _OPERATE,
+        requires_step(step, scope_of),
         RolloutShown,
-        guard=VersionGuard.ASKED,
-        urgent=urgent,
+        guard=step.version,
+        urgent=step.urgent,
         errors=errors,
     )
 
@@ -229,9 +181,9 @@ ROUTES = (
         "POST",
         "/v1/rollouts",
         open_one,
-        requires(Verb.RELEASE, lambda request: channel_scope(request.body.channel)),
+        requires_step(PROMOTE, lambda request: channel_scope(request.body.channel)),
         PromotedShown,
-        guard=VersionGuard.ASKED,
+        guard=PROMOTE.version,
         errors=PROMOTES,
     ),
     Route(
@@ -242,9 +194,9 @@ ROUTES = (
         Plan,
         errors=(NotFound, WrongPackage, MalformedPolicy),
     ),
-    _verb("pause", pause, *_STEERED, urgent=True),
-    _verb("resume", resume, *_STEERED, urgent=False),
-    _verb("clearance", clear, *_CLEARED, urgent=False),
-    _verb("abort", abort, *_STEERED, urgent=True),
-    _verb("retry", retry, *_CLEARED, urgent=False),
+    _verb("pause", pause, PAUSE_ROLLOUT, *_ERRORS),
+    _verb("resume", resume, RESUME_ROLLOUT, *_ERRORS),
+    _verb("clearance", clear, CLEAR_ROLLOUT, *_CLEARS),
+    _verb("abort", abort, ABORT_ROLLOUT, *_ERRORS),
+    _verb("retry", retry, RETRY_ROLLOUT, *_CLEARS),
 )

@@ -221,8 +221,8 @@ def get(
         return show_rollout(installation, rollout_id)
     position = position_of(installation, request.query.as_of)
     query = facts_of(rollout_id)
-    row = installation.as_of(rollouts, rollout_id, query, position)
-    tally = installation.as_of(rollout_tallies, rollout_id, query, position)
+    row = installation.row_history.row_at(rollouts, rollout_id, query, position)
+    tally = installation.row_history.row_at(rollout_tallies, rollout_id, query, position)
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
     body = _body(installation, row, tally.row, None)
@@ -317,7 +317,7 @@ def events(request: Request[RolloutPath, Paging, Nothing], installation: Install
     rollout_id, limit = request.path.rollout_id, request.query.limit
     demand(installation, rollout_id)
     after = int(paging.after(request, installation) or "0")
-    found = installation.events(facts_of(rollout_id), after=after, limit=limit)
+    found = installation.log.events(facts_of(rollout_id), after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
     return Response(paging.list_page(request, installation, [*map(to_cloud_event, found)], last))
 

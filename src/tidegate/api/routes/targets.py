@@ -50,7 +50,7 @@ def try_out(request: Request[TargetPath, Nothing, Nothing], installation: Instal
     outcome = try_target(installation.settings, name, installation.clock)
     ok = isinstance(outcome, TargetDone)
     detail = outcome.detail if isinstance(outcome, TargetDone) else outcome.reason
-    return Response(Tried(name=name, ok=ok, detail=detail), position=installation.head())
+    return Response(Tried(name=name, ok=ok, detail=detail), position=installation.log.head())
 
 
 ROUTES = (

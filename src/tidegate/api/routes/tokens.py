@@ -108,7 +108,7 @@ def drop_token(
 ) -> Response:
     """Revoke an API token: your own, or, administering, anybody's."""
     found, command = revocation(request, installation, request.path.token_id)
-    outcome = installation.execute(revoke_token, command, meta=request.meta, key=request.once)
+    outcome = installation.run(revoke_token, command, meta=request.meta, key=request.once)
     position = outcome.position or found.version
     return Response(Written(position), position=position)
 

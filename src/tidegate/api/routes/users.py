@@ -151,14 +151,14 @@ def get_user(
 def grant(request: Request[UserPath, Nothing, RoleOn], installation: Installation) -> Response:
     """Give somebody else a role on a scope."""
     command = GrantRole(user_id=request.path.user_id, by=request.by, grant=request.body.grant)
-    outcome = installation.execute(grant_role, command, meta=request.meta, key=request.once)
+    outcome = installation.run(grant_role, command, meta=request.meta, key=request.once)
     return _left_by(request, installation, request.path.user_id, outcome)
 
 
 def revoke(request: Request[UserPath, Nothing, RoleOn], installation: Installation) -> Response:
     """Take a role on a scope from somebody else."""
     command = RevokeRole(user_id=request.path.user_id, by=request.by, grant=request.body.grant)
-    outcome = installation.execute(revoke_role, command, meta=request.meta, key=request.once)
+    outcome = installation.run(revoke_role, command, meta=request.meta, key=request.once)
     return _left_by(request, installation, request.path.user_id, outcome)
 
 
@@ -167,14 +167,14 @@ def disable(
 ) -> Response:
     """Shut somebody out, with all their sessions and tokens, until enabled again."""
     command = DisableUser(user_id=request.path.user_id, by=request.by, reason=request.body.reason)
-    outcome = installation.execute(disable_user, command, meta=request.meta, key=request.once)
+    outcome = installation.run(disable_user, command, meta=request.meta, key=request.once)
     return _left_by(request, installation, request.path.user_id, outcome)
 
 
 def enable(request: Request[UserPath, Nothing, Nothing], installation: Installation) -> Response:
     """Let somebody in again."""
     command = EnableUser(user_id=request.path.user_id, by=request.by)
-    outcome = installation.execute(enable_user, command, meta=request.meta, key=request.once)
+    outcome = installation.run(enable_user, command, meta=request.meta, key=request.once)
     return _left_by(request, installation, request.path.user_id, outcome)
 
 
@@ -228,7 +228,7 @@ def _left_by(
     user_id: str,
     outcome: CommandOutcome,
 ) -> Response:
-    found = installation.row_after(outcome, users, user_id, history_of_user(user_id))
+    found = installation.row_history.row_after(outcome, users, user_id, history_of_user(user_id))
     answer = _user(request, found, user_id)
     answer.position = outcome.position or answer.version or 0
     return answer

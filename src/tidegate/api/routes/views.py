@@ -37,7 +37,7 @@ def verify(request: Request[Nothing, Nothing, Nothing], installation: Installati
         DifferenceShown(item.key, item.what, item.expected, item.found)
         for item in found[:SHOWN_MAX]
     )
-    position = installation.head()
+    position = installation.log.head()
     return Response(Verification(not found, position, len(found), shown))
 
 

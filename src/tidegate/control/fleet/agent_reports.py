@@ -246,7 +246,7 @@ def take_heartbeat(installation: Installation, heartbeat: Heartbeat, meta: Meta)
     )
     _note(installation, heartbeat, None if liveness is None else liveness.row, now, meta)
     if host is not None and host.row.silent_since is not None:
-        installation.execute(note_heard, NoteHeard(host_id=host_id), meta=meta)
+        installation.run(note_heard, NoteHeard(host_id=host_id), meta=meta)
     asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
     current = _current_rollouts(installation, heartbeat.current_closures)
     records = _records(installation, host_id, sorted(asked | set(current)))

@@ -205,7 +205,7 @@ class Enrollment:
         try:
             self._shut(command.host_id, command.operator, command.reason, meta)
             return self._installation.run_in_fleet_lane(
-                lambda: self._installation.execute(item, command, meta=meta, key=key)
+                lambda: self._installation.run(item, command, meta=meta, key=key)
             )
         finally:  # it may have ended even if nobody can say so
             self._tell()

@@ -183,7 +183,7 @@ class Accounts:
         user_id = new_user_id()
         self._keep(user_id, called, password, NO_META)
         try:
-            outcome = self._installation.execute(
+            outcome = self._installation.run(
                 set_up, SetUp(user_id=user_id, alone=alone), meta=Meta(actor=user_id)
             )
         except TidegateError as error:
@@ -218,7 +218,7 @@ class Accounts:
         elif earlier != called:
             raise IdempotencyMismatch(str(key))
         try:
-            return self._installation.execute(add_user, command, meta=meta, key=key)
+            return self._installation.run(add_user, command, meta=meta, key=key)
         except TidegateError as error:
             if earlier is None and not isinstance(error, Unknown):
                 self._forget(user_id, meta)
@@ -227,7 +227,7 @@ class Accounts:
     def erase(self, user_id: str, meta: Meta, key: str | None) -> CommandOutcome:
         """No byte of the person is left; the id stays in the history."""
         command = EraseUser(user_id=user_id, by=meta.actor)
-        outcome = self._installation.execute(erase_user, command, meta=meta, key=key)
+        outcome = self._installation.run(erase_user, command, meta=meta, key=key)
         self._forget(user_id, meta)
         return outcome
 
@@ -259,7 +259,7 @@ class Accounts:
             raise IdempotencyMismatch(str(key))
         command = NotePassword(user_id=user_id, by=meta.actor, credential_id=credential_id)
         try:
-            outcome = self._installation.execute(note_password, command, meta=meta, key=key)
+            outcome = self._installation.run(note_password, command, meta=meta, key=key)
         except TidegateError as error:
             if earlier is None and not isinstance(error, Unknown):
                 records.delete(CREDENTIALS.name, credential_id)
@@ -432,7 +432,7 @@ class Accounts:
             self._failures[user_id] = (0, now) if due else (count, told_at)
         if due:
             command = NoteFailedSignIns(user_id=user_id, count=count)
-            self._installation.execute(note_failed_sign_ins, command, meta=Meta(actor=user_id))
+            self._installation.run(note_failed_sign_ins, command, meta=Meta(actor=user_id))
 
     # ── API tokens ──
 
@@ -469,7 +469,7 @@ class Accounts:
             parent_id=parent_id,
             credentials_version=credentials_version,
         )
-        outcome = self._installation.execute(create_token, command, meta=meta)
+        outcome = self._installation.run(create_token, command, meta=meta)
         return f"{TOKEN_PREFIX}_{token_id}_{secret}", outcome
 
     def token(self, text: str) -> AuthenticatedUser | None:

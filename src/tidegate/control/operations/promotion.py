@@ -10,14 +10,26 @@ what was asked, not by the plan, which may be another one by then.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 
+from tidegate import decoders
 from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.lanes import Lanes
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.ids import make_id
+from tidegate.control.publication.manifests import Manifests
+from tidegate.control.queries.as_of import RowHistory
+from tidegate.control.queries.history import pinned_at
+from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
 from tidegate.domain.channels.refusals import ChannelNotFound, PlanOutdated
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
@@ -28,7 +40,13 @@ from tidegate.domain.provenance import (
     OPERATOR_REF,
 )
 from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
-from tidegate.domain.rollouts.promotion import PromoteRelease, demand_package, promote_release
+from tidegate.domain.rollouts.names import ref_of
+from tidegate.domain.rollouts.promotion import (
+    PromoteRelease,
+    PromotionResult,
+    demand_package,
+    promote_release,
+)
 from tidegate.errors import Conflict, NotFound, Refused, StaleVersion
 from tidegate.kernel.model import NO_META, Meta, Position
 
@@ -220,3 +238,130 @@ def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str
         },
         "confidence": {"level": HIGH, "reasons": ["operator_command_authority"]},
     }
+
+
+class ChannelPromotion(Struct, frozen=True, kw_only=True):
+    """What a promotion or a rollback led to."""
+
+    channel: str
+    release_id: str
+    rollout_id: str
+    superseded_rollout_id: str | None
+    position: Position
+
+
+class PromotionOperations:
+    """Promote a release on a channel, and roll a channel back.
+
+    Each runs in the lane of the rollout that it ends, before the reports that wait there, and
+    publishes the channel's manifest afterwards.
+
+    Raises:
+        MissingPermission, ChannelNotFound, NotFound, WrongPackage, ChannelOnHold,
+        ClosureQuarantined, AlreadyPromoted, StaleVersion.
+        LaneBusy: other commands kept the rollout busy; nothing was changed.
+    """
+
+    def __init__(
+        self,
+        execute: Execute,
+        lanes: Lanes,
+        reads: Reads,
+        history: RowHistory,
+        promotions: Promotions,
+        manifests: Manifests,
+    ) -> None:
+        self._execute = execute
+        self._lanes = lanes
+        self._reads = reads
+        self._history = history
+        self._promotions = promotions
+        self._manifests = manifests
+
+    def promote(
+        self,
+        caller: Caller,
+        channel: str,
+        release_id: str,
+        *,
+        reason: str = "",
+        display_name: str = "",
+    ) -> ChannelPromotion:
+        """Make a release authoritative on the channel and roll it out: one commit."""
+        caller.demand(PROMOTE, channel_scope(channel))
+        asked = Promote(
+            channel=channel,
+            release_id=release_id,
+            command_id=make_id(caller, PROMOTE, "command"),
+            by=caller.id,
+            expected_version=self._counter_seen(caller, channel),
+            display_name=display_name,
+            reason=reason.strip(),
+        )
+        run = lambda: self._promotions.promote(  # noqa: E731
+            asked, meta=caller.meta, key=caller.commit_key
+        )
+        return self._open_rollout(caller, channel, asked, run)
+
+    def roll_back(self, caller: Caller, channel: str, *, reason: str = "") -> ChannelPromotion:
+        """Promote again what was authoritative on the channel before, and mark what is now as bad.
+
+        Raises:
+            NothingBefore.
+        """
+        caller.demand(ROLL_BACK, channel_scope(channel))
+        asked = RollBackChannel(
+            channel=channel,
+            command_id=make_id(caller, ROLL_BACK, "command"),
+            by=caller.id,
+            reason=reason.strip(),
+        )
+        seen = self._counter_seen(caller, channel)
+        run = lambda: self._promotions.rollback(  # noqa: E731
+            asked, expected_version=seen, meta=caller.meta, key=caller.commit_key
+        )
+        return self._open_rollout(caller, channel, asked, run)
+
+    def _open_rollout(
+        self, caller: Caller, channel: str, asked: Struct, run: Callable[[], CommandOutcome]
+    ) -> ChannelPromotion:
+        outcome = self._execute.earlier(promote_release, asked, caller)
+        if outcome is None:
+            active = self._demand_seen(caller, channel).active_rollout_id
+            outcome = run() if active is None else self._lanes.run(active, run)
+            self._manifests.publish_promoted(channel, by=caller.id)
+            self._execute.notify()
+        return self._result(channel, outcome)
+
+    def _counter_seen(self, caller: Caller, channel: str) -> int | None:
+        """The registry's own counter at the log position that the caller saw."""
+        if caller.expected_version is None:
+            return None
+        found = pinned_at(self._history, channel, caller.expected_version)
+        return None if found is None else found.row.version
+
+    def _demand_seen(self, caller: Caller, channel: str) -> Channel:
+        """Raises: StaleVersion: neither the channel nor its pin is as the caller saw it.
+
+        ChannelNotFound.
+        """
+        found = self._reads.demand(channel_key(channel), Channel, ChannelNotFound(channel))
+        if caller.expected_version is not None:
+            pin = self._reads.find(actual_key(channel), Actual)
+            if caller.expected_version not in (found.version, 0 if pin is None else pin.version):
+                raise StaleVersion(caller.expected_version, found.version)
+        return found.row
+
+    def _result(self, channel: str, outcome: CommandOutcome) -> ChannelPromotion:
+        answer = decoders.decoder(PromotionResult).decode(outcome.answer or b"{}")
+        rollout_id = answer.rollout_id
+        if rollout_id is None:  # a repeat without a key: its first copy opened the newest rollout
+            found = self._reads.demand(channel_key(channel), Channel, ChannelNotFound(channel))
+            rollout_id = found.row.newest_rollout_id or ""
+        return ChannelPromotion(
+            channel=channel,
+            release_id=ref_of(rollout_id),
+            rollout_id=rollout_id,
+            superseded_rollout_id=answer.superseded_rollout_id,
+            position=outcome.position,
+        )

@@ -1,10 +1,21 @@
-"""How far back a row is rebuilt from its own facts."""
+"""A row as it was at a position of the log, made from its own facts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.runtime import CommandOutcome
 from tidegate.errors import TooLarge
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Fold, Folds
+from tidegate.kernel.model import Event, Key, Position, Query
+from tidegate.kernel.replay import Replay
+from tidegate.kernel.store import Store
 
 AS_OF_EVENTS_MAX = 50_000
+PAGE = 1_000
 
 
 class HistoryTooLong(TooLarge):
@@ -14,3 +25,53 @@ class HistoryTooLong(TooLarge):
 
     def __init__(self) -> None:
         super().__init__(f"more than {AS_OF_EVENTS_MAX} events", allowed=AS_OF_EVENTS_MAX)
+
+
+class RowHistory:
+    """Rows of the past, by replay of the facts that made them."""
+
+    def __init__(self, store: Store, folds: Folds) -> None:
+        self._store = store
+        self._folds = folds
+        self._reads = Reads(store)
+
+    def row_at(self, fold: Fold, id: str, query: Query, position: Position) -> Found[Any] | None:
+        """The row as its own facts had left it at a position; None: there was none.
+
+        Raises:
+            HistoryTooLong.
+        """
+        replay = Replay(self._folds, only=(fold,))
+        for count, event in enumerate(self._events_up_to(query, position)):
+            if count == AS_OF_EVENTS_MAX:
+                raise HistoryTooLong
+            replay.step(event)
+        key = Key(fold.collection.name, id)
+        if key not in replay.rows:
+            return None
+        record = replay.record(key)
+        return Found(codec.decode(record.data, fold.collection.model), record.version, id)
+
+    def row_after(
+        self, outcome: CommandOutcome, fold: Fold, id: str, query: Query
+    ) -> Found[Any] | None:
+        """The row as this outcome left it: a repeat of a command, too, gets the first answer.
+
+        ``query`` finds the row's own facts. Raises: HistoryTooLong.
+        """
+        found = self._reads.find(Key(fold.collection.name, id), fold.collection.model)
+        receipt = outcome.receipt
+        if receipt is None or (
+            found is not None and receipt.first <= found.version <= receipt.last
+        ):
+            return found
+        return self.row_at(fold, id, query, receipt.last)
+
+    def _events_up_to(self, query: Query, position: Position) -> Iterator[Event]:
+        after = 0
+        while page := self._store.read(query, after=after, limit=PAGE).events:
+            for event in page:
+                if event.position > position:
+                    return
+                yield event
+            after = page[-1].position

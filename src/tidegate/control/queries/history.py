@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.control.installation import Installation
+from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Found
 from tidegate.domain.outbox.folds import outbox as outbox_intents
 from tidegate.domain.outbox.folds import outbox_deliveries, outbox_drifts
@@ -132,7 +132,8 @@ def _stored(store: Store, record: Record) -> Stored:
     return Stored(record.key, record.version, record.born, codec.decode(record.data, model))
 
 
-def pinned_at(installation: Installation, scope: str, position: Position) -> Found[Actual] | None:
+def pinned_at(history: RowHistory, scope: str, position: Position) -> Found[Actual] | None:
+    """The pin of a scope as it was at a position of the log."""
     types = frozenset(fact.__name__ for fact in release_actual.reads)
     query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
-    return installation.as_of(release_actual, actual_key(scope).id, query, position)
+    return history.row_at(release_actual, actual_key(scope).id, query, position)

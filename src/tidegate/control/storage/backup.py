@@ -154,7 +154,7 @@ def restore(
 def _begin(installation: Installation, label: BackupLabel) -> Restored:
     try:
         command = StartEpoch(backup_head=label.head, backed_up_at=label.taken_at)
-        outcome = installation.execute(start_epoch, command, meta=ACTOR)
+        outcome = installation.run(start_epoch, command, meta=ACTOR)
         found = installation.reads.find(epoch_key(), Epoch)
     finally:
         installation.close()

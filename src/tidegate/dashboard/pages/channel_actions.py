@@ -8,10 +8,17 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.control.installation import Installation
-from tidegate.control.operations.promotion import Promote
-from tidegate.dashboard.layout import PageQuery, Reason, action_route, attempt
+from tidegate.dashboard.layout import (
+    OptionalReason,
+    PageQuery,
+    Reason,
+    action_route,
+    attempt,
+    step_route,
+)
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, page_of, scope_of
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.steps import PROMOTE
 from tidegate.domain.channels.slices import (
     HoldChannel,
     LiftQuarantine,
@@ -25,15 +32,13 @@ from tidegate.web.routing import Request, Response, requires
 
 
 class ChannelForm(Input, frozen=True, kw_only=True):
-    reason: Reason = ""
+    reason: Reason
 
 
 class PromoteForm(Input, frozen=True, kw_only=True):
     release: Annotated[str, Meta(min_length=1, max_length=200)]
-    version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
-    command_id: Annotated[str, Meta(min_length=8, max_length=64)]
-    display_name: Annotated[str, Meta(max_length=60)] = ""
-    reason: Reason = ""
+    display_name: Annotated[str, Meta(max_length=256)] = ""
+    reason: OptionalReason = ""
 
 
 class LiftForm(ChannelForm, frozen=True, kw_only=True):
@@ -46,22 +51,17 @@ def promote(
     """Pin the channel to a release and roll it out."""
     body = request.body
 
-    def do() -> int:
-        asked = Promote(
-            channel=request.path.channel,
-            release_id=body.release,
-            command_id=body.command_id,
-            by=request.by,
-            expected_version=body.version,
+    def run() -> int:
+        done = installation.promotion.promote(
+            request.caller,
+            request.path.channel,
+            body.release,
+            reason=body.reason,
             display_name=body.display_name,
-            reason=body.reason.strip(),
         )
-        outcome = installation.promotions.promote(asked, meta=request.meta)
-        installation.manifests.publish_promoted(asked.channel, by=request.by)
-        installation.nudge()
-        return outcome.position
+        return done.position
 
-    return _done(request, installation, do, "promoted")
+    return _done(request, installation, run, "promoted")
 
 
 def _done(request: Asked, installation: Installation, do: Callable[[], int], done: str) -> Response:
@@ -76,7 +76,7 @@ def hold(
     command = HoldChannel(
         channel=request.path.channel, operator=request.by, reason=request.body.reason
     )
-    run = lambda: installation.execute(hold_channel, command, meta=request.meta).position  # noqa: E731
+    run = lambda: installation.run(hold_channel, command, meta=request.meta).position  # noqa: E731
     return _done(request, installation, run, "held")
 
 
@@ -87,7 +87,7 @@ def unhold(
     command = UnholdChannel(
         channel=request.path.channel, operator=request.by, reason=request.body.reason
     )
-    run = lambda: installation.execute(unhold_channel, command, meta=request.meta).position  # noqa: E731
+    run = lambda: installation.run(unhold_channel, command, meta=request.meta).position  # noqa: E731
     return _done(request, installation, run, "unheld")
 
 
@@ -101,12 +101,12 @@ def lift(
         operator=request.by,
         reason=request.body.reason,
     )
-    run = lambda: installation.execute(lift_quarantine, command, meta=request.meta).position  # noqa: E731
+    run = lambda: installation.run(lift_quarantine, command, meta=request.meta).position  # noqa: E731
     return _done(request, installation, run, "lifted")
 
 
 ROUTES = (
-    action_route("/channels/{channel}/promote", promote, requires(Verb.RELEASE, scope_of)),
+    step_route("/channels/{channel}/promote", promote, PROMOTE, scope_of),
     action_route("/channels/{channel}/hold", hold, requires(Verb.RELEASE, scope_of), urgent=True),
     action_route("/channels/{channel}/unhold", unhold, requires(Verb.RELEASE, scope_of)),
     action_route("/channels/{channel}/lift", lift, requires(Verb.OPERATE, scope_of)),

@@ -98,14 +98,14 @@ def before(request: Asked, installation: Installation, at: Position) -> Sequence
         types = frozenset({query.type}) if query.type else ANY
         tags = frozenset({query.tag}) if query.tag else frozenset()
         asked = Query((Clause(types, tags, Match.CONTAINS),))
-        installation.check_query(asked)
+        installation.log.check_query(asked)
     found: list[Event] = []
     for window in WINDOWS:
         after = max(0, at - window)
         if asked is None:
-            events = installation.feed(after=after, limit=READ_MAX)
+            events = installation.log.feed(after=after, limit=READ_MAX)
         else:
-            events = installation.events(asked, after=after, limit=READ_MAX)
+            events = installation.log.events(asked, after=after, limit=READ_MAX)
         found = [
             event for event in events if event.position <= at and (audits or event.kind != SECURITY)
         ]
@@ -126,7 +126,7 @@ def _curve(installation: Installation, head: Position) -> tuple[tuple[int, ...],
     positions: list[int] = []
     for number in range(SAMPLES + 1):
         wanted = max(0, head * number // SAMPLES - 1)
-        found = installation.feed(after=wanted, limit=1)
+        found = installation.log.feed(after=wanted, limit=1)
         if found and (not positions or found[0].position > positions[-1]):
             at = int(found[0].at.timestamp())
             times.append(max(at, times[-1] + 1) if times else at)

@@ -234,7 +234,7 @@ def news(
     found: tuple[Event, ...] = ()
     for window in NEWS_WINDOWS:
         after = max(0, head - window)
-        found = installation.events(asked, after=after, limit=NEWS_READ_MAX)
+        found = installation.log.events(asked, after=after, limit=NEWS_READ_MAX)
         if len(found) >= NEWS_MAX or after == 0:
             break
     return found[-NEWS_MAX:]

@@ -104,7 +104,7 @@ def page_of(request: Request, installation: Installation, name: str) -> PageView
     manifest = read_manifest(installation.blobs, row.content)
     against, files, cut = _changes(installation, row, manifest)
     verbs = _verbs(request, installation, found, quorum)
-    steps = installation.events(history.history_of(name), limit=HISTORY_MAX)
+    steps = installation.log.events(history.history_of(name), limit=HISTORY_MAX)
     view = RevisionPage(
         line=revision_line(row, people),
         against=against,
@@ -203,9 +203,9 @@ def _changes(
 def _older(installation: Installation, row: Revision) -> Revision | None:
     name: str | None = None
     if row.number:
-        for event in installation.events(history.history_of(row.name), limit=HISTORY_MAX):
+        for event in installation.log.events(history.history_of(row.name), limit=HISTORY_MAX):
             if event.type == "RevisionPublished":
-                latest = getattr(installation.value(event), "older", None)
+                latest = getattr(installation.log.value(event), "older", None)
                 name = None if latest is None else latest.name
     else:
         package = installation.reads.find(package_key(row.package), PackageRow)
@@ -399,7 +399,7 @@ def approve(
             reason=body.reason,
             digest=body.digest,
         )
-        return installation.execute(approve_revision, command, meta=request.meta).position
+        return installation.run(approve_revision, command, meta=request.meta).position
 
     return _decided(request, installation, do, "approved")  # type: ignore[arg-type]
 
@@ -414,7 +414,7 @@ def reject(request: Decided, installation: Installation) -> Response:
             expected_version=request.body.version,
             reason=request.body.reason,
         )
-        return installation.execute(reject_proposal, command, meta=request.meta).position
+        return installation.run(reject_proposal, command, meta=request.meta).position
 
     return _decided(request, installation, do, "rejected")
 
@@ -426,7 +426,7 @@ def propose(request: Decided, installation: Installation) -> Response:
         command = ProposeRevision(
             name=request.path.name, by=request.by, expected_version=request.body.version
         )
-        return installation.execute(propose_revision, command, meta=request.meta).position
+        return installation.run(propose_revision, command, meta=request.meta).position
 
     return _decided(request, installation, do, "proposed")
 
@@ -438,7 +438,7 @@ def withdraw(request: Decided, installation: Installation) -> Response:
         command = WithdrawProposal(
             name=request.path.name, by=request.by, expected_version=request.body.version
         )
-        return installation.execute(withdraw_proposal, command, meta=request.meta).position
+        return installation.run(withdraw_proposal, command, meta=request.meta).position
 
     return _decided(request, installation, do, "withdrawn")
 

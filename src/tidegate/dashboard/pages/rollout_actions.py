@@ -1,33 +1,29 @@
-"""What the verbs of a rollout do: each runs in the rollout's lane, before the reports that wait."""
+"""The forms of a rollout's page: pause, resume, clear, abort."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from tidegate.control.installation import Installation
-from tidegate.control.runtime import CommandOutcome
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
-from tidegate.dashboard.layout import PageQuery, Reason, action_route, attempt
+from tidegate.dashboard.layout import PageQuery, Reason, attempt, step_route
 from tidegate.dashboard.pages.rollouts import page_of
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
-from tidegate.domain.rollouts.slices import (
-    AbortRollout,
-    PauseRollout,
-    ResumeRollout,
-    abort_rollout,
-    pause_rollout,
-    resume_rollout,
+from tidegate.domain.access.steps import (
+    ABORT_ROLLOUT,
+    CLEAR_ROLLOUT,
+    PAUSE_ROLLOUT,
+    RESUME_ROLLOUT,
 )
 from tidegate.domain.rollouts.states import Clearance
+from tidegate.kernel.model import Position
 from tidegate.web.inputs import Input
-from tidegate.web.routing import Request, Response, requires
+from tidegate.web.routing import Request, Response
 
-LANE_SECONDS_MAX = 20.0
-DONE = {
+CLEARED = {
     Clearance.RESUME: "cleared",
     Clearance.WAIVE: "cleared",
     Clearance.ABANDON: "aborted",
@@ -35,108 +31,67 @@ DONE = {
 
 
 class RolloutForm(Input, frozen=True, kw_only=True):
-    """A form about the rollout as it was shown."""
-
-    version: Annotated[int, Meta(ge=0, le=2**53 - 1)]
-    reason: Reason = ""
+    reason: Reason
 
 
 class ClearForm(RolloutForm, frozen=True, kw_only=True):
     mode: Clearance
-    hosts: Annotated[str, Meta(max_length=4_000)] = ""  # that are waived, by commas
+    hosts: Annotated[str, Meta(max_length=4_000)] = ""  # to waive, separated by commas
 
 
-Steered = Request[RolloutPagePath, PageQuery, RolloutForm]
+Action = Request[RolloutPagePath, PageQuery, RolloutForm]
+Verb = Callable[[], Position]
 
 
-def _steer(
-    request: Request[RolloutPagePath, PageQuery, Any],
-    installation: Installation,
-    run: Callable[[], CommandOutcome],
-    done: str,
-) -> Response:
-    rollout_id = request.path.rollout_id
-
-    def do() -> int:
-        outcome: CommandOutcome = installation.lanes.command(rollout_id, run).result(
-            LANE_SECONDS_MAX
-        )
-        installation.nudge()
-        return outcome.position
-
-    return attempt(
-        request,
-        installation,
-        do,
-        f"/rollouts/{rollout_id}",
-        done,
-        lambda: page_of(request, installation, rollout_id),
-    )
+def pause(request: Action, installation: Installation) -> Response:
+    """Pause the rollout."""
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    run = partial(installation.rollouts.pause, request.caller, rollout_id, reason)
+    return _attempt(request, installation, run, "paused")
 
 
-def pause(request: Steered, installation: Installation) -> Response:
-    """No further order until it is resumed."""
-    command = PauseRollout(
-        rollout_id=request.path.rollout_id,
-        operator=request.by,
-        reason=request.body.reason,
-        expected_version=request.body.version,
-    )
-    run = lambda: installation.execute(pause_rollout, command, meta=request.meta)  # noqa: E731
-    return _steer(request, installation, run, "paused")
+def resume(request: Action, installation: Installation) -> Response:
+    """Resume the rollout."""
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    run = partial(installation.rollouts.resume, request.caller, rollout_id, reason)
+    return _attempt(request, installation, run, "resumed")
 
 
-def resume(request: Steered, installation: Installation) -> Response:
-    """Orders go out again."""
-    command = ResumeRollout(
-        rollout_id=request.path.rollout_id,
-        operator=request.by,
-        reason=request.body.reason,
-        expected_version=request.body.version,
-    )
-    run = lambda: installation.execute(resume_rollout, command, meta=request.meta)  # noqa: E731
-    return _steer(request, installation, run, "resumed")
-
-
-def abort(request: Steered, installation: Installation) -> Response:
-    """End it where it stands."""
-    command = AbortRollout(
-        rollout_id=request.path.rollout_id,
-        operator=request.by,
-        reason=request.body.reason,
-        expected_version=request.body.version,
-    )
-    run = lambda: installation.execute(abort_rollout, command, meta=request.meta)  # noqa: E731
-    return _steer(request, installation, run, "aborted")
+def abort(request: Action, installation: Installation) -> Response:
+    """End the rollout where it is."""
+    rollout_id, reason = request.path.rollout_id, request.body.reason
+    run = partial(installation.rollouts.abort, request.caller, rollout_id, reason)
+    return _attempt(request, installation, run, "aborted")
 
 
 def clear(
     request: Request[RolloutPagePath, PageQuery, ClearForm], installation: Installation
 ) -> Response:
-    """Take a halted rollout on: try again, go on without hosts, or give it up."""
+    """Clear a halted rollout: try again, waive hosts, or give it up."""
     body = request.body
+    names = (name.strip() for name in body.hosts.split(","))
+    hosts = tuple(filter(None, names)) if body.mode is Clearance.WAIVE else ()
+    run = partial(
+        installation.rollouts.clear,
+        *(request.caller, request.path.rollout_id, body.mode, body.reason, hosts),
+    )
+    return _attempt(request, installation, run, CLEARED[body.mode])
+
+
+def _attempt(
+    request: Request[RolloutPagePath, PageQuery, Any],
+    installation: Installation,
+    run: Verb,
+    done: str,
+) -> Response:
     rollout_id = request.path.rollout_id
-    names = [name.strip() for name in body.hosts.split(",")]
-
-    def run() -> CommandOutcome:
-        command = ClearRollout(
-            rollout_id=rollout_id,
-            operator=request.by,
-            reason=body.reason,
-            mode=body.mode,
-            closure_hash=installation.fleet_reader.tally(rollout_id).row.target_closure,
-            host_ids=tuple(filter(None, names)) if body.mode is Clearance.WAIVE else (),
-            expected_version=body.version,
-        )
-        return installation.execute(clear_rollout, command, meta=request.meta)
-
-    return _steer(request, installation, run, DONE[body.mode])
+    page = partial(page_of, request, installation, rollout_id)
+    return attempt(request, installation, run, f"/rollouts/{rollout_id}", done, page)
 
 
-_OPERATES = requires(Verb.OPERATE, rollout_scope)
 ROUTES = (
-    action_route("/rollouts/{rollout_id}/pause", pause, _OPERATES, urgent=True),
-    action_route("/rollouts/{rollout_id}/resume", resume, _OPERATES),
-    action_route("/rollouts/{rollout_id}/abort", abort, _OPERATES, urgent=True),
-    action_route("/rollouts/{rollout_id}/clear", clear, _OPERATES),
+    step_route("/rollouts/{rollout_id}/pause", pause, PAUSE_ROLLOUT, rollout_scope),
+    step_route("/rollouts/{rollout_id}/resume", resume, RESUME_ROLLOUT, rollout_scope),
+    step_route("/rollouts/{rollout_id}/abort", abort, ABORT_ROLLOUT, rollout_scope),
+    step_route("/rollouts/{rollout_id}/clear", clear, CLEAR_ROLLOUT, rollout_scope),
 )

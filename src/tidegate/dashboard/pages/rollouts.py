@@ -99,7 +99,7 @@ def page_of(
     if rollout is None or tally is None:
         raise RolloutUnknown(rollout_id)
     people = UserDirectory(request)
-    events = installation.events(
+    events = installation.log.events(
         Query((Clause(TIMELINE, frozenset({f"rollout_id:{rollout_id}"}), Match.EXACT),)),
         limit=TIMELINE_MAX,
     )

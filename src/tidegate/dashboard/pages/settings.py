@@ -339,9 +339,9 @@ def grant(request: Request[Nothing, PageQuery, GrantForm], installation: Install
         given = Grant(body.role, body.scope)
         if body.take:
             taken = RevokeRole(user_id=body.user_id, by=request.by, grant=given)
-            return installation.execute(revoke_role, taken, meta=request.meta).position
+            return installation.run(revoke_role, taken, meta=request.meta).position
         command = GrantRole(user_id=body.user_id, by=request.by, grant=given)
-        return installation.execute(grant_role, command, meta=request.meta).position
+        return installation.run(grant_role, command, meta=request.meta).position
 
     return _done(request, installation, do, "revoked" if body.take else "granted")
 
@@ -354,7 +354,7 @@ def disable(
     command = DisableUser(user_id=body.user_id, by=request.by, reason=body.reason)
 
     def do() -> int:
-        return installation.execute(disable_user, command, meta=request.meta).position
+        return installation.run(disable_user, command, meta=request.meta).position
 
     return _done(request, installation, do, "disabled")
 
@@ -366,7 +366,7 @@ def enable(
     command = EnableUser(user_id=request.body.user_id, by=request.by)
 
     def do() -> int:
-        return installation.execute(enable_user, command, meta=request.meta).position
+        return installation.run(enable_user, command, meta=request.meta).position
 
     return _done(request, installation, do, "enabled")
 
@@ -461,7 +461,7 @@ def revoke(request: Request[Nothing, PageQuery, TokenForm], installation: Instal
 
     def do() -> int:
         _, command = revocation(request, installation, request.body.token_id)
-        return installation.execute(revoke_token, command, meta=request.meta).position
+        return installation.run(revoke_token, command, meta=request.meta).position
 
     return _done(request, installation, do, "revoked")
 

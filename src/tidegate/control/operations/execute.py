@@ -1,0 +1,37 @@
+"""Run a command for a caller, and tell those who follow the log that something was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tidegate.control.runtime import CommandOutcome, Control
+from tidegate.domain.access.callers import Caller
+from tidegate.kernel.slices import Slice
+
+
+class Execute:
+    """Runs commands for callers."""
+
+    def __init__(self, control: Control, notify: Callable[[], None]) -> None:
+        self._control = control
+        self.notify = notify
+
+    def __call__(
+        self, item: Slice, command: Struct, caller: Caller, *, asked: Struct | None = None
+    ) -> CommandOutcome:
+        """As ``Control.execute``, under the caller's name and idempotency key."""
+        outcome = self._control.execute(
+            item, command, meta=caller.meta, key=caller.commit_key, asked=asked
+        )
+        self.notify()
+        return outcome
+
+    def earlier(self, item: Slice, asked: Struct, caller: Caller) -> CommandOutcome | None:
+        """What the first copy of this request led to; None: there was none.
+
+        Raises:
+            IdempotencyMismatch.
+        """
+        return self._control.earlier(item, asked, meta=caller.meta, key=caller.commit_key)

@@ -1,0 +1,136 @@
+"""What an operator does to a rollout: pause, resume, clear, retry, abort.
+
+Each runs alone in the rollout's lane, before the reports that wait there.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tidegate.control.lanes import Lanes
+from tidegate.control.operations.execute import Execute
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import (
+    ABORT_ROLLOUT,
+    CLEAR_ROLLOUT,
+    PAUSE_ROLLOUT,
+    RESUME_ROLLOUT,
+    RETRY_ROLLOUT,
+    Step,
+)
+from tidegate.domain.hosts.refusals import RolloutUnknown
+from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
+from tidegate.domain.rollouts.names import channel_of
+from tidegate.domain.rollouts.rows import Rollout, rollout_key
+from tidegate.domain.rollouts.slices import (
+    AbortRollout,
+    PauseRollout,
+    ResumeRollout,
+    abort_rollout,
+    pause_rollout,
+    resume_rollout,
+)
+from tidegate.domain.rollouts.states import Clearance
+from tidegate.kernel.model import Position
+from tidegate.kernel.slices import Slice
+
+
+class RolloutOperations:
+    """The verbs of a rollout. Each returns the log position at which it was done.
+
+    Raises:
+        MissingPermission, RolloutUnknown, RolloutIsPruned, IllegalTransition, StaleVersion.
+        LaneBusy: other commands kept the rollout busy; nothing was changed.
+    """
+
+    def __init__(self, execute: Execute, lanes: Lanes, reads: Reads) -> None:
+        self._execute = execute
+        self._lanes = lanes
+        self._reads = reads
+
+    def pause(self, caller: Caller, rollout_id: str, reason: str) -> Position:
+        """Send no order and start no wave until it is resumed."""
+        command = PauseRollout(
+            rollout_id=rollout_id,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._run(PAUSE_ROLLOUT, caller, rollout_id, pause_rollout, command)
+
+    def resume(self, caller: Caller, rollout_id: str, reason: str) -> Position:
+        """Continue a paused rollout; a halted one is cleared instead."""
+        command = ResumeRollout(
+            rollout_id=rollout_id,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._run(RESUME_ROLLOUT, caller, rollout_id, resume_rollout, command)
+
+    def abort(self, caller: Caller, rollout_id: str, reason: str) -> Position:
+        """End it where it is: nothing more is dispatched."""
+        command = AbortRollout(
+            rollout_id=rollout_id,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+        )
+        return self._run(ABORT_ROLLOUT, caller, rollout_id, abort_rollout, command)
+
+    def clear(
+        self,
+        caller: Caller,
+        rollout_id: str,
+        mode: Clearance,
+        reason: str,
+        host_ids: tuple[str, ...] = (),
+    ) -> Position:
+        """Decide about a rollout that stopped: try again, waive hosts, or give it up.
+
+        Raises:
+            RollbackRunning, HostNotInRollout.
+        """
+        return self._clear(CLEAR_ROLLOUT, caller, rollout_id, mode, reason, host_ids)
+
+    def retry(self, caller: Caller, rollout_id: str, reason: str) -> Position:
+        """Try the failed and reverted hosts of a rollout that stopped again.
+
+        Raises:
+            RollbackRunning.
+        """
+        return self._clear(RETRY_ROLLOUT, caller, rollout_id, Clearance.RESUME, reason, ())
+
+    def _clear(
+        self,
+        step: Step,
+        caller: Caller,
+        rollout_id: str,
+        mode: Clearance,
+        reason: str,
+        host_ids: tuple[str, ...],
+    ) -> Position:
+        target = self._demand(rollout_id).row.target_closure
+        command = ClearRollout(
+            rollout_id=rollout_id,
+            operator=caller.id,
+            reason=reason,
+            mode=mode,
+            closure_hash=target if mode is Clearance.RESUME else "",
+            host_ids=host_ids,
+            expected_version=caller.expected_version,
+        )
+        return self._run(step, caller, rollout_id, clear_rollout, command)
+
+    def _run(
+        self, step: Step, caller: Caller, rollout_id: str, item: Slice, command: Struct
+    ) -> Position:
+        caller.demand(step, channel_scope(channel_of(rollout_id)))
+        before = self._demand(rollout_id).version  # an unknown rollout is refused before it waits
+        outcome = self._lanes.run(rollout_id, lambda: self._execute(item, command, caller))
+        return outcome.position or before
+
+    def _demand(self, rollout_id: str) -> Found[Rollout]:
+        return self._reads.demand(rollout_key(rollout_id), Rollout, RolloutUnknown(rollout_id))

@@ -1,0 +1,62 @@
+"""The log as people and followers read it: events, their facts, and positions by time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.kernel.model import Event, Position, Query
+from tidegate.kernel.store import Store
+from tidegate.kernel.vocabulary import Vocabulary
+
+
+class LogReader:
+    """Reads the events of one log."""
+
+    def __init__(self, store: Store, vocabulary: Vocabulary) -> None:
+        self._store = store
+        self._vocabulary = vocabulary
+
+    def events(self, query: Query, *, after: Position = 0, limit: int) -> tuple[Event, ...]:
+        return self._store.read(query, after=after, limit=limit).events
+
+    def feed(self, *, after: Position, limit: int) -> tuple[Event, ...]:
+        """All events, in order, without gaps."""
+        return self._store.feed(after=after, limit=limit).events
+
+    def check_query(self, query: Query) -> None:
+        """Raises: InvalidInput: it names a type or a tag key that nothing has."""
+        for clause in query.clauses:
+            self._vocabulary.index(clause)
+
+    def value(self, event: Event) -> Struct:
+        """The typed fact of an event. Raises: InvalidInput: its type is unknown here."""
+        return self._vocabulary.value(event)
+
+    def position_at(self, at: datetime) -> Position:
+        """The last position that was committed up to this time, by halving."""
+        low, high = 0, self.head()
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.feed(after=middle - 1, limit=1)
+            if found and found[0].at <= at:
+                low = found[0].position if found[0].position <= high else high
+            else:
+                high = middle - 1
+        return low
+
+    def head(self) -> Position:
+        """The position of the newest event, found by doubling and halving."""
+        low, step = 0, 1
+        while found := self.feed(after=low + step - 1, limit=1):
+            low, step = found[0].position, step * 2
+        high = low + step - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.feed(after=middle - 1, limit=1)
+            if found:
+                low = found[0].position
+            else:
+                high = middle - 1
+        return low

@@ -1,0 +1,36 @@
+"""Who asks for an operation, and what came with the request."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tidegate.domain.access.principals import Principal, demand_permission
+from tidegate.domain.access.steps import Step
+from tidegate.kernel.model import Meta, Position
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who asks for an operation, on which version of it, and under which idempotency key."""
+
+    principal: Principal
+    request_id: str = ""
+    key: str | None = None  # as the client sent it
+    expected_version: Position | None = None  # the log position that the client saw
+
+    @property
+    def id(self) -> str:
+        """Who is named in facts."""
+        return self.principal.id
+
+    @property
+    def meta(self) -> Meta:
+        return Meta(actor=self.principal.id, request=self.request_id)
+
+    @property
+    def commit_key(self) -> str | None:
+        """The idempotency key as the log keeps it: two clients never share one."""
+        return None if self.key is None else f"{self.principal.id}:{self.key}"
+
+    def demand(self, step: Step, scope: str) -> None:
+        """Check that the caller may take this step on this scope. Raises: MissingPermission."""
+        demand_permission(self.principal, step.verbs, scope)

@@ -1,0 +1,1 @@
+"""Every verb of an operator, through API, command line and dashboard: each door does the same."""

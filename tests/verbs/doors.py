@@ -1,0 +1,199 @@
+"""Three doors to one verb, and what became of it at each: an error code, and the facts recorded.
+
+    case ──▶ API  ──┐
+         ──▶ CLI  ──┼──▶ Result(code, facts), equal for all doors
+         ──▶ page ──┘
+
+Each door gets a server of its own with the same data and the same clock.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import httpx2
+
+from tests.api.served_fleet import ServedFleet, serve_fleet
+from tidegate.__main__ import COMMANDS
+from tidegate.api.routes import ROUTES
+from tidegate.cli.root import run
+from tidegate.dashboard.routes import PAGES
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access.steps import Step
+from tidegate.kernel.model import Event
+
+EVENTS_MAX = 1_000
+_CLI_CODE = re.compile(r"\[([a-z_]+)\]")
+_PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
+# What no two commands share: ids that are made up, and keys that hold one.
+_MADE_UP = re.compile(r'"(command_id|intent_id|idempotency_key|request)":"[^"]*"')
+
+
+class Door(StrEnum):
+    """A way to an operation."""
+
+    API = "api"
+    CLI = "cli"
+    PAGE = "page"
+
+
+class Result(NamedTuple):
+    """What became of a verb."""
+
+    code: str  # of the error; empty: it was done
+    facts: tuple[str, ...]
+
+
+class ApiCall(NamedTuple):
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    etag_of: str = ""  # read this first, and send its ETag as If-Match
+
+
+class Form(NamedTuple):
+    path: str
+    fields: Mapping[str, str] = {}
+    page: str = ""  # whose form it is: its hidden fields are sent as well
+
+
+class Verb(NamedTuple):
+    """A verb and its doors. A door that it does not have says why, as a text."""
+
+    step: Step
+    api: ApiCall
+    cli: tuple[str, ...] | str
+    form: Form | str
+
+    @property
+    def doors(self) -> tuple[Door, ...]:
+        doors = [Door.API]
+        if not isinstance(self.cli, str):
+            doors.append(Door.CLI)
+        if not isinstance(self.form, str):
+            doors.append(Door.PAGE)
+        return tuple(doors)
+
+
+@dataclass(frozen=True)
+class VerbCase:
+    """A verb in a situation, and what becomes of it."""
+
+    verb: Verb
+    title: str
+    roles: tuple[Role | Grant, ...]
+    arrange: Callable[[ServedFleet], None] = lambda fleet: None
+    code: str = ""  # the expected error
+    changes: bool = True  # False: it is done already, and nothing is recorded
+
+    def __str__(self) -> str:
+        return f"{self.verb.step.name}: {self.title}"
+
+
+@contextmanager
+def serve(data: Path) -> Iterator[ServedFleet]:
+    """A server with API and pages, two releases and two hosts."""
+    with serve_fleet(data, (*ROUTES, *PAGES)) as fleet:
+        yield fleet
+
+
+def take(case: VerbCase, door: Door, fleet: ServedFleet) -> Result:
+    """Take the verb through a door of a fleet that is arranged for it."""
+    grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in case.roles)
+    user = fleet.served.user(*grants)
+    token = fleet.served.token(user)
+    before = fleet.installation.log.head()
+    client = fleet.served.client(token)
+    code = ""
+    match door:
+        case Door.API:
+            code = _by_api(client, case.verb.api)
+        case Door.CLI:
+            assert not isinstance(case.verb.cli, str)
+            code = _by_cli(fleet.served.url, token, case.verb.cli)
+        case Door.PAGE:
+            assert not isinstance(case.verb.form, str)
+            code = _by_form(client, case.verb.form)
+    recorded = fleet.installation.log.feed(after=before, limit=EVENTS_MAX)
+    return Result(code, tuple(_plain(event, user) for event in recorded))
+
+
+def _plain(event: Event, user: str) -> str:
+    """An event without what no two commands share."""
+    text = _MADE_UP.sub(r'"\1":"…"', event.body.decode()).replace(user, "CALLER")
+    return f"{event.type} {text}"
+
+
+def _by_api(client: httpx2.Client, call: ApiCall) -> str:
+    headers = {}
+    if call.etag_of:
+        headers["if-match"] = client.get(call.etag_of).headers["etag"]
+    done = client.request(call.method, call.path, json=call.body, headers=headers)
+    return "" if done.is_success else str(done.json()["code"])
+
+
+def _by_cli(url: str, token: str, words: tuple[str, ...]) -> str:
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    environ = {"TIDEGATE_URL": url, "TIDEGATE_TOKEN": token, "NO_COLOR": "1"}
+    with (
+        patch.dict(os.environ, environ),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        warnings.catch_warnings(action="ignore", category=ResourceWarning),
+    ):
+        code = run(COMMANDS, words)
+        gc.collect()  # a command leaves its connection to the end of its process
+    err.flush()
+    said = err.buffer.getvalue().decode()
+    if code == 0:
+        return ""
+    found = _CLI_CODE.search(said)
+    assert found, said
+    return found[1]
+
+
+def _by_form(client: httpx2.Client, form: Form) -> str:
+    fields = dict(form.fields)
+    if form.page:
+        shown = client.get(form.page, headers={"accept": "text/html"}).text
+        fields = hidden_fields(shown, form.path) | fields
+    done = client.post(form.path, data=fields, headers={"accept": "text/html"})
+    if done.status_code == 303:
+        return ""
+    found = _PAGE_CODE.search(done.text)
+    assert found, done.text
+    return found[1]
+
+
+def hidden_fields(page: str, action: str) -> dict[str, str]:
+    """The hidden fields of a form as a page shows it; none if the page does not offer it."""
+    start = page.find(f'action="{action}"')
+    if start < 0:
+        return {}
+    text = page[start : page.index("</form>", start)]
+    return dict(re.findall(r'type="hidden" name="([a-z_]+)" value="([^"]*)"', text))
+
+
+def check(case: VerbCase, directory: Path) -> None:
+    """That each door of a verb gives the same error and records the same facts."""
+    results = {}
+    for door in case.verb.doors:
+        with serve(directory / door / "data") as fleet:
+            case.arrange(fleet)
+            results[door] = take(case, door, fleet)
+            assert fleet.installation.differences() == []
+    api = results[Door.API]
+    assert api.code == case.code
+    assert bool(api.facts) is (case.changes and not case.code), api.facts
+    assert {door: result for door, result in results.items() if result != api} == {}

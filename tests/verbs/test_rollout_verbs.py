@@ -1,0 +1,179 @@
+"""Pause, resume, abort, clear, retry and promote do the same through each door."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
+from tests.verbs.doors import (
+    EVENTS_MAX,
+    ApiCall,
+    Door,
+    Form,
+    Verb,
+    VerbCase,
+    check,
+    hidden_fields,
+    serve,
+    take,
+)
+from tidegate.cli import client
+from tidegate.control import lanes
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Role
+
+PAGE = f"/rollouts/{ROLLOUT}"
+CHANNEL_PAGE = f"/channels/{CHANNEL}"
+OPERATOR = (Role.FLEET_OPERATOR,)
+MANAGER = (Role.RELEASE_MANAGER,)
+VIEWER = (Role.VIEWER,)
+WHY = "the metrics look odd"
+REASON = {"reason": WHY}
+
+
+def start(fleet: ServedFleet) -> None:
+    fleet.sail()
+
+
+def pause(fleet: ServedFleet) -> None:
+    fleet.sail()
+    done = fleet.operator.post(f"/v1{PAGE}/pause", json={"reason": "lunch"})
+    assert done.status_code == 200, done.text
+
+
+def halt(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.fail("web-01")
+
+
+def promote_twice(fleet: ServedFleet) -> None:
+    fleet.sail()
+    assert fleet.promote("web.2").status_code == 200
+
+
+def on_rollout(step: steps.Step, name: str) -> Verb:
+    """A verb that has one name everywhere and takes a reason alone."""
+    return Verb(
+        step,
+        ApiCall("POST", f"/v1{PAGE}/{name}", REASON),
+        ("rollout", name, ROLLOUT, "--reason", WHY),
+        Form(f"{PAGE}/{name}", REASON, PAGE),
+    )
+
+
+PAUSE = on_rollout(steps.PAUSE_ROLLOUT, "pause")
+RESUME = on_rollout(steps.RESUME_ROLLOUT, "resume")
+ABORT = on_rollout(steps.ABORT_ROLLOUT, "abort")
+RETRY = on_rollout(steps.RETRY_ROLLOUT, "retry")._replace(
+    form=Form(f"{PAGE}/clear", {**REASON, "mode": "resume"}, PAGE)
+)
+ABANDON = Verb(
+    steps.CLEAR_ROLLOUT,
+    ApiCall("POST", f"/v1{PAGE}/clearance", {**REASON, "mode": "abandon"}),
+    ("rollout", "clear", ROLLOUT, "--mode", "abandon", "--reason", WHY),
+    Form(f"{PAGE}/clear", {**REASON, "mode": "abandon"}, PAGE),
+)
+WAIVE = Verb(
+    steps.CLEAR_ROLLOUT,
+    ApiCall("POST", f"/v1{PAGE}/clearance", {**REASON, "mode": "waive", "hosts": ["web-01"]}),
+    ("rollout", "clear", ROLLOUT, "--mode", "waive", "--host", "web-01", "--reason", WHY),
+    Form(f"{PAGE}/clear", {**REASON, "mode": "waive", "hosts": "web-01"}, PAGE),
+)
+PROMOTE = Verb(
+    steps.PROMOTE,
+    ApiCall("POST", f"/v1{CHANNEL_PAGE}/promote", {**REASON, "release_id": "web.2"}),
+    ("channel", "promote", CHANNEL, "web.2", "--reason", WHY),
+    Form(f"{CHANNEL_PAGE}/promote", {**REASON, "release": "web.2"}, CHANNEL_PAGE),
+)
+ROLL_BACK = Verb(
+    steps.ROLL_BACK,
+    ApiCall("POST", f"/v1{CHANNEL_PAGE}/rollback", REASON),
+    ("channel", "rollback", CHANNEL, "--reason", WHY),
+    "the dashboard has no rollback yet",
+)
+PROMOTION = VerbCase(PROMOTE, "over a running rollout", MANAGER, start)
+
+CASES = (
+    VerbCase(PAUSE, "a running one", OPERATOR, start),
+    VerbCase(PAUSE, "a paused one", OPERATOR, pause, changes=False),
+    VerbCase(PAUSE, "as a viewer", VIEWER, start, "missing_permission"),
+    VerbCase(PAUSE, "an unknown one", OPERATOR, code="rollout_unknown"),
+    VerbCase(RESUME, "a paused one", OPERATOR, pause),
+    VerbCase(RESUME, "a running one", OPERATOR, start, changes=False),
+    VerbCase(ABORT, "a running one", OPERATOR, start),
+    VerbCase(ABORT, "as a viewer", VIEWER, start, "missing_permission"),
+    VerbCase(RETRY, "a halted one", OPERATOR, halt),
+    VerbCase(RETRY, "a running one", OPERATOR, start, "invalid_transition"),
+    VerbCase(ABANDON, "a halted one", OPERATOR, halt),
+    VerbCase(WAIVE, "a host of a halted one", OPERATOR, halt),
+    PROMOTION,
+    VerbCase(PROMOTE, "as a viewer", VIEWER, start, "missing_permission"),
+    VerbCase(ROLL_BACK, "to the release before", MANAGER, promote_twice),
+    VerbCase(ROLL_BACK, "where nothing was before", MANAGER, start, "nothing_before"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+@pytest.mark.parametrize("door", Door)
+@pytest.mark.parametrize("case", [CASES[0], PROMOTION], ids=str)
+def test_says_that_a_lane_is_busy_and_changes_nothing(
+    case: VerbCase, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr(client, "ATTEMPTS_MAX", 1)
+    with serve(tmp_path / "data") as fleet:
+        case.arrange(fleet)
+        go_on = Event()
+        slow = fleet.installation.lanes.command(ROLLOUT, go_on.wait)
+
+        result = take(case, door, fleet)
+        go_on.set()
+        slow.result()
+        head = fleet.installation.log.head()
+        fleet.installation.lanes.run(ROLLOUT, lambda: None)  # whatever waited has had its turn
+
+        assert result == ("lane_busy", ())
+        assert fleet.installation.log.head() == head
+
+
+def test_promotes_from_the_dashboard_in_the_lane_of_the_rollout_that_ends(tmp_path: Path) -> None:
+    """A command of the lane that is under way ends first."""
+    with serve(tmp_path / "data") as fleet, ThreadPoolExecutor(1) as pool:
+        PROMOTION.arrange(fleet)
+        go_on = Event()
+        slow = fleet.installation.lanes.command(ROLLOUT, go_on.wait)
+        promoting = pool.submit(take, PROMOTION, Door.PAGE, fleet)
+
+        with pytest.raises(TimeoutError):
+            promoting.result(1)
+        assert not slow.done()
+        go_on.set()
+
+        assert promoting.result().code == ""
+
+
+def test_does_a_form_that_is_sent_twice_once(tmp_path: Path) -> None:
+    with serve(tmp_path / "data") as fleet:
+        start(fleet)
+        page = fleet.operator.get(PAGE, headers={"accept": "text/html"}).text
+        hidden = hidden_fields(page, f"{PAGE}/pause")
+        form = {**hidden, "reason": WHY}
+
+        done = [fleet.operator.post(f"{PAGE}/pause", data=form) for _ in range(2)]
+
+        assert [one.status_code for one in done] == [303, 303]
+        assert done[0].headers["location"] == done[1].headers["location"]
+        paused = [
+            event
+            for event in fleet.installation.log.feed(after=0, limit=EVENTS_MAX)
+            if event.type == "RolloutPaused"
+        ]
+        assert len(paused) == 1
