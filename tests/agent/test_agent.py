@@ -161,6 +161,8 @@ def test_drops_an_order_that_is_stopped_and_is_handed_it_again(
     agent_process.start()
     until(lambda: "works for" in agent_process.log, "it is enrolled")
     assert agent_process.stop() == 0
+    waiters = fleet_server.served.application.server.order_waiters
+    until(lambda: waiters.count == 0, "its poll is over: it takes no order")
     rollout_id = fleet_server.promote("web.1")
     fleet_server.reaches(rollout_id, "web-1", HostState.PENDING)
     order = fleet_server.installation.deliveries.poll("web-1")

@@ -90,7 +90,7 @@ def test_offers_the_releases_of_a_package_however_the_channel_calls_it(
 
     shown = page(fleet.manager, "/channels/short")
     planned = page(fleet.manager, "/plan?channel=short")
-    form = {"release": "web.2", "command_id": "command-1"}
+    form = {"release": "web.2"}
     done = sent(fleet.manager, "/channels/short/promote", **form)
 
     assert '<option value="web.2"' in shown

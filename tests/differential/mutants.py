@@ -209,9 +209,9 @@ class FloorOfBefore(PostgresWriter):
 
 
 MEMORY_BUGS: tuple[tuple[str, str, type[Any]], ...] = (
-    ("sqlite", "tidegate.engines.sqlite.store.Recent", SqliteForgets),
-    ("postgres", "tidegate.engines.postgres.writer.Recent", PostgresForgets),
-    ("postgres", "tidegate.engines.postgres.store.Writer", FloorOfBefore),
+    ("sqlite", "tidegate.engines.sqlite.store.OwnWrites", SqliteForgets),
+    ("postgres", "tidegate.engines.postgres.writer.LogTail", PostgresForgets),
+    ("postgres", "tidegate.engines.postgres.store.PostgresWriter", FloorOfBefore),
 )
 
 

@@ -22,8 +22,8 @@ from tidegate import engines
 
 # Module → constant → size. Constants are read when they are used, or when a handle is opened.
 SIZES: dict[str, dict[str, float]] = {
-    "group": {"GROUP_MAX": 2, "GROUP_BYTES_MAX": 600, "WAITING_MAX": 2},
-    "sqlite.recent": {"NAMES_MAX": 4},
+    "group_commit": {"GROUP_MAX": 2, "GROUP_BYTES_MAX": 600, "WAITING_MAX": 2},
+    "sqlite.own_writes": {"NAMES_MAX": 4},
     "sqlite.store": {"NAMES_KEPT_MAX": 3},
     "sqlite.readers": {"KEPT_MAX": 1},
     "sqlite.layout": {"REINDEX_BATCH": 1},
@@ -40,7 +40,7 @@ SIZES: dict[str, dict[str, float]] = {
         "WAL_BYTES_MAX": 65_536,
     },
     # So many that it is caught up in passing, and so few that it forgets as it is.
-    "postgres.recent": {"PAIRS_MAX": 8},
+    "postgres.log_tail": {"PAIRS_MAX": 8},
     "postgres.writer": {"FOREIGN_MAX": 20, "HEADS_KEPT": 1, "COLLECT_EVERY": 1, "COLLECT_MAX": 1},
     "postgres.sessions": {"STATEMENTS_MAX": 2, "READERS_MAX": 1},
     "postgres.store": {"BATCH_MAX": 2, "BATCH_BYTES_MAX": 300},
@@ -131,7 +131,7 @@ def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def shrink_pairs() -> None:
     """Make only the memory of PostgreSQL's writer small, and leave all else as we ship it."""
-    _module("postgres.recent").PAIRS_MAX = 20  # type: ignore[attr-defined]
+    _module("postgres.log_tail").PAIRS_MAX = 20  # type: ignore[attr-defined]
 
 
 # ── what is there to be made tiny ─────────────────────────────────────────────────────────────────

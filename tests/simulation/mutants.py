@@ -23,9 +23,8 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import checks, dispatch_pass
+from tidegate.domain.gates import checks, dispatch_pass, explain
 from tidegate.domain.gates.edges import judge_edge
-from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts import activation
 from tidegate.domain.hosts import machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved

@@ -40,6 +40,11 @@ class OrderWaiters:
         installation.listeners.append(self.wake)
 
     @property
+    def count(self) -> int:
+        """How many polls wait."""
+        return self._count
+
+    @property
     def is_full(self) -> bool:
         return self._count >= WAITING_MAX
 
