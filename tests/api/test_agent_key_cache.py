@@ -83,7 +83,7 @@ def test_refuses_a_key_whose_end_was_begun_and_could_not_be_finished(
     def fail(*_: object, **__: object) -> None:
         raise StoreUnavailable("no disk")
 
-    monkeypatch.setattr(installation, "execute", fail)
+    monkeypatch.setattr(installation, "run", fail)
     away = fleet.operator.post(f"/v1/hosts/web-01/{verb}", json={"reason": "stolen"})
 
     assert away.status_code == 503
@@ -95,7 +95,7 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
 ) -> None:
     assert fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"}).is_success
     installation: Any = fleet.installation
-    execute = installation.execute
+    execute = installation.run
 
     def late(*args: Any, **named: Any) -> Any:
         monkeypatch.undo()
@@ -103,7 +103,7 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
         return execute(*args, **named)
 
     in_turn = installation.run_in_fleet_lane
-    monkeypatch.setattr(installation, "execute", late)
+    monkeypatch.setattr(installation, "run", late)
     monkeypatch.setattr(installation, "run_in_fleet_lane", lambda run: run())
     retired = fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
 

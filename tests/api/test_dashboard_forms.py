@@ -132,9 +132,9 @@ def test_aborts_a_rollout_that_goes(fleet: ServedFleet) -> None:
     before = page(fleet.operator, PAGE)
     version = str(fleet.viewer.get(f"/v1{PAGE}").json()["version"])
 
-    stale = sent(fleet.operator, f"{PAGE}/abort", version="1", reason="not this one")
-    done = sent(fleet.operator, f"{PAGE}/abort", version=version, reason="not this one")
-    again = sent(fleet.operator, f"{PAGE}/abort", version=version, reason="not this one")
+    stale = sent(fleet.operator, f"{PAGE}/abort", expected_version="1", reason="not this one")
+    done = sent(fleet.operator, f"{PAGE}/abort", expected_version=version, reason="not this one")
+    again = sent(fleet.operator, f"{PAGE}/abort", expected_version=version, reason="not this one")
     after = page(fleet.operator, PAGE)
 
     assert f'action="{PAGE}/abort"' in before
@@ -149,7 +149,7 @@ def test_aborts_a_rollout_that_goes(fleet: ServedFleet) -> None:
 def test_keeps_why_somebody_promoted_and_shows_it_beside_who(fleet: ServedFleet) -> None:
     fleet.create()
 
-    form = {"release": "web.1", "command_id": "command-1", "reason": "the checkout was slow"}
+    form = {"release": "web.1", "reason": "the checkout was slow"}
     done = sent(fleet.manager, f"/channels/{CHANNEL}/promote", **form)
 
     assert done.status_code == 303, done.text

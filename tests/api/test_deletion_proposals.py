@@ -56,10 +56,10 @@ def test_a_proposal_leaves_the_way_back_open_on_the_page(fleet: ServedFleet) -> 
     moved_on(fleet)
     assert propose_deletion(fleet, OLD).status_code == 200
     manager = fleet.served.as_role(Role.RELEASE_MANAGER)
-    version = fleet.viewer.get(f"/v1/releases/{CHANNEL}/actual").json()["version"]
+    seen = fleet.viewer.get(f"/v1/releases/{CHANNEL}/actual").headers["etag"].strip('"')
 
     page = manager.get(f"/channels/{CHANNEL}").text
-    form = {"release": "web.1", "command_id": "back-to-web-1", "version": str(version)}
+    form = {"release": "web.1", "expected_version": seen}
     back = manager.post(f"/channels/{CHANNEL}/promote", data=form)
 
     assert '<option value="web.1"' in page

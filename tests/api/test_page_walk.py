@@ -152,7 +152,7 @@ FORMS = (
     *("/revisions/default.web.kinds", "/revisions/default.web.asked"),
 )
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
-FREE = {"reason", "display_name", "hosts", "command_id", "csrf_token"}  # any text will do
+FREE = {"reason", "display_name", "hosts", "idempotency_key", "csrf_token"}  # any text will do
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
 HARMLESS = {"/settings/tokens"}  # empty, it makes a token for the usual time
 

@@ -70,7 +70,7 @@ def redrive(
     request: Request[Nothing, PageQuery, IntentForm], installation: Installation
 ) -> Response:
     """Try a dead intent again."""
-    execute = partial(installation.execute, redrive_intent)
+    execute = partial(installation.run, redrive_intent)
     return _decided(request, installation, RedriveIntent, execute, "redriven")
 
 
@@ -78,7 +78,7 @@ def cancel(
     request: Request[Nothing, PageQuery, IntentForm], installation: Installation
 ) -> Response:
     """Give an intent up."""
-    execute = partial(installation.execute, cancel_intent)
+    execute = partial(installation.run, cancel_intent)
     return _decided(request, installation, CancelIntent, execute, "cancelled")
 
 
