@@ -114,6 +114,7 @@ def name_of(path: Path) -> str:
 
 
 @cache
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), name_of(path))
 
@@ -177,6 +178,12 @@ def decoder_faults(path: str, tree: ast.Module) -> list[str]:
         for name in imports(tree)
         if path != "decoders.py" and name in ("msgspec.json", "msgspec.msgpack", "msgspec.convert")
     ]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = [
+        (node, ast.unparse(node.func)) for node in calls if isinstance(node.func, ast.Attribute)
+    ]
+    if not any(name in DERIVING | DERIVING_FROM | BUILDING for _, name in named):
+        return faults
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     running = {
         id(inner)
@@ -184,10 +191,7 @@ def decoder_faults(path: str, tree: ast.Module) -> list[str]:
         if isinstance(outer, functions)
         for inner in ast.walk(outer)
     }
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        called = ast.unparse(node.func)
+    for node, called in named:
         typed = len(node.args) > 1 or any(item.arg == "type" for item in node.keywords)
         if called in DERIVING or (called in DERIVING_FROM and typed):
             if path != "decoders.py":
@@ -318,10 +322,11 @@ def test_leaves_no_residue_in_tracked_files() -> None:
         content = path.read_bytes()
         if b"\0" in content or len(content) > TEXT_BYTES_MAX:
             continue
-        for number, line in enumerate(content.decode().splitlines(), 1):
-            for pattern in (UNFINISHED, MACHINE_PATH, REGISTRY_HOST):
-                if path != Path(__file__) and (found := pattern.search(line)):
-                    residue.append(f"{name_of(path)}:{number}: {found[0]}")
+        text = content.decode()
+        for pattern in (UNFINISHED, MACHINE_PATH, REGISTRY_HOST):
+            for found in pattern.finditer(text) if path != Path(__file__) else ():
+                number = text.count("\n", 0, found.start()) + 1
+                residue.append(f"{name_of(path)}:{number}: {found[0]}")
 
     assert residue == []
 
@@ -390,6 +395,79 @@ def test_locks_every_dependency_by_hash_and_names_no_host() -> None:
     assert names - set(locked) == set(), "run script/lock"
     assert len(locked) == lock.count("==") - len(re.findall(r";.*==", lock))
     assert "://" not in lock
+
+
+# ── the nouns of the domain ───────────────────────────────────────────────────────────────────────
+
+DOMAIN = SOURCE / "domain"
+# Each noun may import from those before it.
+NOUNS = (
+    *("epochs", "content", "provenance", "access", "packages", "releases", "outbox"),
+    *("publication", "hosts", "fleet", "channels", "rollouts", "planner", "gates"),
+)
+ABOVE_NOUNS = {"composition", "setup", "tables"}  # these put nouns together
+SHARED_FILES = {"facts", "states", "names", "refusals"}  # of any noun, for any noun
+NOUN_FILES = {"facts", "rows", "folds", "slices", "refusals", "declarations"}
+WITHOUT_FACTS = {"content", "gates"}
+
+
+def layer_faults(noun: str, file: str, tree: ast.AST) -> list[str]:
+    """What a file of a noun imports from a noun that comes after its own."""
+    faults = []
+    for name in imports(tree):
+        parts = name.split(".")
+        if parts[:2] != ["tidegate", "domain"] or len(parts) < 4 or parts[2] == noun:
+            continue
+        other, inside = parts[2], parts[3]
+        is_shared = inside in SHARED_FILES or other in ("epochs", "content", "provenance")
+        if not is_shared and (file in SHARED_FILES or NOUNS.index(other) > NOUNS.index(noun)):
+            faults.append(f"{noun}/{file} must not import {name}")
+    return faults
+
+
+def test_imports_no_noun_that_comes_after_its_own() -> None:
+    faults = []
+    for path in DOMAIN.rglob("*.py"):
+        noun, *rest = path.relative_to(DOMAIN).with_suffix("").parts
+        if noun not in {"__init__", *ABOVE_NOUNS}:
+            faults += layer_faults(noun, rest[0] if rest else noun, parsed(path))
+
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("noun", "file", "line", "count"),
+    [
+        ("channels", "slices", "from tidegate.domain.rollouts.machine import step", 1),
+        ("channels", "slices", "from tidegate.domain.rollouts import machine", 1),
+        ("channels", "facts", "from tidegate.domain.fleet.rows import Host", 1),
+        ("channels", "slices", "from tidegate.domain.rollouts.facts import RolloutOpened", 0),
+        ("channels", "slices", "from tidegate.domain.fleet.rows import Host", 0),
+    ],
+)
+def test_sees_an_import_against_the_order_of_nouns(
+    noun: str, file: str, line: str, count: int
+) -> None:
+    assert len(layer_faults(noun, file, ast.parse(line))) == count
+
+
+def test_gives_every_noun_with_facts_the_same_files() -> None:
+    nouns = {path.parent for path in DOMAIN.glob("*/__init__.py")}
+    missing = {
+        noun.name: NOUN_FILES - {path.stem for path in noun.glob("*.py")}
+        for noun in nouns
+        if noun.name not in WITHOUT_FACTS
+    }
+
+    assert {noun: files for noun, files in missing.items() if files} == {}
+    assert {noun.name for noun in nouns} >= WITHOUT_FACTS
+
+
+def test_runs_nothing_when_a_noun_is_imported() -> None:
+    """So that the facts of any noun can be imported by any other, and by an agent, alone."""
+    inits = {path: parsed(path).body for path in DOMAIN.glob("*/__init__.py")}
+
+    assert [name_of(path) for path, body in inits.items() if len(body) != 1] == []
 
 
 # ── lists that only shrink ────────────────────────────────────────────────────────────────────────
