@@ -27,7 +27,7 @@ from tidegate.domain.gates import checks, dispatch_pass, explain
 from tidegate.domain.gates.edges import judge_edge
 from tidegate.domain.hosts import activation
 from tidegate.domain.hosts import machine as hosts
-from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved
+from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved, HostJoined
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.hosts.transition_steps import due_in
@@ -140,17 +140,17 @@ def repeat_refused() -> Patches:
 
 def cursor_moved_by_joins() -> Patches:
     """When all hosts of a wave have their order, the next wave has come."""
-    joined = rollouts._joined
+    join = rollouts._join
 
     def moving(tally: RolloutTally, event: Any, now: datetime) -> Any:
-        after, effects = joined(tally, event, now)
+        after, effects = join(tally, event, now)
         wave = after.waves[after.current_wave]
         last = len(after.waves) - 1
         if not event.late and wave.joined + wave.left >= wave.hosts:
             after = replace(after, current_wave=min(after.current_wave + 1, last))
         return after, effects
 
-    return [(rollouts, "_joined", moving)]
+    return [(rollouts, "_STEPS", {**rollouts._STEPS, HostJoined: moving})]
 
 
 def wave_passed_for_good() -> Patches:
@@ -316,12 +316,12 @@ def wave_not_seen_by_rows() -> Patches:
 
 
 def _joins_anyway() -> Patches:
-    joined = rollouts._joined
+    join = rollouts._join
 
     def anyway(tally: RolloutTally, event: Any, now: datetime) -> Any:
-        return joined(tally, replace(event, wave=min(event.wave, tally.current_wave)), now)
+        return join(tally, replace(event, wave=min(event.wave, tally.current_wave)), now)
 
-    return [(rollouts, "_joined", anyway)]
+    return [(rollouts, "_STEPS", {**rollouts._STEPS, HostJoined: anyway})]
 
 
 def edge_opened_by_an_idle_channel() -> Patches:

@@ -13,8 +13,9 @@ gets its outcome there, and ``RolloutConcluded`` follows. The pairs are in ``TAB
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -65,51 +66,19 @@ def step(tally: RolloutTally | None, event: RolloutEvent, now: datetime) -> Step
     if tally is None:
         if not isinstance(event, RolloutOpened):
             raise IllegalTransition("rollout", "absent", type(event).__name__)
-        return _opened(event)
-    if type(event) not in TABLE[tally.state]:
+        return _open(event)
+    targets = TABLE[tally.state].get(type(event))
+    if targets is None:
         raise IllegalTransition("rollout", tally.state, type(event).__name__)
-    match event:
-        case RolloutOpened():
-            return _opened_again(tally, event)
-        case HostJoined():
-            return _joined(tally, event, now)
-        case HostStateChanged():
-            return _changed(tally, event, now)
-        case HostSkipped():
-            return _skipped(tally, event, now)
-        case HostRegressed():
-            return replace(tally, degraded=True), ()
-        case WaveAdvanced():
-            return _advanced(tally, event, now)
-        case RolloutTerminal():
-            return _ended(tally, event, now)
-        case RolloutHalted(host_id=host_id):
-            return _halted(tally, host_id, now), ()
-        case RolloutPaused(operator=operator):
-            if tally.paused_at is not None:
-                return tally, ()
-            return replace(tally, paused_at=now, paused_by=operator), ()
-        case RolloutResumed():
-            return _resumed(tally, now)
-        case SuccessorOpened():
-            return _superseded(tally, event, now)
-        case RetentionExpired():
-            return _expired(tally, now)
-        case OperatorClearance():
-            return _cleared(tally, event, now)
-        case RolloutAborted():
-            _demand_said(event)
-            return _superseded(tally, event, now)
-        case RolloutConcluded(outcome=outcome):
-            if outcome is not tally.outcome:
-                raise broken(tally, f"its outcome is {tally.outcome}, not {outcome}")
-            return tally, ()
+    after, effects = _STEPS[type(event)](tally, event, now)
+    assert after.state in targets, f"{tally.state} by {type(event).__name__} to {after.state}"
+    return after, effects
 
 
 # ── opening ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _opened(event: RolloutOpened) -> Stepped:
+def _open(event: RolloutOpened) -> Stepped:
     tally = RolloutTally(
         rollout_id=event.rollout_id,
         channel=event.channel,
@@ -141,9 +110,9 @@ def _opened(event: RolloutOpened) -> Stepped:
     return tally, (terminal,)
 
 
-def _opened_again(tally: RolloutTally, event: RolloutOpened) -> Stepped:
+def _open_again(tally: RolloutTally, event: RolloutOpened, now: datetime) -> Stepped:
     """The same opening once more is none; an id never opens a second time for something else."""
-    first, _ = _opened(event)
+    first, _ = _open(event)
     for name in ("target_ref", "target_closure", "plan_digest", "opened_at"):
         if getattr(first, name) != getattr(tally, name):
             raise broken(tally, f"it was opened with another {name}")
@@ -153,7 +122,7 @@ def _opened_again(tally: RolloutTally, event: RolloutOpened) -> Stepped:
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _joined(tally: RolloutTally, event: HostJoined, now: datetime) -> Stepped:
+def _join(tally: RolloutTally, event: HostJoined, now: datetime) -> Stepped:
     if event.late:
         if tally.terminal_at is None:
             raise broken(tally, f"{event.host_id} is late for a rollout that is not through")
@@ -165,7 +134,7 @@ def _joined(tally: RolloutTally, event: HostJoined, now: datetime) -> Stepped:
         raise broken(tally, f"{event.host_id} is of wave {event.wave}, which may not go yet")
     # An order that was taken back comes again under a later attempt; a resume must pass it.
     tally = replace(tally, attempt=max(tally.attempt, event.attempt))
-    return _entered(tallies.joined(tally, event.wave), RolloutState.ACTIVE, now)
+    return _enter(tallies.joined(tally, event.wave), RolloutState.ACTIVE, now)
 
 
 def _demand_unhalted(tally: RolloutTally, event: Struct) -> None:
@@ -181,17 +150,17 @@ def _demand_going(tally: RolloutTally, event: Struct) -> None:
         raise IllegalTransition("rollout", f"{tally.state}, paused", type(event).__name__)
 
 
-def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Stepped:
+def _change(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Stepped:
     if event.freed:
         tally = tallies.freed(tally)
     if event.late:
-        return _changed_late(tally, event)
+        return _change_late(tally, event)
     if event.left:
         return tally, ()
     if tally.state is RolloutState.TERMINAL:
         # Converged hosts move no more; whatever this is, it reopens nothing.
         return replace(tally, degraded=True), ()
-    tally = _counted(tally, event)
+    tally = _count(tally, event)
     if tally.state in (RolloutState.SUPERSEDED, RolloutState.FAILED):
         return tally, _quarantine(tally, event)
     if tally.state is RolloutState.REVERTED and not _went_back(tally):
@@ -201,17 +170,17 @@ def _changed(tally: RolloutTally, event: HostStateChanged, now: datetime) -> Ste
     halted: tuple[Struct, ...] = ()
     if event.to is HostState.FAILED and event.rollback_failed:
         tally, halted = _halt(tally, event.host_id, now)
-    return _settled(tally, now, *_quarantine(tally, event), *halted)
+    return _settle(tally, now, *_quarantine(tally, event), *halted)
 
 
-def _changed_late(tally: RolloutTally, event: HostStateChanged) -> Stepped:
+def _change_late(tally: RolloutTally, event: HostStateChanged) -> Stepped:
     tally = tallies.moved_late(tally, event.from_, event.to)
     if event.to in (HostState.FAILED, HostState.REVERTED):
         tally = replace(tally, degraded=True)
     return tally, _quarantine(tally, event)
 
 
-def _counted(tally: RolloutTally, event: HostStateChanged) -> RolloutTally:
+def _count(tally: RolloutTally, event: HostStateChanged) -> RolloutTally:
     """The tally with the host in its new state. Raises: IllegalTransition, RolloutInvariant."""
     again = event.to is HostState.PENDING and event.from_ is not HostState.PENDING
     if again or event.to is HostState.ACTIVATING:
@@ -252,9 +221,9 @@ def _host_failed(tally: RolloutTally, event: HostStateChanged, now: datetime) ->
             state=HostState.FAILED,
             reason=TOLERATED,
         )
-        return _settled(tally, now, skipped)
+        return _settle(tally, now, skipped)
     tally, halted = _halt(tally, event.host_id, now)
-    return _settled(tally, now, *halted)
+    return _settle(tally, now, *halted)
 
 
 def _halt(tally: RolloutTally, host_id: str, at: datetime) -> Stepped:
@@ -264,16 +233,24 @@ def _halt(tally: RolloutTally, host_id: str, at: datetime) -> Stepped:
     halted = RolloutHalted(
         rollout_id=tally.rollout_id, at=at, host_id=host_id, reason="the host failed"
     )
-    return _halted(tally, host_id, at), (halted,)
+    return _mark_halted(tally, host_id, at), (halted,)
 
 
-def _halted(tally: RolloutTally, host_id: str, at: datetime) -> RolloutTally:
+def _mark_halted(tally: RolloutTally, host_id: str, at: datetime) -> RolloutTally:
     if tally.halted_at is not None:
         return tally
     return replace(tally, halted_at=at, halted_by=host_id)
 
 
-def _skipped(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
+def _record_halt(tally: RolloutTally, event: RolloutHalted, now: datetime) -> Stepped:
+    return _mark_halted(tally, event.host_id, now), ()
+
+
+def _regress(tally: RolloutTally, event: HostRegressed, now: datetime) -> Stepped:
+    return replace(tally, degraded=True), ()
+
+
+def _skip(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
     if event.reason == WAIVED:
         return tally, ()  # counted with the clearance that waived it
     tolerated = event.reason == TOLERATED
@@ -286,7 +263,7 @@ def _skipped(tally: RolloutTally, event: HostSkipped, now: datetime) -> Stepped:
     tally = replace(tally, rollback_failed=tally.rollback_failed - event.rollback_failed)
     _demand_sound(tally)
     if tally.state in DISPATCHABLE:
-        return _settled(tally, now)
+        return _settle(tally, now)
     return tally, ()
 
 
@@ -312,13 +289,13 @@ def _went_back(tally: RolloutTally) -> bool:
     return tallies.total(tally, HostState.REVERTED) > 0 and not tallies.on_target(tally)
 
 
-def _settled(tally: RolloutTally, at: datetime, *caused: Struct) -> Stepped:
+def _settle(tally: RolloutTally, at: datetime, *caused: Struct) -> Stepped:
     """The rollout in the state that its counts call for; behind ``caused``, what that leads to."""
-    tally, effects = _entered(tally, state_of_counts(tally), at)
+    tally, effects = _enter(tally, state_of_counts(tally), at)
     return tally, (*effects, *caused, *_onward(tally, at))
 
 
-def _entered(tally: RolloutTally, state: RolloutState, at: datetime) -> Stepped:
+def _enter(tally: RolloutTally, state: RolloutState, at: datetime) -> Stepped:
     if state is tally.state:
         return tally, ()
     record = RecordRolloutTransition(tally.rollout_id, tally.state, state, at)
@@ -337,7 +314,7 @@ def _onward(tally: RolloutTally, at: datetime) -> tuple[Struct, ...]:
     return (WaveAdvanced(rollout_id=tally.rollout_id, at=at, from_wave=wave, to_wave=wave + 1),)
 
 
-def _advanced(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Stepped:
+def _advance(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Stepped:
     if tally.state not in DISPATCHABLE or event.to_wave <= tally.current_wave:
         return tally, ()  # it moved on already
     _demand_going(tally, event)
@@ -347,40 +324,46 @@ def _advanced(tally: RolloutTally, event: WaveAdvanced, now: datetime) -> Steppe
     if not tallies.due_are_settled(tally):
         raise broken(tally, f"hosts up to wave {tally.current_wave} are not settled")
     tally = replace(tally, current_wave=event.to_wave)
-    return _settled(tally, now, UpdateCurrentWave(tally.rollout_id, event.to_wave))
+    return _settle(tally, now, UpdateCurrentWave(tally.rollout_id, event.to_wave))
 
 
-def _ended(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Stepped:
+def _end(before: RolloutTally, event: RolloutTerminal, now: datetime) -> Stepped:
     if before.state not in DISPATCHABLE:
         return before, ()
     if not tallies.all_converged(before):
         raise broken(before, "not every host is Converged, waived or skipped")
-    tally, effects = _entered(before, RolloutState.TERMINAL, now)
+    tally, effects = _enter(before, RolloutState.TERMINAL, now)
     tally = replace(tally, terminal_at=now, paused_at=None, paused_by=None)
-    tally, said = _concluded(before, event, tally, now)
+    tally, said = _conclude(before, event, tally, now)
     return tally, (*effects, _pruning(tally), *said)
 
 
-def _resumed(tally: RolloutTally, at: datetime) -> Stepped:
+def _pause(tally: RolloutTally, event: RolloutPaused, now: datetime) -> Stepped:
+    if tally.paused_at is not None:
+        return tally, ()
+    return replace(tally, paused_at=now, paused_by=event.operator), ()
+
+
+def _resume(tally: RolloutTally, event: RolloutResumed, now: datetime) -> Stepped:
     tally = replace(tally, paused_at=None, paused_by=None)
     if tally.state in DISPATCHABLE:
-        return _settled(tally, at)
+        return _settle(tally, now)
     return tally, ()
 
 
 # ── the end of it ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _superseded(before: RolloutTally, event: RolloutEvent, at: datetime) -> Stepped:
+def _supersede(before: RolloutTally, event: RolloutEvent, at: datetime) -> Stepped:
     if before.state is RolloutState.SUPERSEDED:
         return before, ()
-    tally, effects = _entered(before, RolloutState.SUPERSEDED, at)
+    tally, effects = _enter(before, RolloutState.SUPERSEDED, at)
     tally = replace(tally, superseded_at=at, paused_at=None, paused_by=None)
-    tally, said = _concluded(before, event, tally, at)
+    tally, said = _conclude(before, event, tally, at)
     return tally, (*effects, _pruning(tally), *said)
 
 
-def _concluded(
+def _conclude(
     before: RolloutTally, event: RolloutEvent, tally: RolloutTally, at: datetime
 ) -> Stepped:
     """The rollout with its outcome, and the fact that says it: where it had none before."""
@@ -396,34 +379,45 @@ def _pruning(tally: RolloutTally) -> SchedulePruning:
     return SchedulePruning(tally.rollout_id, timedelta(seconds=tally.retention_seconds))
 
 
-def _expired(tally: RolloutTally, now: datetime) -> Stepped:
+def _expire(tally: RolloutTally, event: RetentionExpired, now: datetime) -> Stepped:
     if tally.due_at is None or now < tally.due_at:
         raise broken(tally, "its retention is not over")
     if hosts := tallies.under_way(tally):
         raise broken(tally, f"{hosts} hosts are still under way, and could not report any more")
-    return _entered(replace(tally, due_at=None), RolloutState.PRUNED, now)
+    return _enter(replace(tally, due_at=None), RolloutState.PRUNED, now)
 
 
-def _demand_said(event: OperatorClearance | RolloutAborted) -> None:
+def _abort(tally: RolloutTally, event: RolloutAborted, now: datetime) -> Stepped:
+    _demand_reason(event)
+    return _supersede(tally, event, now)
+
+
+def _check_conclusion(tally: RolloutTally, event: RolloutConcluded, now: datetime) -> Stepped:
+    if event.outcome is not tally.outcome:
+        raise broken(tally, f"its outcome is {tally.outcome}, not {event.outcome}")
+    return tally, ()
+
+
+def _demand_reason(event: OperatorClearance | RolloutAborted) -> None:
     if not (event.operator.strip() and event.reason.strip()):
         raise InvalidInput("whoever clears or aborts a rollout is named and says why")
 
 
-def _cleared(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:
-    _demand_said(event)
+def _clear(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:
+    _demand_reason(event)
     match event.mode:
         case Clearance.RESUME:
             if hosts := tallies.rolling_back(tally):
                 raise RollbackRunning(tally.rollout_id, hosts)
             tally = replace(tally, attempt=tally.attempt + 1, halted_at=None, halted_by=None)
-            return _settled(tally, now)
+            return _settle(tally, now)
         case Clearance.WAIVE:
-            return _waived(tally, event, now)
+            return _waive(tally, event, now)
         case Clearance.ABANDON:
-            return _superseded(tally, event, now)
+            return _supersede(tally, event, now)
 
 
-def _waived(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:
+def _waive(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Stepped:
     """The hosts leave. While others that failed still count, the rollout stays halted."""
     if not event.hosts:
         raise InvalidInput("a waiver names the hosts that leave", field="hosts")
@@ -444,4 +438,23 @@ def _waived(tally: RolloutTally, event: OperatorClearance, now: datetime) -> Ste
     _demand_sound(tally)
     if not tallies.troubled(tally):
         tally = replace(tally, halted_at=None, halted_by=None)
-    return _settled(tally, now, *skipped)
+    return _settle(tally, now, *skipped)
+
+
+_STEPS: Final[Mapping[type[Struct], Callable[[RolloutTally, Any, datetime], Stepped]]] = {
+    RolloutOpened: _open_again,
+    HostJoined: _join,
+    HostStateChanged: _change,
+    HostSkipped: _skip,
+    HostRegressed: _regress,
+    WaveAdvanced: _advance,
+    RolloutTerminal: _end,
+    RolloutHalted: _record_halt,
+    RolloutPaused: _pause,
+    RolloutResumed: _resume,
+    SuccessorOpened: _supersede,
+    RetentionExpired: _expire,
+    OperatorClearance: _clear,
+    RolloutAborted: _abort,
+    RolloutConcluded: _check_conclusion,
+}
