@@ -99,7 +99,7 @@ def post(verb: str, **body: Any) -> Door:
 
 def page(verb: str) -> Door:
     def door(people: PermissionPeople, who: httpx2.Client, name: str) -> httpx2.Response:
-        form = {"version": people.version(name), "reason": REASON}
+        form = {"expected_version": people.version(name), "reason": REASON}
         if verb == "approve":
             form["digest"] = people.digest(name)
         return who.post(f"/revisions/{name}/{verb}", data=form)

@@ -25,6 +25,7 @@ from tests.domain.package_log import (
     PackageLog,
     files,
 )
+from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import find_latest, list_dependents, list_lineage
 from tidegate.domain.content.differences import diff
 from tidegate.domain.content.manifests import FileManifest
@@ -725,14 +726,14 @@ def test_records_how_each_revision_came_to_be_and_what_it_descends_from(
     assert package_log.revision(local).tasks == (Clone(one),)
     assert package_log.revision(upgraded).tasks == (task,)
     for name, upstream in ((local, one), (edited, one), (upgraded, two)):
-        (found,) = list_lineage(package_log.store, name)
+        (found,) = list_lineage(Reads(package_log.store), name)
         source = package_log.revision(upstream)
         assert (found.name, found.uid) == (upstream, source.uid)
         assert (found.revision, found.digest) == (source.number, source.content.digest)
         assert package_log.revision(name).content == source.content
-    assert list_lineage(package_log.store, two) == ()
-    assert list_dependents(package_log.store, one) == (local, edited)
-    assert list_dependents(package_log.store, two) == (upgraded,)
+    assert list_lineage(Reads(package_log.store), two) == ()
+    assert list_dependents(Reads(package_log.store), one) == (local, edited)
+    assert list_dependents(Reads(package_log.store), two) == (upgraded,)
 
 
 @pytest.mark.req("LC-18")
@@ -785,8 +786,8 @@ def test_moves_the_protection_when_a_draft_is_upgraded(package_log: PackageLog) 
 
     package_log.update(draft, tasks=(Clone(one), task), files=files(a="2"))
 
-    assert list_dependents(package_log.store, one) == ()
-    assert list_dependents(package_log.store, two) == (draft,)
+    assert list_dependents(Reads(package_log.store), one) == ()
+    assert list_dependents(Reads(package_log.store), two) == (draft,)
     assert package_log.revision(draft).upstream is not None
     package_log.propose_deletion(one)
     package_log.delete(one)
@@ -836,7 +837,7 @@ def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(
     package_log.push(name, files(a="2"), by="user_ben")
     package_log.propose(name, by="user_ben")
     package_log.approve(name, by="user_cleo")
-    good = find_latest(package_log.store, "blueprints/web")
+    good = find_latest(Reads(package_log.store), "blueprints/web")
     package_log.propose_deletion(name, by="user_dora")
     package_log.delete(name, by="user_cleo")
 
@@ -860,7 +861,7 @@ def test_reads_the_seeds_audit_walk_back_after_the_revision_is_gone(
     assert steps[2].at < steps[7].at
     assert approvers(steps) == ("user_cleo",)
     assert good == name
-    assert find_latest(package_log.store, "blueprints/web") is None
+    assert find_latest(Reads(package_log.store), "blueprints/web") is None
     assert [
         change.path for change in diff(FileManifest(files(a="1")), FileManifest(files(a="2")))
     ] == ["a"]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.address import Address
 from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, PackageLog, files
+from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.bulk import (
     IMPORTED_MAX,
@@ -51,12 +52,14 @@ def test_imports_and_deletes_as_many_revisions_as_one_command_may_name(
             repository="blueprints", package="web", by=OPERATOR, source="git", revisions=revisions
         )
     )
-    names = [planned.name for planned in plan_deletion(package_log.store, WEB)]
+    names = [planned.name for planned in plan_deletion(Reads(package_log.store), WEB)]
     assert [package_log.revision(name).number for name in names] == list(range(1, IMPORTED_MAX + 1))
     for name in names:
         package_log.propose_deletion(name)
 
-    plan = DeletePackage(package=WEB, by=REVIEWER, revisions=plan_deletion(package_log.store, WEB))
+    plan = DeletePackage(
+        package=WEB, by=REVIEWER, revisions=plan_deletion(Reads(package_log.store), WEB)
+    )
     outcome = package_log.run(plan)
 
     assert len(outcome.facts) == PLANNED_MAX + 1 <= COST_MAX
@@ -76,7 +79,9 @@ def test_deletes_all_of_a_package_or_none_of_it(package_log: PackageLog) -> None
 
     with pytest.raises(PackageNotDeletable) as refusal:
         package_log.run(
-            DeletePackage(package=WEB, by=REVIEWER, revisions=plan_deletion(package_log.store, WEB))
+            DeletePackage(
+                package=WEB, by=REVIEWER, revisions=plan_deletion(Reads(package_log.store), WEB)
+            )
         )
 
     assert refusal.value.facts["count"] == 1
@@ -84,7 +89,9 @@ def test_deletes_all_of_a_package_or_none_of_it(package_log: PackageLog) -> None
     assert package_log.find(second) is not None
     package_log.delete(clone)
     package_log.run(
-        DeletePackage(package=WEB, by=REVIEWER, revisions=plan_deletion(package_log.store, WEB))
+        DeletePackage(
+            package=WEB, by=REVIEWER, revisions=plan_deletion(Reads(package_log.store), WEB)
+        )
     )
     assert package_log.find(first) is package_log.find(second) is None
     tombstones = package_log.store.range("revision_tombstones", limit=10)

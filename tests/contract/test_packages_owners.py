@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.address import Address
 from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, PackageLog
+from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
 from tidegate.domain.packages.bulk import DeletePackage
@@ -115,11 +116,11 @@ def test_forgets_the_owners_of_a_package_that_is_deleted_whole(package_log: Pack
     metadata = Metadata(owner_references=(EDGE, CORE))
     first = package_log.published("v1", metadata=metadata)
     package_log.published("v2", task=Edit(first), metadata=metadata)
-    plan = plan_deletion(package_log.store, "blueprints/web")
+    plan = plan_deletion(Reads(package_log.store), "blueprints/web")
     for revision in plan:
         package_log.propose_deletion(revision.name)
 
-    plan = plan_deletion(package_log.store, "blueprints/web")
+    plan = plan_deletion(Reads(package_log.store), "blueprints/web")
     package_log.run(DeletePackage(package="blueprints/web", by=REVIEWER, revisions=plan))
 
     assert package_log.store.range(REVISION_OWNERS.name, limit=1) == ()

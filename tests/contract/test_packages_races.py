@@ -27,6 +27,7 @@ from tests.domain.package_log import (
     direct,
     files,
 )
+from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import Control
 from tidegate.domain.content.manifests import FileManifest
@@ -311,7 +312,7 @@ def test_delete_a_package_against_a_new_revision_and_a_clone(
         first = package_log.published("v1", f"p{turn}")
         package_log.propose_deletion(first)
         plan = DeletePackage(
-            package=package, by=REVIEWER, revisions=plan_deletion(package_log.store, package)
+            package=package, by=REVIEWER, revisions=plan_deletion(Reads(package_log.store), package)
         )
 
         deleted, edited, cloned = race(

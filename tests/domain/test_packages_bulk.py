@@ -16,6 +16,7 @@ from tests.domain.package_log import (
     direct,
     files,
 )
+from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.runtime import Control
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
@@ -68,7 +69,7 @@ def package_log() -> PackageLog:
 
 def planned(package_log: PackageLog, package: str = WEB, by: str = OPERATOR) -> DeletePackage:
     return DeletePackage(
-        package=package, by=by, revisions=plan_deletion(package_log.store, package)
+        package=package, by=by, revisions=plan_deletion(Reads(package_log.store), package)
     )
 
 
@@ -190,11 +191,11 @@ def test_refuses_a_plan_that_is_none(package_log: PackageLog) -> None:
         package_log, NotFound, plan(PlannedDeletion("nowhere.web.v1", 1), package="nowhere/web")
     )
     with pytest.raises(NotFound):
-        plan_deletion(package_log.store, "blueprints/none")
+        plan_deletion(Reads(package_log.store), "blueprints/none")
     for number in range(PLANNED_MAX):
         package_log.create(f"w{number}")
     with pytest.raises(LimitExceeded):
-        plan_deletion(package_log.store, WEB)
+        plan_deletion(Reads(package_log.store), WEB)
 
 
 # ── importing ─────────────────────────────────────────────────────────────────────────────────────
@@ -286,7 +287,7 @@ def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: st
     package_log.repository()
     package_log.run(imported(*range(1, IMPORTED_MAX + 1), package=package))
     whole = f"blueprints/{package}"
-    for revision in plan_deletion(package_log.store, whole):
+    for revision in plan_deletion(Reads(package_log.store), whole):
         package_log.propose_deletion(revision.name)
     package_log.run(planned(package_log, whole))
 

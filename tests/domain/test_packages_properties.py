@@ -31,6 +31,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.domain.package_log import FOLDS, SCHEMA, PackageLog, files
 from tests.quick import fewer
+from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
@@ -183,7 +184,7 @@ class Packages(RuleBasedStateMachine):
     @rule(path=st.sampled_from(PATHS), by=users)
     def delete_package(self, path: str, by: str) -> None:
         try:
-            revisions = plan_deletion(self.package_log.store, f"r/{path}")
+            revisions = plan_deletion(Reads(self.package_log.store), f"r/{path}")
         except TidegateError:
             return
         self.attempt(DeletePackage(package=f"r/{path}", by=by, revisions=revisions))

@@ -9,6 +9,7 @@ import pytest
 
 from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, SLICE_OF, PackageLog, files
 from tests.domain.refusal_checks import creation, refusal_of, status_of
+from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import list_dependents
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import FileManifest
@@ -309,7 +310,7 @@ def test_lists_blockers_and_where_all_of_them_stand(package_log: PackageLog) -> 
 
     assert refusal.facts["count"] == 18
     assert str(refusal.facts["blockers"]).split(", ") == names[:16]
-    assert list_dependents(package_log.store, NAME) == tuple(names)
+    assert list_dependents(Reads(package_log.store), NAME) == tuple(names)
 
 
 def test_says_that_others_were_faster_every_time(package_log: PackageLog) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of
+from tidegate.domain.access.steps import STEPS
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
 from tidegate.domain.packages.approvals import (
@@ -25,7 +26,7 @@ from tidegate.domain.packages.facts import (
 from tidegate.domain.packages.history import ACTIONS
 from tidegate.domain.packages.lifecycle import EDGES
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
-from tidegate.domain.packages.permissions import CARRY_OUT_DELETION, PERMISSIONS, READ, RIGHTS
+from tidegate.domain.packages.permissions import STEP_OF
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import UpdateRevision
 from tidegate.kernel.replay import differences
@@ -173,12 +174,12 @@ def test_names_a_permission_for_every_command(package_log: PackageLog) -> None:
     """packages.md §3.7 #1: "`revision.create, .edit, .set_condition, .propose, .withdraw,
     .approve, .reject, .propose_deletion, .reject_deletion, .delete, .read`".
     """
-    assert set(PERMISSIONS) == {item.command for item in packages.SLICES}
+    assert set(STEP_OF) == {item.command for item in packages.SLICES}
     words = "create edit set_condition propose withdraw approve reject propose_deletion"
     wanted = {f"revision.{word}" for word in f"{words} reject_deletion delete read".split()}
-    assert {*PERMISSIONS.values(), READ} - {"repository.administer"} == wanted
+    assert wanted < STEPS.keys()
     assert {edge.permission for edge in EDGES} < wanted
-    assert set(RIGHTS) == {*PERMISSIONS.values(), READ, CARRY_OUT_DELETION}
+    assert {step.name for step in STEP_OF.values()} < STEPS.keys()
 
 
 def test_wants_four_eyes(package_log: PackageLog) -> None:

@@ -23,12 +23,18 @@ from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
+from tidegate.control.operations.packages import PackageOperations
 from tidegate.control.operations.promotion import PromotionOperations, Promotions
+from tidegate.control.operations.releases import ReleaseOperations
+from tidegate.control.operations.repositories import RepositoryOperations
+from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.forecasts import Forecaster, no_forecast
+from tidegate.control.queries.history import ScopeHistory
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control, Submit
@@ -95,6 +101,11 @@ class Installation:
         return RowHistory(self.store, self.folds)
 
     @cached_property
+    def scope_history(self) -> ScopeHistory:
+        """What happened in a scope."""
+        return ScopeHistory(self.store)
+
+    @cached_property
     def execute(self) -> Execute:
         """Runs commands for callers."""
         return Execute(self.control, self.nudge)
@@ -115,6 +126,31 @@ class Installation:
             self.promotions,
             self.manifests,
         )
+
+    @cached_property
+    def revisions(self) -> RevisionOperations:
+        """What people do to a revision."""
+        return RevisionOperations(self.execute, self.reads, self.row_history, self.blobs)
+
+    @cached_property
+    def packages(self) -> PackageOperations:
+        """What is done to all revisions of a package at once."""
+        return PackageOperations(self.execute, self.reads, self.blobs)
+
+    @cached_property
+    def owner_cleanup(self) -> OwnerCleanupOperations:
+        """The clean-up after owners that are gone."""
+        return OwnerCleanupOperations(self.control, self.nudge)
+
+    @cached_property
+    def releases(self) -> ReleaseOperations:
+        """What is done to the pin of a scope."""
+        return ReleaseOperations(self.execute, self.reads, self.row_history)
+
+    @cached_property
+    def repositories(self) -> RepositoryOperations:
+        """What an administrator does to a repository."""
+        return RepositoryOperations(self.execute, self.row_history)
 
     def records(self, meta: Meta) -> Records:
         """Kept rows, in somebody's name."""

@@ -1,4 +1,4 @@
-"""Reaping: what is still open in the name of an owner that is gone goes when somebody says so."""
+"""Delete what is still open in the name of an owner that is gone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidegate.control.installation import Installation
-from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
-from tidegate.domain.access.roles import Verb
+from tidegate.control.storage.owner_cleanup import Reaped
+from tidegate.domain.access.steps import CLEAN_UP_OWNER
 from tidegate.domain.packages.facts import OwnerReference
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.routing import Request, Response, Route, requires_step
 
 
 class GoneOwner(Input, frozen=True, kw_only=True):
@@ -28,9 +28,8 @@ def create(request: Request[Nothing, Nothing, GoneOwner], installation: Installa
     a thousand; a repeat takes the rest.
     """
     owner = OwnerReference(request.body.kind, request.body.id)
-    reaped = clean_up_owner(installation.control, owner, request.by, request.id)
-    installation.nudge()
+    reaped = installation.owner_cleanup.clean_up(request.caller, owner)
     return Response(reaped, position=reaped.position)
 
 
-ROUTES = (Route("POST", "/v1/revision-reaps", create, requires(Verb.ADMINISTER), Reaped),)
+ROUTES = (Route("POST", "/v1/revision-reaps", create, requires_step(CLEAN_UP_OWNER), Reaped),)

@@ -7,51 +7,42 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from tidegate.api.routes.repositories import Label
-from tidegate.api.routes.revision_files import FileSent, receive_files
-from tidegate.api.routes.revisions import CONTENT_BODY_BYTES_MAX, rights
+from tidegate.api.routes.revision_files import FileSent, decode_files
+from tidegate.api.routes.revisions import CONTENT_BODY_BYTES_MAX
 from tidegate.control.installation import Installation
+from tidegate.control.operations.packages import RevisionToImport
 from tidegate.control.queries.reads import Found
-from tidegate.control.queries.revisions import plan_deletion
-from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import VersionRule
+from tidegate.domain.access.steps import DELETE_PACKAGE, IMPORT_PACKAGE
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
 from tidegate.domain.packages import history
-from tidegate.domain.packages.bulk import (
-    IMPORTED_MAX,
-    DeletePackage,
-    ImportedRevision,
-    ImportPackage,
-    delete_package,
-    import_package,
-)
+from tidegate.domain.packages.bulk import IMPORTED_MAX
 from tidegate.domain.packages.facts import Numbered
 from tidegate.domain.packages.history import TimelineStep
-from tidegate.domain.packages.names import check_label, check_path
-from tidegate.domain.packages.permissions import right_of, with_permission_check
+from tidegate.domain.packages.names import full_path
 from tidegate.domain.packages.refusals import (
     DeletionPlanOutdated,
     NumberUsed,
     PackageNotDeletable,
     PackageNotEmpty,
+    PackageNotFound,
     RepositoryNotFound,
 )
 from tidegate.domain.packages.rows import PACKAGES, PackageRow, package_key
-from tidegate.errors import LimitExceeded, NotFound, StaleVersion
+from tidegate.errors import LimitExceeded
+from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.inputs import POSITION_MAX, Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    requires,
+    requires_somewhere,
+    requires_step,
+)
 from tidegate.web.shapes import Listed, Written
-
-
-class PackageNotFound(NotFound):
-    """There is no package of this path, and there never was a published one."""
-
-    code = "package_not_found"
-
-    def __init__(self, package: str) -> None:
-        super().__init__(f"there is no package {package}", package=package)
 
 
 class PackagePath(Input, frozen=True):
@@ -113,7 +104,7 @@ def get(request: Request[PackagePath, ReadQuery, Nothing], installation: Install
 
 def steps(request: Request[PackagePath, Paging, Nothing], installation: Installation) -> Response:
     """What happened to the revisions of a package, step by step."""
-    package = _package(request.path)
+    package = full_path(request.path.repository, request.path.path)
     after = int(paging.after(request, installation) or "0")
     query = history.history_of_package(package)
     events = installation.log.events(query, after=after, limit=request.query.limit)
@@ -127,94 +118,38 @@ def steps(request: Request[PackagePath, Paging, Nothing], installation: Installa
 # ── all of a package at once ──────────────────────────────────────────────────────────────────────
 
 
-class _DeletionAsked(Struct, frozen=True):
-    """What identifies a deletion: what was asked, not the plan that was made for it."""
-
-    package: str
-    version: int | None
-
-
 def delete(request: Request[PackagePath, Nothing, Nothing], installation: Installation) -> Response:
     """Delete every revision of a package, or none: all reasons against it are told."""
-    asked = _DeletionAsked(_package(request.path), request.version)
-    outcome = _deleted_before(request, installation, asked)
-    if outcome is None:
-        try:
-            outcome = _deleted(request, installation, asked)
-        except (StaleVersion, NotFound):
-            # What was found may be what this very request's first copy left.
-            outcome = _deleted_before(request, installation, asked)
-            if outcome is None:
-                raise
-    return Response(Written(outcome.position), position=outcome.position)
-
-
-def _deleted_before(
-    request: Request[PackagePath, Nothing, Nothing],
-    installation: Installation,
-    asked: _DeletionAsked,
-) -> CommandOutcome | None:
-    return installation.control.earlier(delete_package, asked, meta=request.meta, key=request.once)
-
-
-def _deleted(
-    request: Request[PackagePath, Nothing, Nothing],
-    installation: Installation,
-    asked: _DeletionAsked,
-) -> CommandOutcome:
-    """Raises: PackageNotFound, StaleVersion, and what ``delete_package`` says."""
-    found = _found(request.path, installation)
-    if asked.version != found.version:
-        raise StaleVersion(asked.version or 0, found.version)
-    plan = plan_deletion(installation.store, asked.package)
-    command = DeletePackage(package=asked.package, by=request.by, revisions=plan)
-    outcome = installation.control.execute(
-        with_permission_check(delete_package, rights(request)),
-        command,
-        meta=request.meta,
-        key=request.once,
-        asked=asked,
-    )
-    installation.nudge()
-    return outcome
+    path = request.path
+    return _written(installation.packages.delete(request.caller, path.repository, path.path))
 
 
 def bring(request: Request[PackagePath, Nothing, Import], installation: Installation) -> Response:
     """Import revisions that were published elsewhere, under their own numbers, oldest first."""
-    body = request.body
-    command = ImportPackage(
-        repository=request.path.repository,
-        package=request.path.path,
-        by=request.by,
-        source=body.source,
-        revisions=tuple(
-            ImportedRevision(
-                workspace=item.workspace_name,
-                uid=request.mint(f"uid {item.number}"),
-                number=item.number,
-                files=receive_files(installation.blobs, item.files).files,
-                description=item.description,
-            )
-            for item in body.revisions
-        ),
+    revisions = tuple(
+        RevisionToImport(
+            workspace=item.workspace_name,
+            number=item.number,
+            files=decode_files(item.files),
+            description=item.description,
+        )
+        for item in request.body.revisions
     )
-    outcome = installation.run(import_package, command, meta=request.meta, key=request.once)
-    return Response(Written(outcome.position), position=outcome.position)
+    path, source = request.path, request.body.source
+    return _written(
+        installation.packages.import_revisions(
+            request.caller, path.repository, path.path, source, revisions
+        )
+    )
 
 
-def _package(path: PackagePath) -> str:
-    """Raises: InvalidName."""
-    check_label("a repository", path.repository)
-    check_path(path.path)
-    return f"{path.repository}/{path.path}"
+def _written(position: Position) -> Response:
+    return Response(Written(position), position=position)
 
 
 def _found(path: PackagePath, installation: Installation) -> Found[PackageRow]:
-    package = _package(path)
-    found = installation.reads.find(package_key(package), PackageRow)
-    if found is None:
-        raise PackageNotFound(package)
-    return found
+    package = full_path(path.repository, path.path)
+    return installation.reads.demand(package_key(package), PackageRow, PackageNotFound(package))
 
 
 def _shown(found: Found[PackageRow]) -> PackageShown:
@@ -245,16 +180,16 @@ ROUTES = (
         "DELETE",
         "/v1/packages/{repository}/{path...}",
         delete,
-        requires(right_of(DeletePackage), _scope),
+        requires_step(DELETE_PACKAGE, _scope),
         Written,
-        guard=VersionRule.DEMANDED,
+        guard=DELETE_PACKAGE.version,
         errors=(PackageNotFound, PackageNotDeletable, DeletionPlanOutdated, LimitExceeded),
     ),
     Route(
         "POST",
         "/v1/package-imports/{repository}/{path...}",
         bring,
-        requires(right_of(ImportPackage), _scope),
+        requires_step(IMPORT_PACKAGE, _scope),
         Written,
         status=201,
         errors=(

@@ -6,29 +6,30 @@ carries accepted evidence. Members are spelt as the seed spells them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from tidegate.control.installation import Installation
-from tidegate.control.queries import history
+from tidegate.control.operations.releases import FactoryManifest, PinOutcome, RequestedPin
 from tidegate.control.queries.as_of import HistoryTooLong
 from tidegate.control.queries.history import pinned_at
 from tidegate.control.queries.reads import Found
-from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import VersionRule
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.packages.names import parse
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import (
+    IMPORT_MANIFEST,
+    KEEP_EVIDENCE,
+    REGISTER_RELEASE,
+    RETIRE_RELEASE,
+    TRANSITION_RELEASE,
+    Step,
+)
 from tidegate.domain.provenance import RejectedEvidence
-from tidegate.domain.releases.catalog import limit_to_visible
-from tidegate.domain.releases.evidence import ImportManifest, KeepEvidence
 from tidegate.domain.releases.facts import PinStatus
 from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
-from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import (
     ACTUAL,
     EVENTS,
@@ -42,14 +43,19 @@ from tidegate.domain.releases.rows import (
     known_key,
     row_id,
 )
-from tidegate.domain.releases.slices import RegisterRelease, RetireRelease, TransitionRelease
-from tidegate.domain.rollouts.promotion import is_of_package
-from tidegate.errors import ConditionFailed, NotFound, StaleVersion, VersionRequired
+from tidegate.errors import ConditionFailed, NotFound
 from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    requires,
+    requires_somewhere,
+    requires_step,
+)
 from tidegate.web.shapes import Listed, Written
 
 ScopeName = Annotated[str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9][a-z0-9-]*$")]
@@ -82,8 +88,14 @@ class Pin(Input, frozen=True, kw_only=True, rename="camel"):
     operations: Operations = ()  # effects that are owed to the world
 
     @property
-    def authority(self) -> dict[str, Any]:
-        return {"provenance": self.provenance, "confidence": self.confidence}
+    def requested(self) -> RequestedPin:
+        return RequestedPin(
+            release_id=self.release_id,
+            digest=self.digest,
+            authority={"provenance": self.provenance, "confidence": self.confidence},
+            status=self.status,
+            operations=self.operations,
+        )
 
 
 class Retirement(Input, frozen=True, kw_only=True):
@@ -185,9 +197,7 @@ def happened(request: Request[ScopePath, Paging, Nothing], installation: Install
     """Changes, evidence, intents and what became of them, in the order of the log."""
     after = int(paging.after(request, installation) or "0")
     limit = request.query.limit
-    found = history.list_scope_events(
-        installation.store, request.path.scope, after=after, limit=limit
-    )
+    found = installation.scope_history.list(request.path.scope, after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
     return Response(paging.list_page(request, installation, found, last))
 
@@ -208,77 +218,27 @@ def _rows(
     return Response(paging.list_page(request, installation, [item.row for item in found], last))
 
 
-def _may_pin(
-    request: Request[ScopePath, Any, Any], installation: Installation, release_id: str
-) -> bool:
-    """Whether the sender may know of the release: it is one of the channel's own package, or of a
-    repository that they may read.
-    """
-    scope = request.path.scope
-    release, channel = installation.reads.find_all(
-        (known_key(release_id), KnownRelease), (channel_key(scope), Channel)
-    )
-    if release is None or not release.row.revision:
-        return True  # the decision says that there is none
-    if channel is not None and is_of_package(release_id, channel.row.package):
-        return True
-    repository = parse(release.row.revision).repository
-    return request.principal.may(Verb.READ, repository_scope(repository))
-
-
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def register(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Response:
     """Open a scope with its first pin."""
-    body = request.body
-    command = RegisterRelease(
-        scope=request.path.scope,
-        release_id=body.release_id,
-        digest=body.digest,
-        authority=body.authority,
-        command_id=request.mint("command"),
-        by=request.by,
-        status=body.status,
-        operations=body.operations,
-    )
-    verb = limit_to_visible(BUILT_IN.register, partial(_may_pin, request, installation))
-    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
-    return _answer(installation, request.path.scope, outcome)
+    pin = request.body.requested
+    return _pinned(installation.releases.register(request.caller, request.path.scope, pin))
 
 
 def transition(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Response:
     """Pin a scope to a release, or confirm its pin."""
-    body = request.body
-    command = TransitionRelease(
-        scope=request.path.scope,
-        release_id=body.release_id,
-        digest=body.digest,
-        authority=body.authority,
-        command_id=request.mint("command"),
-        by=request.by,
-        expected_version=_registry_version(request, installation),
-        status=body.status,
-        operations=body.operations,
-    )
-    verb = limit_to_visible(BUILT_IN.transition, partial(_may_pin, request, installation))
-    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
-    return _answer(installation, request.path.scope, outcome)
+    pin = request.body.requested
+    return _pinned(installation.releases.transition(request.caller, request.path.scope, pin))
 
 
 def retire(
     request: Request[ScopePath, Nothing, Retirement], installation: Installation
 ) -> Response:
     """Close a scope; nothing of it is deleted."""
-    command = RetireRelease(
-        scope=request.path.scope,
-        reason=request.body.reason,
-        command_id=request.mint("command"),
-        by=request.by,
-        expected_version=_registry_version(request, installation),
-    )
-    outcome = installation.run(BUILT_IN.retire, command, meta=request.meta, key=request.once)
-    return _answer(installation, request.path.scope, outcome)
+    scope, reason = request.path.scope, request.body.reason
+    return _pinned(installation.releases.retire(request.caller, scope, reason))
 
 
 def keep(
@@ -286,17 +246,10 @@ def keep(
 ) -> Response:
     """Keep what was observed, whatever it says; it will never authorise anything."""
     body = request.body
-    command = KeepEvidence(
-        scope=request.path.scope,
-        source=body.source,
-        batch=body.batch,
-        document=body.document,
-        command_id=request.mint("command"),
-        by=request.by,
+    position = installation.releases.keep_evidence(
+        request.caller, request.path.scope, body.source, body.batch, body.document
     )
-    verb = BUILT_IN.keep_evidence
-    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
-    return Response(Written(outcome.position), position=outcome.position)
+    return Response(Written(position), position=position)
 
 
 def import_manifest(
@@ -304,48 +257,27 @@ def import_manifest(
 ) -> Response:
     """A factory's manifest: it moves the pin if it matches one release, else it is kept."""
     body = request.body
-    expected = None if request.version is None else _registry_version(request, installation)
-    command = ImportManifest(
-        scope=request.path.scope,
+    manifest = FactoryManifest(
         batch=body.batch,
         ref=body.ref,
         observed_at=body.observed_at,
         digests=body.digests,
-        command_id=request.mint("command"),
-        by=request.by,
-        expected_version=expected,
         import_run_id=body.import_run_id,
         status=body.status,
         operations=body.operations,
     )
-    verb = limit_to_visible(BUILT_IN.import_manifest, partial(_may_pin, request, installation))
-    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
-    return Response(Written(outcome.position), position=outcome.position)
+    position = installation.releases.import_manifest(request.caller, request.path.scope, manifest)
+    return Response(Written(position), position=position)
 
 
-def _registry_version(request: Request[ScopePath, Nothing, Any], installation: Installation) -> int:
-    """The seed's counter of the row that the client saw; a repeat of a key saw an older one.
-
-    Raises:
-        NotFound, StaleVersion, VersionRequired.
-    """
-    if request.version is None:
-        raise VersionRequired(f"say which version of {request.path.scope} you saw")
-    found = _found(installation, request.path.scope)
-    if found.version == request.version:
-        return found.row.version
-    if request.once is not None:
-        earlier = pinned_at(installation.row_history, request.path.scope, request.version)
-        if earlier is not None and earlier.version == request.version:
-            return earlier.row.version
-    raise StaleVersion(request.version, found.version)
+def _pinned(outcome: PinOutcome) -> Response:
+    found = outcome.found
+    return Response(found.row, version=found.version, position=outcome.position)
 
 
 def _found(installation: Installation, scope: str) -> Found[Actual]:
-    found = installation.reads.find(actual_key(scope), Actual)
-    if found is None:
-        raise NotFound(f"{scope} is not registered", scope=scope)
-    return found
+    missing = NotFound(f"{scope} is not registered", scope=scope)
+    return installation.reads.demand(actual_key(scope), Actual, missing)
 
 
 def _actual_at(installation: Installation, scope: str, position: Position) -> Response:
@@ -355,19 +287,24 @@ def _actual_at(installation: Installation, scope: str, position: Position) -> Re
     return Response(found.row, version=found.version, position=position)
 
 
-def _answer(installation: Installation, scope: str, outcome: CommandOutcome) -> Response:
-    """The row as this change left it, also when it has moved on."""
-    found = _found(installation, scope)
-    receipt = outcome.receipt
-    if receipt is None or receipt.first <= found.version <= receipt.last:
-        position = found.version if receipt is None else receipt.last
-        return Response(found.row, version=found.version, position=position)
-    return _actual_at(installation, scope, receipt.last)
-
-
 _READ = requires(Verb.READ, _scope)
-_RELEASE = requires(Verb.RELEASE, _scope)
 _PINS = (NotFound, RejectedEvidence, ReleaseNotPinnable, DuplicateEvent, ConditionFailed)
+
+
+def _verb(
+    name: str, handler: Callable[..., Response], step: Step, answer: type[Any], status: int = 200
+) -> Route:
+    return Route(
+        "POST",
+        f"/v1/releases/{{scope}}/{name}",
+        handler,
+        requires_step(step, _scope),
+        answer,
+        status=status,
+        guard=step.version,
+        errors=_PINS,
+    )
+
 
 ROUTES = (
     Route("GET", "/v1/releases", list_known, requires(Verb.READ), Listed[KnownRelease]),
@@ -393,44 +330,9 @@ ROUTES = (
     Route("GET", "/v1/releases/{scope}/events", events, _READ, Listed[ReleaseEvent]),
     Route("GET", "/v1/releases/{scope}/evidence", evidence, _READ, Listed[KeptEvidence]),
     Route("GET", "/v1/releases/{scope}/history", happened, _READ, Listed[Happened]),
-    Route(
-        "POST",
-        "/v1/releases/{scope}/register",
-        register,
-        _RELEASE,
-        Actual,
-        status=201,
-        errors=_PINS,
-    ),
-    Route(
-        "POST",
-        "/v1/releases/{scope}/transition",
-        transition,
-        _RELEASE,
-        Actual,
-        guard=VersionRule.DEMANDED,
-        errors=_PINS,
-    ),
-    Route(
-        "POST",
-        "/v1/releases/{scope}/retire",
-        retire,
-        _RELEASE,
-        Actual,
-        guard=VersionRule.DEMANDED,
-        errors=_PINS,
-    ),
-    Route(
-        "POST", "/v1/releases/{scope}/evidence", keep, _RELEASE, Written, status=201, errors=_PINS
-    ),
-    Route(
-        "POST",
-        "/v1/releases/{scope}/manifests",
-        import_manifest,
-        _RELEASE,
-        Written,
-        status=201,
-        guard=VersionRule.CHECKED,
-        errors=_PINS,
-    ),
+    _verb("register", register, REGISTER_RELEASE, Actual, status=201),
+    _verb("transition", transition, TRANSITION_RELEASE, Actual),
+    _verb("retire", retire, RETIRE_RELEASE, Actual),
+    _verb("evidence", keep, KEEP_EVIDENCE, Written, status=201),
+    _verb("manifests", import_manifest, IMPORT_MANIFEST, Written, status=201),
 )

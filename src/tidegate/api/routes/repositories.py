@@ -8,26 +8,24 @@ from msgspec import Meta, Struct
 
 from tidegate.control.installation import Installation
 from tidegate.control.queries.reads import Found
-from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import VersionRule
-from tidegate.domain.packages.folds import repositories
-from tidegate.domain.packages.history import history_of_repository
+from tidegate.domain.access.steps import CHANGE_REPOSITORY, CREATE_REPOSITORY
 from tidegate.domain.packages.names import LABEL_CHARS_MAX
 from tidegate.domain.packages.refusals import AlreadyExists, InvalidName, RepositoryNotFound
 from tidegate.domain.packages.rows import REPOSITORIES, Repository, repository_key
-from tidegate.domain.packages.slices import (
-    QUORUM_DEFAULT,
-    QUORUM_MAX,
-    ChangeRepository,
-    CreateRepository,
-    change_repository,
-    create_repository,
-)
+from tidegate.domain.packages.slices import QUORUM_DEFAULT, QUORUM_MAX
+from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    requires,
+    requires_somewhere,
+    requires_step,
+)
 from tidegate.web.shapes import Listed
 
 Label = Annotated[
@@ -79,15 +77,14 @@ def create(
 ) -> Response:
     """Make a repository."""
     body = request.body
-    command = CreateRepository(
-        name=body.name,
-        by=request.by,
+    outcome = installation.repositories.create(
+        request.caller,
+        body.name,
         quorum=body.quorum,
         deployment=body.deployment,
         protect_proposed=body.protect_proposed,
     )
-    outcome = installation.run(create_repository, command, meta=request.meta, key=request.once)
-    return _left_by(installation, body.name, outcome)
+    return _show(outcome.found, outcome.position)
 
 
 def get(
@@ -95,7 +92,8 @@ def get(
 ) -> Response:
     """One repository."""
     name = request.path.repository
-    return _answer(installation.reads.find(repository_key(name), Repository), name)
+    found = installation.reads.demand(repository_key(name), Repository, RepositoryNotFound(name))
+    return _show(found)
 
 
 def change(
@@ -103,16 +101,14 @@ def change(
 ) -> Response:
     """Change how a repository wants its revisions approved."""
     body = request.body
-    command = ChangeRepository(
-        name=request.path.repository,
-        by=request.by,
-        expected_version=request.version,
+    outcome = installation.repositories.change(
+        request.caller,
+        request.path.repository,
         quorum=body.quorum,
         deployment=body.deployment,
         protect_proposed=body.protect_proposed,
     )
-    outcome = installation.run(change_repository, command, meta=request.meta, key=request.once)
-    return _left_by(installation, request.path.repository, outcome)
+    return _show(outcome.found, outcome.position)
 
 
 def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
@@ -129,19 +125,8 @@ def list_all(request: Request[Nothing, Paging, Nothing], installation: Installat
     return Response(paging.list_page(request, installation, seen, last))
 
 
-def _left_by(installation: Installation, name: str, outcome: CommandOutcome) -> Response:
-    found = installation.row_history.row_after(
-        outcome, repositories, name, history_of_repository(name)
-    )
-    answer = _answer(found, name)
-    answer.position = outcome.position or answer.version or 0
-    return answer
-
-
-def _answer(found: Found[Repository] | None, name: str) -> Response:
-    if found is None:
-        raise RepositoryNotFound(name)
-    return Response(_shown(found), version=found.version)
+def _show(found: Found[Repository], position: Position = 0) -> Response:
+    return Response(_shown(found), version=found.version, position=position)
 
 
 ROUTES = (
@@ -149,7 +134,7 @@ ROUTES = (
         "POST",
         "/v1/repositories",
         create,
-        requires(Verb.ADMINISTER),
+        requires_step(CREATE_REPOSITORY),
         RepositoryShown,
         status=201,
         errors=(AlreadyExists, InvalidName),
@@ -171,9 +156,9 @@ ROUTES = (
         "PATCH",
         "/v1/repositories/{repository}",
         change,
-        requires(Verb.ADMINISTER, _of_path),
+        requires_step(CHANGE_REPOSITORY, _of_path),
         RepositoryShown,
-        guard=VersionRule.DEMANDED,
+        guard=CHANGE_REPOSITORY.version,
         errors=(RepositoryNotFound,),
     ),
 )

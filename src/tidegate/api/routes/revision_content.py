@@ -6,23 +6,21 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidegate.api.routes.revision_files import FileSent, find_revision, receive_files
+from tidegate.api.routes.revision_files import FileSent, decode_files
 from tidegate.api.routes.revisions import (
     CONTENT_BODY_BYTES_MAX,
     RevisionPath,
-    answer_of,
-    may_read,
     revision_scope,
+    show_outcome,
 )
 from tidegate.control.installation import Installation
 from tidegate.control.queries import revisions
 from tidegate.control.queries.file_changes import FileChanged, diff_files
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.control.storage.content_store import read_content, read_manifest, to_tar
-from tidegate.domain.access.principals import demand_permission
-from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import VersionRule
+from tidegate.domain.access.steps import EDIT_REVISION, READ_REVISION
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidFilePath, InvalidReference
@@ -31,13 +29,11 @@ from tidegate.domain.packages.documents import RevisionDocument
 from tidegate.domain.packages.facts import Lineage
 from tidegate.domain.packages.history import TimelineStep
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
-from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import FileByReference, NotDraft, RevisionNotFound
-from tidegate.domain.packages.updates import ReplaceResources, replace_resources
 from tidegate.errors import NotFound
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.routing import Request, Response, Route, requires_step
 from tidegate.web.shapes import Listed
 
 HISTORY_START = "0"
@@ -96,7 +92,7 @@ def resources(
     request: Request[RevisionPath, ReadQuery, Nothing], installation: Installation
 ) -> Response:
     """The files of a revision: paths, sizes and hashes, and of a reference its uri."""
-    row = find_revision(installation, request.path.name)
+    row = revisions.demand_row(installation.reads, request.path.name)
     return Response(Resources(row.content, read_manifest(installation.blobs, row.content).files))
 
 
@@ -105,7 +101,7 @@ def download(
 ) -> Response:
     """The bytes of one file, checked against their hash; of a reference, where they are."""
     name, path = request.path.name, request.path.path
-    row = find_revision(installation, name)
+    row = revisions.demand_row(installation.reads, name)
     file = read_manifest(installation.blobs, row.content).by_path.get(path)
     if file is None:
         raise FileNotFound(name, path)
@@ -123,7 +119,7 @@ def pull(
 
     References are not in it: tidegate-references says how many there are, resources lists them.
     """
-    row = find_revision(installation, request.path.name)
+    row = revisions.demand_row(installation.reads, request.path.name)
     content = to_tar(installation.blobs, read_manifest(installation.blobs, row.content))
     headers = {
         "content-disposition": "attachment",
@@ -135,12 +131,8 @@ def pull(
 
 def push(request: Request[RevisionPath, Nothing, Files], installation: Installation) -> Response:
     """Replace all files of a Draft."""
-    files = receive_files(installation.blobs, request.body.files).files
-    command = ReplaceResources(
-        name=request.path.name, by=request.by, expected_version=request.version, files=files
-    )
-    outcome = installation.run(replace_resources, command, meta=request.meta, key=request.once)
-    return answer_of(installation, request.path.name, outcome)
+    files = decode_files(request.body.files)
+    return show_outcome(installation.revisions.push_files(request.caller, request.path.name, files))
 
 
 def compare(
@@ -148,14 +140,14 @@ def compare(
 ) -> Response:
     """How a revision differs from another one, file by file and line by line."""
     name = request.path.name
-    new = find_revision(installation, name)
-    against = request.query.against or revisions.find_latest(installation.store, new.package)
+    new = revisions.demand_row(installation.reads, name)
+    against = request.query.against or revisions.find_latest(installation.reads, new.package)
     old = FileManifest(())
     if against is not None:
-        demand_permission(
-            request.principal, (Verb.READ,), repository_scope(parse(against).repository)
+        request.caller.demand(READ_REVISION, repository_scope(parse(against).repository))
+        old = read_manifest(
+            installation.blobs, revisions.demand_row(installation.reads, against).content
         )
-        old = read_manifest(installation.blobs, find_revision(installation, against).content)
     found = diff_files(installation.blobs, old, read_manifest(installation.blobs, new.content))
     return Response(Compared(against, name, found))
 
@@ -180,23 +172,28 @@ def descent(
 ) -> Response:
     """Where a revision comes from, and what comes from it, as far as you may read it."""
     name = request.path.name
-    row = find_revision(installation, name)
-    above = revisions.list_lineage(installation.store, name)
-    below = revisions.list_dependents(installation.store, name)
+    row = revisions.demand_row(installation.reads, name)
+    above = revisions.list_lineage(installation.reads, name)
+    below = revisions.list_dependents(installation.reads, name)
+    caller = request.caller
     return Response(
         Descent(
-            tuple(item for item in above if may_read(request, item.name)),
-            tuple(item for item in below if may_read(request, item)),
-            revisions.find_latest(installation.store, row.package),
+            tuple(item for item in above if _may_read(caller, item.name)),
+            tuple(item for item in below if _may_read(caller, item)),
+            revisions.find_latest(installation.reads, row.package),
         )
     )
+
+
+def _may_read(caller: Caller, name: str) -> bool:
+    return caller.may(READ_REVISION, repository_scope(parse(name).repository))
 
 
 def _file_scope(request: Request[FilePath, ReadQuery, Nothing]) -> str:
     return repository_scope(parse(request.path.name).repository)
 
 
-_READ = requires(Verb.READ, revision_scope)
+_READ = requires_step(READ_REVISION, revision_scope)
 _BLOBS = (RevisionNotFound, BlobMissing, BlobDamaged)
 
 ROUTES = (
@@ -205,9 +202,9 @@ ROUTES = (
         "PUT",
         "/v1/revisions/{name}/resources",
         push,
-        requires(right_of(ReplaceResources), revision_scope),
+        requires_step(EDIT_REVISION, revision_scope),
         RevisionDocument,
-        guard=VersionRule.DEMANDED,
+        guard=EDIT_REVISION.version,
         errors=(RevisionNotFound, NotDraft, InvalidFilePath, InvalidReference, ContentTooLarge),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
@@ -215,7 +212,7 @@ ROUTES = (
         "GET",
         "/v1/revisions/{name}/resources/{path...}",
         download,
-        requires(Verb.READ, _file_scope),
+        requires_step(READ_REVISION, _file_scope),
         bytes,
         produces="application/octet-stream",
         errors=(*_BLOBS, FileNotFound, FileByReference),

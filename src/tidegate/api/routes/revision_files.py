@@ -1,4 +1,4 @@
-"""Files of revisions: how they come in, and how two revisions differ."""
+"""Files of revisions, as requests send them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
-from tidegate.control.storage.blobs import Blobs
-from tidegate.control.storage.content_store import (
-    read_manifest,
-    store_files,
-    store_manifest,
-)
+from tidegate.control.operations.revisions import ReceivedFiles
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FILES_MAX, FileManifest
 from tidegate.domain.content.references import URI_CHARS_MAX
 from tidegate.domain.content.refusals import InvalidFilePath
-from tidegate.domain.packages.facts import Task, Upgrade
-from tidegate.domain.packages.merging import WHOLE, merge
-from tidegate.domain.packages.refusals import RevisionNotFound
-from tidegate.domain.packages.rows import Revision, revision_key
 from tidegate.web.inputs import Input
 from tidegate.web.problems import InvalidRequest
 from tidegate.web.shapes import FieldError
@@ -45,11 +35,11 @@ class FileSent(Input, frozen=True, kw_only=True):
     executable: bool = False
 
 
-def receive_files(blobs: Blobs, files: Sequence[FileSent]) -> FileManifest:
-    """The manifest of files that came with a request, all durable.
+def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
+    """The files that came with a request.
 
     Raises:
-        InvalidRequest, InvalidFilePath, InvalidReference, ContentTooLarge.
+        InvalidRequest, InvalidFilePath, ContentTooLarge.
     """
     if len(files) > FILES_MAX:
         FileManifest(File(file.path, "0" * 64, 0) for file in files)  # says how many are allowed
@@ -68,8 +58,8 @@ def receive_files(blobs: Blobs, files: Sequence[FileSent]) -> FileManifest:
             faults.append(FieldError(f"body.files[{number}]", str(error)))
     if faults:
         raise InvalidRequest(faults)
-    executables = {file.path for file in files if file.executable}
-    return store_files(blobs, contents, references.values(), executables)
+    executables = frozenset(file.path for file in files if file.executable)
+    return ReceivedFiles(contents, tuple(references.values()), executables)
 
 
 def _bytes(file: FileSent) -> bytes:
@@ -94,26 +84,3 @@ def _reference(file: FileSent, uri: str) -> File:
     if file.sha256 is None or file.bytes is None:
         raise ValueError("has a uri, which needs sha256 and bytes: what hosts verify")
     return File(file.path, file.sha256, file.bytes, uri, file.executable)
-
-
-def find_revision(installation: Installation, name: str) -> Revision:
-    """Raises: RevisionNotFound, InvalidName."""
-    found = installation.reads.find(revision_key(name), Revision)
-    if found is None:
-        raise RevisionNotFound(name)
-    return found.row
-
-
-def merge_upgrade(installation: Installation, task: Task) -> tuple[File, ...] | None:
-    """What an upgrade results in where nothing but the strategy decides; None: it is not for us.
-
-    Raises:
-        UpgradeConflict: names every path on which the strategy does not choose.
-    """
-    if not isinstance(task, Upgrade) or task.strategy in WHOLE:
-        return None
-    base, local, upstream = (
-        read_manifest(installation.blobs, find_revision(installation, name).content)
-        for name in (task.old_upstream, task.local_package_revision, task.new_upstream)
-    )
-    return store_manifest(installation.blobs, merge(base, local, upstream, task.strategy)).files

@@ -1,4 +1,4 @@
-"""Package revisions: drafted, changed, proposed, approved, deleted; each change names its version.
+"""Package revisions: listed, drafted, changed, reviewed, deleted; each change names its version.
 
 The document and its members are spelt as seed 001 spells them.
 """
@@ -6,59 +6,59 @@ The document and its members are spelt as seed 001 spells them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, Any
 
-from msgspec import Meta, field, structs
+from msgspec import Meta, field
 
 from tidegate.api.routes.repositories import Label
-from tidegate.api.routes.revision_files import FileSent, merge_upgrade, receive_files
+from tidegate.api.routes.revision_files import FileSent, decode_files
 from tidegate.control.installation import Installation
+from tidegate.control.operations.revisions import RevisionOutcome
 from tidegate.control.queries.as_of import HistoryTooLong
 from tidegate.control.queries.reads import Found
-from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.principals import demand_permission
+from tidegate.control.queries.revisions import RevisionInPackage, find_revision, revision_at
+from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidReference
-from tidegate.domain.packages import folds, history
-from tidegate.domain.packages.deletions import (
-    DeleteRevision,
-    delete_revision,
-)
 from tidegate.domain.packages.documents import RevisionDocument, to_document
 from tidegate.domain.packages.facts import Condition, Metadata, OwnerReference, Task
-from tidegate.domain.packages.names import NAME_CHARS_MAX, identity, parse
-from tidegate.domain.packages.permissions import (
-    RequiredPermission,
-    required_permissions,
-    right_of,
-    with_permission_check,
-)
+from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.domain.packages.refusals import (
     DigestMismatch,
     Immutable,
     InvalidName,
+    NotReady,
     RevisionNotFound,
-    StillReferenced,
+    SelfApproval,
     Terminating,
     TransitionRefused,
 )
-from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
-from tidegate.domain.packages.slices import CreateRevision, create_revision
-from tidegate.domain.packages.updates import (
-    SetConditions,
-    UpdateRevision,
-    set_conditions,
-    update_revision,
+from tidegate.domain.packages.rows import (
+    REVISION_OWNERS,
+    REVISIONS,
+    PackageRow,
+    Revision,
+    owner_prefix,
+    package_key,
+    revision_key,
 )
+from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Position
+from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
-from tidegate.web.inputs import Input, Nothing, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    requires_somewhere,
+    requires_step,
+)
+from tidegate.web.shapes import Listed
 
+ME = "me"
 CONTENT_BODY_BYTES_MAX = CONTENT_BYTES_MAX * 3 // 2  # base64, and some JSON around it
 
 Name = Annotated[
@@ -73,6 +73,9 @@ Texts = Annotated[tuple[str, ...], Meta(max_length=64)]
 Owners = Annotated[tuple[OwnerReference, ...], Meta(max_length=32)]
 Tasks = Annotated[tuple[Task, ...], Meta(max_length=32)]
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+
+Author = Annotated[str, Meta(min_length=1, max_length=128, pattern="^[A-Za-z0-9_.-]+$")]
+Owner = Annotated[str, Meta(min_length=3, max_length=571, pattern=r"^[^\x00-\x1f]+/[^\x00-\x1f]+$")]
 
 
 class RevisionPath(Input, frozen=True):
@@ -118,27 +121,38 @@ class Conditions(Input, frozen=True, kw_only=True):
     conditions: Annotated[tuple[Condition, ...], Meta(max_length=64)]
 
 
+class Remark(Input, frozen=True, kw_only=True):
+    reason: Text = ""
+
+
+class Refusal(Input, frozen=True, kw_only=True):
+    """Turning somebody down needs a reason that they can read."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=1_024)]
+
+
+class Approval(Input, frozen=True, kw_only=True):
+    digest: Digest  # of the content that was looked at
+    reason: Text = ""
+
+
+class RevisionFilter(Paging, frozen=True, kw_only=True):
+    repository: Label | None = None
+    package: Annotated[str, Meta(max_length=160)] | None = None  # with its repository
+    lifecycle: Lifecycle | None = None
+    author: Author | None = None  # who drafted it; me: you
+    owner: Owner | None = None  # one of its ownerReferences: kind/id
+
+
+Reviewed = Request[RevisionPath, Nothing, Remark]
+Refused = Request[RevisionPath, Nothing, Refusal]
+Filtered = Request[Nothing, RevisionFilter, Nothing]
+FoundPage = tuple[list[Found[Any]], str | None]  # revisions, and where the next page begins
+
+
 def revision_scope(request: Request[RevisionPath, Any, Any]) -> str:
     """The repository that a revision's name begins with."""
     return repository_scope(parse(request.path.name).repository)
-
-
-def may_read(request: Request[Any, Any, Any], name: str) -> bool:
-    """Whether the sender may read the revision of this name."""
-    return request.principal.may(Verb.READ, repository_scope(parse(name).repository))
-
-
-def rights(request: Request[Any, Any, Any]) -> Callable[[RequiredPermission], None]:
-    """Check that the requester has every permission that the command needs.
-
-    Raises:
-        MissingPermission.
-    """
-
-    def demand_asked(asked: RequiredPermission) -> None:
-        demand_permission(request.principal, (asked.right,), repository_scope(asked.repository))
-
-    return demand_asked
 
 
 # ── create, read ──────────────────────────────────────────────────────────────────────────────────
@@ -147,40 +161,100 @@ def rights(request: Request[Any, Any, Any]) -> Callable[[RequiredPermission], No
 def create(request: Request[Nothing, Nothing, NewRevision], installation: Installation) -> Response:
     """Draft a revision: init, clone, edit or upgrade."""
     body = request.body
-    place = identity(body.repository, body.package_name, body.workspace_name)
-    command = CreateRevision(
-        repository=body.repository,
-        package=body.package_name,
-        workspace=body.workspace_name,
-        uid=request.mint("uid"),
-        by=request.by,
+    outcome = installation.revisions.create(
+        request.caller,
+        body.repository,
+        body.package_name,
+        body.workspace_name,
         lifecycle=body.lifecycle,
         tasks=body.tasks,
         metadata=Metadata(body.labels, body.annotations, body.finalizers, body.owner_references),
         readiness_gates=body.readiness_gates,
+        files=None if body.files is None else decode_files(body.files),
     )
-    for asked in required_permissions(command):
-        rights(request)(asked)  # before any source is read
-    if body.files is not None:
-        files = receive_files(installation.blobs, body.files).files
-        command = structs.replace(command, files=files)
-    elif body.tasks:
-        command = structs.replace(command, files=merge_upgrade(installation, body.tasks[0]))
-    outcome = installation.run(create_revision, command, meta=request.meta, key=request.once)
-    return answer_of(installation, place.name, outcome)
+    return show_outcome(outcome)
 
 
 def get(
     request: Request[RevisionPath, RevisionReading, Nothing], installation: Installation
 ) -> Response:
     """One revision; as_of shows it as it was."""
-    name = request.path.name
+    name, position = request.path.name, 0
     if request.query.as_of:
-        return _shown_at(installation, name, position_of(installation, request.query.as_of))
-    found = _find(installation, name)
+        position = position_of(installation, request.query.as_of)
+        found = revision_at(installation.row_history, name, position)
+    else:
+        found = find_revision(installation.reads, name)
     if found is None:
         raise RevisionNotFound(name)
-    return found
+    return _show(found, position)
+
+
+def list_all(request: Filtered, installation: Installation) -> Response:
+    """The revisions that you may read; by repository, package, lifecycle, author or owner."""
+    after = paging.after(request, installation)
+    found, last = _page(request, installation, after)
+    seen = [item for item in found if _fits(item.row, request)]
+    packages = installation.reads.find_all(
+        *((package_key(item.row.package), PackageRow) for item in seen)
+    )
+    shown = [
+        to_document(item.row, item.version, None if package is None else package.row)
+        for item, package in zip(seen, packages, strict=True)
+    ]
+    return Response(paging.list_page(request, installation, shown, last))
+
+
+def _page(request: Filtered, installation: Installation, after: str) -> FoundPage:
+    """By the narrowest index that fits; what else is asked for is filtered."""
+    query = request.query
+    if query.owner is not None:
+        return _owned(query.owner, installation, after, query.limit)
+    if query.package is not None:
+        index, of = "by_package", query.package
+    elif query.author is not None:
+        index, of = "by_author", _author(request)
+    elif query.repository is None and query.lifecycle is not None:
+        index, of = "by_lifecycle", str(query.lifecycle)
+    else:
+        index, of = None, ""
+    if index is not None:
+        found = installation.reads.range(
+            REVISIONS, index=index, of=(of,), after=after, limit=query.limit
+        )
+    else:
+        prefix = "" if query.repository is None else f"{query.repository}."
+        found = installation.reads.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
+    return found, found[-1].id if len(found) == query.limit else None
+
+
+def _owned(owner: str, installation: Installation, after: str, limit: int) -> FoundPage:
+    prefix = owner_prefix(owner)
+    rows = installation.reads.range(REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
+    names = (row.row.revision for row in rows)
+    found = installation.reads.find_all(*((revision_key(name), Revision) for name in names))
+    last = rows[-1].id if len(rows) == limit else None
+    return [item for item in found if item is not None], last
+
+
+def _fits(row: Revision, request: Filtered) -> bool:
+    query = request.query
+    return (
+        request.principal.may(Verb.READ, repository_scope(row.repository))
+        and query.repository in (None, row.repository)
+        and query.package in (None, row.package)
+        and query.lifecycle in (None, row.lifecycle)
+        and (query.author is None or row.created_by == _author(request))
+        and (
+            query.owner is None
+            or query.owner in (owner.key for owner in row.metadata.owner_references)
+        )
+    )
+
+
+def _author(request: Filtered) -> str:
+    asked = request.query.author or ME
+    return request.by if asked == ME else asked
 
 
 # ── change ────────────────────────────────────────────────────────────────────────────────────────
@@ -191,72 +265,97 @@ def update(
 ) -> Response:
     """Change content, tasks, metadata and lifecycle at once; outside Draft, metadata alone."""
     body = request.body
-    name = request.path.name
-    files = None if body.files is None else receive_files(installation.blobs, body.files).files
-    command = UpdateRevision(
-        name=name,
-        by=request.by,
-        expected_version=request.version,
-        files=files,
+    outcome = installation.revisions.update(
+        request.caller,
+        request.path.name,
+        lifecycle=body.lifecycle,
         tasks=body.tasks,
-        readiness_gates=body.readiness_gates,
+        files=None if body.files is None else decode_files(body.files),
         labels=body.labels,
         annotations=body.annotations,
         finalizers=body.finalizers,
         owner_references=body.owner_references,
-        lifecycle=body.lifecycle,
+        readiness_gates=body.readiness_gates,
         reason=body.reason,
     )
-    verb = with_permission_check(update_revision, rights(request))
-    outcome = installation.run(verb, command, meta=request.meta, key=request.once)
-    return answer_of(installation, name, outcome)
+    return show_outcome(outcome)
 
 
 def conditions(
     request: Request[RevisionPath, Nothing, Conditions], installation: Installation
 ) -> Response:
     """Report what was found out about the content of a digest."""
-    command = SetConditions(
-        name=request.path.name,
-        by=request.by,
-        expected_version=request.version,
-        digest=request.body.digest,
-        conditions=request.body.conditions,
+    name, body = request.path.name, request.body
+    return show_outcome(
+        installation.revisions.set_conditions(request.caller, name, body.digest, body.conditions)
     )
-    outcome = installation.run(set_conditions, command, meta=request.meta, key=request.once)
-    return answer_of(installation, request.path.name, outcome)
 
 
 def delete(
     request: Request[RevisionPath, Nothing, Nothing], installation: Installation
 ) -> Response:
     """Delete for good; 202 while finalizers hold it."""
-    command = DeleteRevision(
-        name=request.path.name, by=request.by, expected_version=request.version
+    response = show_outcome(installation.revisions.delete(request.caller, request.path.name))
+    if response.body is not None:
+        response.status = 202
+    return response
+
+
+# ── review ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def propose(request: Reviewed, installation: Installation) -> Response:
+    """Draft → Proposed: ready for review, frozen."""
+    name, reason = request.path.name, request.body.reason
+    return show_outcome(installation.revisions.propose(request.caller, name, reason))
+
+
+def withdraw(request: Reviewed, installation: Installation) -> Response:
+    """Proposed → Draft, by who proposed it."""
+    name, reason = request.path.name, request.body.reason
+    return show_outcome(installation.revisions.withdraw(request.caller, name, reason))
+
+
+def approve(
+    request: Request[RevisionPath, Nothing, Approval], installation: Installation
+) -> Response:
+    """Approve the content of this digest; the approval that completes the quorum publishes."""
+    name, body = request.path.name, request.body
+    return show_outcome(
+        installation.revisions.approve(request.caller, name, body.digest, body.reason)
     )
-    verb = with_permission_check(delete_revision, rights(request))
-    try:
-        outcome = installation.run(verb, command, meta=request.meta, key=request.once)
-    except StillReferenced as refusal:
-        some = (name for name in refusal.some if may_read(request, name))
-        raise StillReferenced(refusal.name, refusal.count, some) from None
-    answer = answer_of(installation, request.path.name, outcome)
-    return answer if answer.body is None else replace(answer, status=202)
+
+
+def reject(request: Refused, installation: Installation) -> Response:
+    """Proposed → Draft, with a reason."""
+    name, reason = request.path.name, request.body.reason
+    return show_outcome(installation.revisions.reject(request.caller, name, reason))
+
+
+def propose_delete(request: Reviewed, installation: Installation) -> Response:
+    """Published → DeletionProposed."""
+    name, reason = request.path.name, request.body.reason
+    return show_outcome(installation.revisions.propose_deletion(request.caller, name, reason))
+
+
+def reject_delete(request: Refused, installation: Installation) -> Response:
+    """DeletionProposed → Published, with a reason."""
+    name, reason = request.path.name, request.body.reason
+    return show_outcome(installation.revisions.reject_deletion(request.caller, name, reason))
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _find(installation: Installation, name: str, position: Position = 0) -> Response | None:
-    revision, package = installation.reads.find_all(
-        (revision_key(name), Revision), (package_key(parse(name).package), PackageRow)
-    )
-    return None if revision is None else _document(revision, package, position)
+def show_outcome(outcome: RevisionOutcome) -> Response:
+    """The revision as a change left it; no content: it is deleted."""
+    if outcome.found is None:
+        return Response(None, position=outcome.position)
+    return _show(outcome.found, outcome.position)
 
 
-def _document(
-    revision: Found[Revision], package: Found[PackageRow] | None, position: Position
-) -> Response:
+def _show(found: RevisionInPackage, position: Position) -> Response:
+    revision, package = found.revision, found.package
     return Response(
         to_document(revision.row, revision.version, None if package is None else package.row),
         version=revision.version,
@@ -265,44 +364,25 @@ def _document(
     )
 
 
-def _shown_at(installation: Installation, name: str, position: Position) -> Response:
-    """The revision as it stood at a position. Raises: RevisionNotFound, HistoryTooLong."""
-    place = parse(name)
-    about = history.history_of(name)
-    revision = installation.row_history.row_at(folds.revisions, name, about, position)
-    if revision is None:
-        raise RevisionNotFound(name)
-    of_package = history.history_of_package(place.package)
-    package = installation.row_history.row_at(folds.packages, place.package, of_package, position)
-    return _document(revision, package, position)
-
-
-def answer_of(installation: Installation, name: str, outcome: CommandOutcome) -> Response:
-    """The revision as this change left it, also when it has moved on; no content: it is gone."""
-    receipt = outcome.receipt
-    if receipt is None:
-        found = _find(installation, name)
-        if found is None or found.version is None:
-            raise RevisionNotFound(name)
-        found.position = found.version
-        return found
-    found = _find(installation, name, receipt.last)
-    if found is not None and receipt.first <= (found.version or 0) <= receipt.last:
-        return found
-    try:
-        return _shown_at(installation, name, receipt.last)
-    except RevisionNotFound:
-        return Response(None, position=receipt.last)
-
-
-_SOME_STEP = requires(
-    (Verb.AUTHOR, Verb.APPROVE), revision_scope
-)  # which one, the decision finds out
-_STEP = (RevisionNotFound, TransitionRefused, Terminating)
-
-
 def _new_scope(request: Request[Nothing, Nothing, NewRevision]) -> str:
     return repository_scope(request.body.repository)
+
+
+_ERRORS = (RevisionNotFound, TransitionRefused, Terminating)
+
+
+def _review(
+    name: str, handler: Callable[..., Response], step: steps.Step, *errors: type[Any]
+) -> Route:
+    return Route(
+        "POST",
+        f"/v1/revisions/{{name}}/{name}",
+        handler,
+        requires_step(step, revision_scope),
+        RevisionDocument,
+        guard=step.version,
+        errors=(*_ERRORS, *errors),
+    )
 
 
 ROUTES = (
@@ -310,7 +390,7 @@ ROUTES = (
         "POST",
         "/v1/revisions",
         create,
-        requires(right_of(CreateRevision), _new_scope),
+        requires_step(steps.CREATE_REVISION, _new_scope),
         RevisionDocument,
         status=201,
         errors=(InvalidName, InvalidReference, ContentTooLarge),
@@ -320,7 +400,7 @@ ROUTES = (
         "GET",
         "/v1/revisions/{name}",
         get,
-        requires(Verb.READ, revision_scope),
+        requires_step(steps.READ_REVISION, revision_scope),
         RevisionDocument,
         cached=True,
         errors=(RevisionNotFound, HistoryTooLong),
@@ -329,31 +409,40 @@ ROUTES = (
         "PATCH",
         "/v1/revisions/{name}",
         update,
-        _SOME_STEP,
+        requires_step(steps.UPDATE_REVISION, revision_scope),
         RevisionDocument,
         also=(204,),
-        guard=VersionRule.DEMANDED,
-        errors=(*_STEP, Immutable, InvalidReference),
+        guard=steps.UPDATE_REVISION.version,
+        errors=(*_ERRORS, Immutable, InvalidReference),
         body_bytes_max=CONTENT_BODY_BYTES_MAX,
     ),
     Route(
         "DELETE",
         "/v1/revisions/{name}",
         delete,
-        _SOME_STEP,
+        requires_step(steps.DELETE_REVISION, revision_scope),
         RevisionDocument,
         status=202,
         also=(204,),
-        guard=VersionRule.CHECKED,
-        errors=_STEP,
+        guard=steps.DELETE_REVISION.version,
+        errors=_ERRORS,
     ),
     Route(
         "PUT",
         "/v1/revisions/{name}/conditions",
         conditions,
-        requires(right_of(SetConditions), revision_scope),
+        requires_step(steps.SET_CONDITIONS, revision_scope),
         RevisionDocument,
-        guard=VersionRule.DEMANDED,
-        errors=(*_STEP, DigestMismatch),
+        guard=steps.SET_CONDITIONS.version,
+        errors=(*_ERRORS, DigestMismatch),
     ),
+    Route(
+        "GET", "/v1/revisions", list_all, requires_somewhere(Verb.READ), Listed[RevisionDocument]
+    ),
+    _review("propose", propose, steps.PROPOSE_REVISION, NotReady),
+    _review("withdraw", withdraw, steps.WITHDRAW_PROPOSAL),
+    _review("approve", approve, steps.APPROVE_REVISION, DigestMismatch, SelfApproval),
+    _review("reject", reject, steps.REJECT_PROPOSAL),
+    _review("propose-delete", propose_delete, steps.PROPOSE_DELETION),
+    _review("reject-delete", reject_delete, steps.REJECT_DELETION),
 )

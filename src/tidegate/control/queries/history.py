@@ -99,6 +99,17 @@ def list_scope_events(
     )
 
 
+class ScopeHistory:
+    """What happened in the scopes of one log."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list(self, scope: str, *, after: Position = 0, limit: int) -> tuple[ScopeEvent, ...]:
+        """As ``list_scope_events``."""
+        return list_scope_events(self._store, scope, after=after, limit=limit)
+
+
 def _key(fact: Struct) -> Key:
     fold = _FOLDS[type(fact).__name__]
     (id,) = fold.ids(fact)

@@ -1,38 +1,67 @@
-"""Reads about revisions: lineage, dependents, what a package's deletion would remove."""
+"""Reads about revisions: now and in the past, lineage, dependents, what a deletion would remove."""
 
 from __future__ import annotations
 
+from msgspec import Struct
+
+from tidegate.control.queries.as_of import RowHistory
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.domain.packages import folds, history
 from tidegate.domain.packages.bulk import PLANNED_MAX, PlannedDeletion
-from tidegate.domain.packages.facts import (
-    Lineage,
-)
+from tidegate.domain.packages.facts import Lineage
+from tidegate.domain.packages.names import parse
+from tidegate.domain.packages.refusals import RevisionNotFound
 from tidegate.domain.packages.rows import (
     REVISION_DEPENDENTS,
     REVISIONS,
     PackageRow,
     Revision,
-    RevisionDependent,
     package_key,
     revision_key,
 )
 from tidegate.errors import NotFound
-from tidegate.kernel import codec
-from tidegate.kernel.collections import entry
-from tidegate.kernel.model import at_most
-from tidegate.kernel.store import Store
+from tidegate.kernel.model import Position, at_most
 
 LINEAGE_MAX = 64  # generations that are shown
-
-
 DEPENDENTS_MAX = 1_000
 
 
-def list_lineage(store: Store, name: str) -> tuple[Lineage, ...]:
+class RevisionInPackage(Struct, frozen=True):
+    """A revision and its package: both are shown in its document."""
+
+    revision: Found[Revision]
+    package: Found[PackageRow] | None
+
+
+def find_revision(reads: Reads, name: str) -> RevisionInPackage | None:
+    """The revision as it is now, or None. Raises: InvalidName."""
+    revision, package = reads.find_all(
+        (revision_key(name), Revision), (package_key(parse(name).package), PackageRow)
+    )
+    return None if revision is None else RevisionInPackage(revision, package)
+
+
+def revision_at(rows: RowHistory, name: str, position: Position) -> RevisionInPackage | None:
+    """The revision as it was at a position of the log, or None. Raises: HistoryTooLong."""
+    package = parse(name).package
+    revision = rows.row_at(folds.revisions, name, history.history_of(name), position)
+    if revision is None:
+        return None
+    facts = history.history_of_package(package)
+    return RevisionInPackage(revision, rows.row_at(folds.packages, package, facts, position))
+
+
+def demand_row(reads: Reads, name: str) -> Revision:
+    """The row of a revision. Raises: RevisionNotFound, InvalidName."""
+    return reads.demand(revision_key(name), Revision, RevisionNotFound(name)).row
+
+
+def list_lineage(reads: Reads, name: str) -> tuple[Lineage, ...]:
     """What a revision descends from, nearest first, as far as it goes."""
     found: list[Lineage] = []
     for _ in range(LINEAGE_MAX):
-        (record,) = store.get(revision_key(name))
-        upstream = None if record is None else codec.decode(record.data, Revision).upstream
+        revision = reads.find(revision_key(name), Revision)
+        upstream = None if revision is None else revision.row.upstream
         if upstream is None:
             break
         found.append(upstream)
@@ -40,24 +69,23 @@ def list_lineage(store: Store, name: str) -> tuple[Lineage, ...]:
     return tuple(found)
 
 
-def list_dependents(store: Store, name: str) -> tuple[str, ...]:
+def list_dependents(reads: Reads, name: str) -> tuple[str, ...]:
     """The revisions that descend from this one, so that it cannot be deleted."""
-    records = store.range(REVISION_DEPENDENTS.name, prefix=f"{name}/", limit=DEPENDENTS_MAX)
-    return tuple(codec.decode(record.data, RevisionDependent).dependent for record in records)
+    found = reads.range(REVISION_DEPENDENTS, prefix=f"{name}/", limit=DEPENDENTS_MAX)
+    return tuple(item.row.dependent for item in found)
 
 
-def find_latest(store: Store, package: str) -> str | None:
+def find_latest(reads: Reads, package: str) -> str | None:
     """The package's latest published revision: what one returns to."""
-    (record,) = store.get(package_key(package))
-    latest = None if record is None else codec.decode(record.data, PackageRow).latest
+    found = reads.find(package_key(package), PackageRow)
+    latest = None if found is None else found.row.latest
     return None if latest is None else latest.name
 
 
-def plan_deletion(store: Store, package: str) -> tuple[PlannedDeletion, ...]:
+def plan_deletion(reads: Reads, package: str) -> tuple[PlannedDeletion, ...]:
     """The revisions that the package has now. Raises: NotFound, LimitExceeded."""
-    prefix = entry(package, "")
-    found = store.range(REVISIONS.name, index="by_package", prefix=prefix, limit=PLANNED_MAX + 1)
+    found = reads.range(REVISIONS, index="by_package", of=(package,), limit=PLANNED_MAX + 1)
     if not found:
         raise NotFound(f"package {package} has no revision", package=package)
     at_most("revisions of a package that is deleted at once", len(found), PLANNED_MAX)
-    return tuple(PlannedDeletion(record.key.id, record.version) for record in found)
+    return tuple(PlannedDeletion(item.id, item.version) for item in found)

@@ -20,9 +20,11 @@ from tidegate.dashboard.layout import (
     page_route,
 )
 from tidegate.dashboard.view_models import PendingApproval, Releases, RevisionLine
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.steps import APPROVE_REVISION
 from tidegate.domain.packages.rows import (
     REVISIONS,
     PackageRow,
@@ -72,7 +74,7 @@ def list_pending_approvals(
             at=row.proposed_at,
             approvals=len(row.approvals),
             quorum=max(1, quorums[row.repository]),
-            why=why_not(request.principal, row, quorums[row.repository]),
+            why=why_not(request.caller, row, quorums[row.repository]),
         )
         for row, package in zip(rows, packages, strict=True)
     ]
@@ -93,15 +95,15 @@ def path_of(row: Revision) -> str:
     return row.package.partition("/")[2] or row.package
 
 
-def why_not(principal: Principal, row: Revision, quorum: int) -> str:
+def why_not(caller: Caller, row: Revision, quorum: int) -> str:
     """Why this reader cannot approve; empty: they can."""
-    if not principal.may(Verb.APPROVE, repository_scope(row.repository)):
+    if not caller.may(APPROVE_REVISION, repository_scope(row.repository)):
         return "none of your roles may approve here"
-    if quorum and principal.id == row.proposed_by:
+    if quorum and caller.id == row.proposed_by:
         return "you proposed it: somebody else must approve"
-    if quorum and principal.id in row.editors:
+    if quorum and caller.id in row.editors:
         return "you changed it: somebody else must approve"
-    if principal.id in row.approvals:
+    if caller.id in row.approvals:
         return "you approved it already"
     return ""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from tidegate.api.routes.revisions import RevisionPath, revision_scope
 from tidegate.control.installation import Installation
+from tidegate.control.operations.revisions import RevisionOutcome
 from tidegate.control.queries.file_changes import FileChanged, diff_files
 from tidegate.control.queries.reads import Found
 from tidegate.control.storage.content_store import read_manifest
@@ -18,42 +20,39 @@ from tidegate.dashboard.event_text import describe_all
 from tidegate.dashboard.html import short, size
 from tidegate.dashboard.layout import (
     REASON,
+    OptionalReason,
     PageQuery,
     PageView,
     Reason,
     UserDirectory,
-    action_route,
     answer,
     attempt,
     page_route,
+    step_route,
 )
 from tidegate.dashboard.pages.releases import path_of, quorum_of, revision_line, why_not
 from tidegate.dashboard.view_models import DiffLine, FileDiff, ReferenceLine, RevisionPage
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.access.steps import (
+    APPROVE_REVISION,
+    PROPOSE_REVISION,
+    READ_REVISION,
+    REJECT_PROPOSAL,
+    WITHDRAW_PROPOSAL,
+)
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import history
-from tidegate.domain.packages.approvals import (
-    ApproveRevision,
-    ProposeRevision,
-    RejectProposal,
-    WithdrawProposal,
-    approve_revision,
-    propose_revision,
-    reject_proposal,
-    withdraw_proposal,
-)
-from tidegate.domain.packages.permissions import right_of
 from tidegate.domain.packages.refusals import RevisionNotFound
 from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.domain.releases.rows import ACTUAL
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires
+from tidegate.web.routing import Request, Response, requires_step
 
 FILES_MAX = 100
 LINES_MAX = 2_000
@@ -67,25 +66,26 @@ CHANGES = {
     FileChangeKind.REMOVED: Chip("cross", "bad", "Removed"),
     FileChangeKind.CHANGED: Chip("pencil", "info", "Changed"),
 }
+REMARK = Field(name="reason", label="Remark", kind="long", placeholder="Optional: why, for the log")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
-Version = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Shown = Request[RevisionPath, PageQuery, Nothing]
 
 
-class RevisionForm(Input, frozen=True, kw_only=True):
-    """A form about the revision as it was shown."""
-
-    version: Version
-    reason: Reason = ""
+class RemarkForm(Input, frozen=True, kw_only=True):
+    reason: OptionalReason = ""
 
 
-class ApproveForm(RevisionForm, frozen=True, kw_only=True):
-    digest: Digest
+class RejectForm(Input, frozen=True, kw_only=True):
+    reason: Reason
 
 
-Decided = Request[RevisionPath, PageQuery, RevisionForm]
+class ApproveForm(RemarkForm, frozen=True, kw_only=True):
+    digest: Digest  # of the content that was shown
+
+
+Remarked = Request[RevisionPath, PageQuery, RemarkForm]
 
 
 def show(request: Shown, installation: Installation) -> Response:
@@ -298,11 +298,10 @@ def _verbs(
     quorum: int,
 ) -> tuple[VerbButton, ...]:
     row = found.row
-    principal = request.principal
+    caller = request.caller
     scope = repository_scope(row.repository)
     path = f"/revisions/{row.name}"
-    version = Field(name="version", kind="hidden", value=str(found.version))
-    author = "" if principal.may(Right.AUTHOR, scope) else "None of your roles may author here."
+    not_author = "None of your roles may author here."
     match row.lifecycle:
         case Lifecycle.DRAFT:
             propose = VerbButton(
@@ -312,15 +311,15 @@ def _verbs(
                 action=f"{path}/propose",
                 title=f"Propose {path_of(row)}?",
                 text="Its content is frozen until somebody approves or rejects it.",
-                fields=(version,),
-                why=author,
+                version=found.version,
+                fields=(REMARK,),
+                why="" if caller.may(PROPOSE_REVISION, scope) else not_author,
                 first=True,
             )
             return (propose,)
         case Lifecycle.PROPOSED:
-            why = why_not(principal, row, quorum)
             return (
-                _approve(row, quorum, path, version, why),
+                _approve(found, quorum, path, why_not(caller, row, quorum)),
                 VerbButton(
                     id="reject",
                     label="Reject",
@@ -328,10 +327,11 @@ def _verbs(
                     action=f"{path}/reject",
                     title=f"Reject {path_of(row)}?",
                     text="It becomes a draft again, and its author reads the reason.",
-                    fields=(version, REASON),
+                    version=found.version,
+                    fields=(REASON,),
                     danger=True,
                     why=""
-                    if principal.may(Right.APPROVE, scope)
+                    if caller.may(REJECT_PROPOSAL, scope)
                     else "None of your roles may approve or reject here.",
                 ),
                 VerbButton(
@@ -341,15 +341,18 @@ def _verbs(
                     action=f"{path}/withdraw",
                     title="Withdraw the proposal?",
                     text="It becomes a draft again.",
-                    fields=(version,),
-                    why=author
-                    or ("" if principal.id == row.proposed_by else "Somebody else proposed it."),
+                    version=found.version,
+                    fields=(REMARK,),
+                    why=("" if caller.id == row.proposed_by else "Somebody else proposed it.")
+                    if caller.may(WITHDRAW_PROPOSAL, scope)
+                    else not_author,
                 ),
             )
     return ()
 
 
-def _approve(row: Revision, quorum: int, path: str, version: Field, why: str) -> VerbButton:
+def _approve(found: Found[Revision], quorum: int, path: str, why: str) -> VerbButton:
+    row = found.row
     left = max(1, quorum) - len(row.approvals)
     becomes = "It is published with this approval, and immutable from then on."
     if left > 1:
@@ -361,8 +364,8 @@ def _approve(row: Revision, quorum: int, path: str, version: Field, why: str) ->
         action=f"{path}/approve",
         title=f"Approve {path_of(row)}?",
         text=f"You approve the content {short(row.content.digest)}, as you see it here. {becomes}",
+        version=found.version,
         fields=(
-            version,
             Field(name="digest", kind="hidden", value=row.content.digest),
             Field(name="reason", label="Remark", kind="long", placeholder="What you looked at"),
         ),
@@ -371,90 +374,53 @@ def _approve(row: Revision, quorum: int, path: str, version: Field, why: str) ->
     )
 
 
-def _decided(
-    request: Decided, installation: Installation, do: Callable[[], int], done: str
-) -> Response:
-    name = request.path.name
-    return attempt(
-        request,
-        installation,
-        do,
-        f"/revisions/{name}",
-        done,
-        lambda: page_of(request, installation, name),
-    )
+def propose(request: Remarked, installation: Installation) -> Response:
+    """Ask for approval."""
+    name, reason = request.path.name, request.body.reason
+    run = partial(installation.revisions.propose, request.caller, name, reason)
+    return _attempt(request, installation, run, "proposed")
+
+
+def withdraw(request: Remarked, installation: Installation) -> Response:
+    """Take one's own proposal back."""
+    name, reason = request.path.name, request.body.reason
+    run = partial(installation.revisions.withdraw, request.caller, name, reason)
+    return _attempt(request, installation, run, "withdrawn")
 
 
 def approve(
     request: Request[RevisionPath, PageQuery, ApproveForm], installation: Installation
 ) -> Response:
     """Approve the content that was looked at."""
-    body = request.body
-
-    def do() -> int:
-        command = ApproveRevision(
-            name=request.path.name,
-            by=request.by,
-            expected_version=body.version,
-            reason=body.reason,
-            digest=body.digest,
-        )
-        return installation.run(approve_revision, command, meta=request.meta).position
-
-    return _decided(request, installation, do, "approved")  # type: ignore[arg-type]
+    name, body = request.path.name, request.body
+    run = partial(installation.revisions.approve, request.caller, name, body.digest, body.reason)
+    return _attempt(request, installation, run, "approved")
 
 
-def reject(request: Decided, installation: Installation) -> Response:
+def reject(
+    request: Request[RevisionPath, PageQuery, RejectForm], installation: Installation
+) -> Response:
     """Send a proposal back, with a reason."""
-
-    def do() -> int:
-        command = RejectProposal(
-            name=request.path.name,
-            by=request.by,
-            expected_version=request.body.version,
-            reason=request.body.reason,
-        )
-        return installation.run(reject_proposal, command, meta=request.meta).position
-
-    return _decided(request, installation, do, "rejected")
+    name, reason = request.path.name, request.body.reason
+    run = partial(installation.revisions.reject, request.caller, name, reason)
+    return _attempt(request, installation, run, "rejected")
 
 
-def propose(request: Decided, installation: Installation) -> Response:
-    """Ask for approval."""
-
-    def do() -> int:
-        command = ProposeRevision(
-            name=request.path.name, by=request.by, expected_version=request.body.version
-        )
-        return installation.run(propose_revision, command, meta=request.meta).position
-
-    return _decided(request, installation, do, "proposed")
-
-
-def withdraw(request: Decided, installation: Installation) -> Response:
-    """Take one's own proposal back."""
-
-    def do() -> int:
-        command = WithdrawProposal(
-            name=request.path.name, by=request.by, expected_version=request.body.version
-        )
-        return installation.run(withdraw_proposal, command, meta=request.meta).position
-
-    return _decided(request, installation, do, "withdrawn")
+def _attempt(
+    request: Request[RevisionPath, PageQuery, Any],
+    installation: Installation,
+    run: Callable[[], RevisionOutcome],
+    done: str,
+) -> Response:
+    name = request.path.name
+    page = partial(page_of, request, installation, name)
+    return attempt(request, installation, lambda: run().position, f"/revisions/{name}", done, page)
 
 
 ROUTES = (
-    page_route("/revisions/{name}", show, requires(Right.READ, revision_scope)),
-    action_route(
-        "/revisions/{name}/approve", approve, requires(right_of(ApproveRevision), revision_scope)
-    ),
-    action_route(
-        "/revisions/{name}/reject", reject, requires(right_of(RejectProposal), revision_scope)
-    ),
-    action_route(
-        "/revisions/{name}/propose", propose, requires(right_of(ProposeRevision), revision_scope)
-    ),
-    action_route(
-        "/revisions/{name}/withdraw", withdraw, requires(right_of(WithdrawProposal), revision_scope)
-    ),
+    page_route("/revisions/{name}", show, requires_step(READ_REVISION, revision_scope)),
+    step_route("/revisions/{name}/approve", approve, APPROVE_REVISION, revision_scope),
+    step_route("/revisions/{name}/reject", reject, REJECT_PROPOSAL, revision_scope),
+    step_route("/revisions/{name}/propose", propose, PROPOSE_REVISION, revision_scope),
+    step_route("/revisions/{name}/withdraw", withdraw, WITHDRAW_PROPOSAL, revision_scope),
 )

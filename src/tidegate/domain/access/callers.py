@@ -34,3 +34,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     def demand(self, step: Step, scope: str) -> None:
         """Check that the caller may take this step on this scope. Raises: MissingPermission."""
         demand_permission(self.principal, step.verbs, scope)
+
+    def may(self, step: Step, scope: str) -> bool:
+        """Whether the caller may take this step on this scope."""
+        return any(self.principal.may(verb, scope) for verb in step.verbs)

@@ -37,9 +37,15 @@ def _steps(steps: Iterable[Step]) -> Mapping[str, Step]:
     return MappingProxyType({step.name: step for step in steps})
 
 
+READ = (Verb.READ,)
+AUTHOR = (Verb.AUTHOR,)
+APPROVE = (Verb.APPROVE,)
+AUTHOR_OR_APPROVE = (Verb.AUTHOR, Verb.APPROVE)
 OPERATE = (Verb.OPERATE,)
 RELEASE = (Verb.RELEASE,)
+ADMINISTER = (Verb.ADMINISTER,)
 CHECKED = VersionRule.CHECKED
+DEMANDED = VersionRule.DEMANDED
 
 PAUSE_ROLLOUT: Final = Step(name="rollout.pause", verbs=OPERATE, version=CHECKED, urgent=True)
 RESUME_ROLLOUT: Final = Step(name="rollout.resume", verbs=OPERATE, version=CHECKED)
@@ -48,6 +54,35 @@ CLEAR_ROLLOUT: Final = Step(name="rollout.clear", verbs=OPERATE, version=CHECKED
 RETRY_ROLLOUT: Final = Step(name="rollout.retry", verbs=OPERATE, version=CHECKED)
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
 ROLL_BACK: Final = Step(name="channel.rollback", verbs=RELEASE, version=CHECKED)
+
+# ── revisions and packages: on the repository ──
+# Which of these an update or a deletion takes depends on the revision: domain/packages/permissions.
+READ_REVISION: Final = Step(name="revision.read", verbs=READ)
+CREATE_REVISION: Final = Step(name="revision.create", verbs=AUTHOR)
+EDIT_REVISION: Final = Step(name="revision.edit", verbs=AUTHOR, version=DEMANDED)
+UPDATE_REVISION: Final = Step(name="revision.update", verbs=AUTHOR_OR_APPROVE, version=DEMANDED)
+SET_CONDITIONS: Final = Step(name="revision.set_condition", verbs=AUTHOR, version=DEMANDED)
+PROPOSE_REVISION: Final = Step(name="revision.propose", verbs=AUTHOR, version=DEMANDED)
+WITHDRAW_PROPOSAL: Final = Step(name="revision.withdraw", verbs=AUTHOR, version=DEMANDED)
+APPROVE_REVISION: Final = Step(name="revision.approve", verbs=APPROVE, version=DEMANDED)
+REJECT_PROPOSAL: Final = Step(name="revision.reject", verbs=APPROVE, version=DEMANDED)
+PROPOSE_DELETION: Final = Step(name="revision.propose_deletion", verbs=AUTHOR, version=DEMANDED)
+REJECT_DELETION: Final = Step(name="revision.reject_deletion", verbs=APPROVE, version=DEMANDED)
+DELETE_REVISION: Final = Step(name="revision.delete", verbs=AUTHOR_OR_APPROVE, version=CHECKED)
+DELETE_OPEN: Final = Step(name="revision.delete_open", verbs=AUTHOR)  # a draft, one's own proposal
+CARRY_OUT_DELETION: Final = Step(name="revision.carry_out_deletion", verbs=APPROVE)
+CLEAN_UP_OWNER: Final = Step(name="revision.clean_up_owner", verbs=ADMINISTER)
+DELETE_PACKAGE: Final = Step(name="package.delete", verbs=ADMINISTER, version=DEMANDED)
+IMPORT_PACKAGE: Final = Step(name="package.import", verbs=ADMINISTER)
+CREATE_REPOSITORY: Final = Step(name="repository.create", verbs=ADMINISTER)
+CHANGE_REPOSITORY: Final = Step(name="repository.change", verbs=ADMINISTER, version=DEMANDED)
+
+# ── releases: on the channel that a scope is named after ──
+REGISTER_RELEASE: Final = Step(name="release.register", verbs=RELEASE)
+TRANSITION_RELEASE: Final = Step(name="release.transition", verbs=RELEASE, version=DEMANDED)
+RETIRE_RELEASE: Final = Step(name="release.retire", verbs=RELEASE, version=DEMANDED)
+KEEP_EVIDENCE: Final = Step(name="release.keep_evidence", verbs=RELEASE)
+IMPORT_MANIFEST: Final = Step(name="release.import_manifest", verbs=RELEASE, version=CHECKED)
 
 STEPS: Final = _steps(
     (
@@ -58,5 +93,29 @@ STEPS: Final = _steps(
         RETRY_ROLLOUT,
         PROMOTE,
         ROLL_BACK,
+        READ_REVISION,
+        CREATE_REVISION,
+        EDIT_REVISION,
+        UPDATE_REVISION,
+        SET_CONDITIONS,
+        PROPOSE_REVISION,
+        WITHDRAW_PROPOSAL,
+        APPROVE_REVISION,
+        REJECT_PROPOSAL,
+        PROPOSE_DELETION,
+        REJECT_DELETION,
+        DELETE_REVISION,
+        DELETE_OPEN,
+        CARRY_OUT_DELETION,
+        CLEAN_UP_OWNER,
+        DELETE_PACKAGE,
+        IMPORT_PACKAGE,
+        CREATE_REPOSITORY,
+        CHANGE_REPOSITORY,
+        REGISTER_RELEASE,
+        TRANSITION_RELEASE,
+        RETIRE_RELEASE,
+        KEEP_EVIDENCE,
+        IMPORT_MANIFEST,
     )
 )

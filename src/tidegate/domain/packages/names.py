@@ -53,6 +53,13 @@ def identity(repository: str, path: str, workspace: str) -> Identity:
     return found
 
 
+def full_path(repository: str, path: str) -> str:
+    """The path of a package over all repositories. Raises: InvalidName."""
+    check_label("a repository", repository)
+    check_path(path)
+    return f"{repository}/{path}"
+
+
 def parse(name: str) -> Identity:
     """The identity that a dotted name spells. Raises: InvalidName."""
     repository, *path, workspace = name.split(".") if name.count(".") > 1 else ("", "", "")

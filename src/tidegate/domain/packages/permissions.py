@@ -1,15 +1,14 @@
-"""Which permission each step on packages asks for, and which verb of a role gives it.
+"""Which steps a command on packages takes, and on which repository.
 
-    command, and its row ──▶ ``required_permissions`` ──▶ permission on a repository
-    permission ──▶ ``RIGHTS`` ──▶ the verb that a grant on that repository must have
+    command, and its row ──▶ ``required_permissions`` ──▶ step on a repository
+    step ──▶ ``domain/access/steps`` ──▶ the verb that a grant on that repository must have
 
-The step decides, not the route: an update that proposes asks for what the proposal asks for. Every
-caller asks here.
+The step decides, not the route: an update that proposes needs what a proposal needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -18,7 +17,10 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access import steps
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.scopes import repository_scope
+from tidegate.domain.access.steps import STEPS, Step
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -28,13 +30,7 @@ from tidegate.domain.packages.approvals import (
 from tidegate.domain.packages.bulk import DeletePackage, ImportPackage
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import Task
-from tidegate.domain.packages.lifecycle import (
-    BY_VERB,
-    EDGES,
-    LifecycleVerb,
-    Operation,
-    parse_stored,
-)
+from tidegate.domain.packages.lifecycle import EDGES, Operation, parse_stored
 from tidegate.domain.packages.names import parse
 from tidegate.domain.packages.origins import source_names
 from tidegate.domain.packages.revision_commands import RevisionCommand
@@ -49,69 +45,38 @@ from tidegate.domain.packages.updates import (
 )
 from tidegate.kernel.slices import Slice
 
-READ: Final = "revision.read"
-CREATE: Final = "revision.create"
-EDIT: Final = "revision.edit"
-SET_CONDITION: Final = "revision.set_condition"
-DELETE: Final = "revision.delete"  # of a Draft, or of one's own proposal
-CARRY_OUT_DELETION: Final = "revision.carry_out_deletion"  # of what was published
-ADMINISTER: Final = "repository.administer"
-
-# What a command asks for whatever it is about. An update and a deletion may ask for other steps'
-# permissions: see ``required_permissions``.
-PERMISSIONS: Final[Mapping[type[Struct], str]] = MappingProxyType(
+# The step that a command takes. An update and a deletion take other steps as well, or instead,
+# depending on the revision: see ``required_permissions``.
+STEP_OF: Final[Mapping[type[Struct], Step]] = MappingProxyType(
     {
-        CreateRepository: ADMINISTER,
-        ChangeRepository: ADMINISTER,
-        ImportPackage: ADMINISTER,
-        DeletePackage: ADMINISTER,
-        CreateRevision: CREATE,
-        UpdateRevision: EDIT,
-        ReplaceResources: EDIT,
-        SetConditions: SET_CONDITION,
-        ProposeRevision: BY_VERB[LifecycleVerb.PROPOSE].permission,
-        WithdrawProposal: BY_VERB[LifecycleVerb.WITHDRAW].permission,
-        ApproveRevision: BY_VERB[LifecycleVerb.APPROVE].permission,
-        RejectProposal: BY_VERB[LifecycleVerb.REJECT].permission,
-        ProposeDeletion: BY_VERB[LifecycleVerb.PROPOSE_DELETION].permission,
-        RejectDeletion: BY_VERB[LifecycleVerb.REJECT_DELETION].permission,
-        DeleteRevision: DELETE,
-    }
-)
-
-RIGHTS: Final[Mapping[str, Right]] = MappingProxyType(
-    {
-        READ: Right.READ,
-        CREATE: Right.AUTHOR,
-        EDIT: Right.AUTHOR,
-        SET_CONDITION: Right.AUTHOR,
-        BY_VERB[LifecycleVerb.PROPOSE].permission: Right.AUTHOR,
-        BY_VERB[LifecycleVerb.WITHDRAW].permission: Right.AUTHOR,
-        BY_VERB[LifecycleVerb.APPROVE].permission: Right.APPROVE,
-        BY_VERB[LifecycleVerb.REJECT].permission: Right.APPROVE,
-        BY_VERB[LifecycleVerb.PROPOSE_DELETION].permission: Right.AUTHOR,
-        BY_VERB[LifecycleVerb.REJECT_DELETION].permission: Right.APPROVE,
-        DELETE: Right.AUTHOR,
-        CARRY_OUT_DELETION: Right.APPROVE,
-        ADMINISTER: Right.ADMINISTER,
+        CreateRepository: steps.CREATE_REPOSITORY,
+        ChangeRepository: steps.CHANGE_REPOSITORY,
+        ImportPackage: steps.IMPORT_PACKAGE,
+        DeletePackage: steps.DELETE_PACKAGE,
+        CreateRevision: steps.CREATE_REVISION,
+        UpdateRevision: steps.UPDATE_REVISION,
+        ReplaceResources: steps.EDIT_REVISION,
+        SetConditions: steps.SET_CONDITIONS,
+        ProposeRevision: steps.PROPOSE_REVISION,
+        WithdrawProposal: steps.WITHDRAW_PROPOSAL,
+        ApproveRevision: steps.APPROVE_REVISION,
+        RejectProposal: steps.REJECT_PROPOSAL,
+        ProposeDeletion: steps.PROPOSE_DELETION,
+        RejectDeletion: steps.REJECT_DELETION,
+        DeleteRevision: steps.DELETE_REVISION,
     }
 )
 
 
 class RequiredPermission(NamedTuple):
-    """A permission that a command needs, and the repository on which."""
+    """A step that a command takes, and the repository on which."""
 
-    permission: str
+    step: Step
     repository: str
 
     @property
-    def right(self) -> Right:
-        return RIGHTS[self.permission]
-
-
-def right_of(command: type[Struct]) -> Right:
-    """The right that a command always asks for."""
-    return RIGHTS[PERMISSIONS[command]]
+    def scope(self) -> str:
+        return repository_scope(self.repository)
 
 
 def required_permissions(
@@ -126,36 +91,36 @@ def required_permissions(
     """
     match command:
         case CreateRevision(repository=repository, tasks=tasks):
-            yield RequiredPermission(CREATE, repository)
+            yield RequiredPermission(steps.CREATE_REVISION, repository)
             yield from _sources(tasks)
         case UpdateRevision(name=name):
             for revision in _revisions(rows, name):
                 yield from _of_update(revision, command)
         case DeleteRevision(name=name):
             for revision in _revisions(rows, name):
-                permission = _of_deletion(revision, command.by)
-                if permission is not None:
-                    yield RequiredPermission(permission, revision.repository)
+                step = _of_deletion(revision, command.by)
+                if step is not None:
+                    yield RequiredPermission(step, revision.repository)
         case DeletePackage(package=package):
             repository = package.partition("/")[0]
-            yield RequiredPermission(ADMINISTER, repository)
-            # Who administers may clear away what is open, as the reaper does.
+            yield RequiredPermission(steps.DELETE_PACKAGE, repository)
+            # Who administers may clear away what is open, as the clean-up after an owner does.
             if any(_is_carried_out(row) for row in rows):
-                yield RequiredPermission(CARRY_OUT_DELETION, repository)
+                yield RequiredPermission(steps.CARRY_OUT_DELETION, repository)
         case RevisionCommand(name=name):
-            yield RequiredPermission(PERMISSIONS[type(command)], parse(name).repository)
+            yield RequiredPermission(STEP_OF[type(command)], parse(name).repository)
 
 
-def with_permission_check(item: Slice, demand: Callable[[RequiredPermission], None]) -> Slice:
-    """The slice, with ``demand`` called for all that its command asks of the sender.
+def with_permission_check(item: Slice, caller: Caller) -> Slice:
+    """The slice, refusing a command whose steps the caller may not take.
 
-    It is called on the very rows that are decided on: what the step is cannot change between the
-    question and the commit, and a repeat under an idempotency key is answered before it.
+    It asks about the very rows that are decided on: which step it is cannot change between the
+    question and the commit, and a repeat under an idempotency key is answered before it is asked.
     """
 
     def decide(rows: Sequence[Struct | None], command: Struct, now: datetime) -> Sequence[Struct]:
         for asked in required_permissions(command, rows):
-            demand(asked)
+            caller.demand(asked.step, asked.scope)
         return item.decide(rows, command, now)
 
     return replace(item, decide=decide)
@@ -167,27 +132,26 @@ def _of_update(revision: Revision, command: UpdateRevision) -> Iterator[Required
     state = parse_stored(revision.lifecycle)
     change = change_of(revision, state, command)
     if change.operations - {Operation.LIFECYCLE}:
-        yield RequiredPermission(EDIT, repository)
+        yield RequiredPermission(steps.EDIT_REVISION, repository)
     yield from _sources((change.tasks or ())[len(revision.tasks) :])
     own = command.by == revision.proposed_by
     edges = [edge for edge in EDGES if (edge.old, edge.new) == (state, change.lifecycle)]
     if edges:  # else the decision refuses it for everyone
-        yield RequiredPermission((edges[0] if own else edges[-1]).permission, repository)
+        edge = edges[0] if own else edges[-1]
+        yield RequiredPermission(STEPS[edge.permission], repository)
 
 
-def _of_deletion(revision: Revision, by: str) -> str | None:
+def _of_deletion(revision: Revision, by: str) -> Step | None:
     """To delete what another one proposes is to reject it. None: the decision refuses it anyway."""
     match parse_stored(revision.lifecycle):
         case Lifecycle.DRAFT:
-            return DELETE
+            return steps.DELETE_OPEN
         case Lifecycle.PROPOSED:
-            return (
-                DELETE if by == revision.proposed_by else BY_VERB[LifecycleVerb.REJECT].permission
-            )
+            return steps.DELETE_OPEN if by == revision.proposed_by else steps.REJECT_PROPOSAL
         case Lifecycle.PUBLISHED:
             return None
         case Lifecycle.DELETION_PROPOSED:
-            return CARRY_OUT_DELETION
+            return steps.CARRY_OUT_DELETION
 
 
 def _is_carried_out(row: Struct | None) -> bool:
@@ -198,7 +162,7 @@ def _sources(tasks: Iterable[Task]) -> Iterator[RequiredPermission]:
     """Content is copied from what a task names, so its repository must be readable."""
     for task in tasks:
         for name in source_names(task):
-            yield RequiredPermission(READ, parse(name).repository)
+            yield RequiredPermission(steps.READ_REVISION, parse(name).repository)
 
 
 def _revisions(rows: Sequence[Struct | None], name: str) -> Iterator[Revision]:

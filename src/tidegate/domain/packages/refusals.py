@@ -97,6 +97,15 @@ class RepositoryNotFound(NotFound):
         super().__init__(f"there is no repository {name}", repository=name)
 
 
+class PackageNotFound(NotFound):
+    """There is no package of this path, and there never was a published one."""
+
+    code = "package_not_found"
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"there is no package {package}", package=package)
+
+
 class RevisionNotFound(NotFound):
     """There is no package revision of this name; a deleted one has a tombstone and a history."""
 

@@ -1,0 +1,31 @@
+"""Delete what is still open in the name of an owner that is gone, when an administrator says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.control.runtime import Control
+from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE
+from tidegate.domain.access.steps import CLEAN_UP_OWNER
+from tidegate.domain.packages.facts import OwnerReference
+
+
+class OwnerCleanupOperations:
+    """The clean-up after owners. It takes no idempotency key: a repeat finds what is left."""
+
+    def __init__(self, control: Control, notify: Callable[[], None]) -> None:
+        self._control = control
+        self._notify = notify
+
+    def clean_up(self, caller: Caller, owner: OwnerReference) -> Reaped:
+        """Delete the Draft and Proposed revisions of an owner; published ones stay.
+
+        Raises:
+            MissingPermission, InvalidName.
+        """
+        caller.demand(CLEAN_UP_OWNER, EVERYWHERE)
+        reaped = clean_up_owner(self._control, owner, caller.id, caller.request_id)
+        self._notify()
+        return reaped
