@@ -37,7 +37,7 @@ EVENTS_MAX = 1_000
 _CLI_CODE = re.compile(r"\[([a-z_]+)\]")
 _PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
 # What no two commands share: ids that are made up, and keys that hold one.
-_MADE_UP = re.compile(r'"(command_id|intent_id|idempotency_key|request)":"[^"]*"')
+_MADE_UP = re.compile(r'"(command_id|intent_id|idempotency_key|request|uid)":"[^"]*"')
 
 
 class Door(StrEnum):
@@ -96,6 +96,7 @@ class VerbCase:
     arrange: Callable[[ServedFleet], None] = lambda fleet: None
     code: str = ""  # the expected error
     changes: bool = True  # False: it is done already, and nothing is recorded
+    prepare: Callable[[ServedFleet, httpx2.Client], None] = lambda fleet, caller: None
 
     def __str__(self) -> str:
         return f"{self.verb.step.name}: {self.title}"
@@ -113,8 +114,9 @@ def take(case: VerbCase, door: Door, fleet: ServedFleet) -> Result:
     grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in case.roles)
     user = fleet.served.user(*grants)
     token = fleet.served.token(user)
-    before = fleet.installation.log.head()
     client = fleet.served.client(token)
+    case.prepare(fleet, client)
+    before = fleet.installation.log.head()
     code = ""
     match door:
         case Door.API:

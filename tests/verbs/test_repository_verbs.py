@@ -1,0 +1,56 @@
+"""Create and change a repository do the same through each door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.served_fleet import ServedFleet
+from tests.verbs.doors import ApiCall, Verb, VerbCase, check
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Grant, Role
+
+ADMIN = (Role.SECURITY_ADMIN,)
+VIEWER = (Role.VIEWER,)
+SCOPED = (Grant(Role.SECURITY_ADMIN, "repository:mine"),)
+URL = "/v1/repositories/mine"
+NO_PAGE = "the dashboard has no verbs of repositories"
+
+
+def make(fleet: ServedFleet) -> None:
+    assert fleet.served.admin.post("/v1/repositories", json={"name": "mine"}).status_code == 201
+
+
+CREATE = Verb(
+    steps.CREATE_REPOSITORY,
+    ApiCall("POST", "/v1/repositories", {"name": "mine", "quorum": 2, "deployment": True}),
+    ("repo", "create", "mine", "--approvals", "2", "--deployment"),
+    NO_PAGE,
+)
+CHANGE = Verb(
+    steps.CHANGE_REPOSITORY,
+    ApiCall("PATCH", URL, {"quorum": 2}, URL),
+    ("repo", "edit", "mine", "--approvals", "2"),
+    NO_PAGE,
+)
+CHANGE_UNSEEN = Verb(
+    steps.CHANGE_REPOSITORY,
+    ApiCall("PATCH", URL, {"quorum": 2}),
+    "the command line reads the version itself",
+    NO_PAGE,
+)
+
+CASES = (
+    VerbCase(CREATE, "a new one", ADMIN),
+    VerbCase(CREATE, "as the administrator of one", SCOPED, code="missing_permission"),
+    VerbCase(CREATE, "one that exists", ADMIN, make, "already_exists"),
+    VerbCase(CHANGE, "its quorum", SCOPED, make),
+    VerbCase(CHANGE, "as a viewer", VIEWER, make, "missing_permission"),
+    VerbCase(CHANGE_UNSEEN, "without a version", ADMIN, make, "version_required"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
+    check(case, tmp_path)
