@@ -103,7 +103,7 @@ def page_of(request: Request, installation: Installation, name: str) -> PageView
     quorum = quorum_of(installation, row.repository)
     manifest = read_manifest(installation.blobs, row.content)
     against, files, cut = _changes(installation, row, manifest)
-    verbs = _verbs(request, installation, found, quorum)
+    verbs = _verbs(request, found, quorum)
     steps = installation.log.events(history.history_of(name), limit=HISTORY_MAX)
     view = RevisionPage(
         line=revision_line(row, people),
@@ -292,10 +292,7 @@ def _lines(patch: str) -> Iterator[DiffLine]:
 
 
 def _verbs(
-    request: Request,  # type: ignore[type-arg]
-    installation: Installation,
-    found: Found[Revision],
-    quorum: int,
+    request: Request[Any, Any, Any], found: Found[Revision], quorum: int
 ) -> tuple[VerbButton, ...]:
     row = found.row
     caller = request.caller
