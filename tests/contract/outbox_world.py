@@ -18,7 +18,7 @@ from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
 from tidegate.control.outbox.sender import OutboxSender
 from tidegate.control.outbox.targets import Effect, Observation, Target, TargetDone, TargetFailed
-from tidegate.control.queries.documents import find_document
+from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.outbox.documents import OutboxDocument
@@ -180,7 +180,7 @@ class OutboxWorld:
     def shown(
         self, operation: str, release_id: str = "web.1", scope: str = "web"
     ) -> OutboxDocument:
-        return find_document(self.store, intent(operation, release_id, scope))
+        return OutboxReader(self.store).find(intent(operation, release_id, scope))
 
     def types(self, after: Position = 0) -> list[str]:
         """The types of all events after a position, in order."""

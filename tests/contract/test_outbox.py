@@ -44,7 +44,7 @@ from tidegate.control.outbox.sender import (
 )
 from tidegate.control.outbox.targets import Effect, Observation, TargetDone, TargetFailed
 from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
-from tidegate.control.queries.documents import list_in_state, list_of_scope
+from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox.facts import IntentCancelled
 from tidegate.domain.outbox.names import intent_id
@@ -317,16 +317,19 @@ def test_gives_up_after_twelve_attempts_aloud_and_lets_the_next_one_pass(
 
     assert ATTEMPTS_MAX == 12
     assert len(set(fake.keys[:ATTEMPTS_MAX])) == 1
-    (dead,) = list_in_state(outbox_world.store, IntentState.DEAD, limit=10)
+    (dead,) = OutboxReader(outbox_world.store).list_in_state(IntentState.DEAD, limit=10)
     assert (dead.id, dead.attempts, dead.last_error) == (intent(ALIAS), 12, "busy")
     assert outbox_world.shown(DNS).state is IntentState.DONE
-    assert {item.operation for item in list_of_scope(outbox_world.store, "web", limit=10)} == {
+    assert {
+        item.operation for item in OutboxReader(outbox_world.store).list_of_scope("web", limit=10)
+    } == {
         ALIAS,
         DNS,
     }
-    assert [item.id for item in list_in_state(outbox_world.store, IntentState.DONE, limit=10)] == [
-        intent(DNS)
-    ]
+    assert [
+        item.id
+        for item in OutboxReader(outbox_world.store).list_in_state(IntentState.DONE, limit=10)
+    ] == [intent(DNS)]
 
 
 @pytest.mark.req("RS-10")
@@ -409,7 +412,8 @@ def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
     )
     assert outbox_world.shown(DNS).state is IntentState.DONE
     assert [
-        item.id for item in list_in_state(outbox_world.store, IntentState.CANCELLED, limit=10)
+        item.id
+        for item in OutboxReader(outbox_world.store).list_in_state(IntentState.CANCELLED, limit=10)
     ] == [intent(ALIAS)]
     outbox_world.advance(3_600)
     assert worker.work() == ()

@@ -34,7 +34,7 @@ from tidegate.control.outbox.targets.webhook import KEY_HEADER
 from tidegate.control.publication.entries import ServedState
 from tidegate.control.publication.manifests import BadSignature, ManifestResponse, verify_manifest
 from tidegate.control.queries import history
-from tidegate.control.queries.documents import list_of_scope
+from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.outbox.documents import OutboxDocument
@@ -269,7 +269,7 @@ def deliver(story: Story, place: str) -> tuple[TargetDone | TargetFailed, ...]:
 
 def owed(story: Story) -> dict[str, OutboxDocument]:
     """What is owed or was done, by release."""
-    found = list_of_scope(story.store, CHANNEL, limit=PAGE)
+    found = OutboxReader(story.store).list_of_scope(CHANNEL, limit=PAGE)
     return {str(document.requested_state.release_id): document for document in found}
 
 

@@ -23,16 +23,20 @@ from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
 from tidegate.control.operations.packages import PackageOperations
 from tidegate.control.operations.promotion import PromotionOperations, Promotions
+from tidegate.control.operations.publications import PublicationOperations
 from tidegate.control.operations.releases import ReleaseOperations
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.operations.targets import TargetOperations
 from tidegate.control.publication.manifests import Manifests
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.queries.as_of import RowHistory
+from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.queries.forecasts import Forecaster, no_forecast
 from tidegate.control.queries.history import ScopeHistory
 from tidegate.control.queries.log_reader import LogReader
@@ -151,6 +155,27 @@ class Installation:
     def repositories(self) -> RepositoryOperations:
         """What an administrator does to a repository."""
         return RepositoryOperations(self.execute, self.row_history)
+
+    @cached_property
+    def outbox_reader(self) -> OutboxReader:
+        """Intents of the outbox."""
+        return OutboxReader(self.store)
+
+    @cached_property
+    def outbox(self) -> OutboxOperations:
+        """What an operator does to an intent."""
+        return OutboxOperations(self.execute, self.outbox_reader)
+
+    @cached_property
+    def targets(self) -> TargetOperations:
+        """What an operator does to a target."""
+        return TargetOperations(self.settings, self.clock, self.log)
+
+    @cached_property
+    def publications(self) -> PublicationOperations:
+        """What an operator does to publications."""
+        publisher = Publisher(self.control, self.blobs, owner="api")
+        return PublicationOperations(self.control, publisher, self.log, self.nudge)
 
     def records(self, meta: Meta) -> Records:
         """Kept rows, in somebody's name."""

@@ -10,17 +10,25 @@ from msgspec.structs import replace
 
 from tidegate.api.routes.releases import ScopeName
 from tidegate.control.installation import Installation
-from tidegate.control.queries import documents as queries_documents
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import CANCEL_INTENT, REDRIVE_INTENT
 from tidegate.domain.outbox.documents import OutboxDocument
+from tidegate.domain.outbox.names import scope_of_intent
 from tidegate.domain.outbox.refusals import NewerIntent
-from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
 from tidegate.domain.outbox.states import IntentState
 from tidegate.errors import IllegalTransition, NotFound
+from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    requires,
+    requires_somewhere,
+    requires_step,
+)
 from tidegate.web.shapes import Listed
 
 
@@ -47,16 +55,14 @@ def list_all(
     after = paging.after(request, installation)
     found: tuple[OutboxDocument, ...]
     if query.scope is not None:
-        found = queries_documents.list_of_scope(
-            installation.store, query.scope, after=after, limit=query.limit
+        found = installation.outbox_reader.list_of_scope(
+            query.scope, after=after, limit=query.limit
         )
         last = found[-1].id if len(found) == query.limit else None
     else:
         state = IntentState.PENDING if query.state is None else query.state
         seen = _seen(installation, after) if after else None
-        found = queries_documents.list_in_state(
-            installation.store, state, after=seen, limit=query.limit
-        )
+        found = installation.outbox_reader.list_in_state(state, after=seen, limit=query.limit)
         last = None
         if len(found) == query.limit:
             last = f"{found[-1].updated_at.isoformat()} {found[-1].id}"
@@ -70,15 +76,15 @@ def list_all(
 
 
 def _seen(installation: Installation, cursor: str) -> OutboxDocument:
-    """The last one of the page before, as it stood then."""
+    """The last one of the page before, as it was then."""
     at, _, intent_id = cursor.partition(" ")
-    found = queries_documents.find_document(installation.store, intent_id)
+    found = installation.outbox_reader.find(intent_id)
     return replace(found, updated_at=datetime.fromisoformat(at))
 
 
 def get(request: Request[IntentPath, ReadQuery, Nothing], installation: Installation) -> Response:
     """One intent and what became of it."""
-    found = queries_documents.find_document(installation.store, request.path.intent_id)
+    found = installation.outbox_reader.find(request.path.intent_id)
     return Response(found, version=found.version)
 
 
@@ -86,46 +92,26 @@ def redrive(
     request: Request[IntentPath, Nothing, WhyAgain], installation: Installation
 ) -> Response:
     """Try a dead intent again, under the same idempotency key."""
-    intent_id = request.path.intent_id
-    command = RedriveIntent(
-        scope=scope_of(intent_id),
-        intent_id=intent_id,
-        by=request.by,
-        reason=request.body.reason,
-    )
-    outcome = installation.run(redrive_intent, command, meta=request.meta, key=request.once)
-    return _answer(installation, intent_id, outcome.position)
+    intent_id, reason = request.path.intent_id, request.body.reason
+    position = installation.outbox.redrive(request.caller, intent_id, reason)
+    return _show(installation, intent_id, position)
 
 
 def cancel(request: Request[IntentPath, Nothing, WhyAgain], installation: Installation) -> Response:
     """Give an intent up, with a reason."""
-    intent_id = request.path.intent_id
-    command = CancelIntent(
-        scope=scope_of(intent_id),
-        intent_id=intent_id,
-        by=request.by,
-        reason=request.body.reason,
-    )
-    outcome = installation.run(cancel_intent, command, meta=request.meta, key=request.once)
-    return _answer(installation, intent_id, outcome.position)
+    intent_id, reason = request.path.intent_id, request.body.reason
+    position = installation.outbox.cancel(request.caller, intent_id, reason)
+    return _show(installation, intent_id, position)
 
 
-def _answer(installation: Installation, intent_id: str, position: int) -> Response:
-    found = queries_documents.find_document(installation.store, intent_id)
-    return Response(found, version=found.version, position=position or found.version)
-
-
-def scope_of(intent_id: str) -> str:
-    """The scope whose intent it is. Raises: NotFound."""
-    prefix, _, rest = intent_id.partition("#")
-    scope, slash, _ = rest.partition("/")
-    if prefix != "RELEASE" or not slash or not scope:
-        raise NotFound(f"there is no intent {intent_id[:200]}")
-    return scope
+def _show(installation: Installation, intent_id: str, position: Position) -> Response:
+    """The intent as it is after a verb."""
+    found = installation.outbox_reader.find(intent_id)
+    return Response(found, version=found.version, position=position)
 
 
 def _scope(request: Request[IntentPath, Any, Any]) -> str:
-    return channel_scope(scope_of(request.path.intent_id))
+    return channel_scope(scope_of_intent(request.path.intent_id))
 
 
 _STEERS = (NotFound, IllegalTransition, NewerIntent)
@@ -145,7 +131,7 @@ ROUTES = (
         "POST",
         "/v1/outbox/{intent_id}/redrive",
         redrive,
-        requires(Verb.OPERATE, _scope),
+        requires_step(REDRIVE_INTENT, _scope),
         OutboxDocument,
         errors=_STEERS,
     ),
@@ -153,7 +139,7 @@ ROUTES = (
         "POST",
         "/v1/outbox/{intent_id}/cancel",
         cancel,
-        requires(Verb.OPERATE, _scope),
+        requires_step(CANCEL_INTENT, _scope),
         OutboxDocument,
         errors=_STEERS,
     ),

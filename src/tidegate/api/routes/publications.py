@@ -9,13 +9,12 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.control.installation import Installation
-from tidegate.control.publication.generations import collect_past
-from tidegate.control.publication.publisher import Publisher
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.steps import COLLECT_PUBLICATIONS, ROLL_BACK_PUBLICATION
 from tidegate.errors import LeaseHeld, LeaseLost, NotFound
 from tidegate.web.inputs import Input, Nothing, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Written
 
 SHOWN_MAX = 500
@@ -51,9 +50,7 @@ class CollectedShown(Struct, frozen=True):
 
 def body(request: Request[CachePath, ReadQuery, Nothing], installation: Installation) -> Response:
     """The last published body; 304 while it is the same."""
-    entry = _publisher(installation).read(request.path.cache_key)
-    if entry is None:
-        raise NotFound("nothing is published under this key")
+    entry = installation.publisher.demand(request.path.cache_key)
     return Response(
         entry.body,
         media="application/octet-stream",
@@ -66,10 +63,8 @@ def generations(
     request: Request[CachePath, ReadQuery, Nothing], installation: Installation
 ) -> Response:
     """The generations of a publication that keeps them."""
-    publisher = _publisher(installation)
-    entry = publisher.read(request.path.cache_key)
-    if entry is None:
-        raise NotFound("nothing is published under this key")
+    publisher = installation.publisher
+    entry = publisher.demand(request.path.cache_key)
     current = entry.pointer.current_sk.partition("#")[2]
     found = islice(publisher.generations(request.path.cache_key), SHOWN_MAX)
     return Response(
@@ -84,14 +79,9 @@ def generations(
 
 def roll_back(request: Request[CachePath, Nothing, Back], installation: Installation) -> Response:
     """Set the pointer back to a generation, under a lease."""
-    publisher = _publisher(installation)
-    key = request.path.cache_key
-    if publisher.read(key) is None:
-        raise NotFound("nothing is published under this key")
-    publisher.roll_back(key, request.body.version_id, by=request.by)
-    installation.nudge()
-    entry = publisher.read(key)
-    position = 0 if entry is None else entry.version
+    position = installation.publications.roll_back(
+        request.caller, request.path.cache_key, request.body.version_id
+    )
     return Response(Written(position), position=position)
 
 
@@ -100,16 +90,9 @@ def collect(request: Request[Nothing, Nothing, Nothing], installation: Installat
 
     At most 500 publications and 500 requests; a repeat takes the rest.
     """
-    rows = collect_past(installation.control, request.meta)
-    if not any(rows):
-        return Response(CollectedShown(*rows, position=0))
-    installation.nudge()
-    position = installation.log.head()
-    return Response(CollectedShown(*rows, position=position), position=position)
-
-
-def _publisher(installation: Installation) -> Publisher:
-    return Publisher(installation.control, installation.blobs, owner="api")
+    done = installation.publications.collect(request.caller)
+    shown = CollectedShown(*done.rows, position=done.position)
+    return Response(shown, position=done.position)
 
 
 _BODIES = (NotFound, BlobDamaged)
@@ -137,9 +120,15 @@ ROUTES = (
         "POST",
         "/v1/publications/{cache_key}/roll-back",
         roll_back,
-        requires(Verb.RELEASE),
+        requires_step(ROLL_BACK_PUBLICATION),
         Written,
         errors=(*_BODIES, LeaseHeld, LeaseLost),
     ),
-    Route("POST", "/v1/publication-collections", collect, requires(Verb.OPERATE), CollectedShown),
+    Route(
+        "POST",
+        "/v1/publication-collections",
+        collect,
+        requires_step(COLLECT_PUBLICATIONS),
+        CollectedShown,
+    ),
 )

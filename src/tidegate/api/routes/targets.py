@@ -10,17 +10,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.control.installation import Installation
-from tidegate.control.outbox.targets import TargetDone
 from tidegate.control.outbox.targets.configured import (
     Described,
     TargetUnknown,
     describe_targets,
-    try_target,
 )
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.steps import TEST_TARGET
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed
 
 
@@ -47,10 +46,8 @@ def list_all(request: Request[Nothing, Paging, Nothing], installation: Installat
 def try_out(request: Request[TargetPath, Nothing, Nothing], installation: Installation) -> Response:
     """Try a target without giving it work: it is asked for nothing."""
     name = request.path.target
-    outcome = try_target(installation.settings, name, installation.clock)
-    ok = isinstance(outcome, TargetDone)
-    detail = outcome.detail if isinstance(outcome, TargetDone) else outcome.reason
-    return Response(Tried(name=name, ok=ok, detail=detail), position=installation.log.head())
+    found = installation.targets.test(request.caller, name)
+    return Response(Tried(name=name, ok=found.ok, detail=found.detail), position=found.position)
 
 
 ROUTES = (
@@ -59,7 +56,7 @@ ROUTES = (
         "POST",
         "/v1/targets/{target}/test",
         try_out,
-        requires(Verb.OPERATE),
+        requires_step(TEST_TARGET),
         Tried,
         errors=(TargetUnknown,),
     ),

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, TypeVar
 from uuid import uuid4
 
+from msgspec import Struct
+
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
 from tidegate.domain.publication.facts import GenerationPublished, RowsCollected
@@ -52,10 +54,18 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Row = TypeVar("Row")
 
 
-def execute(control: Control, item: Slice, command: LeasedCommand) -> CommandOutcome:
+def execute(
+    control: Control,
+    item: Slice,
+    command: LeasedCommand,
+    *,
+    meta: Meta = NO_META,
+    key: str | None = None,
+    asked: Struct | None = None,
+) -> CommandOutcome:
     """Let the control execute it, with one name for all ways to have lost the lease."""
     try:
-        return control.execute(item, command)
+        return control.execute(item, command, meta=meta, key=key, asked=asked)
     except StaleVersion as stale:
         if command.lease_number is None or not command.guards_of_lease:
             raise

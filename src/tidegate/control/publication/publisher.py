@@ -23,6 +23,7 @@ from datetime import datetime
 from typing import TypedDict
 from uuid import uuid4
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.control.publication.entries import (
@@ -35,7 +36,7 @@ from tidegate.control.publication.entries import (
     ServedState,
 )
 from tidegate.control.publication.generations import PAGE, execute, publish_and_confirm
-from tidegate.control.runtime import Control
+from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import BlobMissing, Blobs, hex_of
 from tidegate.control.storage.stale_cache import StaleCache
 from tidegate.domain.publication.rows import (
@@ -70,12 +71,13 @@ from tidegate.domain.publication.slices import (
 from tidegate.errors import (
     AttemptsExhausted,
     LeaseHeld,
+    NotFound,
     TidegateError,
     Unavailable,
 )
 from tidegate.kernel import codec
 from tidegate.kernel.leases import HeldLease, Leases
-from tidegate.kernel.model import ABSENT, Position, Record
+from tidegate.kernel.model import ABSENT, NO_META, Meta, Position, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,13 @@ class _Errand:
     policy: PublicationPolicy
     asked: RegenerationKey | None
     before: PublicationEntry | None
+
+
+class RollBackAsked(Struct, frozen=True):
+    """What a caller says of a roll back: by this a repeat is known, whatever its lease is."""
+
+    cache_key: str
+    version_id: str
 
 
 class Publisher:
@@ -123,6 +132,13 @@ class Publisher:
             BlobDamaged.
         """
         return self._entry(self._meta(cache_key))
+
+    def demand(self, cache_key: str) -> PublicationEntry:
+        """What is published. Raises: NotFound, BlobDamaged."""
+        entry = self.read(cache_key)
+        if entry is None:
+            raise NotFound("nothing is published under this key")
+        return entry
 
     def _meta(self, cache_key: str) -> Record | None:
         (record,) = self._store.get(meta_key(pk_of(cache_key)))
@@ -350,9 +366,24 @@ class Publisher:
         return PublicationEntry(pointer, version, body)
 
     def roll_back(
-        self, cache_key: str, version_id: str, policy: PublicationPolicy = DEFAULT, *, by: str = ""
-    ) -> None:
-        """Set the pointer back to a generation. Raises: LeaseHeld, LeaseLost, NotFound."""
+        self,
+        cache_key: str,
+        version_id: str,
+        policy: PublicationPolicy = DEFAULT,
+        *,
+        by: str = "",
+        meta: Meta = NO_META,
+        key: str | None = None,
+    ) -> CommandOutcome:
+        """Set the pointer back to a generation. With a ``key``, a repeat changes nothing.
+
+        Raises:
+            LeaseHeld, LeaseLost, NotFound, IdempotencyMismatch.
+        """
+        asked = RollBackAsked(cache_key, version_id)
+        earlier = self._control.earlier(roll_back, asked, meta=meta, key=key)
+        if earlier is not None:
+            return earlier
         with self._leased(cache_key, policy) as lease:
             command = RollBackPublication(
                 **_proof(cache_key, lease),
@@ -360,7 +391,7 @@ class Publisher:
                 version_id=version_id,
                 revalidate_seconds=policy.revalidate_seconds,
             )
-            execute(self._control, roll_back, command)
+            return execute(self._control, roll_back, command, meta=meta, key=key, asked=asked)
 
     def invalidate(
         self, cache_key: str, policy: PublicationPolicy = DEFAULT, *, by: str = ""

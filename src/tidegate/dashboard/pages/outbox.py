@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.api.routes import outbox as api
 from tidegate.control.installation import Installation
-from tidegate.control.queries import documents as queries_documents
-from tidegate.control.runtime import CommandOutcome
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
-from tidegate.dashboard.layout import REASON, PageQuery, PageView, action_route, attempt, page_route
+from tidegate.dashboard.layout import REASON, PageQuery, PageView, attempt, page_route, step_route
 from tidegate.dashboard.layout import answer as answered
 from tidegate.dashboard.view_models import DriftLine, Outbox, OutboxLine
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import CANCEL_INTENT, REDRIVE_INTENT, Step
 from tidegate.domain.outbox.documents import OutboxDocument
+from tidegate.domain.outbox.names import scope_of_intent
 from tidegate.domain.outbox.rows import DRIFTS
-from tidegate.domain.outbox.slices import CancelIntent, RedriveIntent, cancel_intent, redrive_intent
 from tidegate.domain.outbox.states import DriftState, IntentState
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import Request, Response, requires, requires_somewhere
+from tidegate.web.routing import Request, Response, requires_somewhere
 
 BACKLOG_MAX = 100
 TABS = {
@@ -46,7 +43,10 @@ class OutboxQuery(PageQuery, frozen=True, kw_only=True):
 
 class IntentForm(Input, frozen=True, kw_only=True):
     id: Annotated[str, Meta(min_length=1, max_length=512)]
-    reason: Annotated[str, Meta(max_length=256)] = ""
+    reason: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+Action = Request[Nothing, PageQuery, IntentForm]
 
 
 def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
@@ -54,7 +54,7 @@ def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
     found = [
         item
         for state in (IntentState.DEAD, IntentState.PENDING)
-        for item in queries_documents.list_in_state(installation.store, state, limit=BACKLOG_MAX)
+        for item in installation.outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
     ]
     return tuple(map(_line, found))
 
@@ -66,48 +66,27 @@ def outbox(request: Request[Nothing, OutboxQuery, Nothing], installation: Instal
     )
 
 
-def redrive(
-    request: Request[Nothing, PageQuery, IntentForm], installation: Installation
-) -> Response:
+def redrive(request: Action, installation: Installation) -> Response:
     """Try a dead intent again."""
-    execute = partial(installation.run, redrive_intent)
-    return _decided(request, installation, RedriveIntent, execute, "redriven")
-
-
-def cancel(
-    request: Request[Nothing, PageQuery, IntentForm], installation: Installation
-) -> Response:
-    """Give an intent up."""
-    execute = partial(installation.run, cancel_intent)
-    return _decided(request, installation, CancelIntent, execute, "cancelled")
-
-
-def _decided(
-    request: Request[Nothing, PageQuery, IntentForm],
-    installation: Installation,
-    decision: type[RedriveIntent] | type[CancelIntent],
-    execute: Callable[..., CommandOutcome],
-    done: str,
-) -> Response:
-    """What somebody decided about an intent, and the page with it."""
-
-    def do() -> int:
-        command = decision(
-            scope=api.scope_of(request.body.id),
-            intent_id=request.body.id,
-            by=request.by,
-            reason=request.body.reason,
-        )
-        return execute(command, meta=request.meta).position
-
+    intent_id, reason = request.body.id, request.body.reason
+    run = partial(installation.outbox.redrive, request.caller, intent_id, reason)
     return attempt(
-        request,
-        installation,
-        do,
-        "/outbox",
-        done,
-        lambda: _page(request.principal, installation, "open"),
+        request, installation, run, "/outbox", "redriven", partial(_open, request, installation)
     )
+
+
+def cancel(request: Action, installation: Installation) -> Response:
+    """Give an intent up."""
+    intent_id, reason = request.body.id, request.body.reason
+    run = partial(installation.outbox.cancel, request.caller, intent_id, reason)
+    return attempt(
+        request, installation, run, "/outbox", "cancelled", partial(_open, request, installation)
+    )
+
+
+def _open(request: Action, installation: Installation) -> PageView:
+    """The page of the verbs: only what is open has any."""
+    return _page(request.principal, installation, "open")
 
 
 def _page(principal: Principal, installation: Installation, tab: str) -> PageView:
@@ -117,9 +96,7 @@ def _page(principal: Principal, installation: Installation, tab: str) -> PageVie
     for state in TABS[tab][1]:
         items = [
             item
-            for item in queries_documents.list_in_state(
-                installation.store, state, limit=BACKLOG_MAX
-            )
+            for item in installation.outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
             if principal.may(Right.READ, channel_scope(item.scope))
         ]
         counts[state] = len(items)
@@ -175,7 +152,7 @@ def _redrive(item: OutboxDocument, number: int, principal: Principal) -> VerbBut
         title=f"Try {item.operation} again?",
         text="Its attempts are forgiven; the worker takes it up at once, under the same key.",
         fields=(Field(name="id", kind="hidden", value=item.id), REASON),
-        why=_why_not(item, principal),
+        why=_why_not(REDRIVE_INTENT, item, principal),
     )
 
 
@@ -190,13 +167,13 @@ def _cancel(item: OutboxDocument, number: int, principal: Principal) -> VerbButt
         title=f"Give {item.operation} up?",
         text="It is never attempted again. What an attempt did already stays done.",
         fields=(Field(name="id", kind="hidden", value=item.id), REASON),
-        why=_why_not(item, principal),
+        why=_why_not(CANCEL_INTENT, item, principal),
         danger=True,
     )
 
 
-def _why_not(item: OutboxDocument, principal: Principal) -> str:
-    allowed = principal.may(Right.OPERATE, channel_scope(item.scope))
+def _why_not(step: Step, item: OutboxDocument, principal: Principal) -> str:
+    allowed = any(principal.may(verb, channel_scope(item.scope)) for verb in step.verbs)
     return "" if allowed else f"None of your roles may operate {item.scope}."
 
 
@@ -216,12 +193,12 @@ def _drifts(principal: Principal, installation: Installation) -> tuple[DriftLine
     )
 
 
-def _scope(request: Request[Nothing, PageQuery, IntentForm]) -> str:
-    return channel_scope(api.scope_of(request.body.id))
+def _scope(request: Action) -> str:
+    return channel_scope(scope_of_intent(request.body.id))
 
 
 ROUTES = (
     page_route("/outbox", outbox, requires_somewhere(Right.READ)),
-    action_route("/outbox/redrive", redrive, requires(Right.OPERATE, _scope)),
-    action_route("/outbox/cancel", cancel, requires(Right.OPERATE, _scope)),
+    step_route("/outbox/redrive", redrive, REDRIVE_INTENT, _scope),
+    step_route("/outbox/cancel", cancel, CANCEL_INTENT, _scope),
 )

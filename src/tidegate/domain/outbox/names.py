@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.errors import InvalidInput
+from tidegate.errors import InvalidInput, NotFound
 from tidegate.kernel.codec import INTEGER_MAX
 from tidegate.kernel.model import check_text
 
@@ -76,3 +76,12 @@ def row_id(scope: str, sort_key: str = "") -> str:
 
 def intent_id(scope: str, operation: str, release_id: str, command_id: str) -> str:
     return row_id(scope, f"OUTBOX#{operation}#{release_id}#{command_id}")
+
+
+def scope_of_intent(intent_id: str) -> str:
+    """The scope in the id of an intent. Raises: NotFound: no intent has such an id."""
+    prefix, _, rest = intent_id.partition("#")
+    scope, slash, _ = rest.partition("/")
+    if prefix != "RELEASE" or not slash or not scope:
+        raise NotFound(f"there is no intent {intent_id[:200]}")
+    return scope

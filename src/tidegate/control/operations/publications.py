@@ -1,0 +1,64 @@
+"""What an operator does to publications: roll one back, and collect what is past its ttl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tidegate.control.publication.generations import CollectedRows, collect_past
+from tidegate.control.publication.publisher import Publisher
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.runtime import Control
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE
+from tidegate.domain.access.steps import COLLECT_PUBLICATIONS, ROLL_BACK_PUBLICATION
+from tidegate.kernel.model import Position
+
+
+class PublicationCollection(Struct, frozen=True):
+    """How many rows were removed, and the log's position after that; 0: none were."""
+
+    rows: CollectedRows
+    position: Position
+
+
+class PublicationOperations:
+    """The verbs of publications."""
+
+    def __init__(
+        self, control: Control, publisher: Publisher, log: LogReader, notify: Callable[[], None]
+    ) -> None:
+        self._control = control
+        self._publisher = publisher
+        self._log = log
+        self._notify = notify
+
+    def roll_back(self, caller: Caller, cache_key: str, version_id: str) -> Position:
+        """Set a publication back to one of its generations, under a lease.
+
+        Returns the log position at which it was done.
+
+        Raises:
+            MissingPermission, NotFound, BlobDamaged, LeaseHeld, LeaseLost, IdempotencyMismatch.
+        """
+        caller.demand(ROLL_BACK_PUBLICATION, EVERYWHERE)
+        self._publisher.demand(cache_key)
+        outcome = self._publisher.roll_back(
+            cache_key, version_id, by=caller.id, meta=caller.meta, key=caller.commit_key
+        )
+        self._notify()
+        return outcome.position or self._publisher.demand(cache_key).version
+
+    def collect(self, caller: Caller) -> PublicationCollection:
+        """Remove what is past its ttl: at most 500 publications and 500 requests.
+
+        Raises:
+            MissingPermission.
+        """
+        caller.demand(COLLECT_PUBLICATIONS, EVERYWHERE)
+        rows = collect_past(self._control, caller.meta)
+        if not any(rows):
+            return PublicationCollection(rows, 0)
+        self._notify()
+        return PublicationCollection(rows, self._log.head())

@@ -1,0 +1,44 @@
+"""What an operator does to a target: test it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.config import Settings
+from tidegate.control.outbox.targets import TargetDone
+from tidegate.control.outbox.targets.configured import try_target
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE
+from tidegate.domain.access.steps import TEST_TARGET
+from tidegate.kernel.model import Position
+
+
+class TargetTest(Struct, frozen=True):
+    """What a target answered, or what is wrong with it. ``position`` is that of the log."""
+
+    ok: bool
+    detail: str
+    position: Position
+
+
+class TargetOperations:
+    """The verbs of a target."""
+
+    def __init__(self, settings: Settings, clock: Clock, log: LogReader) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+
+    def test(self, caller: Caller, name: str) -> TargetTest:
+        """Try a target without giving it work. Nothing is recorded.
+
+        Raises:
+            MissingPermission, TargetUnknown.
+        """
+        caller.demand(TEST_TARGET, EVERYWHERE)
+        outcome = try_target(self._settings, name, self._clock)
+        is_done = isinstance(outcome, TargetDone)
+        detail = outcome.detail if isinstance(outcome, TargetDone) else outcome.reason
+        return TargetTest(is_done, detail, self._log.head())

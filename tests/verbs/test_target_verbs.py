@@ -1,0 +1,42 @@
+"""The test of a target does the same through each door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.api.served_fleet import ServedFleet
+from tests.verbs.doors import ApiCall, Verb, VerbCase, check
+from tidegate.config import TargetSetting
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Role
+
+
+def configure(fleet: ServedFleet) -> None:
+    """Settings with one target, which would take work."""
+    settings = fleet.installation.settings
+    directory = Path(settings.data) / "effects"
+    directory.mkdir()
+    target = TargetSetting(kind="file", directory=str(directory))
+    fleet.installation.settings = replace(settings, targets={"record": target})
+
+
+TEST = Verb(
+    steps.TEST_TARGET,
+    ApiCall("POST", "/v1/targets/record/test"),
+    ("target", "test", "record"),
+    "the dashboard has no page of targets",
+)
+OPERATOR = (Role.FLEET_OPERATOR,)
+CASES = (
+    VerbCase(TEST, "one of the settings", OPERATOR, configure, changes=False),
+    VerbCase(TEST, "an unknown one", OPERATOR, code="target_unknown"),
+    VerbCase(TEST, "as a viewer", (Role.VIEWER,), configure, "missing_permission"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
+    check(case, tmp_path)
