@@ -12,7 +12,7 @@ from tidegate.commands.startup import FOLDS, open_installation
 from tidegate.config import Settings
 from tidegate.control.fleet.dispatch import Dispatcher
 from tidegate.control.installation import Installation
-from tidegate.control.operations.accounts import Accounts
+from tidegate.control.operations.accounts import caller_of
 from tidegate.control.operations.promotion import Promote
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
@@ -52,7 +52,7 @@ def fill(data: Path, reporting: int, polling: int) -> PreparedData:
     installation = open_installation(Settings(data=str(data)))
     try:
         installation.run(set_up, SetUp(user_id=OPERATOR, alone=True), meta=META)
-        token, _ = Accounts(installation).create_token("token00000001", 30, None, META)
+        token = installation.access.create_token(caller_of(META.actor), 30).token
         _offer(installation)
         busy, sea = _named(BUSY, reporting), _named(CHANNEL, polling)
         for channel, hosts in ((BUSY, busy), (CHANNEL, sea)):

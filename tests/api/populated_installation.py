@@ -75,8 +75,7 @@ class PopulatedInstallation(ServedFleet):
     def user(self, login: str, *grants: Grant) -> str:
         user_id = f"user_{login.replace('-', ''):0<10}"
         called = PersonNames(login, f"The {login} & co. <{login}@example.net>")
-        accounts = self.served.application.server.accounts
-        accounts.add(user_id, called, PASSWORD, tuple(sorted(grants)), BY_ADMIN, None)
+        self.served.add_person(user_id, called, PASSWORD, *sorted(grants))
         return user_id
 
     def users(self) -> None:
@@ -96,8 +95,7 @@ class PopulatedInstallation(ServedFleet):
     def _token(
         self, user_id: str, name: str, days: int, grants: tuple[Grant, ...] | None = None
     ) -> None:
-        accounts = self.served.application.server.accounts
-        accounts.create_token(name, days, grants, Meta(actor=user_id))
+        self.served.make_token(name, user_id, days, grants)
 
     # ── revisions ──
 

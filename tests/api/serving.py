@@ -24,7 +24,7 @@ from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.operations import accounts
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.domain.access.slices import AddUser, add_user
+from tidegate.domain.access.slices import AddUser, CreateToken, add_user, create_token
 from tidegate.domain.setup import SetUp, set_up
 from tidegate.kernel.model import Meta
 from tidegate.main import make_server, open_installation
@@ -66,10 +66,30 @@ class Served:
     def token(self, user_id: str, grants: tuple[Grant, ...] | None = None) -> str:
         """A token of this user, narrowed if grants are given."""
         self._count += 1
-        token, _ = self.application.server.accounts.create_token(
-            f"token{self._count:08d}", 30, grants, Meta(actor=user_id)
-        )
+        return self.make_token(f"token{self._count:08d}", user_id, grants=grants)
+
+    def make_token(
+        self,
+        token_id: str,
+        user_id: str,
+        days: int = 30,
+        grants: tuple[Grant, ...] | None = None,
+    ) -> str:
+        """A token of this user under this id."""
+        meta = Meta(actor=user_id)
+        token = self.installation.accounts.keep_token(token_id, meta)
+        command = CreateToken(user_id=user_id, token_id=token_id, days=days, grants=grants)
+        self.installation.run(create_token, command, meta=meta)
         return token
+
+    def add_person(
+        self, user_id: str, called: accounts.PersonNames, password: str, *grants: Grant
+    ) -> None:
+        """A user with names and a password under this id, added by the administrator."""
+        meta = Meta(actor=ADMIN)
+        self.installation.accounts.keep_person(user_id, called, password, meta)
+        command = AddUser(user_id=user_id, by=ADMIN, grants=grants)
+        self.installation.run(add_user, command, meta=meta)
 
     def client(self, token: str | None = None, **headers: str) -> httpx2.Client:
         """A client with this token; None: nobody."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.api.serving import ADMIN, Served, serving
+from tests.api.serving import Served, serving
 from tidegate.api.routes import ROUTES
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.operations.accounts import PersonNames
@@ -81,13 +81,12 @@ class DashboardFleet:
             self.installation.lanes, self.installation.fleet_reader, self.installation.clock
         )
         self._count = 0
-        accounts = served.application.server.accounts
-        if not accounts.is_set_up:
+        if not served.installation.accounts.is_set_up:
             return  # its first user comes through the browser
         for login, (user_id, name, roles) in PEOPLE.items():
             grants = tuple(sorted(Grant(role) for role in roles))
             called = PersonNames(login, name)
-            accounts.add(user_id, called, PASSWORD, grants, Meta(actor=ADMIN), None)
+            served.add_person(user_id, called, PASSWORD, *grants)
 
     def _id(self) -> str:
         self._count += 1

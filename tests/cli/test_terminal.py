@@ -9,20 +9,12 @@ from tests.cli.conftest import Seat
 from tests.cli.shell import INTERRUPT, Shell
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Role
-from tidegate.kernel.model import Meta
 
 PASSWORD = "correct horse battery"
 
 
 def test_asks_for_what_is_missing_and_shows_no_password(tmp_path: Path, served: Served) -> None:
-    served.application.server.accounts.add(
-        "user_grace00000",
-        PersonNames("grace", "Grace"),
-        PASSWORD,
-        (),
-        Meta(actor="user_admin0000"),
-        None,
-    )
+    served.add_person("user_grace00000", PersonNames("grace", "Grace"), PASSWORD)
     shell = Shell(tmp_path / "home", served.url)
 
     signed_in = shell.on_terminal(

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.api.serving import ADMIN, Served
+from tests.api.serving import Served
 from tests.cli.conftest import Seat
 from tests.cli.shell import Shell
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
-from tidegate.kernel.model import Meta
 
 AUTHOR = "user_people0001"
 
 
 def author(shared: Served, home: Path) -> Shell:
     """Somebody with a name, who drafted a revision."""
-    accounts = shared.application.server.accounts
+    accounts = shared.installation.accounts
     called = PersonNames("grace", "Grace Hopper\x1b[31m")
     grants = (Grant(Role.AUTHOR),)
     if accounts.called(AUTHOR) is None:
         password = "a long enough passphrase"
-        accounts.add(AUTHOR, called, password, grants, Meta(actor=ADMIN), None)
+        shared.add_person(AUTHOR, called, password, *grants)
     return Shell(home, shared.url, shared.token(AUTHOR))
 
 

@@ -19,7 +19,7 @@ from tests.servers.process import free_port
 from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
-from tidegate.control.operations.accounts import Accounts
+from tidegate.control.operations.accounts import caller_of
 from tidegate.domain.setup import SetUp, set_up
 from tidegate.kernel.model import Meta
 
@@ -35,8 +35,7 @@ def prepared(data: Path) -> str:
     try:
         command = SetUp(user_id=ADMIN, alone=True)
         installation.run(set_up, command, meta=Meta(actor=ADMIN))
-        token, _ = Accounts(installation).create_token("token00000001", 30, None, Meta(actor=ADMIN))
-        return token
+        return installation.access.create_token(caller_of(ADMIN), 30).token
     finally:
         installation.close()
 

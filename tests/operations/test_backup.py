@@ -13,7 +13,6 @@ from tidegate.clock import system_clock
 from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
-from tidegate.control.operations.accounts import Accounts
 from tidegate.control.storage.backup import BackupDamaged, PlaceTaken, back_up, read_label, restore
 from tidegate.control.storage.content_store import store_files
 from tidegate.domain.epochs import Epoch, EpochStarted, epoch_key
@@ -75,7 +74,7 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
         lost = [n for n in before if not installation.reads.find(repository_key(n), Repository)]
         assert lost == []
         assert installation.differences() == []
-        assert Accounts(installation).token(token) is not None, "the secret came, too"
+        assert installation.accounts.token(token) is not None, "the secret came, too"
     with serving(again, is_set_up=False) as seen:
         assert seen.client().get("/version").json()["epoch"] == 2
 

@@ -13,31 +13,42 @@ import gc
 import io
 import os
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import httpx2
 
+from tests.api.accounts import signed_in
 from tests.api.served_fleet import ServedFleet, serve_fleet
+from tests.api.serving import Served
 from tidegate.__main__ import COMMANDS
 from tidegate.api.routes import ROUTES
 from tidegate.cli.root import run
+from tidegate.control.operations.accounts import PersonNames
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.steps import Step
-from tidegate.kernel.model import Event
+from tidegate.kernel.model import Event, Meta, Position
 
 EVENTS_MAX = 1_000
 _CLI_CODE = re.compile(r"\[([a-z_]+)\]")
 _PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
 # What no two commands share: ids that are made up, and keys that hold one.
 _MADE_UP = re.compile(r'"(command_id|intent_id|idempotency_key|request|uid)":"[^"]*"')
+_MADE_UP_USER = re.compile(r"user_[0-9a-f]{20}")
+_MADE_UP_SECRET = re.compile(r'"(token_id|credential_id)":"[0-9a-f]{26}"')
+# The caller's id, in a path, among the words of a command, or in a form.
+CALLER = "CALLER"
+LOGIN = "caller.of.verbs"
+PASSWORD = "correct horse battery"
 
 
 class Door(StrEnum):
@@ -75,6 +86,7 @@ class Verb(NamedTuple):
     api: ApiCall
     cli: tuple[str, ...] | str
     form: Form | str
+    typed: str = ""  # on the standard input of the command
 
     @property
     def doors(self) -> tuple[Door, ...]:
@@ -97,6 +109,9 @@ class VerbCase:
     code: str = ""  # the expected error
     changes: bool = True  # False: it is done already, and nothing is recorded
     prepare: Callable[[ServedFleet, httpx2.Client], None] = lambda fleet, caller: None
+    narrowed: tuple[Grant, ...] | None = None  # the roles of the caller's token
+    has_password: bool = False  # LOGIN and PASSWORD, and a session instead of a token
+    beside: frozenset[str] = frozenset()  # types of facts that are not compared
 
     def __str__(self) -> str:
         return f"{self.verb.step.name}: {self.title}"
@@ -113,27 +128,52 @@ def take(case: VerbCase, door: Door, fleet: ServedFleet) -> Result:
     """Take the verb through a door of a fleet that is arranged for it."""
     grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in case.roles)
     user = fleet.served.user(*grants)
-    token = fleet.served.token(user)
+    token = fleet.served.token(user, case.narrowed)
     client = fleet.served.client(token)
+    if case.has_password:
+        called = PersonNames(LOGIN, "The caller")
+        fleet.installation.accounts.keep_person(user, called, PASSWORD, Meta(actor=user))
+        client = signed_in(fleet.served, LOGIN, PASSWORD)
     case.prepare(fleet, client)
     before = fleet.installation.log.head()
-    code = ""
+    code = send(case.verb, door, fleet.served, client, token, user)
+    return Result(code, facts_after(fleet.served, before, user, case.beside))
+
+
+def send(
+    verb: Verb,
+    door: Door,
+    served: Served,
+    client: httpx2.Client,
+    token: str | None,
+    user: str = CALLER,
+) -> str:
+    """Send the verb through a door; the code of the error, or nothing."""
     match door:
         case Door.API:
-            code = _by_api(client, case.verb.api)
+            return _by_api(client, verb.api._replace(path=verb.api.path.replace(CALLER, user)))
         case Door.CLI:
-            assert not isinstance(case.verb.cli, str)
-            code = _by_cli(fleet.served.url, token, case.verb.cli)
+            assert not isinstance(verb.cli, str)
+            words = tuple(word.replace(CALLER, user) for word in verb.cli)
+            return _by_cli(served.url, token, words, verb.typed)
         case Door.PAGE:
-            assert not isinstance(case.verb.form, str)
-            code = _by_form(client, case.verb.form)
-    recorded = fleet.installation.log.feed(after=before, limit=EVENTS_MAX)
-    return Result(code, tuple(_plain(event, user) for event in recorded))
+            assert not isinstance(verb.form, str)
+            fields = {name: text.replace(CALLER, user) for name, text in verb.form.fields.items()}
+            return _by_form(client, verb.form._replace(fields=fields))
+
+
+def facts_after(
+    served: Served, before: Position, user: str, beside: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
+    """The facts recorded after a position, without what no two commands share."""
+    recorded = served.installation.log.feed(after=before, limit=EVENTS_MAX)
+    return tuple(_plain(event, user) for event in recorded if event.type not in beside)
 
 
 def _plain(event: Event, user: str) -> str:
     """An event without what no two commands share."""
-    text = _MADE_UP.sub(r'"\1":"…"', event.body.decode()).replace(user, "CALLER")
+    text = _MADE_UP.sub(r'"\1":"…"', event.body.decode()).replace(user, CALLER)
+    text = _MADE_UP_SECRET.sub(r'"\1":"…"', _MADE_UP_USER.sub("user_…", text))
     return f"{event.type} {text}"
 
 
@@ -145,11 +185,15 @@ def _by_api(client: httpx2.Client, call: ApiCall) -> str:
     return "" if done.is_success else str(done.json()["code"])
 
 
-def _by_cli(url: str, token: str, words: tuple[str, ...]) -> str:
+def _by_cli(url: str, token: str | None, words: tuple[str, ...], typed: str = "") -> str:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
-    environ = {"TIDEGATE_URL": url, "TIDEGATE_TOKEN": token, "NO_COLOR": "1"}
+    environ = {"TIDEGATE_URL": url, "NO_COLOR": "1"}
+    if token is not None:
+        environ["TIDEGATE_TOKEN"] = token
     with (
-        patch.dict(os.environ, environ),
+        TemporaryDirectory() as home,
+        patch.dict(os.environ, {**environ, "XDG_CONFIG_HOME": home}),
+        patch.object(sys, "stdin", io.StringIO(typed)),
         redirect_stdout(out),
         redirect_stderr(err),
         warnings.catch_warnings(action="ignore", category=ResourceWarning),
@@ -171,7 +215,7 @@ def _by_form(client: httpx2.Client, form: Form) -> str:
         shown = client.get(form.page, headers={"accept": "text/html"}).text
         fields = hidden_fields(shown, form.path) | fields
     done = client.post(form.path, data=fields, headers={"accept": "text/html"})
-    if done.status_code == 303:
+    if done.status_code < 400:  # a redirect, or a page that shows a secret once
         return ""
     found = _PAGE_CODE.search(done.text)
     assert found, done.text

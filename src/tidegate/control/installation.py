@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ from tidegate.config import Settings
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
+from tidegate.control.operations.access import AccessOperations
+from tidegate.control.operations.accounts import Accounts
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
@@ -41,6 +44,7 @@ from tidegate.control.queries.forecasts import Forecaster, no_forecast
 from tidegate.control.queries.history import ScopeHistory
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
+from tidegate.control.rate_limits import Bucket
 from tidegate.control.runtime import CommandOutcome, Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
@@ -176,6 +180,30 @@ class Installation:
         """What an operator does to publications."""
         publisher = Publisher(self.control, self.blobs, owner="api")
         return PublicationOperations(self.control, publisher, self.log, self.nudge)
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """Tells who somebody is."""
+        return Accounts(
+            self.execute,
+            self.reads,
+            self.records,
+            self.secrets,
+            self.clock,
+            Path(self.settings.data) / "setup-code",
+        )
+
+    @cached_property
+    def access(self) -> AccessOperations:
+        """What people do about access."""
+        per_minute = self.settings.sign_ins_per_minute
+        return AccessOperations(
+            self.execute,
+            self.reads,
+            self.row_history,
+            self.accounts,
+            Bucket("sign-ins per minute", per_minute / 60, per_minute),
+        )
 
     def records(self, meta: Meta) -> Records:
         """Kept rows, in somebody's name."""

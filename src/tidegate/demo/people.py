@@ -9,10 +9,12 @@ from itertools import count
 from msgspec import Struct
 
 from tidegate.control.installation import Installation
-from tidegate.control.operations.accounts import Accounts, PersonNames, new_user_id
+from tidegate.control.operations.accounts import PersonNames
 from tidegate.control.operations.promotion import Promote
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.content_store import store_files
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
@@ -54,23 +56,22 @@ class DemoRelease(Struct, frozen=True):
 class DemoPeople:
     """The cast, signed up on an installation in which nothing has happened yet."""
 
-    def __init__(self, installation: Installation, accounts: Accounts, password: str) -> None:
+    def __init__(self, installation: Installation, password: str) -> None:
         self._installation = installation
         self._numbers = count(1)
         self.password = password  # the visitor's
-        code = accounts.open_setup()
+        access, code = installation.access, installation.accounts.open_setup()
         assert code is not None, "the installation is new"
         called = PersonNames("admin", "The administrator")
-        accounts.set_up(code, called, secrets.token_urlsafe(24), alone=False)
+        access.set_up(code, called, secrets.token_urlsafe(24), alone=False, address="")
         found = installation.log.feed(after=0, limit=1)[0].meta.actor
+        admin = Caller(principal=Principal(found, "none", (Grant(Role.SECURITY_ADMIN),)))
         self._ids: dict[str, str] = {}
         for login, (name, roles) in {**ACCOUNTS, VISITOR: ("You", tuple(Role))}.items():
-            user_id = self._ids[login] = new_user_id()
             password = self.password if login == VISITOR else secrets.token_urlsafe(24)
             grants = tuple(sorted(Grant(role) for role in roles))
-            accounts.add(
-                user_id, PersonNames(login, name), password, grants, Meta(actor=found), None
-            )
+            added = access.add_user(admin, PersonNames(login, name), password, grants)
+            self._ids[login] = added.user.id
 
     def tell(self, login: str, item: Slice, command: Struct) -> CommandOutcome:
         """A command of this person's."""

@@ -35,7 +35,7 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Sa
         entrance = SignInLink(VISITOR, password := secrets.token_urlsafe(12))
         application = make_application(installation, more=(entrance.route,))
         stack.callback(application.close)
-        people = DemoPeople(installation, application.server.accounts, password)
+        people = DemoPeople(installation, password)
         server = make_server(application, settings)
         fleet = DemoFleet(installation, speed)
         receiver = Receiver()

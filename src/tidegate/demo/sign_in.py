@@ -47,8 +47,10 @@ class SignInLink:
             """Sign the visitor in, once."""
             if not self._fits(request.path.code):
                 return see_other("/signin")
-            welcome = request.server.accounts.sign_in(self._login, self._password)
-            cookie = set_cookie(welcome.cookie, installation.settings)
+            session = installation.access.sign_in(
+                self._login, self._password, address=request.arrived.address
+            )
+            cookie = set_cookie(session.cookie, installation.settings)
             return Response(PAGE.encode(), media=UTF8, cookies=(cookie,))
 
         return page_route("/demo/{code}", enter, PUBLIC)

@@ -23,7 +23,6 @@ from typing import Any, Final, TypeVar
 from tidegate.api.feed.tail import Tail
 from tidegate.api.metrics import Metrics
 from tidegate.control.installation import Installation
-from tidegate.control.operations.accounts import Accounts
 from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.domain.access.steps import VersionRule
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
@@ -51,7 +50,6 @@ from tidegate.web.problems import (
     Unauthenticated,
     UnsupportedMedia,
 )
-from tidegate.web.rate_limits import Bucket
 from tidegate.web.request_log import RequestLine, RequestLog
 from tidegate.web.responses import (
     EncodedResponse,
@@ -114,14 +112,12 @@ class Application:
         lines: RequestLog | None = None,
     ) -> None:
         settings = installation.settings
-        per_minute = settings.sign_ins_per_minute
-        accounts = Accounts(installation)
+        accounts = installation.accounts
         self.server = Server(
             installation,
             accounts,
             Tail(installation),
             Metrics(),
-            Bucket("sign-ins per minute", per_minute / 60, per_minute),
             tuple(routes),
         )
         self._installation = installation

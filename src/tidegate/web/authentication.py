@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 from tidegate.config import Settings
 from tidegate.control.operations.accounts import Accounts, AuthenticatedUser
+from tidegate.control.rate_limits import Bucket
 from tidegate.domain.access.erasable_rows import SESSION_LIFE
 from tidegate.domain.access.principals import NOBODY, Principal, demand_permission
 from tidegate.kernel.model import Event
 from tidegate.web.decoding import form_token
 from tidegate.web.problems import CrossSite, Unauthenticated
-from tidegate.web.rate_limits import Bucket
 from tidegate.web.routing import Consumes, PublicAccess, RawRequest, Request, Requires, Route
 
 COOKIE_BYTES_MAX = 4_096

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.control.rate_limits import RateLimited
 from tidegate.errors import (
     Conflict,
     Forbidden,
@@ -107,15 +108,6 @@ class CrossSite(Forbidden):
     """A browser's write needs its session's CSRF token and comes from our own pages."""
 
     code = "cross_site"
-
-
-class RateLimited(Unavailable):
-    """Too many requests in too short a time; wait as long as Retry-After says."""
-
-    code = "rate_limited"
-
-    def __init__(self, limit: str, seconds: int) -> None:
-        super().__init__(f"{limit}; try again in {seconds} s", limit=limit, retry_after=seconds)
 
 
 class Overloaded(Unavailable):

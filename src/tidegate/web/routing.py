@@ -35,7 +35,6 @@ from tidegate.domain.access.steps import Step, VersionRule
 from tidegate.errors import InvalidDefinition, TidegateError
 from tidegate.kernel.model import Meta, Position
 from tidegate.web.inputs import Input
-from tidegate.web.rate_limits import Bucket
 
 BODY_BYTES_MAX = 256 * 1024
 PUBLIC_BODY_BYTES_MAX = 4 * 1024  # from clients that nobody knows
@@ -90,9 +89,12 @@ def requires(verb: Verb | tuple[Verb, ...], scope: ScopeOf | str = EVERYWHERE) -
     return Requires(verbs, scope)
 
 
-def requires_step(step: Step, scope: ScopeOf | str = EVERYWHERE) -> Requires:
-    """The permission to take a step on a scope: everywhere, or what the request names."""
-    return requires(step.verbs, scope)
+def requires_step(step: Step, scope: ScopeOf | str = EVERYWHERE) -> Permission:
+    """The permission to take a step on a scope: everywhere, or what the request names.
+
+    A step that needs no verb is for who is signed in.
+    """
+    return requires(step.verbs, scope) if step.verbs else SIGNED_IN
 
 
 def requires_somewhere(verb: Verb) -> Requires:
@@ -122,7 +124,6 @@ class Server:
     accounts: Accounts
     tail: Tail
     metrics: Metrics
-    sign_ins: Bucket
     routes: tuple[Route, ...] = ()
 
     @cached_property

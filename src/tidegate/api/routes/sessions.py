@@ -17,13 +17,19 @@ from tidegate.control.operations.accounts import (
 )
 from tidegate.domain.access.refusals import AlreadySetUp
 from tidegate.domain.access.roles import Grant
-from tidegate.domain.access.rows import (
-    InstallationRow,
-    installation_key,
-)
+from tidegate.domain.access.rows import InstallationRow, installation_key
+from tidegate.domain.access.steps import SIGN_OUT
 from tidegate.web.authentication import check_origin, set_cookie
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Request, Response, Route
+from tidegate.web.routing import (
+    PUBLIC,
+    SIGN_IN_BYTES_MAX,
+    SIGNED_IN,
+    Request,
+    Response,
+    Route,
+    requires_step,
+)
 from tidegate.web.shapes import Written
 
 Plain = Request[Nothing, Nothing, Nothing]
@@ -69,12 +75,16 @@ def setup_state(request: Plain, installation: Installation) -> Response:
 
 def set_up(request: Request[Nothing, Nothing, Setup], installation: Installation) -> Response:
     """Make the first user, with the one-time code that the server printed."""
-    request.server.sign_ins.take(f"setup {request.arrived.address}")
+    check_origin(request.arrived, installation.settings)
     body = request.body
-    outcome = request.server.accounts.set_up(
-        body.code, PersonNames(body.login, body.name), body.password, alone=body.alone
+    position = installation.access.set_up(
+        body.code,
+        PersonNames(body.login, body.name),
+        body.password,
+        alone=body.alone,
+        address=request.arrived.address,
     )
-    return Response(Written(outcome.position), position=outcome.position)
+    return Response(Written(position), position=position)
 
 
 def sign_in(
@@ -82,17 +92,16 @@ def sign_in(
 ) -> Response:
     """Open a session: its id comes as a cookie that scripts cannot read."""
     check_origin(request.arrived, installation.settings)
-    request.server.sign_ins.take(f"address {request.arrived.address}")
-    request.server.sign_ins.take(f"login {request.body.login.casefold()}")
-    welcome = request.server.accounts.sign_in(request.body.login, request.body.password)
-    cookie = set_cookie(welcome.cookie, installation.settings)
-    return Response(SignedIn(welcome.user_id, welcome.csrf), cookies=(cookie,))
+    session = installation.access.sign_in(
+        request.body.login, request.body.password, address=request.arrived.address
+    )
+    cookie = set_cookie(session.cookie, installation.settings)
+    return Response(SignedIn(session.user_id, session.csrf), cookies=(cookie,))
 
 
 def sign_out(request: Plain, installation: Installation) -> Response:
     """Close this session."""
-    if request.principal.session:
-        request.server.accounts.sign_out(request.principal.session)
+    installation.access.sign_out(request.caller)
     return Response(None, cookies=(set_cookie("", installation.settings),))
 
 
@@ -135,6 +144,6 @@ ROUTES = (
         errors=(WrongCredentials,),
         body_bytes_max=SIGN_IN_BYTES_MAX,
     ),
-    Route("DELETE", "/v1/sessions/current", sign_out, SIGNED_IN),
+    Route("DELETE", "/v1/sessions/current", sign_out, requires_step(SIGN_OUT)),
     Route("GET", "/v1/me", me, SIGNED_IN, Me),
 )

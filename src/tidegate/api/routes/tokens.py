@@ -10,19 +10,14 @@ from msgspec import Meta, Struct
 from tidegate.api.routes.users import Roles
 from tidegate.control.installation import Installation
 from tidegate.control.queries.reads import Found
-from tidegate.domain.access.refusals import MissingPermission, NotOwner, TokenNotFound
-from tidegate.domain.access.roles import Grant, Verb
-from tidegate.domain.access.rows import (
-    API_TOKENS,
-    ApiToken,
-    User,
-    token_key,
-    user_key,
-)
-from tidegate.domain.access.slices import TOKEN_DAYS_MAX, RevokeToken, revoke_token
+from tidegate.domain.access.refusals import NotOwner, TokenNotFound
+from tidegate.domain.access.roles import Grant
+from tidegate.domain.access.rows import API_TOKENS, ApiToken, User, user_key
+from tidegate.domain.access.slices import TOKEN_DAYS_MAX
+from tidegate.domain.access.steps import CREATE_TOKEN, REVOKE_TOKEN
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.routing import SIGNED_IN, Request, Response, Route
+from tidegate.web.routing import SIGNED_IN, Request, Response, Route, requires_step
 from tidegate.web.shapes import Listed, Written
 
 
@@ -57,36 +52,11 @@ def create_token(
     request: Request[Nothing, Nothing, NewToken], installation: Installation
 ) -> Response:
     """Make an API token of your own; it is shown this once."""
-    body = request.body
-    grants = None if body.roles is None else tuple(item.grant for item in body.roles)
-    narrowed = request.principal.narrowed
-    if narrowed is not None:
-        grants = narrowed if grants is None else grants
-        _demand_within(grants, narrowed)
-    token_id = request.mint("token")
-    token, outcome = request.server.accounts.create_token(
-        token_id,
-        body.days,
-        grants,
-        request.meta,
-        parent_id=request.principal.token_id,
-        credentials_version=request.principal.credentials_version,
-    )
-    found = installation.reads.find(token_key(token_id), ApiToken)
-    assert found is not None, "its fact was just committed"
-    made = TokenMade(token_id, token, found.row.expires_at, outcome.position)
-    return Response(made, position=outcome.position)
-
-
-def _demand_within(grants: tuple[Grant, ...], narrowed: tuple[Grant, ...]) -> None:
-    """A narrowed token makes no wider one. Raises: MissingPermission."""
-    for item in grants:
-        if item not in narrowed and Grant(item.role) not in narrowed:
-            raise MissingPermission(
-                f"the token that you use is narrowed: it is no {item.role} on {item.scope}",
-                role=item.role,
-                scope=item.scope,
-            )
+    roles = request.body.roles
+    grants = None if roles is None else tuple(item.grant for item in roles)
+    made = installation.access.create_token(request.caller, request.body.days, grants)
+    shown = TokenMade(made.token_id, made.token, made.expires_at, made.position)
+    return Response(shown, position=made.position)
 
 
 def list_tokens(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
@@ -107,33 +77,8 @@ def drop_token(
     request: Request[TokenPath, Nothing, Nothing], installation: Installation
 ) -> Response:
     """Revoke an API token: your own, or, administering, anybody's."""
-    found, command = revocation(request, installation, request.path.token_id)
-    outcome = installation.run(revoke_token, command, meta=request.meta, key=request.once)
-    position = outcome.position or found.version
+    position = installation.access.revoke_token(request.caller, request.path.token_id)
     return Response(Written(position), position=position)
-
-
-def revocation(
-    request: Request[Any, Any, Any], installation: Installation, token_id: str
-) -> tuple[Found[ApiToken], RevokeToken]:
-    """A token, and the command that revokes it as far as the requester's own token allows.
-
-    Raises:
-        TokenNotFound.
-    """
-    found = installation.reads.find(token_key(token_id), ApiToken)
-    if found is None:
-        raise TokenNotFound(token_id)
-    principal = request.principal
-    command = RevokeToken(
-        user_id=found.row.user_id,
-        token_id=token_id,
-        by=request.by,
-        through=principal.token_id,
-        narrowed=principal.narrowed is not None,
-        may_administer=principal.may(Verb.ADMINISTER),
-    )
-    return found, command
 
 
 def _token(
@@ -154,13 +99,13 @@ def _token(
 
 
 ROUTES = (
-    Route("POST", "/v1/tokens", create_token, SIGNED_IN, TokenMade, status=201),
+    Route("POST", "/v1/tokens", create_token, requires_step(CREATE_TOKEN), TokenMade, status=201),
     Route("GET", "/v1/tokens", list_tokens, SIGNED_IN, Listed[TokenShown]),
     Route(
         "POST",
         "/v1/tokens/{token_id}/revoke",
         drop_token,
-        SIGNED_IN,
+        requires_step(REVOKE_TOKEN),
         Written,
         errors=(TokenNotFound, NotOwner),
     ),

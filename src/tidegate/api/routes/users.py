@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from tidegate.control.installation import Installation
+from tidegate.control.operations.access import ChangedUser
 from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
     PASSWORD_CHARS_MIN,
@@ -17,35 +19,21 @@ from tidegate.control.operations.accounts import (
     WrongCredentials,
 )
 from tidegate.control.queries.reads import Found
-from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access.folds import history_of_user, users
-from tidegate.domain.access.principals import demand_permission
+from tidegate.domain.access import steps
 from tidegate.domain.access.refusals import (
     InvalidScope,
-    MissingPermission,
     OwnAccess,
     UserExists,
     UserGone,
     UserNotFound,
 )
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, Verb, check_scope
+from tidegate.domain.access.roles import Grant, Role, Verb
 from tidegate.domain.access.rows import USERS, User, user_key
-from tidegate.domain.access.slices import (
-    GRANTS_MAX,
-    REASON_BYTES_MAX,
-    DisableUser,
-    EnableUser,
-    GrantRole,
-    RevokeRole,
-    disable_user,
-    enable_user,
-    grant_role,
-    revoke_role,
-)
+from tidegate.domain.access.slices import GRANTS_MAX, REASON_BYTES_MAX
 from tidegate.web import paging
 from tidegate.web.authentication import set_cookie
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import SIGNED_IN, Request, Response, Route, requires
+from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed
 
 LoginName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
@@ -64,8 +52,6 @@ class RoleOn(Input, frozen=True, kw_only=True):
 
     @property
     def grant(self) -> Grant:
-        """Raises: InvalidScope."""
-        check_scope(self.scope)
         return Grant(self.role, self.scope)
 
 
@@ -119,16 +105,13 @@ class UserShown(Struct, frozen=True):
 def add(request: Request[Nothing, Nothing, NewUser], installation: Installation) -> Response:
     """Add a user with a first password and roles."""
     body = request.body
-    user_id = f"user_{request.mint('user')[:20]}"
-    outcome = request.server.accounts.add(
-        user_id,
+    changed = installation.access.add_user(
+        request.caller,
         PersonNames(body.login, body.name),
         body.password,
         tuple(item.grant for item in body.roles),
-        request.meta,
-        request.once,
     )
-    return _left_by(request, installation, user_id, outcome)
+    return _show(request, changed)
 
 
 def list_users(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
@@ -150,88 +133,57 @@ def get_user(
 
 def grant(request: Request[UserPath, Nothing, RoleOn], installation: Installation) -> Response:
     """Give somebody else a role on a scope."""
-    command = GrantRole(user_id=request.path.user_id, by=request.by, grant=request.body.grant)
-    outcome = installation.run(grant_role, command, meta=request.meta, key=request.once)
-    return _left_by(request, installation, request.path.user_id, outcome)
+    user_id, given = request.path.user_id, request.body.grant
+    return _show(request, installation.access.grant(request.caller, user_id, given))
 
 
 def revoke(request: Request[UserPath, Nothing, RoleOn], installation: Installation) -> Response:
     """Take a role on a scope from somebody else."""
-    command = RevokeRole(user_id=request.path.user_id, by=request.by, grant=request.body.grant)
-    outcome = installation.run(revoke_role, command, meta=request.meta, key=request.once)
-    return _left_by(request, installation, request.path.user_id, outcome)
+    user_id, taken = request.path.user_id, request.body.grant
+    return _show(request, installation.access.revoke(request.caller, user_id, taken))
 
 
 def disable(
     request: Request[UserPath, Nothing, UserReason], installation: Installation
 ) -> Response:
     """Shut somebody out, with all their sessions and tokens, until enabled again."""
-    command = DisableUser(user_id=request.path.user_id, by=request.by, reason=request.body.reason)
-    outcome = installation.run(disable_user, command, meta=request.meta, key=request.once)
-    return _left_by(request, installation, request.path.user_id, outcome)
+    user_id, reason = request.path.user_id, request.body.reason
+    return _show(request, installation.access.disable(request.caller, user_id, reason))
 
 
 def enable(request: Request[UserPath, Nothing, Nothing], installation: Installation) -> Response:
     """Let somebody in again."""
-    command = EnableUser(user_id=request.path.user_id, by=request.by)
-    outcome = installation.run(enable_user, command, meta=request.meta, key=request.once)
-    return _left_by(request, installation, request.path.user_id, outcome)
+    return _show(request, installation.access.enable(request.caller, request.path.user_id))
 
 
 def erase(request: Request[UserPath, Nothing, Nothing], installation: Installation) -> Response:
     """Erase a person: name, sign-in and credentials go; the id stays in the history."""
-    outcome = request.server.accounts.erase(request.path.user_id, request.meta, request.once)
-    return _left_by(request, installation, request.path.user_id, outcome)
+    return _show(request, installation.access.erase(request.caller, request.path.user_id))
 
 
 def set_password(
     request: Request[UserPath, Nothing, NewPassword], installation: Installation
 ) -> Response:
     """Change your own password, or, administering, another user's."""
-    accounts, user_id = request.server.accounts, request.path.user_id
-    if request.principal.narrowed is not None:
-        raise MissingPermission("the token that you use is narrowed: it changes no password")
-    is_own = user_id == request.by
-    if is_own:
-        check_own(request, request.body.current)
-    else:
-        demand_permission(request.principal, (Verb.ADMINISTER,), EVERYWHERE)
-    credential_id = request.mint("credential")
-    outcome = accounts.change_password(
-        user_id, request.body.password, credential_id, request.meta, request.once
+    body = request.body
+    changed = installation.access.set_password(
+        request.caller, request.path.user_id, body.password, body.current
     )
-    if not is_own:
-        return Response(PasswordSet(outcome.position, None), position=outcome.position)
-    welcome = accounts.open_session_after(user_id, credential_id)
+    position, session = changed.position, changed.session
+    if session is None:
+        return Response(PasswordSet(position, None), position=position)
     return Response(
-        PasswordSet(outcome.position, welcome.csrf),
-        position=outcome.position,
-        cookies=(set_cookie(welcome.cookie, installation.settings),),
+        PasswordSet(position, session.csrf),
+        position=position,
+        cookies=(set_cookie(session.cookie, installation.settings),),
     )
 
 
-def check_own(request: Request[Any, Any, Any], current: str) -> None:
-    """That the requester may change their own password: signed in, and knowing the current one.
-
-    Raises:
-        SessionRequired, WrongCredentials, RateLimited.
-    """
-    if not request.principal.session:
-        raise SessionRequired("Sign in to change your own password. An API token cannot change it.")
-    request.server.sign_ins.take(f"password {request.by}")
-    request.server.accounts.check_own_password(request.by, current)
-
-
-def _left_by(
-    request: Request[Any, Any, Any],
-    installation: Installation,
-    user_id: str,
-    outcome: CommandOutcome,
-) -> Response:
-    found = installation.row_history.row_after(outcome, users, user_id, history_of_user(user_id))
-    answer = _user(request, found, user_id)
-    answer.position = outcome.position or answer.version or 0
-    return answer
+def _show(request: Request[Any, Any, Any], changed: ChangedUser) -> Response:
+    """A user as an operation left it."""
+    response = _user(request, changed.user, changed.user.id)
+    response.position = changed.position
+    return response
 
 
 def _user(request: Request[Any, Any, Any], found: Found[User] | None, user_id: str) -> Response:
@@ -257,15 +209,20 @@ def _shown(found: Found[User], called: PersonNames | None) -> UserShown:
     )
 
 
-_ADMINISTER = requires(Verb.ADMINISTER)
 _CHANGES = (UserNotFound, UserGone, OwnAccess, InvalidScope)
+
+
+def _verb(name: str, handler: Callable[..., Response], step: steps.Step) -> Route:
+    path = f"/v1/users/{{user_id}}/{name}"
+    return Route("POST", path, handler, requires_step(step), UserShown, errors=_CHANGES)
+
 
 ROUTES = (
     Route(
         "POST",
         "/v1/users",
         add,
-        _ADMINISTER,
+        requires_step(steps.ADD_USER),
         UserShown,
         status=201,
         errors=(UserExists, WeakPassword, InvalidScope),
@@ -280,16 +237,16 @@ ROUTES = (
         cached=True,
         errors=(UserNotFound,),
     ),
-    Route("POST", "/v1/users/{user_id}/grant", grant, _ADMINISTER, UserShown, errors=_CHANGES),
-    Route("POST", "/v1/users/{user_id}/revoke", revoke, _ADMINISTER, UserShown, errors=_CHANGES),
-    Route("POST", "/v1/users/{user_id}/disable", disable, _ADMINISTER, UserShown, errors=_CHANGES),
-    Route("POST", "/v1/users/{user_id}/enable", enable, _ADMINISTER, UserShown, errors=_CHANGES),
-    Route("POST", "/v1/users/{user_id}/erase", erase, _ADMINISTER, UserShown, errors=_CHANGES),
+    _verb("grant", grant, steps.GRANT_ROLE),
+    _verb("revoke", revoke, steps.REVOKE_ROLE),
+    _verb("disable", disable, steps.DISABLE_USER),
+    _verb("enable", enable, steps.ENABLE_USER),
+    _verb("erase", erase, steps.ERASE_USER),
     Route(
         "PUT",
         "/v1/users/{user_id}/password",
         set_password,
-        SIGNED_IN,
+        requires_step(steps.CHANGE_PASSWORD),
         PasswordSet,
         errors=(*_CHANGES, WeakPassword, WrongCredentials, SessionRequired),
     ),

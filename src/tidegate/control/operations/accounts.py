@@ -1,8 +1,7 @@
-"""People at the door: the setup code, passwords, sessions, API tokens, and how a name is erased.
+"""Who somebody is: names, passwords, sessions, API tokens and the setup code.
 
-Secrets and names are kept rows; that something happened to them is a fact. The kept row is written
-first: without its fact it opens nothing, so a crash in between leaves nothing half open. What is
-erased goes the other way round: first the fact, which closes every door, then the rows.
+Secrets and names are kept rows, which can be erased. That something happened to them is a fact:
+``access`` has the verbs that record it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import base64
 import hmac
 import os
 import secrets as randomness
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from hashlib import scrypt
 from pathlib import Path
@@ -23,10 +23,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate import decoders
-from tidegate.control.installation import Installation
-from tidegate.control.queries.reads import Found
-from tidegate.control.runtime import CommandOutcome
-from tidegate.control.secrets import hash_secret
+from tidegate.clock import Clock
+from tidegate.control.operations.execute import Execute
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.secrets import Secrets, hash_secret
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.erasable_rows import (
     CREDENTIALS,
     LOGINS,
@@ -41,9 +42,8 @@ from tidegate.domain.access.erasable_rows import (
     Session,
     TokenSecret,
 )
-from tidegate.domain.access.facts import PasswordChanged
+from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.refusals import TokenExists, UserExists
-from tidegate.domain.access.roles import Grant
 from tidegate.domain.access.rows import (
     ApiToken,
     InstallationRow,
@@ -52,30 +52,11 @@ from tidegate.domain.access.rows import (
     token_key,
     user_key,
 )
-from tidegate.domain.access.slices import (
-    AddUser,
-    CreateToken,
-    EraseUser,
-    NoteFailedSignIns,
-    NotePassword,
-    add_user,
-    create_token,
-    erase_user,
-    is_current,
-    note_failed_sign_ins,
-    note_password,
-)
-from tidegate.domain.setup import SetUp, set_up
-from tidegate.errors import (
-    ConditionFailed,
-    Forbidden,
-    IdempotencyMismatch,
-    Invalid,
-    TidegateError,
-    Unknown,
-)
+from tidegate.domain.access.slices import NoteFailedSignIns, is_current, note_failed_sign_ins
+from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, Invalid
 from tidegate.kernel.model import NO_META, Key, Meta
 from tidegate.kernel.records.actions import CreateRow
+from tidegate.kernel.records.records import Records
 
 PASSWORD_CHARS_MIN = 10
 PASSWORD_CHARS_MAX = 256
@@ -131,7 +112,7 @@ class OpenedSession(Struct, frozen=True):
 
 
 class AuthenticatedUser(Struct, frozen=True):
-    """Somebody who proved who they are."""
+    """A user who proved who they are."""
 
     user: User
     session: str = ""
@@ -140,146 +121,82 @@ class AuthenticatedUser(Struct, frozen=True):
 
 
 class Accounts:
-    """The doors of one installation."""
+    """Knows the people of one installation, and what they prove who they are with."""
 
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
+    def __init__(
+        self,
+        execute: Execute,
+        reads: Reads,
+        records: Callable[[Meta], Records],
+        secrets: Secrets,
+        clock: Clock,
+        code_file: Path,
+    ) -> None:
+        self._execute = execute
+        self._reads = reads
+        self._records = records
+        self._secrets = secrets
+        self._clock = clock
+        self._code_file = code_file
         self._setup: tuple[str, datetime] | None = None
         self._failures: dict[str, tuple[int, datetime]] = {}
         self._lock = Lock()
-        self._cipher = AESGCM(installation.secrets.key("names"))
+        self._cipher = AESGCM(secrets.key("names"))
         self._stand_in = stretch_password(randomness.token_hex(16))  # for names that nobody has
 
     # ── first start ──
 
     @property
     def is_set_up(self) -> bool:
-        return self._installation.reads.find(installation_key(), InstallationRow) is not None
+        return self._reads.find(installation_key(), InstallationRow) is not None
 
     def open_setup(self) -> str | None:
-        """A one-time code for the first user, also in a file that only its owner reads; None:
-        there are users already.
+        """Make a one-time code for the first user, also in a file that only its owner reads.
+
+        None: there are users already.
         """
         if self.is_set_up:
             return None
         code = "-".join(randomness.token_hex(2) for _ in range(4))
         with self._lock:
-            self._setup = hash_secret(code), self._installation.clock()
+            self._setup = hash_secret(code), self._clock()
         handle = os.open(self._code_file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(code + "\n")
         return code
 
-    def set_up(
-        self, code: str, called: PersonNames, password: str, *, alone: bool
-    ) -> CommandOutcome:
-        """The first user. Raises: WrongSetupCode, WeakPassword, AlreadySetUp."""
-        now = self._installation.clock()
+    def check_setup_code(self, code: str) -> None:
+        """Raises: WrongSetupCode."""
+        now = self._clock()
         with self._lock:
             expected, since = self._setup or ("", now)
         fits = hmac.compare_digest(expected, hash_secret(code.strip()))
         if not fits or now - since > SETUP_CODE_LIFE:
             raise WrongSetupCode("the setup code is not the one that this server printed")
-        user_id = new_user_id()
-        self._keep(user_id, called, password, NO_META)
-        try:
-            outcome = self._installation.run(
-                set_up, SetUp(user_id=user_id, alone=alone), meta=Meta(actor=user_id)
-            )
-        except TidegateError as error:
-            if not isinstance(error, Unknown):
-                self._forget(user_id, NO_META)
-            raise
+
+    def end_setup(self) -> None:
+        """Forget the setup code: there is a user now."""
         with self._lock:
             self._setup = None
         self._code_file.unlink(missing_ok=True)
-        return outcome
 
-    @property
-    def _code_file(self) -> Path:
-        return Path(self._installation.settings.data) / "setup-code"
-
-    # ── users ──
-
-    def add(
-        self,
-        user_id: str,
-        called: PersonNames,
-        password: str,
-        grants: tuple[Grant, ...],
-        meta: Meta,
-        key: str | None,
-    ) -> CommandOutcome:
-        """A user with a name and a password. Raises: UserExists, WeakPassword."""
-        command = AddUser(user_id=user_id, by=meta.actor, grants=grants)
-        earlier = self.called(user_id)  # its id comes from the key: a repeat finds itself
-        if earlier is None:
-            self._keep(user_id, called, password, meta)
-        elif earlier != called:
-            raise IdempotencyMismatch(str(key))
-        try:
-            return self._installation.run(add_user, command, meta=meta, key=key)
-        except TidegateError as error:
-            if earlier is None and not isinstance(error, Unknown):
-                self._forget(user_id, meta)
-            raise
-
-    def erase(self, user_id: str, meta: Meta, key: str | None) -> CommandOutcome:
-        """No byte of the person is left; the id stays in the history."""
-        command = EraseUser(user_id=user_id, by=meta.actor)
-        outcome = self._installation.run(erase_user, command, meta=meta, key=key)
-        self._forget(user_id, meta)
-        return outcome
-
-    def check_own_password(self, user_id: str, password: str) -> None:
-        """That a signed-in user knows the password of today. Raises: WrongCredentials."""
-        _, expected = self._user_and_password(user_id)
-        if not is_password(password, expected):
-            self._note_failure(user_id)
-            raise WrongCredentials("the current password is wrong", field="current")
-
-    def change_password(
-        self, user_id: str, password: str, credential_id: str, meta: Meta, key: str | None
-    ) -> CommandOutcome:
-        """Set a password and end all sessions and API tokens of its user.
-
-        ``credential_id`` names the new row of credentials, and is the same when a request repeats.
-
-        Raises:
-            WeakPassword, NotAdministrator, UserNotFound, UserGone.
-        """
-        called = self.called(user_id)
-        check_password(password, "" if called is None else called.login)
-        records = self._installation.records(meta)
-        earlier = self._installation.reads.find(Key(CREDENTIALS.name, credential_id), Credential)
-        if earlier is None:
-            kept = Credential(user_id, stretch_password(password))
-            records.create(CREDENTIALS.name, credential_id, kept)
-        elif not is_password(password, earlier.row.scrypt):
-            raise IdempotencyMismatch(str(key))
-        command = NotePassword(user_id=user_id, by=meta.actor, credential_id=credential_id)
-        try:
-            outcome = self._installation.run(note_password, command, meta=meta, key=key)
-        except TidegateError as error:
-            if earlier is None and not isinstance(error, Unknown):
-                records.delete(CREDENTIALS.name, credential_id)
-            raise
-        for fact in outcome.facts:
-            if isinstance(fact, PasswordChanged):  # only what this commit replaced: others may
-                records.delete(CREDENTIALS.name, fact.replaces)  # change it at the same time
-        return outcome
+    # ── people ──
 
     def called(self, user_id: str) -> PersonNames | None:
-        """How a user is called; None: erased, or nobody."""
-        found = self._installation.reads.find(Key(PEOPLE.name, user_id), Person)
+        """The names of a user; None: erased, or unknown."""
+        found = self._reads.find(Key(PEOPLE.name, user_id), Person)
         return None if found is None else self._unsealed(found.row)
 
-    def _keep(self, user_id: str, called: PersonNames, password: str, meta: Meta) -> None:
-        """Name, sign-in and password of somebody who is about to be a user."""
+    def keep_person(self, user_id: str, called: PersonNames, password: str, meta: Meta) -> None:
+        """Keep the names and the password of somebody who is about to be a user.
+
+        Raises:
+            UserExists, WeakPassword.
+        """
         check_password(password, called.login)
         login = self._login(called.login)
         try:
-            self._installation.records(meta).transaction(
+            self._records(meta).transaction(
                 CreateRow(LOGINS.name, login, Login(user_id)),
                 CreateRow(
                     PEOPLE.name, user_id, Person(user_id, self._sealed(user_id, called), login)
@@ -291,19 +208,15 @@ class Accounts:
         except ConditionFailed:
             raise UserExists("the sign-in name is taken", field="login") from None
 
-    def _forget(self, user_id: str, meta: Meta) -> None:
-        records = self._installation.records(meta)
+    def forget_person(self, user_id: str, meta: Meta) -> None:
+        """Delete the names of a user and every password, also those that a crash left."""
+        records = self._records(meta)
         person = records.find(PEOPLE.name, user_id)
         if person is not None:
             records.delete(LOGINS.name, person.value.login)
             records.delete(PEOPLE.name, user_id)
-        self._forget_credentials(user_id, meta)
-
-    def _forget_credentials(self, user_id: str, meta: Meta) -> None:
-        """Delete every password that a user had, also those that a crash left."""
-        records = self._installation.records(meta)
         while True:
-            found = self._installation.reads.range(
+            found = self._reads.range(
                 CREDENTIALS, index="by_user", of=(user_id,), limit=CREDENTIALS_PAGE
             )
             for item in found:
@@ -311,9 +224,49 @@ class Accounts:
             if len(found) < CREDENTIALS_PAGE:
                 return
 
+    def keep_password(
+        self, caller: Caller, user_id: str, password: str, credential_id: str
+    ) -> bool:
+        """Keep a password that does not count yet; False: it was kept before.
+
+        Raises:
+            WeakPassword.
+            IdempotencyMismatch: another password was kept under this id.
+        """
+        called = self.called(user_id)
+        check_password(password, "" if called is None else called.login)
+        earlier = self._reads.find(Key(CREDENTIALS.name, credential_id), Credential)
+        if earlier is None:
+            kept = Credential(user_id, stretch_password(password))
+            self._records(caller.meta).create(CREDENTIALS.name, credential_id, kept)
+        elif not is_password(password, earlier.row.scrypt):
+            raise IdempotencyMismatch(str(caller.commit_key))
+        return earlier is None
+
+    def forget_password(self, credential_id: str, meta: Meta) -> None:
+        self._records(meta).delete(CREDENTIALS.name, credential_id)
+
+    def check_own_password(self, user_id: str, password: str) -> None:
+        """Check that a signed-in user knows their current password. Raises: WrongCredentials."""
+        _, expected = self._user_and_password(user_id)
+        if not is_password(password, expected):
+            self._note_failure(user_id)
+            raise WrongCredentials("the current password is wrong", field="current")
+
+    def check_sign_in(self, login: str, password: str) -> User:
+        """The user who has this name and this password. Raises: WrongCredentials."""
+        found = self._reads.find(Key(LOGINS.name, self._login(login)), Login)
+        user_id = "nobody" if found is None else found.row.user_id
+        user, expected = self._user_and_password(user_id)
+        if not is_password(password, expected) or user is None or not user.enabled:
+            if user is not None:
+                self._note_failure(user_id)
+            raise WrongCredentials("the sign-in name or the password is wrong")
+        return user
+
     def _login(self, login: str) -> str:
         folded = login.casefold().encode()
-        return self._installation.secrets.mac("logins", folded).hex()
+        return self._secrets.mac("logins", folded).hex()
 
     def _sealed(self, user_id: str, called: PersonNames) -> str:
         nonce = randomness.token_bytes(12)
@@ -329,16 +282,12 @@ class Accounts:
 
     # ── sessions ──
 
-    def sign_in(self, login: str, password: str) -> OpenedSession:
-        """A new session. Raises: WrongCredentials."""
-        found = self._installation.reads.find(Key(LOGINS.name, self._login(login)), Login)
-        user_id = "nobody" if found is None else found.row.user_id
-        user, expected = self._user_and_password(user_id)
-        if not is_password(password, expected) or user is None or not user.enabled:
-            if user is not None:
-                self._note_failure(user_id)
-            raise WrongCredentials("the sign-in name or the password is wrong")
-        return self._open_session(user)
+    def open_session(self, user: User) -> OpenedSession:
+        cookie = randomness.token_urlsafe(32)
+        now = self._clock()
+        session = Session(user.user_id, now, now, user.credentials_version)
+        self._records(Meta(actor=user.user_id)).create(SESSIONS.name, hash_secret(cookie), session)
+        return OpenedSession(user.user_id, cookie, self._csrf(cookie))
 
     def open_session_after(self, user_id: str, credential_id: str) -> OpenedSession:
         """A new session of a user who just changed their password to this one.
@@ -349,37 +298,30 @@ class Accounts:
         user = self._user(user_id)
         if user is None or user.credential_id != credential_id:
             raise WrongCredentials("your password was changed again; sign in")
-        return self._open_session(user)
+        return self.open_session(user)
 
-    def _open_session(self, user: User) -> OpenedSession:
-        cookie = randomness.token_urlsafe(32)
-        now = self._installation.clock()
-        records = self._installation.records(Meta(actor=user.user_id))
-        session = Session(user.user_id, now, now, user.credentials_version)
-        records.create(SESSIONS.name, hash_secret(cookie), session)
-        return OpenedSession(user.user_id, cookie, self._csrf(cookie))
+    def close_session(self, session: str) -> None:
+        self._records(NO_META).delete(SESSIONS.name, session)
 
     def _user_and_password(self, user_id: str) -> tuple[User | None, str]:
         """A user and the password that counts now. For an unknown user it is a stand-in that no
         password fits, so that the check takes as long.
         """
-        user = self._installation.reads.find(user_key(user_id), User)
+        user = self._reads.find(user_key(user_id), User)
         if user is None:
             return None, self._stand_in
-        credential = self._installation.reads.find(
-            Key(CREDENTIALS.name, user.row.credential_id), Credential
-        )
+        credential = self._reads.find(Key(CREDENTIALS.name, user.row.credential_id), Credential)
         return user.row, self._stand_in if credential is None else credential.row.scrypt
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
         """Who has this cookie, if its session is neither idle too long nor too old."""
-        found = self._installation.reads.find(Key(SESSIONS.name, hash_secret(cookie)), Session)
+        found = self._reads.find(Key(SESSIONS.name, hash_secret(cookie)), Session)
         if found is None:
             return None
         user = self._user(found.row.user_id)
         if user is None or not self._is_open(found.row, user):
             return None
-        now = self._installation.clock()
+        now = self._clock()
         if now - found.row.seen_at > SEEN_EVERY:
             self._see(found, now)
         return AuthenticatedUser(user, session=found.id, csrf=self._csrf(cookie))
@@ -387,9 +329,7 @@ class Accounts:
     def _see(self, found: Found[Session], now: datetime) -> None:
         seen = replace(found.row, seen_at=now)
         try:
-            self._installation.records(NO_META).put(
-                SESSIONS.name, found.id, seen, expect=found.version
-            )
+            self._records(NO_META).put(SESSIONS.name, found.id, seen, expect=found.version)
         except ConditionFailed:
             return  # signed out, or seen by another request, at this moment
 
@@ -399,30 +339,27 @@ class Accounts:
         if user is None:
             return None
         if token_id:
-            token = self._installation.reads.find(token_key(token_id), ApiToken)
+            token = self._reads.find(token_key(token_id), ApiToken)
             return user if token is not None and self.is_token_valid(token.row, user) else None
-        found = self._installation.reads.find(Key(SESSIONS.name, session), Session)
+        found = self._reads.find(Key(SESSIONS.name, session), Session)
         if found is None or not self._is_open(found.row, user):
             return None
         return user
 
     def _is_open(self, session: Session, user: User) -> bool:
-        now = self._installation.clock()
+        now = self._clock()
         return (
             session.credentials_version == user.credentials_version
             and now - session.seen_at <= SESSION_IDLE
             and now - session.created_at <= SESSION_LIFE
         )
 
-    def sign_out(self, session: str) -> None:
-        self._installation.records(NO_META).delete(SESSIONS.name, session)
-
     def _csrf(self, cookie: str) -> str:
-        return self._installation.secrets.mac("csrf", cookie.encode()).hex()
+        return self._secrets.mac("csrf", cookie.encode()).hex()
 
     def _note_failure(self, user_id: str) -> None:
         """At most one fact per user and minute, with how many there were."""
-        now = self._installation.clock()
+        now = self._clock()
         with self._lock:
             count, told_at = self._failures.get(user_id, (0, now - 2 * FAILURES_TOLD_EVERY))
             count += 1
@@ -432,45 +369,19 @@ class Accounts:
             self._failures[user_id] = (0, now) if due else (count, told_at)
         if due:
             command = NoteFailedSignIns(user_id=user_id, count=count)
-            self._installation.run(note_failed_sign_ins, command, meta=Meta(actor=user_id))
+            self._execute(note_failed_sign_ins, command, caller_of(user_id))
 
     # ── API tokens ──
 
-    def create_token(
-        self,
-        token_id: str,
-        days: int,
-        grants: tuple[Grant, ...] | None,
-        meta: Meta,
-        *,
-        parent_id: str = "",
-        credentials_version: int | None = None,
-    ) -> tuple[str, CommandOutcome]:
-        """The token, shown this once, and where the log says that it exists.
-
-        ``parent_id`` is the token that asks for it, if one does: the new one ends with it.
-        ``credentials_version`` is the one that the request was authenticated under.
-
-        Raises:
-            CredentialsEnded, TokenExists, UserIsDisabled, LimitExceeded.
-        """
+    def keep_token(self, token_id: str, meta: Meta) -> str:
+        """Make a token that opens nothing yet, and keep its hash. Raises: TokenExists."""
         secret = randomness.token_urlsafe(32)
-        records = self._installation.records(meta)
         kept = TokenSecret(token_id, hash_secret(secret))
         try:
-            records.create(TOKEN_SECRETS.name, token_id, kept)
+            self._records(meta).create(TOKEN_SECRETS.name, token_id, kept)
         except ConditionFailed:
             raise TokenExists(token_id) from None
-        command = CreateToken(
-            user_id=meta.actor,
-            token_id=token_id,
-            days=days,
-            grants=grants,
-            parent_id=parent_id,
-            credentials_version=credentials_version,
-        )
-        outcome = self._installation.run(create_token, command, meta=meta)
-        return f"{TOKEN_PREFIX}_{token_id}_{secret}", outcome
+        return f"{TOKEN_PREFIX}_{token_id}_{secret}"
 
     def token(self, text: str) -> AuthenticatedUser | None:
         """Whose API token this is, if it is good at this moment."""
@@ -480,7 +391,7 @@ class Accounts:
             return None
         if not text.isprintable():
             return None
-        token, kept = self._installation.reads.find_all(
+        token, kept = self._reads.find_all(
             (token_key(token_id), ApiToken), (Key(TOKEN_SECRETS.name, token_id), TokenSecret)
         )
         if token is None or kept is None:
@@ -495,19 +406,24 @@ class Accounts:
 
     def is_token_valid(self, token: ApiToken, owner: User) -> bool:
         """Whether a token opens anything: it is current, and so is every token it came from."""
-        if not is_current(token, owner, self._installation.clock()):
+        if not is_current(token, owner, self._clock()):
             return False
         wanted = [(token_key(id), ApiToken) for id in token.ancestors]
-        ancestors = self._installation.reads.find_all(*wanted) if wanted else ()
+        ancestors = self._reads.find_all(*wanted) if wanted else ()
         return all(item is not None and item.row.revoked_at is None for item in ancestors)
 
     def _user(self, user_id: str) -> User | None:
-        found = self._installation.reads.find(user_key(user_id), User)
+        found = self._reads.find(user_key(user_id), User)
         return found.row if found is not None and found.row.enabled else None
 
 
 def new_user_id() -> str:
     return f"user_{randomness.token_hex(10)}"
+
+
+def caller_of(user_id: str) -> Caller:
+    """A user as the caller of what follows from proving, or failing to prove, who they are."""
+    return Caller(principal=Principal(user_id, "none"))
 
 
 def check_password(password: str, login: str) -> None:

@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from msgspec import Meta
 
-from tidegate.api.routes.tokens import revocation
-from tidegate.api.routes.users import check_own
 from tidegate.control.installation import Installation
+from tidegate.control.operations.access import ChangedUser
 from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
 from tidegate.dashboard.layout import (
     PageQuery,
     PageView,
-    Reason,
-    action_route,
     answer,
     attempt,
     describe_grants,
     page_route,
     see_other,
+    step_route,
 )
 from tidegate.dashboard.view_models import SettingsPage, TokenLine, UserLine
-from tidegate.domain.access.roles import EVERYWHERE, Grant, Role, check_scope
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
 from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_key
 from tidegate.domain.access.scopes import repository_scope
-from tidegate.domain.access.slices import (
-    TOKEN_DAYS_MAX,
-    DisableUser,
-    EnableUser,
-    GrantRole,
-    RevokeRole,
-    disable_user,
-    enable_user,
-    grant_role,
-    revoke_role,
-    revoke_token,
-)
+from tidegate.domain.access.slices import REASON_BYTES_MAX, TOKEN_DAYS_MAX
 from tidegate.domain.packages.rows import REPOSITORIES
 from tidegate.errors import TidegateError
 from tidegate.web.authentication import set_cookie
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import SIGNED_IN, Request, Response, requires
+from tidegate.web.routing import SIGNED_IN, Request, Response
 
 USERS_MAX = 200
 TOKENS_MAX = 100
@@ -84,7 +74,11 @@ class GrantForm(Input, frozen=True, kw_only=True):
 
 class DisableForm(Input, frozen=True, kw_only=True):
     user_id: UserId
-    reason: Reason = ""
+    reason: Annotated[str, Meta(max_length=REASON_BYTES_MAX // 4)] = ""
+
+
+class EnableForm(Input, frozen=True, kw_only=True):
+    user_id: UserId
 
 
 class TokenForm(Input, frozen=True, kw_only=True):
@@ -230,10 +224,9 @@ def _user_verbs(
             action="/settings/disable" if row.enabled else "/settings/enable",
             title="Shut out?" if row.enabled else "Let in again?",
             text="All sessions and tokens stop counting at once." if row.enabled else "",
-            fields=(
-                who,
-                Field(name="reason", label="Reason", kind="long", required=row.enabled),
-            ),
+            fields=(who, Field(name="reason", label="Reason", kind="long"))
+            if row.enabled
+            else (who,),
             danger=row.enabled,
             why=own or gone,
         ),
@@ -314,80 +307,62 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
 def add(request: Request[Nothing, PageQuery, NewUserForm], installation: Installation) -> Response:
     """Add a user with a first password and a role."""
     body = request.body
-
-    def do() -> int:
-        outcome = request.server.accounts.add(
-            f"user_{request.mint('user')[:20]}",
-            PersonNames(body.login, body.name),
-            body.password,
-            (Grant(body.role),),
-            request.meta,
-            None,
-        )
-        installation.nudge()
-        return outcome.position
-
-    return _done(request, installation, do, "added")
+    called, grants = PersonNames(body.login, body.name), (Grant(body.role),)
+    run = partial(installation.access.add_user, request.caller, called, body.password, grants)
+    return _change(request, installation, run, "added")
 
 
 def grant(request: Request[Nothing, PageQuery, GrantForm], installation: Installation) -> Response:
     """Give somebody else a role on a scope, or take it."""
-    body = request.body
-
-    def do() -> int:
-        check_scope(body.scope)
-        given = Grant(body.role, body.scope)
-        if body.take:
-            taken = RevokeRole(user_id=body.user_id, by=request.by, grant=given)
-            return installation.run(revoke_role, taken, meta=request.meta).position
-        command = GrantRole(user_id=body.user_id, by=request.by, grant=given)
-        return installation.run(grant_role, command, meta=request.meta).position
-
-    return _done(request, installation, do, "revoked" if body.take else "granted")
+    body, access = request.body, installation.access
+    given = Grant(body.role, body.scope)
+    run = partial(access.revoke if body.take else access.grant, request.caller, body.user_id, given)
+    return _change(request, installation, run, "revoked" if body.take else "granted")
 
 
 def disable(
     request: Request[Nothing, PageQuery, DisableForm], installation: Installation
 ) -> Response:
     """Shut somebody out, with all their sessions and tokens."""
-    body = request.body
-    command = DisableUser(user_id=body.user_id, by=request.by, reason=body.reason)
-
-    def do() -> int:
-        return installation.run(disable_user, command, meta=request.meta).position
-
-    return _done(request, installation, do, "disabled")
+    user_id, reason = request.body.user_id, request.body.reason
+    run = partial(installation.access.disable, request.caller, user_id, reason)
+    return _change(request, installation, run, "disabled")
 
 
 def enable(
-    request: Request[Nothing, PageQuery, DisableForm], installation: Installation
+    request: Request[Nothing, PageQuery, EnableForm], installation: Installation
 ) -> Response:
     """Let somebody in again."""
-    command = EnableUser(user_id=request.body.user_id, by=request.by)
+    run = partial(installation.access.enable, request.caller, request.body.user_id)
+    return _change(request, installation, run, "enabled")
 
-    def do() -> int:
-        return installation.run(enable_user, command, meta=request.meta).position
 
-    return _done(request, installation, do, "enabled")
+def _change(
+    request: Request[Nothing, PageQuery, Any],
+    installation: Installation,
+    run: Callable[[], ChangedUser],
+    done: str,
+) -> Response:
+    """Change a user, and lead back to the page."""
+    page = partial(_page, request, installation)
+    return attempt(request, installation, lambda: run().position, "/settings", done, page)
 
 
 def change_password(
     request: Request[Nothing, PageQuery, OwnPasswordForm], installation: Installation
 ) -> Response:
     """Change your own password. Every session ends but the new one that this opens."""
-    accounts, body = request.server.accounts, request.body
+    body = request.body
     try:
-        check_own(request, body.current)
-        credential_id = request.mint("credential")
-        outcome = accounts.change_password(
-            request.by, body.password, credential_id, request.meta, None
+        changed = installation.access.set_password(
+            request.caller, request.by, body.password, body.current
         )
-        welcome = accounts.open_session_after(request.by, credential_id)
-        installation.nudge()
     except TidegateError as error:
         return answer(request, installation, _page(request, installation), problem=error)
-    done = urlencode({"done": "password changed", "min_position": outcome.position})
-    return see_other(f"/settings?{done}", set_cookie(welcome.cookie, installation.settings))
+    assert changed.session is not None, "it is the caller's own password"
+    done = urlencode({"done": "password changed", "min_position": changed.position})
+    cookie = set_cookie(changed.session.cookie, installation.settings)
+    return see_other(f"/settings?{done}", cookie)
 
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
@@ -441,49 +416,26 @@ def create(
 ) -> Response:
     """Make a token of one's own. The page that answers shows it, and no page after it."""
     try:
-        principal = request.principal
-        token, _ = request.server.accounts.create_token(
-            request.mint("token"),
-            request.body.days,
-            principal.narrowed,
-            request.meta,
-            parent_id=principal.token_id,
-            credentials_version=principal.credentials_version,
-        )
-        installation.nudge()
+        made = installation.access.create_token(request.caller, request.body.days)
     except TidegateError as error:
         return answer(request, installation, _page(request, installation), problem=error)
-    return answer(request, installation, _page(request, installation, token))
+    return answer(request, installation, _page(request, installation, made.token))
 
 
 def revoke(request: Request[Nothing, PageQuery, TokenForm], installation: Installation) -> Response:
     """Revoke a token: one's own, or, administering, anybody's."""
-
-    def do() -> int:
-        _, command = revocation(request, installation, request.body.token_id)
-        return installation.run(revoke_token, command, meta=request.meta).position
-
-    return _done(request, installation, do, "revoked")
-
-
-def _done(
-    request: Request,  # type: ignore[type-arg]
-    installation: Installation,
-    do: object,
-    done: str,
-) -> Response:
-    assert callable(do)
-    page = lambda: _page(request, installation)  # noqa: E731
-    return attempt(request, installation, do, "/settings", done, page)
+    run = partial(installation.access.revoke_token, request.caller, request.body.token_id)
+    page = partial(_page, request, installation)
+    return attempt(request, installation, run, "/settings", "revoked", page)
 
 
 ROUTES = (
     page_route("/settings", show, SIGNED_IN),
-    action_route("/settings/tokens", create, SIGNED_IN),
-    action_route("/settings/revoke", revoke, SIGNED_IN),
-    action_route("/settings/password", change_password, SIGNED_IN),
-    action_route("/settings/users", add, requires(Right.ADMINISTER)),
-    action_route("/settings/grant", grant, requires(Right.ADMINISTER)),
-    action_route("/settings/disable", disable, requires(Right.ADMINISTER)),
-    action_route("/settings/enable", enable, requires(Right.ADMINISTER)),
+    step_route("/settings/tokens", create, steps.CREATE_TOKEN),
+    step_route("/settings/revoke", revoke, steps.REVOKE_TOKEN),
+    step_route("/settings/password", change_password, steps.CHANGE_PASSWORD),
+    step_route("/settings/users", add, steps.ADD_USER),
+    step_route("/settings/grant", grant, steps.GRANT_ROLE),  # or take it: for the same people
+    step_route("/settings/disable", disable, steps.DISABLE_USER),
+    step_route("/settings/enable", enable, steps.ENABLE_USER),
 )

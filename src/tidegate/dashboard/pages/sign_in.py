@@ -18,15 +18,17 @@ from tidegate.dashboard.layout import (
     page_route,
     see_other,
     sign_in_fields,
+    step_route,
     to_form_error,
 )
 from tidegate.dashboard.view_models import SignInPage
 from tidegate.domain.access.rows import InstallationRow, installation_key
+from tidegate.domain.access.steps import SIGN_OUT
 from tidegate.errors import TidegateError
 from tidegate.web import problems
 from tidegate.web.authentication import check_origin, set_cookie
 from tidegate.web.inputs import Input, Nothing
-from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, SIGNED_IN, Request, Response
+from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, Request, Response
 
 START: Final = "/"
 
@@ -64,12 +66,12 @@ def sign_in(request: Request[Nothing, Nothing, SignInForm], installation: Instal
     onwards = body.next if _is_ours(body.next) else START
     try:
         check_origin(request.arrived, installation.settings)
-        request.server.sign_ins.take(f"address {request.arrived.address}")
-        request.server.sign_ins.take(f"login {body.login.casefold()}")
-        welcome = request.server.accounts.sign_in(body.login, body.password)
+        session = installation.access.sign_in(
+            body.login, body.password, address=request.arrived.address
+        )
     except TidegateError as error:
         return _door(request, installation, "Sign in", _sign_in(onwards, body.login, error), error)
-    return see_other(onwards, set_cookie(welcome.cookie, installation.settings))
+    return see_other(onwards, set_cookie(session.cookie, installation.settings))
 
 
 def _is_ours(address: str) -> bool:
@@ -81,8 +83,7 @@ def _is_ours(address: str) -> bool:
 
 def sign_out(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
     """Close this session."""
-    if request.principal.session:
-        request.server.accounts.sign_out(request.principal.session)
+    installation.access.sign_out(request.caller)
     return see_other("/signin", set_cookie("", installation.settings))
 
 
@@ -98,15 +99,14 @@ def set_up(request: Request[Nothing, Nothing, SetUpForm], installation: Installa
     body = request.body
     try:
         check_origin(request.arrived, installation.settings)
-        request.server.sign_ins.take(f"setup {request.arrived.address}")
-        accounts = request.server.accounts
+        address = request.arrived.address
         called = PersonNames(body.login, body.name)
-        accounts.set_up(body.code.strip(), called, body.password, alone=body.alone)
-        installation.nudge()
-        welcome = accounts.sign_in(body.login, body.password)
+        access = installation.access
+        access.set_up(body.code, called, body.password, alone=body.alone, address=address)
+        session = access.sign_in(body.login, body.password, address=address)
     except TidegateError as error:
         return _door(request, installation, "First start", _set_up(body, error), error)
-    return see_other(START, set_cookie(welcome.cookie, installation.settings))
+    return see_other(START, set_cookie(session.cookie, installation.settings))
 
 
 # ── forms ─────────────────────────────────────────────────────────────────────────────────────────
@@ -188,5 +188,5 @@ ROUTES = (
     replace(action_route("/signin", sign_in, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
     page_route("/setup", set_up_page, PUBLIC),
     replace(action_route("/setup", set_up, PUBLIC), body_bytes_max=SIGN_IN_BYTES_MAX),
-    action_route("/signout", sign_out, SIGNED_IN),
+    step_route("/signout", sign_out, SIGN_OUT),
 )

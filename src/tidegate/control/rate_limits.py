@@ -1,4 +1,4 @@
-"""How often a principal or an address may ask, and how many connections there may be; in memory."""
+"""How often somebody may do something: a token bucket per key, in memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
-from tidegate.web.problems import RateLimited
+from tidegate.errors import Unavailable
 
 KEYS_MAX = 100_000
+
+
+class RateLimited(Unavailable):
+    """Too many requests in too short a time; wait as long as Retry-After says."""
+
+    code = "rate_limited"
+
+    def __init__(self, limit: str, seconds: int) -> None:
+        super().__init__(f"{limit}; try again in {seconds} s", limit=limit, retry_after=seconds)
 
 
 class Bucket:

@@ -1,0 +1,320 @@
+"""Users, roles, passwords, API tokens and sessions: what people do about access.
+
+Secrets and names are kept rows; that something happened to them is a fact. The kept row is written
+first: without its fact it opens nothing, so a crash in between leaves nothing half open. Erasure
+goes the other way round: first the fact, which ends all access, then the rows.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.control.operations.accounts import (
+    Accounts,
+    OpenedSession,
+    PersonNames,
+    SessionRequired,
+    caller_of,
+    new_user_id,
+)
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.ids import make_id
+from tidegate.control.queries.as_of import RowHistory
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.rate_limits import Bucket
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access import slices, steps
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.facts import PasswordChanged
+from tidegate.domain.access.folds import history_of_user, users
+from tidegate.domain.access.refusals import MissingPermission, TokenNotFound, UserNotFound
+from tidegate.domain.access.roles import EVERYWHERE, Grant, Verb, check_scope
+from tidegate.domain.access.rows import ApiToken, User, token_key
+from tidegate.domain.setup import SetUp, set_up
+from tidegate.errors import IdempotencyMismatch, TidegateError, Unknown
+from tidegate.kernel.model import NO_META, Position
+from tidegate.kernel.slices import Slice
+
+
+class ChangedUser(Struct, frozen=True):
+    """A user as an operation left it, and the log position at which it was done."""
+
+    user: Found[User]
+    position: Position
+
+
+class PasswordChange(Struct, frozen=True):
+    """Where a password was changed; your own change opens a new session."""
+
+    position: Position
+    session: OpenedSession | None
+
+
+class CreatedToken(Struct, frozen=True):
+    """A new API token. ``token`` is kept nowhere: show it now."""
+
+    token_id: str
+    token: str
+    expires_at: datetime
+    position: Position
+
+
+class AccessOperations:
+    """The verbs of access. ``attempts`` limits how often somebody may guess a secret."""
+
+    def __init__(
+        self,
+        execute: Execute,
+        reads: Reads,
+        history: RowHistory,
+        accounts: Accounts,
+        attempts: Bucket,
+    ) -> None:
+        self._execute = execute
+        self._reads = reads
+        self._history = history
+        self._accounts = accounts
+        self._attempts = attempts
+
+    # ── users ──
+
+    def add_user(
+        self, caller: Caller, called: PersonNames, password: str, grants: tuple[Grant, ...]
+    ) -> ChangedUser:
+        """Add a user with a first password and roles.
+
+        Raises:
+            MissingPermission, NotAdministrator, UserExists, WeakPassword, InvalidScope.
+            IdempotencyMismatch: the key was used for a user with other names.
+        """
+        caller.demand(steps.ADD_USER, EVERYWHERE)
+        for grant in grants:
+            check_scope(grant.scope)
+        user_id = f"user_{make_id(caller, steps.ADD_USER, 'user')[:20]}"
+        command = slices.AddUser(user_id=user_id, by=caller.id, grants=grants)
+        earlier = self._accounts.called(user_id)  # its id comes from the key: a repeat finds itself
+        if earlier is None:
+            self._accounts.keep_person(user_id, called, password, caller.meta)
+        elif earlier != called:
+            raise IdempotencyMismatch(str(caller.commit_key))
+        try:
+            outcome = self._execute(slices.add_user, command, caller)
+        except TidegateError as error:
+            if earlier is None and not isinstance(error, Unknown):
+                self._accounts.forget_person(user_id, caller.meta)
+            raise
+        return self._left_by(user_id, outcome)
+
+    def grant(self, caller: Caller, user_id: str, grant: Grant) -> ChangedUser:
+        """Give another user a role on a scope. Raises: see ``_change``; InvalidScope."""
+        check_scope(grant.scope)
+        command = slices.GrantRole(user_id=user_id, by=caller.id, grant=grant)
+        return self._change(steps.GRANT_ROLE, caller, user_id, slices.grant_role, command)
+
+    def revoke(self, caller: Caller, user_id: str, grant: Grant) -> ChangedUser:
+        """Take a role on a scope from another user. Raises: see ``_change``; InvalidScope."""
+        check_scope(grant.scope)
+        command = slices.RevokeRole(user_id=user_id, by=caller.id, grant=grant)
+        return self._change(steps.REVOKE_ROLE, caller, user_id, slices.revoke_role, command)
+
+    def disable(self, caller: Caller, user_id: str, reason: str) -> ChangedUser:
+        """End all sessions and tokens of another user, and let them open none until enabled.
+
+        Raises: see ``_change``.
+        """
+        command = slices.DisableUser(user_id=user_id, by=caller.id, reason=reason)
+        return self._change(steps.DISABLE_USER, caller, user_id, slices.disable_user, command)
+
+    def enable(self, caller: Caller, user_id: str) -> ChangedUser:
+        """Let another user sign in again. Raises: see ``_change``."""
+        command = slices.EnableUser(user_id=user_id, by=caller.id)
+        return self._change(steps.ENABLE_USER, caller, user_id, slices.enable_user, command)
+
+    def erase(self, caller: Caller, user_id: str) -> ChangedUser:
+        """Delete names and passwords of another user; the id stays in the history.
+
+        Raises: see ``_change``.
+        """
+        command = slices.EraseUser(user_id=user_id, by=caller.id)
+        erased = self._change(steps.ERASE_USER, caller, user_id, slices.erase_user, command)
+        self._accounts.forget_person(user_id, caller.meta)
+        return erased
+
+    def _change(
+        self, step: steps.Step, caller: Caller, user_id: str, item: Slice, command: Struct
+    ) -> ChangedUser:
+        """Change another user.
+
+        Raises:
+            MissingPermission, NotAdministrator, UserNotFound, UserGone, OwnAccess.
+        """
+        caller.demand(step, EVERYWHERE)
+        return self._left_by(user_id, self._execute(item, command, caller))
+
+    def _left_by(self, user_id: str, outcome: CommandOutcome) -> ChangedUser:
+        found = self._history.row_after(outcome, users, user_id, history_of_user(user_id))
+        if found is None:
+            raise UserNotFound(user_id)
+        return ChangedUser(found, outcome.position or found.version)
+
+    # ── passwords ──
+
+    def set_password(
+        self, caller: Caller, user_id: str, password: str, current: str = ""
+    ) -> PasswordChange:
+        """Change your own password, or, administering, another user's.
+
+        All sessions and API tokens of the user end. Your own change needs a session and the
+        ``current`` password, and opens a new session.
+
+        Raises:
+            MissingPermission, SessionRequired, WrongCredentials, RateLimited, WeakPassword,
+            UserNotFound, UserGone, IdempotencyMismatch.
+        """
+        if caller.principal.narrowed is not None:
+            raise MissingPermission("the token that you use is narrowed: it changes no password")
+        if user_id != caller.id:
+            caller.demand(steps.SET_PASSWORD, EVERYWHERE)
+            credential_id = make_id(caller, steps.SET_PASSWORD, "credential")
+            outcome = self._replace_password(caller, user_id, password, credential_id)
+            return PasswordChange(outcome.position, None)
+        if not caller.principal.session:
+            raise SessionRequired(
+                "Sign in to change your own password. An API token cannot change it."
+            )
+        self._attempts.take(f"password {user_id}")
+        self._accounts.check_own_password(user_id, current)
+        credential_id = make_id(caller, steps.CHANGE_PASSWORD, "credential")
+        outcome = self._replace_password(caller, user_id, password, credential_id)
+        session = self._accounts.open_session_after(user_id, credential_id)
+        return PasswordChange(outcome.position, session)
+
+    def _replace_password(
+        self, caller: Caller, user_id: str, password: str, credential_id: str
+    ) -> CommandOutcome:
+        """Keep the password, let it count, and forget the one before.
+
+        A repeat of the request has the same ``credential_id``.
+        """
+        is_new = self._accounts.keep_password(caller, user_id, password, credential_id)
+        command = slices.NotePassword(user_id=user_id, by=caller.id, credential_id=credential_id)
+        try:
+            outcome = self._execute(slices.note_password, command, caller)
+        except TidegateError as error:
+            if is_new and not isinstance(error, Unknown):
+                self._accounts.forget_password(credential_id, caller.meta)
+            raise
+        for fact in outcome.facts:
+            if isinstance(fact, PasswordChanged):  # only what this commit replaced: others may
+                self._accounts.forget_password(fact.replaces, caller.meta)  # change it meanwhile
+        return outcome
+
+    # ── API tokens ──
+
+    def create_token(
+        self, caller: Caller, days: int, grants: tuple[Grant, ...] | None = None
+    ) -> CreatedToken:
+        """Make an API token of your own. ``grants`` narrow it; None: it may what you may.
+
+        A token that makes a token makes no wider one, and the new one ends with it.
+
+        Raises:
+            MissingPermission, CredentialsEnded, TokenExists, UserIsDisabled, InvalidScope,
+            LimitExceeded.
+        """
+        for grant in grants or ():
+            check_scope(grant.scope)
+        principal = caller.principal
+        if principal.narrowed is not None:
+            grants = principal.narrowed if grants is None else grants
+            _demand_within(grants, principal.narrowed)
+        token_id = make_id(caller, steps.CREATE_TOKEN, "token")
+        token = self._accounts.keep_token(token_id, caller.meta)
+        command = slices.CreateToken(
+            user_id=caller.id,
+            token_id=token_id,
+            days=days,
+            grants=grants,
+            parent_id=principal.token_id,
+            credentials_version=principal.credentials_version,
+        )
+        # No key: the token is shown once, so that a repeat is refused with TokenExists.
+        outcome = self._execute(slices.create_token, command, replace(caller, key=None))
+        found = self._reads.demand(token_key(token_id), ApiToken, TokenNotFound(token_id))
+        return CreatedToken(token_id, token, found.row.expires_at, outcome.position)
+
+    def revoke_token(self, caller: Caller, token_id: str) -> Position:
+        """Revoke an API token: your own, or, administering, another user's.
+
+        Returns the log position at which it was done.
+
+        Raises:
+            TokenNotFound, NotOwner.
+        """
+        found = self._reads.demand(token_key(token_id), ApiToken, TokenNotFound(token_id))
+        principal = caller.principal
+        command = slices.RevokeToken(
+            user_id=found.row.user_id,
+            token_id=token_id,
+            by=caller.id,
+            through=principal.token_id,
+            narrowed=principal.narrowed is not None,
+            may_administer=principal.may(Verb.ADMINISTER),
+        )
+        outcome = self._execute(slices.revoke_token, command, caller)
+        return outcome.position or found.version
+
+    # ── the first start, and sessions: nobody is signed in yet, so there is no caller ──
+
+    def set_up(
+        self, code: str, called: PersonNames, password: str, *, alone: bool, address: str
+    ) -> Position:
+        """Make the first user, with the one-time code that the server printed.
+
+        ``address`` is that of the client. Returns the log position at which it was done.
+
+        Raises:
+            RateLimited, WrongSetupCode, WeakPassword, AlreadySetUp.
+        """
+        self._attempts.take(f"setup {address}")
+        self._accounts.check_setup_code(code)
+        user_id = new_user_id()
+        self._accounts.keep_person(user_id, called, password, NO_META)
+        command = SetUp(user_id=user_id, alone=alone)
+        try:
+            outcome = self._execute(set_up, command, caller_of(user_id))
+        except TidegateError as error:
+            if not isinstance(error, Unknown):
+                self._accounts.forget_person(user_id, NO_META)
+            raise
+        self._accounts.end_setup()
+        return outcome.position
+
+    def sign_in(self, login: str, password: str, *, address: str) -> OpenedSession:
+        """Open a session. ``address`` is that of the client.
+
+        Raises:
+            RateLimited, WrongCredentials.
+        """
+        self._attempts.take(f"address {address}")
+        self._attempts.take(f"login {login.casefold()}")
+        return self._accounts.open_session(self._accounts.check_sign_in(login, password))
+
+    def sign_out(self, caller: Caller) -> None:
+        """Close the session of the caller, if they have one."""
+        if caller.principal.session:
+            self._accounts.close_session(caller.principal.session)
+
+
+def _demand_within(grants: tuple[Grant, ...], narrowed: tuple[Grant, ...]) -> None:
+    """Check that a narrowed token makes no wider one. Raises: MissingPermission."""
+    for item in grants:
+        if item not in narrowed and Grant(item.role) not in narrowed:
+            raise MissingPermission(
+                f"the token that you use is narrowed: it is no {item.role} on {item.scope}",
+                role=item.role,
+                scope=item.scope,
+            )

@@ -1,0 +1,295 @@
+"""The verbs of access do the same through each door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.served_fleet import ServedFleet
+from tests.api.serving import serving
+from tests.verbs.doors import (
+    CALLER,
+    LOGIN,
+    PASSWORD,
+    ApiCall,
+    Door,
+    Form,
+    Verb,
+    VerbCase,
+    check,
+    facts_after,
+    send,
+)
+from tidegate.api.routes import ROUTES
+from tidegate.control.operations.accounts import PersonNames
+from tidegate.dashboard.routes import PAGES
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Grant, Role
+
+GRACE = "user_grace00000"
+TOKEN = "token0of0grace"
+FIRST_PASSWORD = "a long enough passphrase"
+NEW_PASSWORD = "another long passphrase"
+PAGE = "/settings"
+ADMIN = (Role.SECURITY_ADMIN,)
+VIEWER = (Role.VIEWER,)
+WHY = "she left"
+
+
+def know(fleet: ServedFleet) -> None:
+    """Grace is a viewer, and has a token."""
+    called = PersonNames("grace.hopper", "Grace Hopper")
+    fleet.served.add_person(GRACE, called, FIRST_PASSWORD, Grant(Role.VIEWER))
+    fleet.served.make_token(TOKEN, GRACE)
+
+
+def disable(fleet: ServedFleet) -> None:
+    know(fleet)
+    assert fleet.served.admin.post(f"/v1/users/{GRACE}/disable", json={}).status_code == 200
+
+
+def erase(fleet: ServedFleet) -> None:
+    know(fleet)
+    assert fleet.served.admin.post(f"/v1/users/{GRACE}/erase").status_code == 200
+
+
+# ── users ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def add(login: str, password: str = FIRST_PASSWORD) -> Verb:
+    names = {"login": login, "name": "Grace Hopper", "password": password}
+    return Verb(
+        steps.ADD_USER,
+        ApiCall("POST", "/v1/users", {**names, "roles": [{"role": "author"}]}),
+        ("user", "add", login, "--name", "Grace Hopper", "--role", "author", "--password-stdin"),
+        Form("/settings/users", {**names, "role": "author"}, PAGE),
+        f"{password}\n",
+    )
+
+
+def give(role: str, *, take: bool = False, user_id: str = GRACE) -> Verb:
+    name = "revoke" if take else "grant"
+    fields = {"user_id": user_id, "role": role, "scope": "*", "take": str(take).lower()}
+    return Verb(
+        steps.REVOKE_ROLE if take else steps.GRANT_ROLE,
+        ApiCall("POST", f"/v1/users/{user_id}/{name}", {"role": role, "scope": "*"}),
+        ("user", "grant", user_id, role, *(("--take",) if take else ())),
+        Form("/settings/grant", fields, PAGE),
+    )
+
+
+def shut_out(user_id: str = GRACE) -> Verb:
+    return Verb(
+        steps.DISABLE_USER,
+        ApiCall("POST", f"/v1/users/{user_id}/disable", {"reason": WHY}),
+        ("user", "disable", user_id, "--reason", WHY),
+        Form("/settings/disable", {"user_id": user_id, "reason": WHY}, PAGE),
+    )
+
+
+ADD = add("grace.hopper")
+GRANT = give("author")
+TAKE = give("viewer", take=True)
+DISABLE = shut_out()
+DISABLE_WITHOUT_REASON = Verb(
+    steps.DISABLE_USER,
+    ApiCall("POST", f"/v1/users/{GRACE}/disable", {}),
+    ("user", "disable", GRACE),
+    Form("/settings/disable", {"user_id": GRACE, "reason": ""}, PAGE),
+)
+ENABLE = Verb(
+    steps.ENABLE_USER,
+    ApiCall("POST", f"/v1/users/{GRACE}/enable"),
+    ("user", "enable", GRACE),
+    Form("/settings/enable", {"user_id": GRACE}, PAGE),
+)
+ERASE = Verb(
+    steps.ERASE_USER,
+    ApiCall("POST", f"/v1/users/{GRACE}/erase"),
+    ("user", "erase", GRACE, "--yes"),
+    "the dashboard erases nobody",
+)
+SET_PASSWORD = Verb(
+    steps.SET_PASSWORD,
+    ApiCall("PUT", f"/v1/users/{GRACE}/password", {"password": NEW_PASSWORD}),
+    ("user", "password", GRACE, "--password-stdin"),
+    "the dashboard changes your own password only",
+    f"{NEW_PASSWORD}\n",
+)
+
+
+# ── passwords, tokens, sessions ───────────────────────────────────────────────────────────────────
+
+
+def change_password(password: str, current: str = PASSWORD) -> Verb:
+    fields = {"password": password, "current": current}
+    return Verb(
+        steps.CHANGE_PASSWORD,
+        ApiCall("PUT", f"/v1/users/{CALLER}/password", fields),
+        ("user", "password", CALLER, "--password-stdin"),
+        Form("/settings/password", fields, PAGE),
+        f"{current}\n{password}\n",
+    )
+
+
+def sign_in(password: str) -> Verb:
+    fields = {"login": LOGIN, "password": password}
+    return Verb(
+        steps.SIGN_IN,
+        ApiCall("POST", "/v1/sessions", fields),
+        ("login", "--login", LOGIN, "--password-stdin", "--no-keep"),
+        Form("/signin", fields),
+        f"{password}\n",
+    )
+
+
+CHANGE_PASSWORD = change_password(NEW_PASSWORD)
+CREATE_TOKEN = Verb(
+    steps.CREATE_TOKEN,
+    ApiCall("POST", "/v1/tokens", {"days": 7}),
+    ("token", "create", "--days", "7"),
+    Form("/settings/tokens", {"days": "7"}, PAGE),
+)
+CREATE_NARROWED_TOKEN = Verb(
+    steps.CREATE_TOKEN,
+    ApiCall("POST", "/v1/tokens", {"days": 7, "roles": [{"role": "fleet-operator"}]}),
+    ("token", "create", "--days", "7", "--role", "fleet-operator"),
+    "the dashboard narrows no token",
+)
+REVOKE_TOKEN = Verb(
+    steps.REVOKE_TOKEN,
+    ApiCall("POST", f"/v1/tokens/{TOKEN}/revoke"),
+    ("token", "revoke", TOKEN),
+    Form("/settings/revoke", {"token_id": TOKEN}, PAGE),
+)
+SIGN_OUT = Verb(
+    steps.SIGN_OUT,
+    ApiCall("DELETE", "/v1/sessions/current"),
+    "the command line keeps no session: it revokes its token",
+    Form("/signout"),
+)
+NARROWED = (Grant(Role.VIEWER),)
+# The command line opens a session for a moment, and makes a token with it.
+MAKES_TOKEN = frozenset({"TokenCreated"})
+FAILS = frozenset({"SignInFailed"})
+
+CASES = (
+    VerbCase(ADD, "somebody new", ADMIN),
+    VerbCase(ADD, "under a name that is taken", ADMIN, know, "user_exists"),
+    VerbCase(add("grace.hopper", "grace.hopper"), "with a weak one", ADMIN, code="weak_password"),
+    VerbCase(ADD, "as a viewer", VIEWER, code="missing_permission"),
+    VerbCase(GRANT, "a new role", ADMIN, know),
+    VerbCase(give("viewer"), "a role that she has", ADMIN, know, changes=False),
+    VerbCase(GRANT, "somebody unknown", ADMIN, code="user_not_found"),
+    VerbCase(give("author", user_id=CALLER), "yourself", ADMIN, code="own_access"),
+    VerbCase(GRANT, "as a viewer", VIEWER, know, "missing_permission"),
+    VerbCase(TAKE, "a role that she has", ADMIN, know),
+    VerbCase(give("author", take=True), "a role that she lacks", ADMIN, know, changes=False),
+    VerbCase(TAKE, "of somebody erased", ADMIN, erase, "user_erased"),
+    VerbCase(TAKE, "as a viewer", VIEWER, know, "missing_permission"),
+    VerbCase(DISABLE, "somebody enabled", ADMIN, know),
+    VerbCase(DISABLE_WITHOUT_REASON, "without a reason", ADMIN, know),
+    VerbCase(shut_out(CALLER), "yourself", ADMIN, know, "own_access"),
+    VerbCase(DISABLE, "as a viewer", VIEWER, know, "missing_permission"),
+    VerbCase(ENABLE, "somebody disabled", ADMIN, disable),
+    VerbCase(ENABLE, "somebody erased", ADMIN, erase, "user_erased"),
+    VerbCase(ENABLE, "as a viewer", VIEWER, disable, "missing_permission"),
+    VerbCase(ERASE, "somebody", ADMIN, know),
+    VerbCase(ERASE, "somebody unknown", ADMIN, code="user_not_found"),
+    VerbCase(ERASE, "as a viewer", VIEWER, know, "missing_permission"),
+    VerbCase(SET_PASSWORD, "of somebody else", ADMIN, know),
+    VerbCase(SET_PASSWORD, "of somebody erased", ADMIN, erase, "user_erased"),
+    VerbCase(SET_PASSWORD, "as a viewer", VIEWER, know, "missing_permission"),
+    VerbCase(CHANGE_PASSWORD, "your own", VIEWER, has_password=True, beside=MAKES_TOKEN),
+    VerbCase(
+        change_password(NEW_PASSWORD, "not the current one"),
+        "without the current one",
+        VIEWER,
+        code="wrong_credentials",
+        has_password=True,
+        beside=FAILS,
+    ),
+    VerbCase(
+        change_password(LOGIN), "to your name", VIEWER, code="weak_password", has_password=True
+    ),
+    VerbCase(CREATE_TOKEN, "as whoever you are", VIEWER),
+    VerbCase(CREATE_TOKEN, "with a narrowed token", tuple(Role), narrowed=NARROWED),
+    VerbCase(CREATE_NARROWED_TOKEN, "with a wider token", tuple(Role)),
+    VerbCase(
+        CREATE_NARROWED_TOKEN,
+        "with a token that lacks the role",
+        tuple(Role),
+        code="missing_permission",
+        narrowed=NARROWED,
+    ),
+    VerbCase(REVOKE_TOKEN, "of somebody else", ADMIN, know),
+    VerbCase(REVOKE_TOKEN, "of somebody else, as a viewer", VIEWER, know, "not_owner"),
+    VerbCase(REVOKE_TOKEN, "an unknown one", ADMIN, code="token_not_found"),
+    VerbCase(sign_in(PASSWORD), "", (), has_password=True, changes=False, beside=MAKES_TOKEN),
+    VerbCase(
+        sign_in("not the password"),
+        "with a wrong password",
+        (),
+        code="wrong_credentials",
+        has_password=True,
+        beside=FAILS,
+    ),
+    VerbCase(SIGN_OUT, "of a session", (), has_password=True, changes=False),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+def set_up(code: str) -> Verb:
+    fields = {"code": code, "login": LOGIN, "name": "The first", "password": PASSWORD}
+    return Verb(
+        steps.SET_UP,
+        ApiCall("POST", "/v1/setup", {**fields, "alone": True}),
+        (
+            *("setup", "--code", code, "--login", LOGIN, "--name", "The first"),
+            *("--password-stdin", "--alone", "--no-keep"),
+        ),
+        Form("/setup", {**fields, "alone": "true"}),
+        f"{PASSWORD}\n",
+    )
+
+
+def test_sets_up_through_each_door(tmp_path: Path) -> None:
+    """A wrong code does nothing; the right one works with blanks around it, as it was pasted."""
+    results = {}
+    for door in Door:
+        routes = (*ROUTES, *PAGES)
+        with serving(tmp_path / door, routes=routes, is_set_up=False) as served:
+            code = served.installation.accounts.open_setup()
+            client = served.client()
+            wrong = send(set_up("0000"), door, served, client, None)
+            nothing = facts_after(served, 0, CALLER)
+            right = send(set_up(f" {code} "), door, served, client, None)
+            results[door] = (wrong, nothing, right, facts_after(served, 0, CALLER))
+            assert served.installation.differences() == []
+
+    wrong, nothing, right, facts = results[Door.API]
+    assert (wrong, nothing, right) == ("wrong_setup_code", (), "")
+    assert facts
+    assert {door: result for door, result in results.items() if result != results[Door.API]} == {}
+
+
+@pytest.mark.parametrize("path", ["/v1/setup", "/setup"])
+def test_takes_no_set_up_from_another_site(tmp_path: Path, path: str) -> None:
+    with serving(tmp_path / "data", routes=(*ROUTES, *PAGES), is_set_up=False) as served:
+        code = served.installation.accounts.open_setup() or ""
+        client = served.client(None, origin="https://elsewhere.example")
+        verb = set_up(code)
+        assert isinstance(verb.form, Form)
+
+        if path == "/setup":
+            done = client.post(path, data=dict(verb.form.fields))
+        else:
+            done = client.post(path, json=verb.api.body)
+
+        assert (done.status_code, "cross_site" in done.text) == (403, True), done.text
+        assert not served.installation.accounts.is_set_up
