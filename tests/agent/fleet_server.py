@@ -15,7 +15,6 @@ from tests.api.people import People
 from tests.api.serving import ADMIN, Served, serving
 from tests.servers.process import free_port
 from tidegate.control.fleet.dispatch import Dispatcher
-from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.fleet.timers import Timers
 from tidegate.control.worker import Counters, ManifestsLoop
 from tidegate.domain.access.roles import Role
@@ -117,7 +116,7 @@ class FleetServer:
         return f"{CHANNEL}@{release_id}"
 
     def token(self, host_id: str) -> str:
-        made = Enrollment(self.installation).make_token(
+        made = self.installation.enrollment.make_token(
             f"t{time.monotonic_ns()}", host_id, {"app": "web"}, Meta(actor=ADMIN)
         )
         return made.token

@@ -16,7 +16,6 @@ from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
 from tidegate.agent.errors import InvalidAgentSetting, RefusedByServer, ServerAway, StateHeld
 from tidegate.clock import ManualClock
-from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.kernel.model import Meta
 
 HOST = "web-1"
@@ -34,7 +33,7 @@ def client(served: Served, tmp_path: Path) -> Iterator[AgentClient]:
     state = tmp_path / "agent"
     state.mkdir(mode=0o700)
     client = AgentClient(served.url, identity.load_or_create_key(state), served.installation.clock)
-    made = Enrollment(served.installation).make_token("t1", HOST, None, Meta(actor=ADMIN))
+    made = served.installation.enrollment.make_token("t1", HOST, None, Meta(actor=ADMIN))
     identity.save_enrollment(state, client.enroll(made.token))
     yield client
     client.close()
@@ -102,7 +101,7 @@ def test_is_told_when_its_key_counts_no_more(client: AgentClient, served: Served
 
 
 def test_takes_a_token_once(client: AgentClient, served: Served, tmp_path: Path) -> None:
-    made = Enrollment(served.installation).make_token("t2", "web-2", None, Meta(actor=ADMIN))
+    made = served.installation.enrollment.make_token("t2", "web-2", None, Meta(actor=ADMIN))
     other = AgentClient(
         served.url, identity.load_or_create_key(tmp_path), served.installation.clock
     )

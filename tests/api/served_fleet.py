@@ -22,7 +22,6 @@ from tests.api.serving import ADMIN, Served, copied, serving
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
-from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.domain.access.roles import Role
 from tidegate.domain.hosts.protocol import (
@@ -132,7 +131,7 @@ class ServedFleet(People):
         return self.due.tick()
 
     def token(self, host_id: str, **labels: str) -> str:
-        made = Enrollment(self.installation).make_token(
+        made = self.installation.enrollment.make_token(
             f"t{host_id.replace('-', '').replace('.', '')}{time.monotonic_ns()}",
             host_id,
             labels or None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import tidegate
 from tests.api.served_fleet import ServedFleet, serve_fleet
 from tidegate.control.fleet.enrollment import Enrollment
+from tidegate.control.operations.hosts import HostOperations
 from tidegate.errors import StoreUnavailable
 
 SOURCE = Path(tidegate.__file__).parent
@@ -78,12 +80,16 @@ def test_refuses_a_key_whose_end_was_begun_and_could_not_be_finished(
 ) -> None:
     agent = fleet.agents["web-01"]
     assert agent.poll().status_code == 204
-    installation: Any = fleet.installation
+    installation = fleet.installation
 
     def fail(*_: object, **__: object) -> None:
         raise StoreUnavailable("no disk")
 
-    monkeypatch.setattr(installation, "run", fail)
+    execute: Any = fail
+    failing = HostOperations(
+        execute, installation.lanes, installation.reads, installation.enrollment
+    )
+    monkeypatch.setattr(installation, "hosts", failing)
     away = fleet.operator.post(f"/v1/hosts/web-01/{verb}", json={"reason": "stolen"})
 
     assert away.status_code == 503
@@ -94,26 +100,26 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"}).is_success
-    installation: Any = fleet.installation
-    execute = installation.run
+    installation = fleet.installation
+    enrolled: list[int] = []
 
-    def late(*args: Any, **named: Any) -> Any:
-        monkeypatch.undo()
-        assert fleet.enroll("web-01").poll().status_code == 204  # behind the look, and let in
-        return execute(*args, **named)
+    def enroll_then_execute(*args: Any, **named: Any) -> Any:
+        enrolled.append(fleet.enroll("web-01").poll().status_code)  # after the key was looked up
+        return installation.execute(*args, **named)
 
-    in_turn = installation.run_in_fleet_lane
-    monkeypatch.setattr(installation, "run", late)
-    monkeypatch.setattr(installation, "run_in_fleet_lane", lambda run: run())
+    execute: Any = enroll_then_execute
+    no_lanes: Any = SimpleNamespace(run=lambda lane, run: run())  # the agent enrolls in the lane
+    slow = HostOperations(execute, no_lanes, installation.reads, installation.enrollment)
+    monkeypatch.setattr(installation, "hosts", slow)
     retired = fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
 
-    assert installation.run_in_fleet_lane == in_turn
+    assert enrolled == [204]
     assert (retired.status_code, retired.json()["status"]) == (200, "retired")
     assert fleet.agents["web-01"].poll().json()["code"] == "key_refused"
 
 
 def test_ends_of_keys_are_in_one_place() -> None:
-    """The door forgets when it is told; whoever ended a key elsewhere would not tell it."""
+    """The door forgets a key when it is notified; code elsewhere would not notify it."""
     named = {
         path.relative_to(SOURCE).as_posix(): {
             node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
@@ -123,4 +129,4 @@ def test_ends_of_keys_are_in_one_place() -> None:
 
     ending = {path for path, names in named.items() if names & ENDS and not path.startswith(ROOMS)}
 
-    assert ending == {"control/fleet/enrollment.py"}
+    assert ending == {"control/fleet/enrollment.py", "control/operations/hosts.py"}

@@ -21,7 +21,6 @@ from tests.api.served_fleet import (
 )
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
-from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.publication.manifests import verify_manifest
 from tidegate.domain.fleet.credentials import CERT_REVOCATIONS, ENROLLMENT_TOKENS, TOKEN_REPLAY
 from tidegate.domain.fleet.rows import LIVENESS
@@ -132,7 +131,7 @@ def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(
 
 def test_forgets_credentials_that_nobody_could_profit_from(fleet: ServedFleet) -> None:
     fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
-    enrollment = Enrollment(fleet.installation)
+    enrollment = fleet.installation.enrollment
 
     early = enrollment.prune()
     fleet.clock.advance(timedelta(days=40))

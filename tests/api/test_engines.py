@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.api.people import NAME, People
 from tests.api.served_fleet import PROTOCOL_HEADERS
 from tests.api.serving import Served, serving
-from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.domain.access.roles import Role
 from tidegate.domain.fleet.credentials import TOKEN_REPLAY
 from tidegate.domain.fleet.rows import Fleet, fleet_key
@@ -99,7 +98,7 @@ class Newcomer:
 
     def __init__(self, served: Served, number: int) -> None:
         self.host_id = f"host-{number:02}"
-        made = Enrollment(served.installation).make_token(
+        made = served.installation.enrollment.make_token(
             f"t{number:02}", self.host_id, {"app": "web"}, Meta(actor="user_1")
         )
         self._token = made.token

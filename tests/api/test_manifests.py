@@ -35,7 +35,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 def published(fleet: ServedFleet) -> ChannelManifest:
     entry = fleet.installation.publisher.read(CHANNEL)
     assert entry is not None, "nothing is published"
-    key = manifest_key(fleet.installation).public_key()
+    key = manifest_key(fleet.installation.secrets).public_key()
     return verify_manifest(entry.body, {key_id(key): key})
 
 

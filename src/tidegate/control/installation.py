@@ -13,24 +13,28 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from tidegate.clock import Clock
 from tidegate.config import Settings
+from tidegate.control.fleet.enrollment import Enrollment, manifest_key
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import Accounts
+from tidegate.control.operations.budgets import BudgetOperations
+from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.freezes import FreezeOperations
+from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
 from tidegate.control.operations.packages import PackageOperations
 from tidegate.control.operations.promotion import PromotionOperations, Promotions
 from tidegate.control.operations.publications import PublicationOperations
+from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.releases import ReleaseOperations
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.revisions import RevisionOperations
@@ -49,7 +53,6 @@ from tidegate.control.runtime import CommandOutcome, Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.epochs import LOG_IDS, LogId
-from tidegate.domain.fleet.rows import FLEET
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.errors import ConditionFailed, TidegateError
 from tidegate.kernel import codec
@@ -61,8 +64,6 @@ from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
 PAGE = 1_000
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -205,6 +206,45 @@ class Installation:
             Bucket("sign-ins per minute", per_minute / 60, per_minute),
         )
 
+    @cached_property
+    def channels(self) -> ChannelOperations:
+        """What an operator does to a channel."""
+        return ChannelOperations(self.execute, self.lanes, self.reads, self.fleet_reader)
+
+    @cached_property
+    def freezes(self) -> FreezeOperations:
+        """Start and end freezes."""
+        return FreezeOperations(self.execute, self.reads, self.clock)
+
+    @cached_property
+    def quarantine(self) -> QuarantineOperations:
+        """Lift quarantines."""
+        return QuarantineOperations(self.execute)
+
+    @cached_property
+    def budgets(self) -> BudgetOperations:
+        """Set and remove budgets."""
+        return BudgetOperations(self.execute)
+
+    @cached_property
+    def hosts(self) -> HostOperations:
+        """What an operator does to a host."""
+        return HostOperations(self.execute, self.lanes, self.reads, self.enrollment)
+
+    @cached_property
+    def enrollment(self) -> Enrollment:
+        """Lets agents in."""
+        return Enrollment(
+            self.reads,
+            self.records,
+            self.lanes,
+            self.secrets,
+            self.clock,
+            lambda: self.log_id,
+            self.nudge,
+            self.key_listeners,
+        )
+
     def records(self, meta: Meta) -> Records:
         """Kept rows, in somebody's name."""
         return Records(self.store, self.clock, meta)
@@ -246,16 +286,6 @@ class Installation:
         self.nudge()
         return outcome
 
-    def run_in_fleet_lane(self, run: Callable[[], T]) -> T:
-        """Run what steps the fleet's one row when nothing else here does: hosts that come, hosts
-        that are labelled, channels that claim them. Guards stay, for other processes. It may wait
-        for a rollout's lane; nothing that runs in one may wait for this.
-
-        Raises:
-            StoreUnavailable: too many wait. And what it raises itself.
-        """
-        return self.lanes.run(FLEET, run)
-
     def nudge(self) -> None:
         """Something was committed here: tell who follows the log."""
         for listener in self.listeners:
@@ -288,8 +318,7 @@ class Installation:
     @cached_property
     def manifests(self) -> Manifests:
         """Signs and publishes what channels are pinned to."""
-        key = Ed25519PrivateKey.from_private_bytes(self.secrets.key("manifests"))
-        return Manifests(self.control, self.publisher, key)
+        return Manifests(self.control, self.publisher, manifest_key(self.secrets))
 
 
 def log_id(store: Store, clock: Clock) -> str:

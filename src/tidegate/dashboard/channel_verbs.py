@@ -10,9 +10,15 @@ from tidegate.dashboard.components import Field, Option, VerbButton
 from tidegate.dashboard.html import short
 from tidegate.dashboard.layout import REASON
 from tidegate.dashboard.view_models import Quarantine
-from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import (
+    HOLD_CHANNEL,
+    LIFT_QUARANTINE,
+    PROMOTE,
+    UNHOLD_CHANNEL,
+    Step,
+)
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.packages.rows import REVISIONS
@@ -35,10 +41,9 @@ def verbs_of(
 ) -> tuple[VerbButton, ...]:
     """Promote, hold, let go and lift, each with why it cannot be used now."""
     name = row.channel
-    releases = _may(request.principal, Right.RELEASE, name)
-    operates = _may(request.principal, Right.OPERATE, name)
+    caller = request.caller
     return (
-        _promote(request, installation, row, pin, releases),
+        _promote(installation, row, pin, _why_not(caller, PROMOTE, name)),
         VerbButton(
             id="hold",
             label="Hold",
@@ -47,7 +52,8 @@ def verbs_of(
             title=f"Hold {name}?",
             text="No promotion and no order on it, until it is let go.",
             fields=(REASON,),
-            why=releases or ("" if row.held_at is None else "It is held already."),
+            why=_why_not(caller, HOLD_CHANNEL, name)
+            or ("" if row.held_at is None else "It is held already."),
         ),
         VerbButton(
             id="unhold",
@@ -56,7 +62,8 @@ def verbs_of(
             action=f"/channels/{name}/unhold",
             title=f"Let {name} go?",
             fields=(REASON,),
-            why=releases or ("It is not held." if row.held_at is None else ""),
+            why=_why_not(caller, UNHOLD_CHANNEL, name)
+            or ("It is not held." if row.held_at is None else ""),
         ),
         VerbButton(
             id="lift",
@@ -77,20 +84,20 @@ def verbs_of(
                 ),
                 REASON,
             ),
-            why=operates or ("" if kept else "Nothing is quarantined on it."),
+            why=_why_not(caller, LIFT_QUARANTINE, name)
+            or ("" if kept else "Nothing is quarantined on it."),
         ),
     )
 
 
-def _may(principal: Principal, right: Right, name: str) -> str:
-    """Why somebody may not; empty: they may."""
-    if principal.may(right, channel_scope(name)):
+def _why_not(caller: Caller, step: Step, name: str) -> str:
+    """Why the caller may not take the step on the channel; empty: they may."""
+    if caller.may(step, channel_scope(name)):
         return ""
-    return f"None of your roles may {right} on {name}."
+    return f"None of your roles may {' or '.join(step.verbs)} on {name}."
 
 
 def _promote(
-    request: Asked,
     installation: Installation,
     row: Channel,
     pin: Found[Actual] | None,

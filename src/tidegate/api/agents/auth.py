@@ -20,7 +20,6 @@ from tidegate.control.fleet.agent_sessions import (
     check_skew,
     parse_session,
 )
-from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.fleet.request_macs import RequestMacs
 from tidegate.control.installation import Installation
 from tidegate.domain.access.principals import Principal
@@ -84,7 +83,7 @@ class AgentAuthenticator:
 
     def __init__(self, installation: Installation) -> None:
         self._clock = installation.clock
-        self._enrollment = Enrollment(installation)
+        self._enrollment = installation.enrollment
         # One server has a local log to itself: keys end by its own commits, or not at all.
         self._is_local = installation.is_local
         self._standing = object()

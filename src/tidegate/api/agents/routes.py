@@ -34,7 +34,7 @@ from tidegate.control.fleet.agent_reports import (
     to_reported,
 )
 from tidegate.control.fleet.agent_sessions import ClockSkewed
-from tidegate.control.fleet.enrollment import BadProof, Enrollment
+from tidegate.control.fleet.enrollment import BadProof
 from tidegate.control.installation import Installation
 from tidegate.control.publication.manifests import ManifestUnpublished, SignedManifest
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
@@ -139,7 +139,7 @@ def enroll(request: Request[Nothing, Nothing, Enroll], installation: Installatio
     """Trade a one-time token for the registration of a host's key."""
     check_protocol(request.arrived.headers)
     body = request.body
-    enrolled, outcome = Enrollment(installation).trade(body.token, body.public_key, body.proof)
+    enrolled, outcome = installation.enrollment.trade(body.token, body.public_key, body.proof)
     return Response(enrolled, position=outcome.position)
 
 
@@ -149,7 +149,7 @@ def open_session(
     """Prove a host's key, get the MAC key of a session."""
     check_protocol(request.arrived.headers)
     body = request.body
-    return Response(Enrollment(installation).open_session(body.host_id, body.time, body.proof))
+    return Response(installation.enrollment.open_session(body.host_id, body.time, body.proof))
 
 
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────

@@ -9,14 +9,13 @@ from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import SelectorText
 from tidegate.control.installation import Installation
-from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.steps import REMOVE_BUDGET, SET_BUDGET
 from tidegate.domain.fleet.refusals import BudgetNotFound, InvalidSelector
 from tidegate.domain.fleet.rows import BUDGETS, Budget, budget_key
-from tidegate.domain.fleet.slices import RemoveBudget, SetBudget, remove_budget, set_budget
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed, Written
 
 
@@ -55,35 +54,24 @@ def put(request: Request[BudgetPath, Nothing, Bound], installation: Installation
     """Bound how many of some hosts are in flight at once."""
     body, budget_id = request.body, request.path.budget_id
     if body.removed:
-        outcome = _removed(request, installation)
+        position = installation.budgets.remove(request.caller, budget_id)
     else:
-        command = SetBudget(
-            budget_id=budget_id,
-            selector=body.selector,
-            operator=request.by,
+        position = installation.budgets.set(
+            request.caller,
+            budget_id,
+            body.selector,
             max_in_flight=body.max_in_flight,
             max_in_flight_pct=body.max_in_flight_pct,
         )
-        outcome = installation.run(set_budget, command, meta=request.meta, key=request.once)
-    found = installation.reads.find(budget_key(budget_id), Budget)
-    if found is None:
-        raise BudgetNotFound(budget_id)
+    found = installation.reads.demand(budget_key(budget_id), Budget, BudgetNotFound(budget_id))
     shown = BudgetShown(**asdict(found.row), version=found.version)
-    return Response(shown, version=found.version, position=outcome.position or found.version)
+    return Response(shown, version=found.version, position=position or found.version)
 
 
 def remove(request: Request[BudgetPath, Nothing, Nothing], installation: Installation) -> Response:
     """Take a bound away."""
-    outcome = _removed(request, installation)
-    return Response(Written(outcome.position), position=outcome.position)
-
-
-def _removed(
-    request: Request[BudgetPath, Nothing, Nothing] | Request[BudgetPath, Nothing, Bound],
-    installation: Installation,
-) -> CommandOutcome:
-    command = RemoveBudget(budget_id=request.path.budget_id, operator=request.by)
-    return installation.run(remove_budget, command, meta=request.meta, key=request.once)
+    position = installation.budgets.remove(request.caller, request.path.budget_id)
+    return Response(Written(position), position=position)
 
 
 ROUTES = (
@@ -92,7 +80,7 @@ ROUTES = (
         "PUT",
         "/v1/budgets/{budget_id}",
         put,
-        requires(Verb.OPERATE),
+        requires_step(SET_BUDGET),
         BudgetShown,
         errors=(BudgetNotFound, InvalidSelector),
     ),
@@ -100,7 +88,7 @@ ROUTES = (
         "DELETE",
         "/v1/budgets/{budget_id}",
         remove,
-        requires(Verb.OPERATE),
+        requires_step(REMOVE_BUDGET),
         Written,
         errors=(BudgetNotFound,),
     ),

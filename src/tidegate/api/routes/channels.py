@@ -5,9 +5,8 @@ What they are pinned to is moved in ``promotions``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,17 +15,20 @@ from msgspec.structs import asdict
 from tidegate import decoders
 from tidegate.api.routes.releases import Happened, ScopeName
 from tidegate.control.installation import Installation
+from tidegate.control.lanes import LaneBusy
 from tidegate.control.queries import history
 from tidegate.control.queries.as_of import HistoryTooLong
 from tidegate.control.queries.edges import edge_of
-from tidegate.control.queries.history import pinned_at
+from tidegate.control.queries.history import channel_at, pinned_at
 from tidegate.control.queries.reads import Found
-from tidegate.control.runtime import CommandOutcome
-from tidegate.domain.access import principals
-from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.scopes import channel_scope, repository_scope
-from tidegate.domain.access.steps import VersionRule
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import (
+    CREATE_CHANNEL,
+    EDIT_CHANNEL,
+    HOLD_CHANNEL,
+    UNHOLD_CHANNEL,
+)
 from tidegate.domain.channels.facts import (
     ChannelEdge,
     ChannelPolicy,
@@ -34,49 +36,37 @@ from tidegate.domain.channels.facts import (
     HostEdge,
     WaveSpec,
 )
-from tidegate.domain.channels.folds import channels
-from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.refusals import (
     ChannelExists,
     ChannelNotFound,
     MalformedPolicy,
 )
 from tidegate.domain.channels.rows import CHANNELS, Channel, channel_key
-from tidegate.domain.channels.slices import (
-    CreateChannel,
-    EditChannel,
-    HoldChannel,
-    UnholdChannel,
-    create_channel,
-    edit_channel,
-    hold_channel,
-    unhold_channel,
-)
-from tidegate.domain.fleet.claims import check_scope
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
-from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.gates.edges import EdgeVerdict
-from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.planner import Plan
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts.facts import RolloutOpened
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.errors import StaleVersion
-from tidegate.kernel.model import CLAUSES_MAX, Clause, Position, Query
+from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import (
+    Request,
+    Response,
+    Route,
+    requires,
+    requires_somewhere,
+    requires_step,
+)
 from tidegate.web.shapes import Listed
 
-ATTEMPTS_MAX = 5  # of a claim, while hosts come and go
 EDGES_MAX = 64
 
 ChannelName = ScopeName
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 SelectorText = Annotated[str, Meta(min_length=1, max_length=1_024)]
-
-T = TypeVar("T")
 
 
 # ── what comes ────────────────────────────────────────────────────────────────────────────────────
@@ -230,7 +220,7 @@ def get(
     if not request.query.as_of:
         return _shown(installation, demand(installation, channel))
     position = position_of(installation, request.query.as_of)
-    found = _at(installation, channel, position)
+    found = channel_at(installation.log, installation.row_history, channel, position)
     if found is None:
         raise ChannelNotFound(channel)
     pin = pinned_at(installation.row_history, channel, position)
@@ -244,78 +234,17 @@ def get(
     return Response(body, version=found.version, beside=beside, position=position)
 
 
-def _at(installation: Installation, channel: str, position: Position) -> Found[Channel] | None:
-    """The channel as its own facts and those of its rollouts had left it.
-
-    Raises:
-        HistoryTooLong.
-    """
-    own = frozenset({f"channel:{channel}"})
-    opened = Query((Clause(frozenset({RolloutOpened.__name__}), own),))
-    events = installation.log.events(opened, limit=CLAUSES_MAX)
-    if len(events) == CLAUSES_MAX:
-        raise HistoryTooLong
-    rollouts = [installation.log.value(event) for event in events if event.position <= position]
-    moves = frozenset({"RolloutTransitioned", "SuccessorOpened"})
-    clauses = [
-        Clause(moves, frozenset({f"rollout_id:{item.rollout_id}"}))
-        for item in rollouts
-        if isinstance(item, RolloutOpened)
-    ]
-    named = frozenset(fact.__name__ for fact in channels.reads) - moves
-    query = Query((Clause(named, own), *clauses))
-    return installation.row_history.row_at(channels, channel, query, position)
-
-
-class _EditAsked(Struct, frozen=True):
-    """What identifies an edit: what was asked, not what it was completed with."""
-
-    channel: str
-    selector: str | None
-    policy: ChannelPolicy | None
-    version: int | None
-
-
-def _package_scope(package: str) -> str:
-    """The repository that a package names; without one it is the default one."""
-    repository, slash, _ = package.partition("/")
-    return repository_scope(repository if slash else DEFAULT_REPOSITORY)
-
-
 def create(request: Request[Nothing, Nothing, NewChannel], installation: Installation) -> Response:
     """Let a package reach the hosts of a selector."""
     body = request.body
-    principals.demand_permission(request.principal, (Verb.READ,), _package_scope(body.package))
-    policy = _policy(body.policy)
-    _demand_readable(request.principal, policy.edges)
-    asked = CreateChannel(
-        channel=body.channel,
+    position = installation.channels.create(
+        request.caller,
+        body.channel,
         package=body.package,
         selector=body.selector,
-        operator=request.by,
-        policy=policy,
+        policy=_policy(body.policy),
     )
-
-    def attempt() -> CommandOutcome:
-        scope = ChannelScope(body.channel, body.package, body.selector)
-        version = _checked(installation, scope, asked.policy)
-        command = msgspec.structs.replace(asked, fleet_version=version)
-        return installation.control.execute(
-            create_channel, command, meta=request.meta, key=request.once, asked=asked
-        )
-
-    outcome = _claimed(installation, attempt)
-    return _written(installation, body.channel, outcome)
-
-
-def _demand_readable(principal: Principal, edges: Iterable[ChannelEdge]) -> None:
-    """An edge shows how releases do on its channel, so that channel must be readable.
-
-    Raises:
-        MissingPermission.
-    """
-    for edge in edges:
-        principals.demand_permission(principal, (Verb.READ,), channel_scope(edge.channel))
+    return _written(installation, body.channel, position)
 
 
 def edit(
@@ -323,72 +252,13 @@ def edit(
 ) -> Response:
     """Change the hosts or the policy of a channel; open rollouts keep their plan."""
     body, channel = request.body, request.path.channel
-    policy = None if body.policy is None else _policy(body.policy)
-    asked = _EditAsked(channel, body.selector, policy, request.version)
-    control = installation.control
-    earlier = control.earlier(edit_channel, asked, meta=request.meta, key=request.once)
-    if earlier is not None:
-        return _written(installation, channel, earlier)
-
-    def attempt() -> CommandOutcome:
-        found = demand(installation, channel)
-        if request.version is not None and request.version != found.version:
-            raise _Stale(request.version, found.version)
-        known = {edge.channel for edge in found.row.policy.edges}
-        edges = () if policy is None else policy.edges
-        _demand_readable(request.principal, [edge for edge in edges if edge.channel not in known])
-        command = EditChannel(
-            channel=channel,
-            selector=body.selector or found.row.selector,
-            policy=policy or found.row.policy,
-            operator=request.by,
-            expected_version=found.version,  # what it was completed from stands in the commit
-        )
-        scope = ChannelScope(channel, found.row.package, command.selector)
-        version = _checked(installation, scope, command.policy)
-        command = msgspec.structs.replace(command, fleet_version=version)
-        return control.execute(
-            edit_channel, command, meta=request.meta, key=request.once, asked=asked
-        )
-
-    outcome = _claimed(installation, attempt)
-    return _written(installation, channel, outcome)
-
-
-class _Stale(StaleVersion):
-    """The client's own version, not that of the fleet: trying again is no use."""
-
-
-def _claimed(installation: Installation, attempt: Callable[[], CommandOutcome]) -> CommandOutcome:
-    """Have a claim decided, again if hosts or channels changed while it was checked."""
-    for left in reversed(range(ATTEMPTS_MAX)):
-        try:
-            outcome = installation.run_in_fleet_lane(attempt)
-        except _Stale:
-            raise
-        except StaleVersion:
-            if not left:
-                raise
-        else:
-            installation.nudge()
-            return outcome
-    raise AssertionError("the last attempt raises")
-
-
-def _checked(installation: Installation, scope: ChannelScope, policy: ChannelPolicy) -> Position:
-    """The version of the fleet by which no host is in two channels of one package, and every host
-    that the policy names is one.
-
-    Raises:
-        SelectorOverlap, InvalidSelector, MalformedPolicy.
-    """
-    fleet = installation.reads.find(fleet_key(), Fleet)
-    hosts = [] if fleet is None else installation.fleet_reader.hosts()
-    check_named(policy, hosts)
-    if fleet is None:
-        return 0
-    check_scope(fleet.row.channels, scope, hosts)
-    return fleet.version
+    position = installation.channels.edit(
+        request.caller,
+        channel,
+        selector=body.selector,
+        policy=None if body.policy is None else _policy(body.policy),
+    )
+    return _written(installation, channel, position)
 
 
 decoders.build(ChannelPolicy)
@@ -403,12 +273,13 @@ def _policy(given: PolicyGiven) -> ChannelPolicy:
     return decoders.convert(members | {"edges": edges}, ChannelPolicy)
 
 
-def _written(installation: Installation, channel: str, outcome: CommandOutcome) -> Response:
+def _written(installation: Installation, channel: str, position: Position) -> Response:
+    """The channel as a command left it: a repeat, too, gets the first answer."""
     found = demand(installation, channel)
-    if outcome.receipt is not None and found.version > outcome.receipt.last:
-        found = _at(installation, channel, outcome.receipt.last) or found
+    if found.version > position:
+        found = channel_at(installation.log, installation.row_history, channel, position) or found
     answer = _shown(installation, found)
-    answer.position = outcome.position or found.version
+    answer.position = position
     return answer
 
 
@@ -419,22 +290,18 @@ def hold(
     request: Request[ChannelPath, Nothing, ReasonBody], installation: Installation
 ) -> Response:
     """No promotion and no order on the channel until it is let go."""
-    command = HoldChannel(
-        channel=request.path.channel, operator=request.by, reason=request.body.reason
-    )
-    outcome = installation.run(hold_channel, command, meta=request.meta, key=request.once)
-    return _written(installation, request.path.channel, outcome)
+    channel = request.path.channel
+    position = installation.channels.hold(request.caller, channel, request.body.reason)
+    return _written(installation, channel, position)
 
 
 def unhold(
     request: Request[ChannelPath, Nothing, ReasonBody], installation: Installation
 ) -> Response:
     """Let the channel go."""
-    command = UnholdChannel(
-        channel=request.path.channel, operator=request.by, reason=request.body.reason
-    )
-    outcome = installation.run(unhold_channel, command, meta=request.meta, key=request.once)
-    return _written(installation, request.path.channel, outcome)
+    channel = request.path.channel
+    position = installation.channels.unhold(request.caller, channel, request.body.reason)
+    return _written(installation, channel, position)
 
 
 def happened(
@@ -456,16 +323,14 @@ def plan(request: Request[ChannelPath, ReadQuery, Nothing], installation: Instal
 
 
 _READ = requires(Verb.READ, scope_of)
-_RELEASE = requires(Verb.RELEASE, scope_of)
-_STEER = requires((Verb.OPERATE, Verb.RELEASE), scope_of)
-_CLAIMS = (InvalidSelector, MalformedPolicy, SelectorOverlap)
+_CLAIMS = (InvalidSelector, MalformedPolicy, SelectorOverlap, LaneBusy)
 ROUTES = (
     Route("GET", "/v1/channels", list_all, requires_somewhere(Verb.READ), Listed[ChannelListed]),
     Route(
         "POST",
         "/v1/channels",
         create,
-        requires(Verb.RELEASE, lambda request: channel_scope(request.body.channel)),
+        requires_step(CREATE_CHANNEL, lambda request: channel_scope(request.body.channel)),
         ChannelShown,
         status=201,
         errors=(*_CLAIMS, ChannelExists),
@@ -483,25 +348,25 @@ ROUTES = (
         "PATCH",
         "/v1/channels/{channel}",
         edit,
-        _RELEASE,
+        requires_step(EDIT_CHANNEL, scope_of),
         ChannelShown,
-        guard=VersionRule.DEMANDED,
+        guard=EDIT_CHANNEL.version,
         errors=(*_CLAIMS, ChannelNotFound, StaleVersion),
     ),
     Route(
         "POST",
         "/v1/channels/{channel}/hold",
         hold,
-        _STEER,
+        requires_step(HOLD_CHANNEL, scope_of),
         ChannelShown,
-        urgent=True,
+        urgent=HOLD_CHANNEL.urgent,
         errors=(ChannelNotFound,),
     ),
     Route(
         "POST",
         "/v1/channels/{channel}/unhold",
         unhold,
-        _STEER,
+        requires_step(UNHOLD_CHANNEL, scope_of),
         ChannelShown,
         errors=(ChannelNotFound,),
     ),

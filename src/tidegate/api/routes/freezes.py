@@ -11,23 +11,17 @@ from msgspec.structs import asdict
 from tidegate.api.routes.channels import Reason, ReasonBody
 from tidegate.api.routes.releases import ScopeName
 from tidegate.control.installation import Installation
+from tidegate.control.operations.freezes import list_scopes
 from tidegate.control.queries.reads import Found
-from tidegate.domain.access import principals
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import EVERYWHERE, Verb
-from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import END_FREEZE, START_FREEZE
 from tidegate.domain.channels.refusals import ChannelNotFound, FreezeExists, FreezeNotFound
 from tidegate.domain.channels.rows import FREEZES, Freeze, freeze_key
-from tidegate.domain.channels.slices import (
-    FROZEN_MAX,
-    EndFreeze,
-    StartFreeze,
-    end_freeze,
-    start_freeze,
-)
+from tidegate.domain.channels.slices import FROZEN_MAX
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
 from tidegate.web.shapes import Listed, Written
 
 FreezeId = Annotated[str, Meta(min_length=1, max_length=63)]
@@ -50,10 +44,6 @@ class FreezeShown(Freeze, frozen=True, kw_only=True):
     version: int
 
 
-def _scopes(channels: tuple[str, ...]) -> list[str]:
-    return [channel_scope(name) for name in channels] or [EVERYWHERE]
-
-
 def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
     """The freezes that hold now."""
     found = installation.reads.range(
@@ -67,7 +57,7 @@ def list_all(request: Request[Nothing, Paging, Nothing], installation: Installat
 def _may_see(principal: Principal, row: Freeze) -> bool:
     """One of all channels concerns everybody."""
     return not row.channels or any(
-        principal.may(Verb.READ, scope) for scope in _scopes(row.channels)
+        principal.may(Verb.READ, scope) for scope in list_scopes(row.channels)
     )
 
 
@@ -78,53 +68,34 @@ def _shown(found: Found[Freeze]) -> FreezeShown:
 def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installation) -> Response:
     """Dispatch nothing on these channels from now on."""
     body = request.body
-    for scope in _scopes(body.channels):
-        principals.demand_permission(request.principal, (Verb.OPERATE,), scope)
-    freeze_id = body.freeze_id or f"freeze-{request.mint('freeze')}"
-    command = StartFreeze(
-        freeze_id=freeze_id,
-        operator=request.by,
-        reason=body.reason,
+    started = installation.freezes.start(
+        request.caller,
+        body.reason,
         channels=body.channels,
         until=body.until,
+        freeze_id=body.freeze_id,
     )
-    outcome = installation.run(start_freeze, command, meta=request.meta, key=request.once)
-    found = installation.reads.find(freeze_key(freeze_id), Freeze)
-    version = outcome.position if found is None else found.version
-    row = Freeze(
-        freeze_id=freeze_id,
-        operator=request.by,
-        reason=body.reason,
-        started_at=installation.clock() if outcome.receipt is None else outcome.receipt.at,
-        channels=body.channels,
-        until=body.until,
-    )
-    shown = FreezeShown(**asdict(row if found is None else found.row), version=version)
-    return Response(shown, version=version, position=outcome.position or version)
+    shown = FreezeShown(**asdict(started.freeze), version=started.version)
+    return Response(shown, version=started.version, position=started.position)
 
 
 def end(request: Request[FreezePath, Nothing, ReasonBody], installation: Installation) -> Response:
     """Dispatch again."""
-    freeze_id = request.path.freeze_id
-    found = installation.reads.find(freeze_key(freeze_id), Freeze)
-    if found is not None:
-        for scope in _scopes(found.row.channels):
-            principals.demand_permission(request.principal, (Verb.OPERATE,), scope)
-    command = EndFreeze(freeze_id=freeze_id, operator=request.by, reason=request.body.reason)
-    outcome = installation.run(end_freeze, command, meta=request.meta, key=request.once)
-    return Response(Written(outcome.position), position=outcome.position)
+    freeze_id, reason = request.path.freeze_id, request.body.reason
+    position = installation.freezes.end(request.caller, freeze_id, reason)
+    return Response(Written(position), position=position)
 
 
 def _of_new(request: Request[Nothing, Nothing, NewFreeze]) -> str:
-    """The first of its scopes; the handler asks for all of them."""
-    return _scopes(request.body.channels)[0]
+    """The first of its scopes; the operation asks for all of them."""
+    return list_scopes(request.body.channels)[0]
 
 
 def _of_path(request: Request[FreezePath, Any, Any]) -> str:
     """Where the freeze holds. One that is over may be ended again by its key alone."""
     key = freeze_key(request.path.freeze_id)
     found = request.server.installation.reads.find(key, Freeze)
-    return EVERYWHERE if found is None else _scopes(found.row.channels)[0]
+    return EVERYWHERE if found is None else list_scopes(found.row.channels)[0]
 
 
 ROUTES = (
@@ -133,17 +104,17 @@ ROUTES = (
         "POST",
         "/v1/freezes",
         start,
-        requires(Verb.OPERATE, _of_new),
+        requires_step(START_FREEZE, _of_new),
         FreezeShown,
         status=201,
-        urgent=True,
+        urgent=START_FREEZE.urgent,
         errors=(ChannelNotFound, FreezeExists),
     ),
     Route(
         "POST",
         "/v1/freezes/{freeze_id}/end",
         end,
-        requires(Verb.OPERATE, _of_path),
+        requires_step(END_FREEZE, _of_path),
         Written,
         errors=(FreezeNotFound,),
     ),

@@ -10,13 +10,13 @@ from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import ReasonBody, demand
 from tidegate.api.routes.releases import ScopeName
-from tidegate.control.fleet.enrollment import Enrollment, MadeToken
+from tidegate.control.fleet.enrollment import MadeToken
 from tidegate.control.installation import Installation
+from tidegate.control.lanes import LaneBusy
 from tidegate.control.queries.reads import Found
-from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.steps import VersionRule
+from tidegate.domain.access.steps import ENROLL_HOST, LABEL_HOST, RETIRE_HOST, REVOKE_HOST
 from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.claims import claims
@@ -38,14 +38,14 @@ from tidegate.domain.fleet.rows import (
     liveness_key,
 )
 from tidegate.domain.fleet.selectors import Selector, parse
-from tidegate.domain.fleet.slices import LabelHost, RetireHost, RevokeHost, label_host
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
 from tidegate.errors import StaleVersion
+from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
-from tidegate.web.routing import Request, Response, Route, requires
+from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed
 
 PAGES_MAX = 20
@@ -221,54 +221,38 @@ def ask_why(request: Request[HostPath, Paging, Nothing], installation: Installat
 def invite(request: Request[Nothing, Nothing, Invitation], installation: Installation) -> Response:
     """A one-time token with which the agent of a host enrolls itself; shown this once."""
     body = request.body
-    made = Enrollment(installation).make_token(
-        request.mint("token"), body.host_id, body.labels, request.meta
-    )
-    return Response(made)
+    return Response(installation.hosts.enroll(request.caller, body.host_id, body.labels))
 
 
 def label(request: Request[HostPath, Nothing, Labelling], installation: Installation) -> Response:
     """Give a host these labels in place of those that it has."""
     host_id = request.path.host_id
-    command = LabelHost(
-        host_id=host_id,
-        labels=request.body.labels,
-        operator=request.by,
-        expected_version=request.version,
-    )
-    outcome = installation.run_in_fleet_lane(
-        lambda: installation.run(label_host, command, meta=request.meta, key=request.once)
-    )
-    return _written(installation, host_id, outcome)
+    position = installation.hosts.label(request.caller, host_id, request.body.labels)
+    return _written(installation, host_id, position)
 
 
 def revoke(request: Request[HostPath, Nothing, ReasonBody], installation: Installation) -> Response:
     """Shut a host's agent out, at once; it may enroll again with another key."""
-    command = RevokeHost(
-        host_id=request.path.host_id, operator=request.by, reason=request.body.reason
-    )
-    outcome = Enrollment(installation).revoke(command, request.meta, request.once)
-    return _written(installation, command.host_id, outcome)
+    host_id = request.path.host_id
+    position = installation.hosts.revoke(request.caller, host_id, request.body.reason)
+    return _written(installation, host_id, position)
 
 
 def retire(request: Request[HostPath, Nothing, ReasonBody], installation: Installation) -> Response:
     """Take a host out of the fleet; its name does not come back."""
-    command = RetireHost(
-        host_id=request.path.host_id, operator=request.by, reason=request.body.reason
-    )
-    outcome = Enrollment(installation).retire(command, request.meta, request.once)
-    return _written(installation, command.host_id, outcome)
+    host_id = request.path.host_id
+    position = installation.hosts.retire(request.caller, host_id, request.body.reason)
+    return _written(installation, host_id, position)
 
 
-def _written(installation: Installation, host_id: str, outcome: CommandOutcome) -> Response:
+def _written(installation: Installation, host_id: str, position: Position) -> Response:
     answer = _shown(installation, host_id)
-    answer.position = outcome.position or answer.version or 0
+    answer.position = position
     return answer
 
 
 _READ = requires(Verb.READ)
-_OPERATE = requires(Verb.OPERATE)
-_GONE = (HostNotFound, HostGone)
+_GONE = (HostNotFound, HostGone, LaneBusy)
 
 ROUTES = (
     Route(
@@ -283,7 +267,7 @@ ROUTES = (
         "POST",
         "/v1/hosts/enroll",
         invite,
-        _OPERATE,
+        requires_step(ENROLL_HOST),
         MadeToken,
         status=201,
         errors=(HostGone, InvalidLabel),
@@ -301,19 +285,26 @@ ROUTES = (
         "PUT",
         "/v1/hosts/{host_id}/labels",
         label,
-        _OPERATE,
+        requires_step(LABEL_HOST),
         HostShown,
-        guard=VersionRule.CHECKED,
+        guard=LABEL_HOST.version,
         errors=(*_GONE, InvalidLabel, SelectorOverlap, StaleVersion),
     ),
     Route(
         "POST",
         "/v1/hosts/{host_id}/revoke",
         revoke,
-        _OPERATE,
+        requires_step(REVOKE_HOST),
         HostShown,
-        urgent=True,
+        urgent=REVOKE_HOST.urgent,
         errors=_GONE,
     ),
-    Route("POST", "/v1/hosts/{host_id}/retire", retire, _OPERATE, HostShown, errors=_GONE),
+    Route(
+        "POST",
+        "/v1/hosts/{host_id}/retire",
+        retire,
+        requires_step(RETIRE_HOST),
+        HostShown,
+        errors=_GONE,
+    ),
 )

@@ -12,12 +12,12 @@ from tidegate.api.routes.releases import ScopeName
 from tidegate.control.installation import Installation
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import LIFT_QUARANTINE
 from tidegate.domain.channels.refusals import QuarantineNotFound
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
-from tidegate.domain.channels.slices import LiftQuarantine, lift_quarantine
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
-from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
+from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
 from tidegate.web.shapes import Listed, Written
 
 
@@ -58,14 +58,10 @@ def list_all(
 def lift(request: Request[Nothing, Nothing, Lifting], installation: Installation) -> Response:
     """Let a closure be dispatched on the channel again."""
     body = request.body
-    command = LiftQuarantine(
-        channel=body.channel,
-        closure_hash=body.closure_hash,
-        operator=request.by,
-        reason=body.reason,
+    position = installation.quarantine.lift(
+        request.caller, body.channel, body.closure_hash, body.reason
     )
-    outcome = installation.run(lift_quarantine, command, meta=request.meta, key=request.once)
-    return Response(Written(outcome.position), position=outcome.position)
+    return Response(Written(position), position=position)
 
 
 ROUTES = (
@@ -76,7 +72,7 @@ ROUTES = (
         "POST",
         "/v1/quarantine/lift",
         lift,
-        requires(Verb.OPERATE, lambda request: channel_scope(request.body.channel)),
+        requires_step(LIFT_QUARANTINE, lambda request: channel_scope(request.body.channel)),
         Written,
         errors=(QuarantineNotFound,),
     ),

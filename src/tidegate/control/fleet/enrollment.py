@@ -1,6 +1,7 @@
 """Agents at the door: tokens are made and traded, keys are proved, sessions opened, keys revoked.
 
     make_token ──▶ trade (token + key + proof) ──▶ open_session (proof) ──▶ host_of each request
+                                                                end_key ──▶ refused
 
 A session has no table: its MAC key follows from the server's secret and from what the session's
 name says, host, end and key. So any server with the secret knows it, and a restart loses none.
@@ -9,7 +10,8 @@ name says, host, end and key. So any server with the secret knows it, and a rest
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,11 +20,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from msgspec import Struct
 
 from tidegate import decoders
+from tidegate.clock import Clock
 from tidegate.control.fleet.agent_sessions import AgentSession, KeyStanding, check_skew
 from tidegate.control.fleet.request_macs import RequestMacs
-from tidegate.control.installation import Installation
+from tidegate.control.lanes import Lanes
 from tidegate.control.publication.manifests import key_id
+from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
+from tidegate.control.secrets import Secrets
 from tidegate.domain.fleet.credentials import (
     CERT_REVOCATIONS,
     ENROLLMENT_TOKENS,
@@ -39,7 +44,6 @@ from tidegate.domain.fleet.credentials import (
 from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked, TokenRefused
 from tidegate.domain.fleet.rows import ENROLLED, FLEET, RETIRED, Host, host_key
 from tidegate.domain.fleet.selectors import check_host_id, check_labels
-from tidegate.domain.fleet.slices import RetireHost, RevokeHost, retire_host, revoke_host
 from tidegate.domain.hosts.protocol import (
     SESSION_SECONDS,
     EnrollmentAnswer,
@@ -48,8 +52,9 @@ from tidegate.domain.hosts.protocol import (
     session_message,
 )
 from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, InvalidInput
+from tidegate.kernel.collections import Collection
 from tidegate.kernel.model import Meta
-from tidegate.kernel.slices import Slice
+from tidegate.kernel.records.records import Records
 
 TOKEN_PREFIX = "te"
 PRUNED_MAX = 10_000  # rows in one go
@@ -71,17 +76,34 @@ class MadeToken(Struct, frozen=True):
     expires_at: datetime
 
 
-def manifest_key(installation: Installation) -> Ed25519PrivateKey:
-    """The key that signs the manifests of this installation."""
-    return Ed25519PrivateKey.from_private_bytes(installation.secrets.key("manifests"))
+def manifest_key(secrets: Secrets) -> Ed25519PrivateKey:
+    """The key that signs the manifests of an installation."""
+    return Ed25519PrivateKey.from_private_bytes(secrets.key("manifests"))
 
 
 class Enrollment:
     """Lets agents in."""
 
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
-        self._session_keys = RequestMacs(installation.secrets.key("agents"))
+    def __init__(
+        self,
+        reads: Reads,
+        records: Callable[[Meta], Records],
+        lanes: Lanes,
+        secrets: Secrets,
+        clock: Clock,
+        log_id: Callable[[], str],
+        notify: Callable[[], None],  # something was committed
+        key_listeners: Sequence[Callable[[], None]],  # called when a key has ended
+    ) -> None:
+        self._reads = reads
+        self._records = records
+        self._lanes = lanes
+        self._secrets = secrets
+        self._clock = clock
+        self._log_id = log_id
+        self._notify = notify
+        self._key_listeners = key_listeners
+        self._session_keys = RequestMacs(secrets.key("agents"))
 
     # ── tokens ──
 
@@ -95,20 +117,20 @@ class Enrollment:
         """
         check_host_id(host_id)
         check_labels(labels or {})
-        known = self._installation.reads.find(host_key(host_id), Host)
+        known = self._reads.find(host_key(host_id), Host)
         if known is not None and known.row.status == RETIRED:
             raise HostGone(host_id)
         made = EnrollmentToken(
             token_id=token_id,
             host_id=host_id,
             operator=meta.actor,
-            expires_at=self._installation.clock() + TOKEN_LIFE,
+            expires_at=self._clock() + TOKEN_LIFE,
             labels=labels,
         )
         try:
-            self._installation.records(meta).create(ENROLLMENT_TOKENS.name, token_id, made)
+            self._records(meta).create(ENROLLMENT_TOKENS.name, token_id, made)
         except ConditionFailed:
-            found = self._installation.reads.find(token_key(token_id), EnrollmentToken)
+            found = self._reads.find(token_key(token_id), EnrollmentToken)
             if found is None or (found.row.host_id, found.row.labels) != (host_id, labels):
                 raise IdempotencyMismatch(token_id) from None
             made = found.row
@@ -116,7 +138,7 @@ class Enrollment:
         return MadeToken(token_id, token, host_id, made.expires_at)
 
     def _secret(self, token_id: str) -> str:
-        return self._installation.secrets.mac("enrollment", token_id.encode()).hex()
+        return self._secrets.mac("enrollment", token_id.encode()).hex()
 
     def trade(
         self, token: str, public_key: str, proof: str
@@ -133,20 +155,20 @@ class Enrollment:
         right = hmac.compare_digest(secret.encode(), self._secret(token_id).encode())
         found = None
         if right and prefix == TOKEN_PREFIX and token_id:
-            found = self._installation.reads.find(token_key(token_id), EnrollmentToken)
+            found = self._reads.find(token_key(token_id), EnrollmentToken)
         if found is None:
             raise TokenRefused("the enrollment token is unknown")
         _check_proof(public_key, proof, enrollment_message(token, public_key))
         command = TradeToken(token_id=token_id, host_id=found.row.host_id, public_key=public_key)
         meta = Meta(actor=found.row.operator)
-        outcome = self._installation.lanes.record(FLEET, trade_token, command, meta=meta).result()
-        self._installation.nudge()
+        outcome = self._lanes.record(FLEET, trade_token, command, meta=meta).result()
+        self._notify()
         return self._enrolled(found.row.host_id), outcome
 
     def _enrolled(self, host_id: str) -> EnrollmentAnswer:
-        key = manifest_key(self._installation).public_key()
+        key = manifest_key(self._secrets).public_key()
         keys = {key_id(key): key.public_bytes_raw().hex()}
-        return EnrollmentAnswer(host_id, self._installation.log_id, keys)
+        return EnrollmentAnswer(host_id, self._log_id(), keys)
 
     # ── sessions ──
 
@@ -156,12 +178,12 @@ class Enrollment:
         Raises:
             HostNotFound, HostGone, KeyRevoked, ClockSkewed, BadProof.
         """
-        found = self._installation.reads.find(host_key(host_id), Host)
+        found = self._reads.find(host_key(host_id), Host)
         if found is None:
             raise HostNotFound(host_id)
         host = found.row
         _check_proof(host.public_key, proof, session_message(host_id, time))
-        now = self._installation.clock()
+        now = self._clock()
         check_skew(time, now)
         self.demand_valid(host.host_id, host.public_key)
         expires_at = (now + timedelta(seconds=SESSION_SECONDS)).replace(microsecond=0)
@@ -174,7 +196,7 @@ class Enrollment:
 
     def demand_valid(self, host_id: str, public_key: str) -> None:
         """That the host is known by this key now. Raises: HostNotFound, HostGone, KeyRevoked."""
-        host, revoked = self._installation.reads.find_all(
+        host, revoked = self._reads.find_all(
             (host_key(host_id), KeyStanding), (revocation_key(public_key), Revocation)
         )
         if host is None:
@@ -186,62 +208,47 @@ class Enrollment:
 
     # ── the end ──
 
-    def revoke(self, command: RevokeHost, meta: Meta, key: str | None) -> CommandOutcome:
-        """The host's key opens nothing any more; first of all at the door, then in the log.
+    @contextmanager
+    def end_key(self, host_id: str, reason: str, meta: Meta) -> Iterator[None]:
+        """Refuse the host's key first; the command that records its end is run inside.
 
-        Raises:
-            HostNotFound, HostGone.
+        Only ``HostOperations`` ends keys: no other code runs such a command or writes revocations.
         """
-        return self._end(revoke_host, command, meta, key)
-
-    def retire(self, command: RetireHost, meta: Meta, key: str | None) -> CommandOutcome:
-        """The host leaves for good, its key with it. Raises: HostNotFound."""
-        return self._end(retire_host, command, meta, key)
-
-    def _end(
-        self, item: Slice, command: RevokeHost | RetireHost, meta: Meta, key: str | None
-    ) -> CommandOutcome:
-        """All ends of keys are here: nobody else runs these slices, or writes revocations."""
         try:
-            self._shut(command.host_id, command.operator, command.reason, meta)
-            return self._installation.run_in_fleet_lane(
-                lambda: self._installation.run(item, command, meta=meta, key=key)
-            )
-        finally:  # it may have ended even if nobody can say so
+            self._shut(host_id, meta.actor, reason, meta)
+            yield
+        finally:  # the command may have been committed even if it failed
             self._tell()
 
     def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
-        found = self._installation.reads.find(host_key(host_id), Host)
+        found = self._reads.find(host_key(host_id), Host)
         if found is None or found.row.status != ENROLLED:
             return
-        row = Revocation(
-            found.row.public_key, host_id, self._installation.clock(), operator, reason
-        )
-        self._installation.records(meta).save(CERT_REVOCATIONS.name, row.public_key, row)
+        row = Revocation(found.row.public_key, host_id, self._clock(), operator, reason)
+        self._records(meta).save(CERT_REVOCATIONS.name, row.public_key, row)
         self._tell()  # before the command has its turn, and whatever becomes of it
 
     def _tell(self) -> None:
-        for listener in self._installation.key_listeners:
+        for listener in self._key_listeners:
             listener()
 
     def prune(self) -> int:
         """Drop what nobody could profit from any more; how many rows there were."""
-        now = self._installation.clock()
+        now = self._clock()
         return (
-            self._prune(ENROLLMENT_TOKENS.name, lambda row: row.expires_at + KEPT < now)
-            + self._prune(TOKEN_REPLAY.name, lambda row: row.first_seen + TOKEN_LIFE + KEPT < now)
-            + self._prune(CERT_REVOCATIONS.name, lambda row: row.revoked_at + KEPT < now)
+            self._prune(ENROLLMENT_TOKENS, lambda row: row.expires_at + KEPT < now)
+            + self._prune(TOKEN_REPLAY, lambda row: row.first_seen + TOKEN_LIFE + KEPT < now)
+            + self._prune(CERT_REVOCATIONS, lambda row: row.revoked_at + KEPT < now)
         )
 
-    def _prune(self, name: str, is_over: Callable[[Any], bool]) -> int:
-        collection = self._installation.store.schema.collection(name)
-        records = self._installation.records(Meta(actor="timer"))
+    def _prune(self, collection: Collection, is_over: Callable[[Any], bool]) -> int:
+        records = self._records(Meta(actor="timer"))
         after, count = "", 0
         for _ in range(PRUNED_MAX // PAGE):
-            page = self._installation.reads.range(collection, after=after, limit=PAGE)
+            page = self._reads.range(collection, after=after, limit=PAGE)
             for found in page:
                 if is_over(found.row):
-                    records.delete(name, found.id)
+                    records.delete(collection.name, found.id)
                     count += 1
             if len(page) < PAGE:
                 break

@@ -8,8 +8,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.control.queries.as_of import RowHistory
+from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found
+from tidegate.domain.channels.folds import channels
+from tidegate.domain.channels.rows import Channel
 from tidegate.domain.outbox.folds import outbox as outbox_intents
 from tidegate.domain.outbox.folds import outbox_deliveries, outbox_drifts
 from tidegate.domain.outbox.rows import OUTBOX
@@ -22,10 +25,11 @@ from tidegate.domain.releases.rows import (
     command_key,
     row_id,
 )
+from tidegate.domain.rollouts.facts import RolloutOpened
 from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Fold
-from tidegate.kernel.model import Clause, Key, Position, Query, Record, at_most
+from tidegate.kernel.model import CLAUSES_MAX, Clause, Key, Position, Query, Record, at_most
 from tidegate.kernel.records.actions import Stored
 from tidegate.kernel.records.write_policy import WriteMode
 from tidegate.kernel.store import Store
@@ -148,3 +152,28 @@ def pinned_at(history: RowHistory, scope: str, position: Position) -> Found[Actu
     types = frozenset(fact.__name__ for fact in release_actual.reads)
     query = Query((Clause(types, frozenset({f"scope:{scope}"})),))
     return history.row_at(release_actual, actual_key(scope).id, query, position)
+
+
+def channel_at(
+    log: LogReader, history: RowHistory, channel: str, position: Position
+) -> Found[Channel] | None:
+    """The channel as its own facts and those of its rollouts had left it at a position.
+
+    Raises:
+        HistoryTooLong.
+    """
+    own = frozenset({f"channel:{channel}"})
+    opened = Query((Clause(frozenset({RolloutOpened.__name__}), own),))
+    events = log.events(opened, limit=CLAUSES_MAX)
+    if len(events) == CLAUSES_MAX:
+        raise HistoryTooLong
+    rollouts = [log.value(event) for event in events if event.position <= position]
+    moves = frozenset({"RolloutTransitioned", "SuccessorOpened"})
+    clauses = [
+        Clause(moves, frozenset({f"rollout_id:{item.rollout_id}"}))
+        for item in rollouts
+        if isinstance(item, RolloutOpened)
+    ]
+    named = frozenset(fact.__name__ for fact in channels.reads) - moves
+    query = Query((Clause(named, own), *clauses))
+    return history.row_at(channels, channel, query, position)

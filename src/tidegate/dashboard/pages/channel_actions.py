@@ -1,34 +1,19 @@
-"""What the verbs of a channel do: pin and roll out, hold, let go, lift a quarantine."""
+"""The forms of a channel's page: promote, hold, unhold, lift a quarantine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from tidegate.control.installation import Installation
-from tidegate.dashboard.layout import (
-    OptionalReason,
-    PageQuery,
-    Reason,
-    action_route,
-    attempt,
-    step_route,
-)
+from tidegate.dashboard.layout import OptionalReason, PageQuery, Reason, attempt, step_route
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, page_of, scope_of
-from tidegate.domain.access.roles import Verb
-from tidegate.domain.access.steps import PROMOTE
-from tidegate.domain.channels.slices import (
-    HoldChannel,
-    LiftQuarantine,
-    UnholdChannel,
-    hold_channel,
-    lift_quarantine,
-    unhold_channel,
-)
+from tidegate.domain.access.steps import HOLD_CHANNEL, LIFT_QUARANTINE, PROMOTE, UNHOLD_CHANNEL
 from tidegate.web.inputs import Input
-from tidegate.web.routing import Request, Response, requires
+from tidegate.web.routing import Request, Response
 
 
 class ChannelForm(Input, frozen=True, kw_only=True):
@@ -42,7 +27,7 @@ class PromoteForm(Input, frozen=True, kw_only=True):
 
 
 class LiftForm(ChannelForm, frozen=True, kw_only=True):
-    closure_hash: Annotated[str, Meta(min_length=1, max_length=128)]
+    closure_hash: Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 def promote(
@@ -73,10 +58,9 @@ def hold(
     request: Request[ChannelPagePath, PageQuery, ChannelForm], installation: Installation
 ) -> Response:
     """No promotion and no order on it, until it is let go."""
-    command = HoldChannel(
-        channel=request.path.channel, operator=request.by, reason=request.body.reason
+    run = partial(
+        installation.channels.hold, request.caller, request.path.channel, request.body.reason
     )
-    run = lambda: installation.run(hold_channel, command, meta=request.meta).position  # noqa: E731
     return _done(request, installation, run, "held")
 
 
@@ -84,10 +68,9 @@ def unhold(
     request: Request[ChannelPagePath, PageQuery, ChannelForm], installation: Installation
 ) -> Response:
     """Let a held channel go."""
-    command = UnholdChannel(
-        channel=request.path.channel, operator=request.by, reason=request.body.reason
+    run = partial(
+        installation.channels.unhold, request.caller, request.path.channel, request.body.reason
     )
-    run = lambda: installation.run(unhold_channel, command, meta=request.meta).position  # noqa: E731
     return _done(request, installation, run, "unheld")
 
 
@@ -95,19 +78,17 @@ def lift(
     request: Request[ChannelPagePath, PageQuery, LiftForm], installation: Installation
 ) -> Response:
     """Somebody looked: the content may be dispatched on the channel again."""
-    command = LiftQuarantine(
-        channel=request.path.channel,
-        closure_hash=request.body.closure_hash,
-        operator=request.by,
-        reason=request.body.reason,
+    body = request.body
+    run = partial(
+        installation.quarantine.lift,
+        *(request.caller, request.path.channel, body.closure_hash, body.reason),
     )
-    run = lambda: installation.run(lift_quarantine, command, meta=request.meta).position  # noqa: E731
     return _done(request, installation, run, "lifted")
 
 
 ROUTES = (
     step_route("/channels/{channel}/promote", promote, PROMOTE, scope_of),
-    action_route("/channels/{channel}/hold", hold, requires(Verb.RELEASE, scope_of), urgent=True),
-    action_route("/channels/{channel}/unhold", unhold, requires(Verb.RELEASE, scope_of)),
-    action_route("/channels/{channel}/lift", lift, requires(Verb.OPERATE, scope_of)),
+    step_route("/channels/{channel}/hold", hold, HOLD_CHANNEL, scope_of),
+    step_route("/channels/{channel}/unhold", unhold, UNHOLD_CHANNEL, scope_of),
+    step_route("/channels/{channel}/lift", lift, LIFT_QUARANTINE, scope_of),
 )

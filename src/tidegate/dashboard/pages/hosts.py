@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.installation import Installation
 from tidegate.control.queries.reads import Found
 from tidegate.dashboard import state_labels
@@ -21,11 +21,11 @@ from tidegate.dashboard.layout import (
     PageView,
     Reason,
     Text,
-    action_route,
     answer,
     attempt,
     further,
     page_route,
+    step_route,
     to_form_error,
 )
 from tidegate.dashboard.pages.overview import why_failed
@@ -37,8 +37,10 @@ from tidegate.dashboard.view_models import (
     Hosts,
     ProbeLine,
 )
-from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE
 from tidegate.domain.access.roles import Verb as Right
+from tidegate.domain.access.steps import RETIRE_HOST, REVOKE_HOST
 from tidegate.domain.fleet.refusals import HostNotFound
 from tidegate.domain.fleet.rows import (
     HOSTS,
@@ -50,13 +52,13 @@ from tidegate.domain.fleet.rows import (
     liveness_key,
 )
 from tidegate.domain.fleet.selectors import Selector, parse
-from tidegate.domain.fleet.slices import RetireHost, RevokeHost
 from tidegate.domain.gates.explain import judge
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, Probe, order_key
 from tidegate.domain.hosts.states import HostState, ProbeStatus
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import OPEN
 from tidegate.errors import TidegateError
+from tidegate.kernel.model import Position
 from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, requires
@@ -79,7 +81,7 @@ class HostPagePath(Input, frozen=True):
 
 
 class HostForm(Input, frozen=True, kw_only=True):
-    reason: Reason = ""
+    reason: Reason
 
 
 Listing = Request[Nothing, HostsQuery, Nothing]
@@ -186,7 +188,7 @@ def page_of(request: Request[Any, Any, Any], installation: Installation, host_id
     records.sort(key=lambda record: record.dispatched_at, reverse=True)
     heard = installation.reads.find(liveness_key(host_id), Liveness)
     closures = {} if heard is None else heard.row.current_closures
-    verbs = _verbs(request.principal, found.row)
+    verbs = _verbs(request.caller, found.row)
     view = HostPage(
         row=row,
         enrolled_at=found.row.enrolled_at,
@@ -269,8 +271,11 @@ def _gates(
     return ()
 
 
-def _verbs(principal: Principal, row: Host) -> tuple[VerbButton, ...]:
-    why = "" if principal.may(Right.OPERATE) else "None of your roles may operate hosts."
+def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
+    revokes, retires = (
+        "" if caller.may(step, EVERYWHERE) else "None of your roles may operate hosts."
+        for step in (REVOKE_HOST, RETIRE_HOST)
+    )
     gone = f"It is {row.status}."
     path = f"/hosts/{row.host_id}"
     return (
@@ -283,7 +288,7 @@ def _verbs(principal: Principal, row: Host) -> tuple[VerbButton, ...]:
             text="Its agent is not heard until it enrolls again.",
             fields=(REASON,),
             danger=True,
-            why=why or ("" if row.status == "enrolled" else gone),
+            why=revokes or ("" if row.status == "enrolled" else gone),
         ),
         VerbButton(
             id="retire",
@@ -294,7 +299,7 @@ def _verbs(principal: Principal, row: Host) -> tuple[VerbButton, ...]:
             text="It is gone for good: no plan takes it, its agent is not heard.",
             fields=(REASON,),
             danger=True,
-            why=why or ("" if row.status != "retired" else gone),
+            why=retires or ("" if row.status != "retired" else gone),
         ),
     )
 
@@ -302,38 +307,37 @@ def _verbs(principal: Principal, row: Host) -> tuple[VerbButton, ...]:
 def revoke(
     request: Request[HostPagePath, PageQuery, HostForm], installation: Installation
 ) -> Response:
-    """Its key counts no more."""
-    host_id = request.path.host_id
-    command = RevokeHost(host_id=host_id, operator=request.by, reason=request.body.reason)
-    return attempt(
-        request,
-        installation,
-        lambda: Enrollment(installation).revoke(command, request.meta, None).position,
-        f"/hosts/{host_id}",
-        "revoked",
-        lambda: page_of(request, installation, host_id),
+    """Refuse the key of the host's agent."""
+    run = partial(
+        installation.hosts.revoke, request.caller, request.path.host_id, request.body.reason
     )
+    return _attempt(request, installation, run, "revoked")
 
 
 def retire(
     request: Request[HostPagePath, PageQuery, HostForm], installation: Installation
 ) -> Response:
-    """The host is gone for good."""
-    host_id = request.path.host_id
-    command = RetireHost(host_id=host_id, operator=request.by, reason=request.body.reason)
-    return attempt(
-        request,
-        installation,
-        lambda: Enrollment(installation).retire(command, request.meta, None).position,
-        f"/hosts/{host_id}",
-        "retired",
-        lambda: page_of(request, installation, host_id),
+    """Take the host out of the fleet for good."""
+    run = partial(
+        installation.hosts.retire, request.caller, request.path.host_id, request.body.reason
     )
+    return _attempt(request, installation, run, "retired")
+
+
+def _attempt(
+    request: Request[HostPagePath, PageQuery, HostForm],
+    installation: Installation,
+    run: Callable[[], Position],
+    done: str,
+) -> Response:
+    host_id = request.path.host_id
+    page = partial(page_of, request, installation, host_id)
+    return attempt(request, installation, run, f"/hosts/{host_id}", done, page)
 
 
 ROUTES = (
     page_route("/hosts", index, requires(Right.READ)),
     page_route("/hosts/{host_id}", show, requires(Right.READ)),
-    action_route("/hosts/{host_id}/revoke", revoke, requires(Right.OPERATE)),
-    action_route("/hosts/{host_id}/retire", retire, requires(Right.OPERATE)),
+    step_route("/hosts/{host_id}/revoke", revoke, REVOKE_HOST),
+    step_route("/hosts/{host_id}/retire", retire, RETIRE_HOST),
 )

@@ -108,6 +108,21 @@ REVOKE_TOKEN: Final = Step(name="token.revoke", verbs=())
 SET_UP: Final = Step(name="installation.set-up", verbs=())
 SIGN_IN: Final = Step(name="session.sign-in", verbs=())
 SIGN_OUT: Final = Step(name="session.sign-out", verbs=())
+# Channels, freezes, quarantine, budgets, hosts.
+STOP_CHANNEL = (Verb.OPERATE, Verb.RELEASE)
+CREATE_CHANNEL: Final = Step(name="channel.create", verbs=RELEASE)
+EDIT_CHANNEL: Final = Step(name="channel.edit", verbs=RELEASE, version=DEMANDED)
+HOLD_CHANNEL: Final = Step(name="channel.hold", verbs=STOP_CHANNEL, urgent=True)
+UNHOLD_CHANNEL: Final = Step(name="channel.unhold", verbs=STOP_CHANNEL)
+START_FREEZE: Final = Step(name="freeze.start", verbs=OPERATE, urgent=True)
+END_FREEZE: Final = Step(name="freeze.end", verbs=OPERATE)
+LIFT_QUARANTINE: Final = Step(name="quarantine.lift", verbs=OPERATE)
+SET_BUDGET: Final = Step(name="budget.set", verbs=OPERATE)
+REMOVE_BUDGET: Final = Step(name="budget.remove", verbs=OPERATE)
+ENROLL_HOST: Final = Step(name="host.enroll", verbs=OPERATE)
+LABEL_HOST: Final = Step(name="host.label", verbs=OPERATE, version=CHECKED)
+REVOKE_HOST: Final = Step(name="host.revoke", verbs=OPERATE, urgent=True)
+RETIRE_HOST: Final = Step(name="host.retire", verbs=OPERATE)
 
 STEPS: Final = _steps(
     (
@@ -162,5 +177,18 @@ STEPS: Final = _steps(
         SET_UP,
         SIGN_IN,
         SIGN_OUT,
+        CREATE_CHANNEL,
+        EDIT_CHANNEL,
+        HOLD_CHANNEL,
+        UNHOLD_CHANNEL,
+        START_FREEZE,
+        END_FREEZE,
+        LIFT_QUARANTINE,
+        SET_BUDGET,
+        REMOVE_BUDGET,
+        ENROLL_HOST,
+        LABEL_HOST,
+        REVOKE_HOST,
+        RETIRE_HOST,
     )
 )

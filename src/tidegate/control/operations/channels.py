@@ -1,0 +1,201 @@
+"""What an operator does to a channel: create, edit, hold, unhold.
+
+What a channel claims is checked against all hosts, in the lane of the fleet, so that a claim and a
+label never cross.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.lanes import Lanes
+from tidegate.control.operations.execute import Execute
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import demand_permission
+from tidegate.domain.access.roles import Verb
+from tidegate.domain.access.scopes import channel_scope, repository_scope
+from tidegate.domain.access.steps import (
+    CREATE_CHANNEL,
+    EDIT_CHANNEL,
+    HOLD_CHANNEL,
+    UNHOLD_CHANNEL,
+)
+from tidegate.domain.channels import slices
+from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy
+from tidegate.domain.channels.policy import check_named
+from tidegate.domain.channels.refusals import ChannelNotFound
+from tidegate.domain.channels.rows import Channel, channel_key
+from tidegate.domain.fleet.claims import check_scope
+from tidegate.domain.fleet.rows import FLEET, ChannelScope, Fleet, fleet_key
+from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.errors import StaleVersion
+from tidegate.kernel.model import Position
+
+ATTEMPTS_MAX = 5  # of a claim, while hosts come and go
+
+
+class _EditAsked(Struct, frozen=True):
+    """What identifies an edit: what was asked, not what it was completed with."""
+
+    channel: str
+    selector: str | None
+    policy: ChannelPolicy | None
+    version: int | None
+
+
+class _CallerIsStale(StaleVersion):
+    """The channel is not as the caller saw it: another attempt would not help."""
+
+
+class ChannelOperations:
+    """The verbs of a channel. Each returns the log position at which it was done.
+
+    Raises:
+        MissingPermission, ChannelNotFound.
+    """
+
+    def __init__(self, execute: Execute, lanes: Lanes, reads: Reads, fleet: FleetReader) -> None:
+        self._execute = execute
+        self._lanes = lanes
+        self._reads = reads
+        self._fleet = fleet
+
+    def create(
+        self, caller: Caller, channel: str, *, package: str, selector: str, policy: ChannelPolicy
+    ) -> Position:
+        """Let a package reach the hosts that match a selector.
+
+        The caller must be allowed to read the package's repository and the channel of each edge.
+
+        Raises:
+            ChannelExists, InvalidSelector, MalformedPolicy, SelectorOverlap.
+            LaneBusy: other commands kept the fleet busy; nothing was changed.
+        """
+        caller.demand(CREATE_CHANNEL, channel_scope(channel))
+        demand_permission(caller.principal, (Verb.READ,), _package_scope(package))
+        _demand_readable(caller, policy.edges)
+        asked = slices.CreateChannel(
+            channel=channel, package=package, selector=selector, operator=caller.id, policy=policy
+        )
+
+        def attempt() -> CommandOutcome:
+            version = self._check_claim(ChannelScope(channel, package, selector), policy)
+            command = replace(asked, fleet_version=version)
+            return self._execute(slices.create_channel, command, caller, asked=asked)
+
+        return self._position(channel, self._claim(attempt))
+
+    def edit(
+        self,
+        caller: Caller,
+        channel: str,
+        *,
+        selector: str | None = None,
+        policy: ChannelPolicy | None = None,
+    ) -> Position:
+        """Change the hosts or the policy of a channel; what is None stays. Open rollouts keep
+        their plan.
+
+        The caller must be allowed to read the channel of each edge that is added.
+
+        Raises:
+            StaleVersion, InvalidSelector, MalformedPolicy, SelectorOverlap.
+            LaneBusy: other commands kept the fleet busy; nothing was changed.
+        """
+        caller.demand(EDIT_CHANNEL, channel_scope(channel))
+        asked = _EditAsked(channel, selector, policy, caller.expected_version)
+
+        def attempt() -> CommandOutcome:
+            found = self._demand_seen(caller, channel)
+            known = {edge.channel for edge in found.row.policy.edges}
+            edges = () if policy is None else policy.edges
+            _demand_readable(caller, [edge for edge in edges if edge.channel not in known])
+            command = slices.EditChannel(
+                channel=channel,
+                selector=selector or found.row.selector,
+                policy=policy or found.row.policy,
+                operator=caller.id,
+                expected_version=found.version,  # the commit checks what it was completed from
+            )
+            scope = ChannelScope(channel, found.row.package, command.selector)
+            command = replace(command, fleet_version=self._check_claim(scope, command.policy))
+            return self._execute(slices.edit_channel, command, caller, asked=asked)
+
+        earlier = self._execute.earlier(slices.edit_channel, asked, caller)
+        return self._position(channel, self._claim(attempt) if earlier is None else earlier)
+
+    def hold(self, caller: Caller, channel: str, reason: str) -> Position:
+        """Allow no promotion and no order on the channel until it is released."""
+        caller.demand(HOLD_CHANNEL, channel_scope(channel))
+        command = slices.HoldChannel(channel=channel, operator=caller.id, reason=reason)
+        return self._position(channel, self._execute(slices.hold_channel, command, caller))
+
+    def unhold(self, caller: Caller, channel: str, reason: str) -> Position:
+        """Release a held channel."""
+        caller.demand(UNHOLD_CHANNEL, channel_scope(channel))
+        command = slices.UnholdChannel(channel=channel, operator=caller.id, reason=reason)
+        return self._position(channel, self._execute(slices.unhold_channel, command, caller))
+
+    def _claim(self, attempt: Callable[[], CommandOutcome]) -> CommandOutcome:
+        """Decide a claim in the lane of the fleet, again if another process changed the fleet
+        while it was checked.
+        """
+        for left in reversed(range(ATTEMPTS_MAX)):
+            try:
+                return self._lanes.run(FLEET, attempt)
+            except _CallerIsStale:
+                raise
+            except StaleVersion:
+                if not left:
+                    raise
+        raise AssertionError("the last attempt raises")
+
+    def _check_claim(self, scope: ChannelScope, policy: ChannelPolicy) -> Position:
+        """The version of the fleet in which no host is in two channels of one package, and every
+        host that the policy names exists.
+
+        Raises:
+            SelectorOverlap, InvalidSelector, MalformedPolicy.
+        """
+        fleet = self._reads.find(fleet_key(), Fleet)
+        hosts = [] if fleet is None else self._fleet.hosts()
+        check_named(policy, hosts)
+        if fleet is None:
+            return 0
+        check_scope(fleet.row.channels, scope, hosts)
+        return fleet.version
+
+    def _demand_seen(self, caller: Caller, channel: str) -> Found[Channel]:
+        """Raises: ChannelNotFound, StaleVersion: the caller saw another version of the channel."""
+        found = self._demand(channel)
+        if caller.expected_version not in (None, found.version):
+            raise _CallerIsStale(caller.expected_version, found.version)
+        return found
+
+    def _demand(self, channel: str) -> Found[Channel]:
+        return self._reads.demand(channel_key(channel), Channel, ChannelNotFound(channel))
+
+    def _position(self, channel: str, outcome: CommandOutcome) -> Position:
+        return outcome.position or self._demand(channel).version
+
+
+def _package_scope(package: str) -> str:
+    """The repository that a package names; without one it is the default one."""
+    repository, slash, _ = package.partition("/")
+    return repository_scope(repository if slash else DEFAULT_REPOSITORY)
+
+
+def _demand_readable(caller: Caller, edges: Iterable[ChannelEdge]) -> None:
+    """An edge shows how releases do on its channel, so the caller must be allowed to read it.
+
+    Raises:
+        MissingPermission.
+    """
+    for edge in edges:
+        demand_permission(caller.principal, (Verb.READ,), channel_scope(edge.channel))

@@ -1,0 +1,97 @@
+"""What an operator does to a freeze: start and end it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from tidegate.clock import Clock
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.ids import make_id
+from tidegate.control.queries.reads import Reads
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE
+from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.access.steps import END_FREEZE, START_FREEZE
+from tidegate.domain.channels.rows import Freeze, freeze_key
+from tidegate.domain.channels.slices import EndFreeze, StartFreeze, end_freeze, start_freeze
+from tidegate.kernel.model import Position
+
+
+class StartedFreeze(Struct, frozen=True, kw_only=True):
+    """A freeze, and where the log records its start."""
+
+    freeze: Freeze
+    version: Position
+    position: Position
+
+
+class FreezeOperations:
+    """The verbs of a freeze. The caller needs the permission on every channel that it names.
+
+    Raises:
+        MissingPermission.
+    """
+
+    def __init__(self, execute: Execute, reads: Reads, clock: Clock) -> None:
+        self._execute = execute
+        self._reads = reads
+        self._clock = clock
+
+    def start(
+        self,
+        caller: Caller,
+        reason: str,
+        *,
+        channels: tuple[str, ...] = (),
+        until: datetime | None = None,
+        freeze_id: str | None = None,
+    ) -> StartedFreeze:
+        """Dispatch nothing on these channels from now on. None named: on all channels.
+
+        Raises:
+            ChannelNotFound, FreezeExists.
+        """
+        for scope in list_scopes(channels):
+            caller.demand(START_FREEZE, scope)
+        command = StartFreeze(
+            freeze_id=freeze_id or f"freeze-{make_id(caller, START_FREEZE, 'freeze')}",
+            operator=caller.id,
+            reason=reason,
+            channels=channels,
+            until=until,
+        )
+        outcome = self._execute(start_freeze, command, caller)
+        found = self._reads.find(freeze_key(command.freeze_id), Freeze)
+        if found is not None:
+            position = outcome.position or found.version
+            return StartedFreeze(freeze=found.row, version=found.version, position=position)
+        over = Freeze(  # it has ended since: this is how it started
+            freeze_id=command.freeze_id,
+            operator=caller.id,
+            reason=reason,
+            started_at=self._clock() if outcome.receipt is None else outcome.receipt.at,
+            channels=channels,
+            until=until,
+        )
+        return StartedFreeze(freeze=over, version=outcome.position, position=outcome.position)
+
+    def end(self, caller: Caller, freeze_id: str, reason: str) -> Position:
+        """Dispatch again; returns the log position at which it ended.
+
+        A freeze that is over needs the permission everywhere: nothing says which channels it named.
+
+        Raises:
+            FreezeNotFound.
+        """
+        found = self._reads.find(freeze_key(freeze_id), Freeze)
+        for scope in [EVERYWHERE] if found is None else list_scopes(found.row.channels):
+            caller.demand(END_FREEZE, scope)
+        command = EndFreeze(freeze_id=freeze_id, operator=caller.id, reason=reason)
+        return self._execute(end_freeze, command, caller).position
+
+
+def list_scopes(channels: tuple[str, ...]) -> list[str]:
+    """The scopes of a freeze: those of its channels, or everywhere."""
+    return [channel_scope(name) for name in channels] or [EVERYWHERE]

@@ -1,0 +1,105 @@
+"""What an operator does to a host: enroll, label, revoke, retire.
+
+What changes the fleet's row runs in the lane of the fleet. A command there may wait for the lane of
+a rollout; nothing that runs in one may wait for the lane of the fleet.
+"""
+
+from __future__ import annotations
+
+from tidegate.control.fleet.enrollment import Enrollment, MadeToken
+from tidegate.control.lanes import Lanes
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.ids import make_id
+from tidegate.control.queries.reads import Reads
+from tidegate.control.runtime import CommandOutcome
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.roles import EVERYWHERE
+from tidegate.domain.access.steps import ENROLL_HOST, LABEL_HOST, RETIRE_HOST, REVOKE_HOST, Step
+from tidegate.domain.fleet.refusals import HostNotFound
+from tidegate.domain.fleet.rows import FLEET, Host, host_key
+from tidegate.domain.fleet.slices import (
+    LabelHost,
+    RetireHost,
+    RevokeHost,
+    label_host,
+    retire_host,
+    revoke_host,
+)
+from tidegate.kernel.model import Position
+from tidegate.kernel.slices import Slice
+
+
+class HostOperations:
+    """The verbs of a host. Those that change it return the log position at which it was done.
+
+    Raises:
+        MissingPermission.
+        LaneBusy: other commands kept the fleet busy; the log does not have this one.
+    """
+
+    def __init__(
+        self, execute: Execute, lanes: Lanes, reads: Reads, enrollment: Enrollment
+    ) -> None:
+        self._execute = execute
+        self._lanes = lanes
+        self._reads = reads
+        self._enrollment = enrollment
+
+    def enroll(self, caller: Caller, host_id: str, labels: dict[str, str] | None) -> MadeToken:
+        """Make a one-time token with which the agent of a host enrolls itself. ``labels`` of None:
+        those that the host had before.
+
+        Raises:
+            HostGone, InvalidLabel, IdempotencyMismatch.
+        """
+        caller.demand(ENROLL_HOST, EVERYWHERE)
+        token_id = make_id(caller, ENROLL_HOST, "token")
+        return self._enrollment.make_token(token_id, host_id, labels, caller.meta)
+
+    def label(self, caller: Caller, host_id: str, labels: dict[str, str]) -> Position:
+        """Give a host these labels in place of those that it has.
+
+        Raises:
+            HostNotFound, HostGone, InvalidLabel, SelectorOverlap, StaleVersion.
+        """
+        caller.demand(LABEL_HOST, EVERYWHERE)
+        command = LabelHost(
+            host_id=host_id,
+            labels=labels,
+            operator=caller.id,
+            expected_version=caller.expected_version,
+        )
+        run = lambda: self._execute(label_host, command, caller)  # noqa: E731
+        return self._position(host_id, self._lanes.run(FLEET, run))
+
+    def revoke(self, caller: Caller, host_id: str, reason: str) -> Position:
+        """Refuse the key of a host's agent from now on; the agent may enroll with another key.
+
+        Raises:
+            HostNotFound, HostGone.
+        """
+        command = RevokeHost(host_id=host_id, operator=caller.id, reason=reason)
+        return self._end_key(REVOKE_HOST, caller, revoke_host, command)
+
+    def retire(self, caller: Caller, host_id: str, reason: str) -> Position:
+        """Take a host out of the fleet for good, and refuse its key. Raises: HostNotFound."""
+        command = RetireHost(host_id=host_id, operator=caller.id, reason=reason)
+        return self._end_key(RETIRE_HOST, caller, retire_host, command)
+
+    def _end_key(
+        self, step: Step, caller: Caller, item: Slice, command: RevokeHost | RetireHost
+    ) -> Position:
+        """All ends of keys are here: servers must hear of each.
+
+        The key is refused before the command has its turn, whatever becomes of the command.
+        """
+        caller.demand(step, EVERYWHERE)
+        with self._enrollment.end_key(command.host_id, command.reason, caller.meta):
+            run = lambda: self._execute(item, command, caller)  # noqa: E731
+            outcome = self._lanes.run(FLEET, run)
+        return self._position(command.host_id, outcome)
+
+    def _position(self, host_id: str, outcome: CommandOutcome) -> Position:
+        if outcome.position:
+            return outcome.position
+        return self._reads.demand(host_key(host_id), Host, HostNotFound(host_id)).version
