@@ -1,0 +1,58 @@
+"""Set and remove a budget do the same through each door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ServedFleet
+from tests.verbs.doors import ApiCall, Verb, VerbCase, check
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Grant, Role
+
+BUDGET = "web-hosts"
+PATH = f"/v1/budgets/{BUDGET}"
+OPERATOR = (Role.FLEET_OPERATOR,)
+OF_CHANNEL = (Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"),)
+NO_FORM = "the dashboard has no budgets yet"
+
+
+def limit(fleet: ServedFleet) -> None:
+    done = fleet.operator.put(PATH, json={"selector": "app=web", "max_in_flight": 5})
+    assert done.status_code == 200, done.text
+
+
+def set_verb(selector: str) -> Verb:
+    return Verb(
+        steps.SET_BUDGET,
+        ApiCall("PUT", PATH, {"selector": selector, "max_in_flight": 5}),
+        ("budget", "set", BUDGET, "--hosts", selector, "--max", "5"),
+        NO_FORM,
+    )
+
+
+SET = set_verb("app=web")
+REMOVE = Verb(steps.REMOVE_BUDGET, ApiCall("DELETE", PATH), ("budget", "remove", BUDGET), NO_FORM)
+REMOVE_BY_PUT = Verb(
+    steps.REMOVE_BUDGET,
+    ApiCall("PUT", PATH, {"selector": "app=web", "removed": True}),
+    ("budget", "remove", BUDGET),
+    NO_FORM,
+)
+
+CASES = (
+    VerbCase(SET, "a new one", OPERATOR),
+    VerbCase(SET, "as it is", OPERATOR, limit, changes=False),
+    VerbCase(SET, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
+    VerbCase(set_verb("app="), "of hosts that none can be", OPERATOR, code="invalid_selector"),
+    VerbCase(REMOVE, "one that is set", OPERATOR, limit),
+    VerbCase(REMOVE_BY_PUT, "by setting it as removed", OPERATOR, limit),
+    VerbCase(REMOVE, "as the operator of a channel", OF_CHANNEL, limit, "missing_permission"),
+    VerbCase(REMOVE, "an unknown one", OPERATOR, code="budget_not_found"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
+    check(case, tmp_path)

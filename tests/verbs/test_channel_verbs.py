@@ -1,0 +1,123 @@
+"""Create, edit, hold and unhold a channel do the same through each door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ServedFleet
+from tests.verbs.doors import ApiCall, Door, Form, Verb, VerbCase, check, serve, take
+from tidegate.cli import client
+from tidegate.control import lanes
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.fleet.rows import FLEET
+
+PAGE = f"/channels/{CHANNEL}"
+EDGE = "web-edge"
+OPERATOR = (Role.FLEET_OPERATOR,)
+MANAGER = (Role.RELEASE_MANAGER,)
+VIEWER = (Role.VIEWER,)
+WHY = "the metrics look odd"
+REASON = {"reason": WHY}
+
+
+def create(fleet: ServedFleet) -> None:
+    fleet.create()
+
+
+def hold(fleet: ServedFleet) -> None:
+    fleet.create()
+    done = fleet.operator.post(f"/v1{PAGE}/hold", json={"reason": "lunch"})
+    assert done.status_code == 200, done.text
+
+
+def create_verb(channel: str, selector: str) -> Verb:
+    body = {"channel": channel, "package": "default/web", "selector": selector, "policy": {}}
+    return Verb(
+        steps.CREATE_CHANNEL,
+        ApiCall("POST", "/v1/channels", body),
+        ("channel", "create", channel, "--package", "default/web", "--hosts", selector),
+        "the dashboard creates no channels yet",
+    )
+
+
+def edit_verb(selector: str) -> Verb:
+    return Verb(
+        steps.EDIT_CHANNEL,
+        ApiCall("PATCH", f"/v1{PAGE}", {"selector": selector}, etag_of=f"/v1{PAGE}"),
+        ("channel", "edit", CHANNEL, "--hosts", selector),
+        "the dashboard edits no channels yet",
+    )
+
+
+def stop_verb(step: steps.Step, name: str) -> Verb:
+    return Verb(
+        step,
+        ApiCall("POST", f"/v1{PAGE}/{name}", REASON),
+        ("channel", name, CHANNEL, "--reason", WHY),
+        Form(f"{PAGE}/{name}", REASON, PAGE),
+    )
+
+
+CREATE = create_verb(EDGE, "app=edge")
+CREATE_AGAIN = create_verb(CHANNEL, "app=web")
+CREATE_OVERLAPPING = create_verb(EDGE, "tier=canary")
+EDIT = edit_verb("app=web,tier=rest")
+EDIT_BADLY = edit_verb("app=")
+HOLD = stop_verb(steps.HOLD_CHANNEL, "hold")
+UNHOLD = stop_verb(steps.UNHOLD_CHANNEL, "unhold")
+OF_CHANNEL = (Grant(Role.RELEASE_MANAGER, f"channel:{EDGE}"),)
+
+CASES = (
+    VerbCase(CREATE, "a new one", MANAGER),
+    VerbCase(CREATE, "as an operator", OPERATOR, code="missing_permission"),
+    VerbCase(CREATE, "without reading the package", OF_CHANNEL, code="missing_permission"),
+    VerbCase(CREATE_AGAIN, "one that exists", MANAGER, create, "channel_exists"),
+    VerbCase(CREATE_OVERLAPPING, "for hosts of another", MANAGER, create, "selector_overlap"),
+    VerbCase(EDIT, "its hosts", MANAGER, create),
+    VerbCase(EDIT, "as an operator", OPERATOR, create, "missing_permission"),
+    VerbCase(EDIT_BADLY, "to hosts that none can be", MANAGER, create, "invalid_selector"),
+    VerbCase(HOLD, "as an operator", OPERATOR, create),
+    VerbCase(HOLD, "as a release manager", MANAGER, create),
+    VerbCase(HOLD, "a held one", OPERATOR, hold, changes=False),
+    VerbCase(HOLD, "as a viewer", VIEWER, create, "missing_permission"),
+    VerbCase(HOLD, "an unknown one", OPERATOR, code="channel_not_found"),
+    VerbCase(UNHOLD, "a held one", OPERATOR, hold),
+    VerbCase(UNHOLD, "one that is not held", MANAGER, create, changes=False),
+    VerbCase(UNHOLD, "as a viewer", VIEWER, hold, "missing_permission"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
+    check(case, tmp_path)
+
+
+def test_says_that_the_fleet_is_busy_and_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr(client, "ATTEMPTS_MAX", 1)
+    with serve(tmp_path / "data") as fleet:
+        go_on = Event()
+        slow = fleet.installation.lanes.command(FLEET, go_on.wait)
+
+        results = [take(CASES[0], door, fleet) for door in CREATE.doors]
+        go_on.set()
+        slow.result()
+
+        assert results == [("lane_busy", ()), ("lane_busy", ())]
+        assert take(CASES[0], Door.API, fleet).code == ""  # nothing of it was left behind
+
+
+def test_offers_hold_and_unhold_to_operators(tmp_path: Path) -> None:
+    with serve(tmp_path / "data") as fleet:
+        create(fleet)
+
+        page = fleet.operator.get(PAGE, headers={"accept": "text/html"}).text
+
+        assert f'action="{PAGE}/hold"' in page
+        assert "None of your roles may operate or release" not in page

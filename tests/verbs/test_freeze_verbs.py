@@ -1,0 +1,71 @@
+"""Start and end a freeze do the same through each door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.served_fleet import CHANNEL, ServedFleet
+from tests.verbs.doors import ApiCall, Verb, VerbCase, check
+from tidegate.domain.access import steps
+from tidegate.domain.access.roles import Grant, Role
+
+FREEZE = "sale"
+OPERATOR = (Role.FLEET_OPERATOR,)
+VIEWER = (Role.VIEWER,)
+OF_CHANNEL = (Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"),)
+WHY = "it is Christmas"
+NO_FORM = "the dashboard has no freezes yet"
+
+
+def create(fleet: ServedFleet) -> None:
+    fleet.create()
+
+
+def freeze(fleet: ServedFleet, *channels: str) -> None:
+    fleet.create()
+    body = {"reason": "sale", "channels": channels, "freeze_id": FREEZE}
+    done = fleet.operator.post("/v1/freezes", json=body)
+    assert done.status_code == 201, done.text
+
+
+def freeze_channel(fleet: ServedFleet) -> None:
+    freeze(fleet, CHANNEL)
+
+
+START = Verb(
+    steps.START_FREEZE,
+    ApiCall("POST", "/v1/freezes", {"reason": WHY, "channels": [CHANNEL]}),
+    ("freeze", "start", "--channel", CHANNEL, "--reason", WHY),
+    NO_FORM,
+)
+START_EVERYWHERE = Verb(
+    steps.START_FREEZE,
+    ApiCall("POST", "/v1/freezes", {"reason": WHY}),
+    ("freeze", "start", "--reason", WHY),
+    NO_FORM,
+)
+END = Verb(
+    steps.END_FREEZE,
+    ApiCall("POST", f"/v1/freezes/{FREEZE}/end", {"reason": WHY}),
+    ("freeze", "end", FREEZE, "--reason", WHY),
+    NO_FORM,
+)
+
+CASES = (
+    VerbCase(START, "of a channel", OF_CHANNEL, create),
+    VerbCase(START_EVERYWHERE, "of all channels", OPERATOR),
+    VerbCase(START_EVERYWHERE, "on one channel alone", OF_CHANNEL, create, "missing_permission"),
+    VerbCase(START, "as a viewer", VIEWER, create, "missing_permission"),
+    VerbCase(START, "of an unknown channel", OPERATOR, code="channel_not_found"),
+    VerbCase(END, "of a channel", OF_CHANNEL, freeze_channel),
+    VerbCase(END, "of all channels", OF_CHANNEL, freeze, "missing_permission"),
+    VerbCase(END, "as a viewer", VIEWER, freeze, "missing_permission"),
+    VerbCase(END, "an unknown one", OPERATOR, code="freeze_not_found"),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
+    check(case, tmp_path)
