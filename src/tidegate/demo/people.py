@@ -1,4 +1,6 @@
-"""The people of the demo, and what each of them does: every word is a command in their name."""
+"""The people of the demo, and what each of them does: the operations of an installation, in their
+name and with their roles.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,12 @@ from msgspec import Struct
 
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import PersonNames
-from tidegate.control.operations.promotion import Promote
-from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.content_store import store_files
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import ChannelPolicy
-from tidegate.domain.channels.slices import CreateChannel, create_channel
-from tidegate.domain.fleet.rows import Fleet as FleetRow
-from tidegate.domain.fleet.rows import fleet_key
-from tidegate.domain.fleet.slices import EnrollHost, SetBudget, enroll_host, set_budget
+from tidegate.domain.fleet.slices import EnrollHost, enroll_host
 from tidegate.domain.packages.approvals import (
     ApproveRevision,
     ProposeRevision,
@@ -31,9 +28,6 @@ from tidegate.domain.packages.facts import Edit
 from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.slices import CreateRevision, create_revision
 from tidegate.domain.releases.from_packages import release_id_of
-from tidegate.domain.rollouts.promotion import PromotionResult
-from tidegate.kernel import codec
-from tidegate.kernel.model import Meta
 from tidegate.kernel.slices import Slice
 
 REPOSITORY = "default"
@@ -65,17 +59,18 @@ class DemoPeople:
         called = PersonNames("admin", "The administrator")
         access.set_up(code, called, secrets.token_urlsafe(24), alone=False, address="")
         found = installation.log.feed(after=0, limit=1)[0].meta.actor
-        admin = Caller(principal=Principal(found, "none", (Grant(Role.SECURITY_ADMIN),)))
-        self._ids: dict[str, str] = {}
+        admin = Caller(principal=Principal(found, "session", (Grant(Role.SECURITY_ADMIN),)))
+        self._callers: dict[str, Caller] = {}
         for login, (name, roles) in {**ACCOUNTS, VISITOR: ("You", tuple(Role))}.items():
             password = self.password if login == VISITOR else secrets.token_urlsafe(24)
             grants = tuple(sorted(Grant(role) for role in roles))
             added = access.add_user(admin, PersonNames(login, name), password, grants)
-            self._ids[login] = added.user.id
+            principal = Principal(added.user.id, "session", grants)
+            self._callers[login] = Caller(principal=principal)
 
-    def tell(self, login: str, item: Slice, command: Struct) -> CommandOutcome:
-        """A command of this person's."""
-        return self._installation.run(item, command, meta=Meta(actor=self._ids[login]))
+    def tell(self, login: str, item: Slice, command: Struct) -> None:
+        """Run a command in this person's name."""
+        self._installation.execute(item, command, self._callers[login])
 
     # ── packages ──
 
@@ -90,7 +85,7 @@ class DemoPeople:
             package=package,
             workspace=f"change-{next(self._numbers)}",
             uid=secrets.token_hex(13),
-            by=self._ids["author"],
+            by=self._callers["author"].id,
             tasks=() if latest is None else (Edit(latest.name),),
             files=manifest.files,
         )
@@ -99,7 +94,9 @@ class DemoPeople:
 
     def propose(self, name: str) -> None:
         version = self._revision(name)[1]
-        command = ProposeRevision(name=name, by=self._ids["author"], expected_version=version)
+        command = ProposeRevision(
+            name=name, by=self._callers["author"].id, expected_version=version
+        )
         self.tell("author", propose_revision, command)
 
     def approve(self, name: str, remark: str) -> DemoRelease:
@@ -107,7 +104,7 @@ class DemoPeople:
         row, version = self._revision(name)
         command = ApproveRevision(
             name=name,
-            by=self._ids["approver"],
+            by=self._callers["approver"].id,
             expected_version=version,
             digest=row.content.digest,
             reason=remark,
@@ -124,45 +121,33 @@ class DemoPeople:
     # ── channels and hosts ──
 
     def open_channel(self, channel: str, package: str, policy: ChannelPolicy) -> None:
-        fleet = self._installation.reads.find(fleet_key(), FleetRow)
-        command = CreateChannel(
-            channel=channel,
+        self._installation.channels.create(
+            self._callers["manager"],
+            channel,
             package=f"{REPOSITORY}/{package}",
             selector=f"channel={channel}",
-            operator=self._ids["manager"],
             policy=policy,
-            fleet_version=0 if fleet is None else fleet.version,
         )
-        self.tell("manager", create_channel, command)
 
     def enroll(self, channel: str, prefix: str, hosts: int) -> Iterator[str]:
-        """Hosts with labels, and keys that nobody has: the demo's agents need no proof."""
+        """Enroll hosts by keys that nobody has: agents that are simulated here prove nothing."""
         for number in range(1, hosts + 1):
             host_id = f"{prefix}-{number:03}"
             command = EnrollHost(
                 host_id=host_id,
                 public_key=secrets.token_hex(KEY_BYTES),
                 labels={"channel": channel, "zone": "abc"[number % 3]},
-                operator=self._ids["manager"],
+                operator=self._callers["manager"].id,
             )
             self.tell("manager", enroll_host, command)
             yield host_id
 
     def limit(self, budget_id: str, selector: str, hosts: int) -> None:
-        command = SetBudget(
-            budget_id=budget_id,
-            selector=selector,
-            operator=self._ids["manager"],
-            max_in_flight=hosts,
+        self._installation.budgets.set(
+            self._callers["manager"], budget_id, selector, max_in_flight=hosts
         )
-        self.tell("manager", set_budget, command)
 
-    def promote(self, channel: str, release_id: str) -> str | None:
-        """Pin the channel to the release; the rollout that opened."""
-        by = self._ids["manager"]
-        asked = Promote(
-            channel=channel, release_id=release_id, command_id=secrets.token_hex(8), by=by
-        )
-        outcome = self._installation.promotions.promote(asked, meta=Meta(actor=by))
-        self._installation.nudge()
-        return codec.decode(outcome.answer, PromotionResult).rollout_id
+    def promote(self, channel: str, release_id: str) -> str:
+        """Promote the release on the channel; the rollout that opened."""
+        manager = self._callers["manager"]
+        return self._installation.promotion.promote(manager, channel, release_id).rollout_id
