@@ -17,7 +17,14 @@ from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.fleet.timers import Timers
 from tidegate.control.lanes import Lanes
+from tidegate.control.operations.budgets import BudgetOperations
+from tidegate.control.operations.channels import ChannelOperations
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.freezes import FreezeOperations
 from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.quarantine import QuarantineOperations
+from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
@@ -137,6 +144,13 @@ class SimulatedControlPlane:
         )
         self.fleet_reader = FleetReader(self.store, self.blobs)
         self.promotions = Promotions(self.control, self.fleet_reader, self.blobs)
+        self.execute = Execute(self.control, lambda: None)
+        reads = Reads(self.store)
+        self.rollouts = RolloutOperations(self.execute, self.lanes, reads)
+        self.channels = ChannelOperations(self.execute, self.lanes, reads, self.fleet_reader)
+        self.freezes = FreezeOperations(self.execute, reads, self.clock)
+        self.quarantine = QuarantineOperations(self.execute)
+        self.budgets = BudgetOperations(self.execute)
         self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, self.clock, self._wake)
         self.deliveries = OrderQueue(self.store, self.submit, self.clock)
         self.due = Timers(

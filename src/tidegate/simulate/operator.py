@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -10,42 +11,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tidegate.control.operations.promotion import NothingBefore, Promote, RollBackChannel
+from tidegate.domain.access.callers import Caller
+from tidegate.domain.access.principals import Principal
+from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
-from tidegate.domain.channels.slices import (
-    CreateChannel,
-    EndFreeze,
-    HoldChannel,
-    LiftQuarantine,
-    StartFreeze,
-    UnholdChannel,
-    create_channel,
-    end_freeze,
-    hold_channel,
-    lift_quarantine,
-    start_freeze,
-    unhold_channel,
-)
-from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.fleet.slices import (
-    EnrollHost,
-    RetireHost,
-    SetBudget,
-    enroll_host,
-    retire_host,
-    set_budget,
-)
+from tidegate.domain.fleet.slices import EnrollHost, RetireHost, enroll_host, retire_host
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.releases.facts import ReleaseOffered
-from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.rows import Rollout
-from tidegate.domain.rollouts.slices import (
-    AbortRollout,
-    PauseRollout,
-    ResumeRollout,
-    abort_rollout,
-    pause_rollout,
-    resume_rollout,
-)
 from tidegate.domain.rollouts.states import CLEARABLE, Clearance
 from tidegate.errors import Conflict, Gone, NotFound, Refused
 from tidegate.kernel.commit_builder import CommitBuilder
@@ -54,9 +27,13 @@ from tidegate.kernel.slices import Slice
 from tidegate.simulate.scenario import ScenarioChannel
 
 if TYPE_CHECKING:
+    from tidegate.simulate.control_plane import SimulatedControlPlane
     from tidegate.simulate.world import World
 
 NAME = "user_operator"
+OPERATOR = Caller(
+    principal=Principal(NAME, "session", (Grant(Role.FLEET_OPERATOR), Grant(Role.RELEASE_MANAGER)))
+)
 PACKAGE = "web"
 MEDDLES = 0.15  # how often a look leads to a deed that nobody needed
 STOPS = 0.1  # how often orders that go out are followed by a freeze or a hold
@@ -85,10 +62,8 @@ class SimulatedOperator:
             for number in range(self._world.scenario.hosts):
                 self.enroll(number)
         for number, (selector, most) in enumerate(self._world.scenario.budgets.items()):
-            budget = SetBudget(
-                budget_id=f"b{number}", selector=selector, operator=NAME, max_in_flight=most
-            )
-            self._tell(set_budget, budget)
+            budget_id = f"b{number}"
+            self._do(partial(self._limit, budget_id, selector, most))
         for lane in self._world.scenario.channels:
             self._create(lane)
 
@@ -104,17 +79,19 @@ class SimulatedOperator:
         )
         self._world.join(host_id)
 
+    def _limit(self, budget_id: str, selector: str, most: int) -> None:
+        self._plane.budgets.set(OPERATOR, budget_id, selector, max_in_flight=most)
+
     def _create(self, lane: ScenarioChannel) -> None:
-        fleet = self._world.control_plane.fleet_reader.row(fleet_key(), Fleet)
-        command = CreateChannel(
-            channel=lane.channel,
-            package=PACKAGE,
-            selector=lane.selector,
-            operator=NAME,
-            policy=lane.policy,
-            fleet_version=0 if fleet is None else fleet.version,
+        self._do(
+            lambda: self._plane.channels.create(
+                OPERATOR,
+                lane.channel,
+                package=PACKAGE,
+                selector=lane.selector,
+                policy=lane.policy,
+            )
         )
-        self._tell(create_channel, command)
 
     # ── releases ──
 
@@ -147,7 +124,7 @@ class SimulatedOperator:
 
     def _promote(self, asked: Promote) -> None:
         key = f"{asked.command_id} {asked.channel}"
-        self._world.control_plane.promotions.promote(asked, key=key)
+        self._plane.promotions.promote(asked, key=key)
 
     def tidy_up(self) -> None:
         """Undo every hold and freeze, so that a last release can go everywhere."""
@@ -158,7 +135,7 @@ class SimulatedOperator:
 
     def look(self, *, restless: bool) -> None:
         """See to what is halted; restless: find something else to do as well."""
-        for row in self._world.control_plane.fleet_reader.open_rollouts():
+        for row in self._plane.fleet_reader.open_rollouts():
             if row.state in CLEARABLE:
                 self._clear(row)
             elif restless and self._random.random() < MEDDLES:
@@ -177,30 +154,28 @@ class SimulatedOperator:
             )()
 
     def _pause(self, rollout_id: str) -> None:
-        pause = PauseRollout(rollout_id=rollout_id, operator=NAME, reason="lunch")
-        resume = ResumeRollout(rollout_id=rollout_id, operator=NAME, reason="back")
-        self._tell(pause_rollout, pause)
-        self._world.after(LUNCH_SECONDS, partial(self._tell, resume_rollout, resume))
+        self._do(lambda: self._plane.rollouts.pause(OPERATOR, rollout_id, "lunch"))
+        resume = lambda: self._plane.rollouts.resume(OPERATOR, rollout_id, "back")  # noqa: E731
+        self._world.after(LUNCH_SECONDS, partial(self._do, resume))
 
     def _abort(self) -> None:
-        for row in self._world.control_plane.fleet_reader.open_rollouts()[:1]:
-            command = AbortRollout(rollout_id=row.rollout_id, operator=NAME, reason="enough")
-            self._tell(abort_rollout, command)
+        for row in self._plane.fleet_reader.open_rollouts()[:1]:
+            self._do(partial(self._give_up, row.rollout_id))
+
+    def _give_up(self, rollout_id: str) -> None:
+        self._plane.rollouts.abort(OPERATOR, rollout_id, "enough")
 
     def _clear(self, row: Rollout) -> None:
         mode = self._random.choice(list(Clearance))
-        command = ClearRollout(
-            rollout_id=row.rollout_id,
-            operator=NAME,
-            reason="it was the weather",
-            mode=mode,
-            closure_hash=row.target_closure,
-            host_ids=self._failed(row.rollout_id) if mode is Clearance.WAIVE else (),
+        failed = self._failed(row.rollout_id) if mode is Clearance.WAIVE else ()
+        self._do(
+            lambda: self._plane.rollouts.clear(
+                OPERATOR, row.rollout_id, mode, "it was the weather", failed
+            )
         )
-        self._tell(clear_rollout, command)
 
     def _failed(self, rollout_id: str) -> tuple[str, ...]:
-        state = self._world.control_plane.fleet_reader.state([rollout_id], self._world.now())
+        state = self._plane.fleet_reader.state([rollout_id], self._world.now())
         standings = sorted(state.sight(rollout_id).standings.items())
         ended = (HostState.FAILED, HostState.REVERTED)
         found = [id for id, seen in standings if seen.row.state in ended and not seen.row.left]
@@ -211,12 +186,13 @@ class SimulatedOperator:
         freeze_id = f"f{self.deeds}"
         own = self._stopping.random() < 0.5
         channels = (self._stopping.choice(self._world.scenario.channels).channel,) if own else ()
-        start = StartFreeze(
-            freeze_id=freeze_id, operator=NAME, reason="a holiday", channels=channels
+        self._do(
+            lambda: self._plane.freezes.start(
+                OPERATOR, "a holiday", channels=channels, freeze_id=freeze_id
+            )
         )
-        self._tell(start_freeze, start)
-        end = EndFreeze(freeze_id=freeze_id, operator=NAME, reason="over")
-        self._world.after(LUNCH_SECONDS, partial(self._tell, end_freeze, end))
+        end = lambda: self._plane.freezes.end(OPERATOR, freeze_id, "over")  # noqa: E731
+        self._world.after(LUNCH_SECONDS, partial(self._do, end))
 
     def interrupt(self) -> None:
         """Orders go out: now and then, stop what they are for before all hosts have taken them.
@@ -229,31 +205,27 @@ class SimulatedOperator:
 
     def _hold(self) -> None:
         channel = self._stopping.choice(self._world.scenario.channels).channel
-        hold = HoldChannel(channel=channel, operator=NAME, reason="a look")
-        self._tell(hold_channel, hold)
+        self._do(lambda: self._plane.channels.hold(OPERATOR, channel, "a look"))
         self._world.after(LUNCH_SECONDS, partial(self._unhold, channel))
 
     def _unhold(self, channel: str) -> None:
-        self._tell(unhold_channel, UnholdChannel(channel=channel, operator=NAME, reason="fine"))
+        self._do(lambda: self._plane.channels.unhold(OPERATOR, channel, "fine"))
 
     def _roll_back(self) -> None:
         channel = self._random.choice(self._world.scenario.channels).channel
         self.deeds += 1
         command_id = f"r{self.deeds}"
         with suppress(NothingBefore, Refused, Conflict):
-            self._world.control_plane.promotions.rollback(
+            self._plane.promotions.rollback(
                 RollBackChannel(channel=channel, command_id=command_id, by=NAME)
             )
 
     def _lift(self) -> None:
-        for seen in self._world.control_plane.fleet_reader.rows(QUARANTINE, Quarantined):
-            command = LiftQuarantine(
-                channel=seen.row.channel,
-                closure_hash=seen.row.closure_hash,
-                operator=NAME,
-                reason="looked at",
-            )
-            self._tell(lift_quarantine, command)
+        for seen in self._plane.fleet_reader.rows(QUARANTINE, Quarantined):
+            self._do(partial(self._lift_one, seen.row.channel, seen.row.closure_hash))
+
+    def _lift_one(self, channel: str, closure_hash: str) -> None:
+        self._plane.quarantine.lift(OPERATOR, channel, closure_hash, "looked at")
 
     def _grow(self) -> None:
         self.enroll(len(self._world.agents))
@@ -264,6 +236,13 @@ class SimulatedOperator:
         self._world.leave(host_id)
 
     def _tell(self, item: Slice, command: Struct) -> None:
-        # Who comes too late is refused, like any operator.
+        self._do(lambda: self._plane.execute(item, command, OPERATOR))
+
+    def _do(self, deed: Callable[[], object]) -> None:
+        # An operator who comes too late is refused, as in life.
         with suppress(Refused, Conflict, NotFound, Gone):
-            self._world.insist(lambda: self._world.control_plane.control.execute(item, command))
+            self._world.insist(deed)
+
+    @property
+    def _plane(self) -> SimulatedControlPlane:
+        return self._world.control_plane
