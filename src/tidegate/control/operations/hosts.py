@@ -7,7 +7,7 @@ a rollout; nothing that runs in one may wait for the lane of the fleet.
 from __future__ import annotations
 
 from tidegate.control.fleet.enrollment import Enrollment, MadeToken
-from tidegate.control.lanes import Lanes
+from tidegate.control.lanes import LaneBusy, Lanes
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.reads import Reads
@@ -25,8 +25,21 @@ from tidegate.domain.fleet.slices import (
     retire_host,
     revoke_host,
 )
+from tidegate.errors import Unavailable
 from tidegate.kernel.model import Position
 from tidegate.kernel.slices import Slice
+
+
+class _KeyEndUnrecorded(LaneBusy):
+    """Other commands kept the fleet busy. The key is refused, but the log has no end of it yet."""
+
+    def __init__(self, host_id: str, busy: LaneBusy) -> None:
+        Unavailable.__init__(
+            self,
+            f"the key of {host_id} is refused from now on, but the fleet was busy and the log does "
+            "not record it yet; try again",
+            **busy.facts,
+        )
 
 
 class HostOperations:
@@ -34,7 +47,8 @@ class HostOperations:
 
     Raises:
         MissingPermission.
-        LaneBusy: other commands kept the fleet busy; the log does not have this one.
+        LaneBusy: other commands kept the fleet busy; the log does not have this one. A key that
+            was to end is refused nevertheless.
     """
 
     def __init__(
@@ -96,7 +110,10 @@ class HostOperations:
         caller.demand(step, EVERYWHERE)
         with self._enrollment.end_key(command.host_id, command.reason, caller.meta):
             run = lambda: self._execute(item, command, caller)  # noqa: E731
-            outcome = self._lanes.run(FLEET, run)
+            try:
+                outcome = self._lanes.run(FLEET, run)
+            except LaneBusy as busy:
+                raise _KeyEndUnrecorded(command.host_id, busy) from None
         return self._position(command.host_id, outcome)
 
     def _position(self, host_id: str, outcome: CommandOutcome) -> Position:
