@@ -31,10 +31,6 @@ class Caller(Struct, frozen=True, kw_only=True):
         """The idempotency key as the log keeps it: two clients never share one."""
         return None if self.key is None else f"{self.principal.id}:{self.key}"
 
-    def may(self, step: Step, scope: str) -> bool:
-        """Whether the caller may take this step on this scope."""
-        return any(self.principal.may(verb, scope) for verb in step.verbs)
-
     def demand(self, step: Step, scope: str) -> None:
         """Check that the caller may take this step on this scope. Raises: MissingPermission."""
         demand_permission(self.principal, step.verbs, scope)
