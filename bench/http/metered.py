@@ -70,7 +70,7 @@ class Meter:
 def install(meter: Meter) -> None:
     """Wrap the frames of this process."""
     meter.wrap(FastConnection, "data_received", "parse")
-    meter.wrap(AgentAuthenticator, "proved", "auth", inside="parse")
+    meter.wrap(AgentAuthenticator, "_authenticate", "auth", inside="parse")
     meter.wrap(fast_handlers, "take_report", "decode", inside="parse")
     decide = meter.sync("decide", report_event.decide, inside="fold")
     vars(agent_reports)["report_event"] = replace(report_event, decide=decide)

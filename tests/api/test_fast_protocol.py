@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ import pytest
 from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, RawConnection, acknowledgement, raw
 from tests.api.served_fleet import PROTOCOL_HEADERS, ROLLOUT, ServedFleet, serve_fleet
 from tests.api.serving import serving
+from tidegate.api.feed import tail
+from tidegate.control.fleet.request_macs import KEY_BYTES_MAX, RequestMacs
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.main import KEEP_ALIVE_SECONDS
@@ -581,3 +584,43 @@ def test_speaks_to_agents_alone_at_the_socket(fleet: ServedFleet, brief: list[st
     assert fleet.operator.head(POLL, headers=PROTOCOL_HEADERS).status_code == 401
     assert fleet.operator.post(POLL, headers=PROTOCOL_HEADERS).status_code == 405
     assert brief == []
+
+
+def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
+    fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "LEISURE_SECONDS", 3_600.0)
+    fleet.sail()
+    agent = fleet.agents["web-01"]
+    order = agent.order()
+    assert order is not None
+    followed = fleet.served.application.server.tail
+    assert agent.acknowledge(order).status_code == 200
+    head = fleet.served.installation.log.head()
+
+    answer = fleet.operator.get("/v1/hosts", params={"min_position": head})
+
+    assert answer.status_code == 200
+    assert followed.position >= head
+
+
+@pytest.mark.parametrize("size", [0, 1, 32, KEY_BYTES_MAX])
+def test_makes_the_macs_that_the_library_makes(size: int) -> None:
+    key = bytes(range(size))
+    macs = RequestMacs(key)
+
+    for message in (b"", b"poll", b"x" * 5_000):
+        assert macs.mac(message) == hmac.digest(key, message, "sha256")
+
+
+def test_refuses_a_key_that_was_revoked_between_two_polls(fleet: ServedFleet) -> None:
+    agent = fleet.agents["web-01"]
+    with closing(RawConnection(fleet)) as wire:
+        for _ in range(3):
+            wire.send(raw(agent, "GET", POLL))
+            assert wire.answer()[0] == 204
+        fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"})
+        wire.send(raw(agent, "GET", POLL))
+        status, _, body = wire.answer()
+
+    assert (status, json.loads(body)["code"]) == (401, "key_refused")

@@ -36,7 +36,6 @@ from tidegate.web.authentication import (
     check_csrf,
 )
 from tidegate.web.connection_limits import ConnectionLimits, connections_max
-from tidegate.web.heads import Heads
 from tidegate.web.inputs import Input
 from tidegate.web.problems import (
     HeadersTooLarge,
@@ -123,7 +122,6 @@ class Application:
         self._installation = installation
         self._router = Router(tuple(routes))
         self.agents = agents
-        self.heads = Heads()
         per_address = None if settings.behind_proxy else settings.connections_per_address
         self.connections = ConnectionLimits(per_address, connections_max())
         self.server.metrics.connections.set_function(self.connections.__len__)

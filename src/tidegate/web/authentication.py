@@ -35,9 +35,6 @@ class AgentProof(Protocol):
 
     def __call__(self, route: Route, arrived: RawRequest, /) -> Principal: ...
 
-    def proved(self, arrived: RawRequest, name: bytes, time: bytes, mac: bytes) -> Principal:
-        """The same, once its head was read: the session's name, the time and the MAC in it."""
-
 
 class Authenticator:
     """Tells who asks, and lets in who may. ``agents`` proves the MAC of a host's request."""

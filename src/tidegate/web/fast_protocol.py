@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -27,7 +27,6 @@ from tidegate.errors import TidegateError
 from tidegate.web import decoding
 from tidegate.web.application import Application, new_request_id
 from tidegate.web.connections import Connection
-from tidegate.web.heads import Known
 from tidegate.web.problems import InternalError
 from tidegate.web.responses import (
     FOR_AGENTS,
@@ -165,8 +164,6 @@ class FastConnection(Connection):
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
         self._brief = self._application.brief
-        self._heads = self._application.heads
-        self._at_hand = b""  # while they are read
         self._idle_since: float | None = None  # None: a request is under way
         self._few = False  # whether the bytes at hand are few
         self._fresh = False  # whether this request began in the few bytes at hand
@@ -176,16 +173,9 @@ class FastConnection(Connection):
     # ── bytes and parser ──
 
     def data_received(self, data: bytes) -> None:
-        few = len(data) <= PLAIN_BYTES_MAX
-        if few and self._is_between and (known := self._heads.find(data)) is not None:
-            if self._is_idle() and self._is_known(known):
-                return
-            few = False  # it was looked at: the parser need not look for a short way again
         self._fresh = False
-        self._few = few
-        self._at_hand = data
+        self._few = len(data) <= PLAIN_BYTES_MAX
         super().data_received(data)
-        self._at_hand = b""
         if self._pending is not None and self._patience is None:
             self._patience = self.loop.call_later(PATIENCE_SECONDS, self._lose_patience)
 
@@ -222,8 +212,6 @@ class FastConnection(Connection):
             return
         if self._is_answered(exchange):
             self._forget()
-            if self._fresh:  # else its head came before what is at hand
-                self._heads.learn(exchange.route, self._at_hand)
         else:
             self._go_the_whole_way()
             super().on_message_complete()
@@ -294,24 +282,12 @@ class FastConnection(Connection):
         client = self.client[0] if self.client else ""
         path = self.url
         arrived = RawRequest(route.method, path, b"", headers, client, exchange.body)
-        return self._is_let_in(exchange, self._application.agent, route, arrived)
+        return self._is_let_in(exchange, arrived)
 
-    def _is_known(self, known: Known) -> bool:
-        """As ``_is_answered``, of a request that is known by its head."""
-        if self._deadline is not None:
-            self._stop_waiting()
-        self._unset_keepalive_if_required()
-        exchange = FastExchange(self, self._application, known.route, known.arrived.body)
-        agents = self._application.agents
-        assert agents is not None, "a head is learnt from an agent that was let in"
-        return self._is_let_in(exchange, agents.proved, known.arrived, *known.proof)
-
-    def _is_let_in(
-        self, exchange: FastExchange, prove: Callable[..., Principal], *proof: Any
-    ) -> bool:
+    def _is_let_in(self, exchange: FastExchange, arrived: RawRequest) -> bool:
         before = self.cycle
         try:
-            exchange.principal = prove(*proof)
+            exchange.principal = self._application.agent(exchange.route, arrived)
             self.cycle = exchange
             briefly = exchange.route.briefly
             assert briefly is not None

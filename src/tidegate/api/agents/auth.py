@@ -99,10 +99,10 @@ class AgentAuthenticator:
                 "send Authorization: Tidegate <session> <unix time> <mac>, as an agent does"
             )
         _, name, time, mac = parts
-        return self.proved(arrived, name, time, mac)
+        return self._authenticate(arrived, name, time, mac)
 
-    def proved(self, arrived: RawRequest, name: bytes, time: bytes, mac: bytes) -> Principal:
-        """Who sent a request that speaks our protocol; its headers are of no matter here.
+    def _authenticate(self, arrived: RawRequest, name: bytes, time: bytes, mac: bytes) -> Principal:
+        """Check the MAC of a request that speaks our protocol.
 
         Raises:
             Unauthenticated.
