@@ -364,6 +364,19 @@ def test_tells_of_every_error_what_to_do_next() -> None:
     assert sorted(code for code, _ in known if f"`{code}`" not in pages) == []
 
 
+# Codes of several errors that tell a caller the same; every other code has one error.
+SHARED_CODES = {
+    *("immutable", "invalid_argument", "not_found", "outcome_unknown", "too_large"),
+    "version_conflict",
+}
+
+
+def test_gives_no_code_to_two_errors_that_mean_different_things() -> None:
+    codes = Counter(error.code for error in own_errors() if "code" in vars(error))
+
+    assert {code for code, count in codes.items() if count > 1} == SHARED_CODES
+
+
 def test_numbers_the_decisions_without_gaps() -> None:
     names = [path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")]
 

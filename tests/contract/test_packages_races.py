@@ -327,7 +327,7 @@ def test_delete_a_package_against_a_new_revision_and_a_clone(
             assert (edited, cloned) == ("not_found", "not_found")
             assert package_log.package(package).live == 0
         else:
-            assert deleted in ("plan_outdated", "package_not_deletable")
+            assert deleted in ("deletion_plan_outdated", "package_not_deletable")
             assert (edited, cloned) == ("done", "done")
             assert package_log.package(package).live == 2
 

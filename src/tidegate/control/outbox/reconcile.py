@@ -62,7 +62,7 @@ ACTOR = "reconciler"
 class ScopeHistoryTooLong(TooLarge):
     """The scope has more history than one comparison replays; nothing is said about its row."""
 
-    code = "history_too_long"
+    code = "scope_history_too_long"
 
     def __init__(self, scope: str, allowed: int) -> None:
         super().__init__(

@@ -165,7 +165,7 @@ class OwnerBusy(Conflict):
 class DeletionPlanOutdated(Conflict):
     """The package is not what the plan says; look at it again and make another plan."""
 
-    code = "plan_outdated"
+    code = "deletion_plan_outdated"
 
 
 class PackageNotEmpty(Conflict):
