@@ -63,8 +63,6 @@ from tidegate.kernel.replay import Difference, differences
 from tidegate.kernel.slices import Slice
 from tidegate.kernel.store import Store
 
-PAGE = 1_000
-
 
 @dataclass
 class Installation:

@@ -46,15 +46,14 @@ from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
-from tidegate.kernel.collections import Collection
-from tidegate.kernel.model import Meta, Record
+from tidegate.kernel.model import Meta
+from tidegate.kernel.store import rows
 
 THOROUGH_SECONDS = 15.0
 SOON_SECONDS = 0.05  # a round that was full is followed by the next
 DOUBLINGS_MAX = 16
 WAIT_SECONDS_MAX = 30.0  # between rounds while surroundings fail, however often they did
 STOP_SECONDS = 30.0
-PAGE = 500
 ACTOR = Meta(actor="worker")
 SURROUNDINGS = (Unavailable, Unknown, Conflict)
 
@@ -314,7 +313,7 @@ class ManifestsLoop:
         changed = False
         now = self._installation.clock()
         scopes = []
-        for record in _rows(self._installation, ACTUAL):
+        for record in rows(self._installation.store, ACTUAL.name):
             scope = codec.decode(record.data, Actual).scope
             scopes.append(scope)
             versions = (record.version, *self._versions(scope))
@@ -350,10 +349,3 @@ class ManifestsLoop:
             if scope in self._published
         ]
         self._counters.manifest_age.set(max(ages, default=0.0))
-
-
-def _rows(installation: Installation, collection: Collection) -> Iterator[Record]:
-    after = ""
-    while page := installation.store.range(collection.name, after=after, limit=PAGE):
-        yield from page
-        after = page[-1].key.id

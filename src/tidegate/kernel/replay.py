@@ -32,7 +32,7 @@ from tidegate.kernel.model import (
     Put,
     Record,
 )
-from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store
+from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store, row_pages
 
 PAGE = 1_000
 VERIFY_ROUNDS_MAX = 10
@@ -175,7 +175,7 @@ def _renumbered(store: Store, folds: Folds) -> Position:
 
 def _compared(store: Store, collection: str, replay: Replay) -> Iterator[Difference]:
     seen: set[str] = set()
-    for page in _pages(store, collection):
+    for page in row_pages(store, collection):
         seen.update(record.key.id for record in page)
         yield from _compared_rows(store, page, replay)
     missing = [k for k in replay.rows if k.collection == collection and k.id not in seen]
@@ -212,13 +212,6 @@ def _compared_rows(store: Store, records: Sequence[Record], replay: Replay) -> I
                 f"version {wanted.version}, born {wanted.born}",
                 f"version {record.version}, born {record.born}",
             )
-
-
-def _pages(store: Store, collection: str) -> Iterator[tuple[Record, ...]]:
-    after = ""
-    while page := store.range(collection, after=after, limit=PAGE):
-        yield page
-        after = page[-1].key.id
 
 
 def _get(store: Store, keys: Sequence[Key]) -> Iterator[Record | None]:

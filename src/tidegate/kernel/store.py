@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Protocol
 
 from msgspec import Struct
@@ -33,6 +33,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 # Raised whenever a program that knows only the number before would misread what the log holds: its
 # layout, the facts in it, or what they mean. 2: content digests of domain/content, outcomes.
+PAGE_ROWS = 500  # that one read of a collection asks for
 LOG_FORMAT = 2
 
 
@@ -202,6 +203,22 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def row_pages(store: Store, collection: str, *, prefix: str = "") -> Iterator[tuple[Record, ...]]:
+    """All rows of a collection, or those whose id begins so, page by page in order of their ids."""
+    after = ""
+    while page := store.range(collection, prefix=prefix, after=after, limit=PAGE_ROWS):
+        yield page
+        if len(page) < PAGE_ROWS:
+            return
+        after = page[-1].key.id
+
+
+def rows(store: Store, collection: str, *, prefix: str = "") -> Iterator[Record]:
+    """All rows of a collection, or those whose id begins so, in order of their ids."""
+    for page in row_pages(store, collection, prefix=prefix):
+        yield from page
 
 
 def check_range(after: object, limit: object) -> None:

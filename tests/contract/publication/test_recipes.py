@@ -232,7 +232,7 @@ def test_rolls_back_only_to_what_stands_there_and_only_alone(publishing: Publish
 def test_pages_through_many_generations(
     publishing: Publishing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.control.publication.publisher.PAGE", 2)
+    monkeypatch.setattr("tidegate.kernel.store.PAGE_ROWS", 2)
     for number in range(5):
         publishing.publish(f"body {number}", VERSIONED, version_id=f"v{number}")
         publishing.clock.advance(timedelta(seconds=1))

@@ -48,11 +48,10 @@ from tidegate.kernel.model import (
     Record,
     Write,
 )
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Store, rows
 
 LEASE_SECONDS = 30
 QUEUED_MAX = 32  # rows of one host that a poll looks at
-PAGE = 500
 ACTOR = Meta(actor="dispatcher")
 
 
@@ -221,10 +220,8 @@ class OrderQueue:
         )
 
     def _orders(self) -> Iterator[HostOrder]:
-        after = ""
-        while page := self._store.range(HOST_ORDERS.name, after=after, limit=PAGE):
-            yield from (codec.decode(record.data, HostOrder) for record in page)
-            after = page[-1].key.id
+        for record in rows(self._store, HOST_ORDERS.name):
+            yield codec.decode(record.data, HostOrder)
 
     def _write(self, write: Write) -> bool:
         """Whether it landed; not: somebody else was faster, which is as good."""

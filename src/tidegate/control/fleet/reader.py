@@ -9,7 +9,7 @@ The dispatcher, ``explain`` and the metrics ask here, so they cannot see differe
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
@@ -73,8 +73,8 @@ from tidegate.errors import (
 )
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
-from tidegate.kernel.model import Key, Record
-from tidegate.kernel.store import Store
+from tidegate.kernel.model import Key
+from tidegate.kernel.store import Store, row_pages
 
 PAGE = 1_000
 CHARTS_MAX = 64  # plans that are kept in memory, by digest
@@ -112,19 +112,10 @@ class FleetReader:
     ) -> list[Versioned[Row]]:
         """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
         found: list[Versioned[Row]] = []
-        for page in self._pages(collection, prefix):
+        for page in row_pages(self._store, collection.name, prefix=prefix):
             values = codec.decode_all([record.data for record in page], model)
             found += map(Versioned, values, [record.version for record in page])
         return found
-
-    def _pages(self, collection: Collection, prefix: str) -> Iterator[tuple[Record, ...]]:
-        after = ""
-        while True:
-            page = self._store.range(collection.name, prefix=prefix, after=after, limit=PAGE)
-            yield page
-            if len(page) < PAGE:
-                return
-            after = page[-1].key.id
 
     def open_rollouts(self) -> list[Rollout]:
         """Every rollout that is not over, by state, then by id."""

@@ -34,7 +34,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Meta, Record
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Store, rows
 
 ACTOR = Meta(actor="timer")
 PAGE = 500
@@ -118,8 +118,8 @@ class Timers:
     # ── freezes ──
 
     def _freezes(self, now: datetime) -> int:
-        rows = (codec.decode(record.data, Freeze) for record in self._all(FREEZES))
-        over = [row.freeze_id for row in rows if row.until is not None and row.until <= now]
+        found = (codec.decode(record.data, Freeze) for record in rows(self._store, FREEZES.name))
+        over = [row.freeze_id for row in found if row.until is not None and row.until <= now]
         return sum(
             self._said(end_freeze, EndFreeze(freeze_id=id, operator="timer", reason="it is over"))
             for id in over
@@ -178,12 +178,6 @@ class Timers:
                 yield record
             if len(page) < PAGE:
                 return
-
-    def _all(self, collection: Collection) -> Iterator[Record]:
-        after = ""
-        while page := self._store.range(collection.name, after=after, limit=PAGE):
-            yield from page
-            after = page[-1].key.id
 
 
 def _landed(future: Future[CommandOutcome]) -> int:

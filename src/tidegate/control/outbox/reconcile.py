@@ -49,10 +49,10 @@ from tidegate.kernel import codec
 from tidegate.kernel.folds import step_row
 from tidegate.kernel.model import Clause, Meta, Query
 from tidegate.kernel.slices import Slice
+from tidegate.kernel.store import rows
 
 # Twice a lease: a worker that died has been replaced by then, if there is another.
 OVERDUE_SECONDS = 60.0
-PAGE = 100
 COMPARISONS_MAX = 8
 HISTORY_PAGE = 500
 HISTORY_MAX = 100_000  # facts of a scope that are replayed in one pass
@@ -257,7 +257,4 @@ class Reconciler:
         return len(outcome.facts)
 
     def _scopes(self) -> Iterator[str]:
-        after = ""
-        while page := self._control.store.range(QUEUES.name, after=after, limit=PAGE):
-            yield from (record.key.id for record in page)
-            after = page[-1].key.id
+        return (record.key.id for record in rows(self._control.store, QUEUES.name))

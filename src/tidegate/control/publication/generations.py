@@ -42,9 +42,8 @@ from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import NO_META, Meta, Position
 from tidegate.kernel.slices import Slice
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Store, rows
 
-PAGE: Final = 500
 PAST_MAX: Final = 500  # publications, and requests, that one run of ``collect_past`` looks at
 BATCHES_MAX: Final = 1_000  # of one publication's generations, in one run
 MILLISECONDS: Final = 1_000
@@ -250,8 +249,4 @@ def list_referenced_blobs(store: Store) -> frozenset[str]:
 
 
 def _rows(store: Store, collection: str, model: type[Row]) -> Iterator[Row]:
-    after = ""
-    while page := store.range(collection, after=after, limit=PAGE):
-        for record in page:
-            yield codec.decode(record.data, model)
-        after = page[-1].key.id
+    return (codec.decode(record.data, model) for record in rows(store, collection))

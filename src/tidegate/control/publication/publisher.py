@@ -35,7 +35,7 @@ from tidegate.control.publication.entries import (
     Served,
     ServedState,
 )
-from tidegate.control.publication.generations import PAGE, execute, publish_and_confirm
+from tidegate.control.publication.generations import execute, publish_and_confirm
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import BlobMissing, Blobs, hex_of
 from tidegate.control.storage.stale_cache import StaleCache
@@ -78,6 +78,7 @@ from tidegate.errors import (
 from tidegate.kernel import codec
 from tidegate.kernel.leases import HeldLease, Leases
 from tidegate.kernel.model import ABSENT, NO_META, Meta, Position, Record
+from tidegate.kernel.store import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +157,8 @@ class Publisher:
     def generations(self, cache_key: str) -> Iterator[tuple[str, Generation]]:
         """The generations of a publication with their ids, in the order of the ids."""
         prefix = f"{pk_of(cache_key)}/{VER}"
-        after = ""
-        while page := self._store.range(GENERATIONS.name, prefix=prefix, after=after, limit=PAGE):
-            for record in page:
-                yield record.key.id.removeprefix(prefix), codec.decode(record.data, Generation)
-            after = page[-1].key.id
+        for record in rows(self._store, GENERATIONS.name, prefix=prefix):
+            yield record.key.id.removeprefix(prefix), codec.decode(record.data, Generation)
 
     # ── serving: what a reader gets, and who makes it ──
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -30,13 +29,12 @@ from tidegate.domain.access.erasable_rows import SESSION_IDLE, SESSION_LIFE, SES
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.errors import LeaseHeld
 from tidegate.kernel import codec
-from tidegate.kernel.collections import Collection
 from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import Meta, Record
+from tidegate.kernel.model import Meta
+from tidegate.kernel.store import rows
 
 LEASE: Final = "collection"
 LEASE_SECONDS: Final = 900.0
-PAGE: Final = 500
 ACTOR: Final = Meta(actor="worker")
 
 log = logging.getLogger("tidegate.worker")
@@ -123,7 +121,8 @@ class GarbageCollector:
         """Every blob that some row names."""
         found = self._installation
         plans = (
-            codec.decode(record.data, RolloutTally).plan_digest for record in _rows(found, TALLIES)
+            codec.decode(record.data, RolloutTally).plan_digest
+            for record in rows(found.store, TALLIES.name)
         )
         return (
             list_package_blobs(found.store, found.blobs, found.clock())
@@ -145,16 +144,9 @@ class GarbageCollector:
         now = self._installation.clock()
         records = self._installation.records(ACTOR)
         removed = 0
-        for record in _rows(self._installation, SESSIONS):
+        for record in rows(self._installation.store, SESSIONS.name):
             session = codec.decode(record.data, Session)
             if now - session.seen_at > SESSION_IDLE or now - session.created_at > SESSION_LIFE:
                 records.delete(SESSIONS.name, record.key.id)
                 removed += 1
         return removed
-
-
-def _rows(installation: Installation, collection: Collection) -> Iterator[Record]:
-    after = ""
-    while page := installation.store.range(collection.name, after=after, limit=PAGE):
-        yield from page
-        after = page[-1].key.id

@@ -24,9 +24,8 @@ from tidegate.domain.packages.states import Lifecycle
 from tidegate.errors import Conflict, Forbidden, NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta, Position
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Store, row_pages
 
-PAGE = 500
 REAPED_MAX = 1_000  # in one run, so that one run has an end; the next takes the rest
 ACTOR = "reaper"
 OPEN = frozenset({Lifecycle.DRAFT, Lifecycle.PROPOSED})
@@ -66,9 +65,7 @@ def clean_up_owner(control: Control, owner: OwnerReference, by: str, request: st
 
 def _open_of(store: Store, owner: OwnerReference) -> Iterator[tuple[str, Position]]:
     """The owner's revisions that are Draft or Proposed, with their versions."""
-    prefix, after = owner_prefix(owner.key), ""
-    while page := store.range(REVISION_OWNERS.name, prefix=prefix, after=after, limit=PAGE):
-        after = page[-1].key.id
+    for page in row_pages(store, REVISION_OWNERS.name, prefix=owner_prefix(owner.key)):
         names = [codec.decode(record.data, RevisionOwner).revision for record in page]
         for record in store.get(*map(revision_key, names)):
             row = None if record is None else codec.decode(record.data, Revision)

@@ -16,9 +16,8 @@ from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.rows import REVISION_TOMBSTONES, REVISIONS, Revision, Tombstone
 from tidegate.kernel import codec
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Store, rows
 
-PAGE: Final = 500
 CONTENT_KEPT: Final = timedelta(days=30)  # of a revision that was deleted
 
 Row = TypeVar("Row", Revision, Tombstone)
@@ -47,8 +46,4 @@ def _contents(store: Store, now: datetime) -> Iterator[Content]:
 
 
 def _rows(store: Store, collection: str, model: type[Row]) -> Iterator[Row]:
-    after = ""
-    while page := store.range(collection, after=after, limit=PAGE):
-        for record in page:
-            yield codec.decode(record.data, model)
-        after = page[-1].key.id
+    return (codec.decode(record.data, model) for record in rows(store, collection))
