@@ -11,10 +11,11 @@ from typing import cast
 
 from examples.release_state.claims import by_operator, by_pipeline
 from tidegate.control.outbox.sender import perform_then_record, recover
-from tidegate.control.outbox.targets import Effect, Observation, Target
+from tidegate.control.outbox.targets import Effect, Target
 from tidegate.control.queries import history
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox.names import IdempotencyKey, idempotency_key
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.states import RequestedState
 from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import Actual

@@ -17,13 +17,14 @@ from msgspec import Struct
 from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
 from tidegate.control.outbox.sender import OutboxSender
-from tidegate.control.outbox.targets import Effect, Observation, Target, TargetDone, TargetFailed
+from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed
 from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.facts import IntentRequested, request_intent
 from tidegate.domain.outbox.names import intent_id
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.rows import QUEUES, Queue
 from tidegate.domain.outbox.slices import RequestEffect, request_effect
 from tidegate.domain.provenance import Confidence, Evidence, Mode, Provenance

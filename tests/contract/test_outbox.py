@@ -42,12 +42,13 @@ from tidegate.control.outbox.sender import (
     perform_then_record,
     recover,
 )
-from tidegate.control.outbox.targets import Effect, Observation, TargetDone, TargetFailed
+from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed
 from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
 from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox.facts import IntentCancelled
 from tidegate.domain.outbox.names import intent_id
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.refusals import NewerIntent, SecretRefused
 from tidegate.domain.outbox.rows import OUTBOX, delivery_key, intent_key
 from tidegate.domain.outbox.slices import (

@@ -15,8 +15,9 @@ from tidegate.control.outbox.reconcile import (
     ReconcileResult,
     ScopeHistoryTooLong,
 )
-from tidegate.control.outbox.targets import Effect, Observation, TargetDone, TargetFailed
+from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed
 from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.rows import ACTUAL, Drift, drift_key
 from tidegate.domain.outbox.slices import CancelIntent, cancel_intent
 from tidegate.domain.outbox.states import DriftState, IntentState, ReconciliationFinding

@@ -19,14 +19,7 @@ from tests.contract.webhook_receiver import SECRET, reply, serve_webhooks, webho
 from tests.servers.certificates import Authority, secured
 from tests.servers.process import free_port, until
 from tidegate.clock import system_clock
-from tidegate.control.outbox.targets import (
-    Effect,
-    Observation,
-    Target,
-    TargetDone,
-    TargetFailed,
-    Unobservable,
-)
+from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, Unobservable
 from tidegate.control.outbox.targets.addresses import (
     DestinationRefused,
     is_public,
@@ -43,6 +36,7 @@ from tidegate.control.outbox.targets.webhook import (
     is_authentic,
     sign_request,
 )
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.states import IntentState, RequestedState
 from tidegate.errors import InvalidInput
 

@@ -44,7 +44,7 @@ from tidegate.domain.hosts.facts import (
     RollbackComplete,
     RollbackFailed,
 )
-from tidegate.domain.hosts.machine import deadline_of, expected_seq, prior_closure, step
+from tidegate.domain.hosts.machine import expected_seq, step
 from tidegate.domain.hosts.orders import counted_as
 from tidegate.domain.hosts.rows import (
     HostOrder,
@@ -62,6 +62,7 @@ from tidegate.domain.hosts.states import (
     ProbeMode,
     ProbeStatus,
 )
+from tidegate.domain.hosts.transition_steps import deadline_of, prior_closure
 from tidegate.domain.rollouts import report_slices
 from tidegate.domain.rollouts.report_slices import ReportEvent, ReserveDispatch
 from tidegate.domain.rollouts.rows import TALLIES, RolloutTally, tally_key

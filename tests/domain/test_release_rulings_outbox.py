@@ -10,10 +10,11 @@ import pytest
 from tests.contract.outbox_world import OPERATIONS, T0, OutboxWorld, intent, opened, outbox_world_on
 from tidegate.control.outbox.reconcile import Reconciler
 from tidegate.control.outbox.sender import perform_then_record, recover
-from tidegate.control.outbox.targets import Effect, Observation
+from tidegate.control.outbox.targets import Effect
 from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.names import idempotency_key, intent_id
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.redaction import ERROR_CHARS_MAX, redact
 from tidegate.domain.outbox.rows import DELIVERIES, OUTBOX, QUEUES
 from tidegate.domain.outbox.slices import ATTEMPTS_MAX, JITTER_MAX, back_off

@@ -48,7 +48,7 @@ from tests.domain.rollout_events import (
 )
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostStateChanged
-from tidegate.domain.hosts.machine import WAIVED
+from tidegate.domain.hosts.orders import WAIVED
 from tidegate.domain.hosts.refusals import RolloutIsPruned
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.effects import (

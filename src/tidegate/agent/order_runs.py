@@ -59,11 +59,11 @@ from tidegate.domain.hosts.facts import (
     RollbackComplete,
     RollbackFailed,
 )
-from tidegate.domain.hosts.machine import prior_closure
 from tidegate.domain.hosts.protocol import Order
 from tidegate.domain.hosts.report_json import event_to_json
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostState, ProbeMode
+from tidegate.domain.hosts.transition_steps import prior_closure
 from tidegate.errors import Refused
 
 REPORTS_MAX: Final = 10_000  # that wait: past it probes fall silent, nothing else does

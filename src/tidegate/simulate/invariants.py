@@ -36,7 +36,7 @@ from tidegate.domain.hosts.facts import (
     RollbackComplete,
     RollbackFailed,
 )
-from tidegate.domain.hosts.machine import WAIVED
+from tidegate.domain.hosts.orders import WAIVED
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_id
 from tidegate.domain.hosts.states import ENDED, IN_FLIGHT, SETTLED, HostState
 from tidegate.domain.rollouts.facts import (

@@ -20,8 +20,9 @@ from hashlib import sha256
 from msgspec import Struct
 
 from tidegate.control.outbox.sender import OutboxSender
-from tidegate.control.outbox.targets import Observation, Unobservable
+from tidegate.control.outbox.targets import Unobservable
 from tidegate.domain.outbox.reconciliation import (
+    Observation,
     ReconcileActual,
     ReconcileEffect,
     judge,

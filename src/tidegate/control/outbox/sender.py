@@ -20,15 +20,9 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from tidegate.control.outbox.targets import (
-    Effect,
-    Observation,
-    Target,
-    TargetDone,
-    TargetFailed,
-    effect_of,
-)
+from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, effect_of
 from tidegate.control.runtime import Control
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.rows import (
     QUEUES,
     Delivery,

@@ -25,10 +25,11 @@ from tidegate.domain.hosts.facts import (
     DispatchReserved,
     Failed,
 )
-from tidegate.domain.hosts.machine import deadline_of, expected_seq, rolls_back, step
+from tidegate.domain.hosts.machine import expected_seq, step
 from tidegate.domain.hosts.probes import list_sustained, missing_for_convergence
 from tidegate.domain.hosts.rows import HostRecord, QueuedDispatch
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.transition_steps import deadline_of, rolls_back
 
 # What a refusal of an order's acknowledgement may say without taking the order back.
 WAITS: Final = frozenset({"rollout_paused"})

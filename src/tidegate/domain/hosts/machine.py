@@ -53,7 +53,7 @@ from tidegate.domain.hosts.facts import (
     RollbackComplete,
     RollbackFailed,
 )
-from tidegate.domain.hosts.orders import WAIVED, begin, cancel, reserve, skip
+from tidegate.domain.hosts.orders import begin, cancel, reserve, skip
 from tidegate.domain.hosts.probes import (
     declare,
     first_failed,
@@ -87,16 +87,6 @@ from tidegate.domain.hosts.transition_steps import (
 )
 from tidegate.domain.hosts.transitions import TABLE
 from tidegate.errors import InvalidInput
-
-__all__ = [
-    "SKEW_SECONDS_MAX",
-    "WAIVED",
-    "deadline_of",
-    "expected_seq",
-    "prior_closure",
-    "rolls_back",
-    "step",
-]
 
 SKEW_SECONDS_MAX = 60  # that an agent's clock may be ahead of ours
 

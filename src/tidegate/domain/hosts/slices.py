@@ -11,10 +11,10 @@ from datetime import datetime
 from msgspec import Struct
 
 from tidegate.domain.hosts.facts import DeadlineExpired, DispatchCancelled
-from tidegate.domain.hosts.machine import deadline_of
 from tidegate.domain.hosts.refusals import HostNotInRollout
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.transition_steps import deadline_of
 from tidegate.errors import IllegalTransition
 from tidegate.kernel.model import check_text
 from tidegate.kernel.slices import Slice

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput, NotFound
-from tidegate.kernel.codec import INTEGER_MAX
+from tidegate.kernel.canonical_json import INTEGER_MAX
 from tidegate.kernel.model import check_text
 
 NAME_BYTES_MAX = 128

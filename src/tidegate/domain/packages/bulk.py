@@ -57,7 +57,7 @@ from tidegate.domain.packages.rows import (
 from tidegate.domain.packages.slices import demand_free, path_keys
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.errors import Forbidden, NotFound
-from tidegate.kernel.codec import INTEGER_MAX
+from tidegate.kernel.canonical_json import INTEGER_MAX
 from tidegate.kernel.model import Key, Position, at_most, check_text
 from tidegate.kernel.slices import Slice
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostSkipped, HostStateChanged
-from tidegate.domain.hosts.machine import WAIVED
+from tidegate.domain.hosts.orders import WAIVED
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import tallies
 from tidegate.domain.rollouts.effects import (

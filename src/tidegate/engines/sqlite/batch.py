@@ -30,7 +30,8 @@ from tidegate.errors import (
     TidegateError,
     VersionConflict,
 )
-from tidegate.kernel.codec import meta_text, time_text, time_value
+from tidegate.kernel.canonical_json import time_text
+from tidegate.kernel.codec import meta_text, time_value
 from tidegate.kernel.model import (
     ABSENT,
     ONCE_KEPT,

@@ -110,15 +110,3 @@ class _Seen(Struct, frozen=True, rename="camel"):
 
 
 _seen = decoders.build(_Seen)
-
-
-__all__ = [
-    "Done",
-    "Effect",
-    "Failed",
-    "Observation",
-    "Target",
-    "Unobservable",
-    "effect_of",
-    "observation_of",
-]

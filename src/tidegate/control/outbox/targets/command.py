@@ -21,12 +21,12 @@ import msgspec
 
 from tidegate.control.outbox.targets import (
     Effect,
-    Observation,
     TargetDone,
     TargetFailed,
     Unobservable,
     observation_of,
 )
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.errors import InvalidInput
 
 TIMEOUT_SECONDS = 10.0

@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tidegate.control.outbox.targets import (
-    Effect,
-    Observation,
-    TargetDone,
-    TargetFailed,
-    Unobservable,
-)
+from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed, Unobservable
+from tidegate.domain.outbox.reconciliation import Observation
 
 
 @dataclass

@@ -17,14 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from tidegate import decoders
-from tidegate.control.outbox.targets import (
-    Effect,
-    Observation,
-    TargetDone,
-    TargetFailed,
-    Unobservable,
-)
+from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed, Unobservable
 from tidegate.domain.outbox.names import check_name
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.errors import InvalidInput
 
 FILE_BYTES_MAX = 64 * 1024

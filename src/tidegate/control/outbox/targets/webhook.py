@@ -28,7 +28,6 @@ from tidegate.bounded_http import BoundedBackend, BoundedTransport, ExchangeDead
 from tidegate.clock import Clock, system_clock
 from tidegate.control.outbox.targets import (
     Effect,
-    Observation,
     TargetDone,
     TargetFailed,
     Unobservable,
@@ -41,6 +40,7 @@ from tidegate.control.outbox.targets.addresses import (
     resolve_destination,
     system_resolve,
 )
+from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.errors import InvalidInput
 from tidegate.kernel import codec
 
