@@ -64,17 +64,17 @@ READ_REVISION: Final = Step(name="revision.read", verbs=READ)
 CREATE_REVISION: Final = Step(name="revision.create", verbs=AUTHOR)
 EDIT_REVISION: Final = Step(name="revision.edit", verbs=AUTHOR, version=DEMANDED)
 UPDATE_REVISION: Final = Step(name="revision.update", verbs=AUTHOR_OR_APPROVE, version=DEMANDED)
-SET_CONDITIONS: Final = Step(name="revision.set-condition", verbs=AUTHOR, version=DEMANDED)
+SET_CONDITIONS: Final = Step(name="revision.set_condition", verbs=AUTHOR, version=DEMANDED)
 PROPOSE_REVISION: Final = Step(name="revision.propose", verbs=AUTHOR, version=DEMANDED)
 WITHDRAW_PROPOSAL: Final = Step(name="revision.withdraw", verbs=AUTHOR, version=DEMANDED)
 APPROVE_REVISION: Final = Step(name="revision.approve", verbs=APPROVE, version=DEMANDED)
 REJECT_PROPOSAL: Final = Step(name="revision.reject", verbs=APPROVE, version=DEMANDED)
-PROPOSE_DELETION: Final = Step(name="revision.propose-deletion", verbs=AUTHOR, version=DEMANDED)
-REJECT_DELETION: Final = Step(name="revision.reject-deletion", verbs=APPROVE, version=DEMANDED)
+PROPOSE_DELETION: Final = Step(name="revision.propose_deletion", verbs=AUTHOR, version=DEMANDED)
+REJECT_DELETION: Final = Step(name="revision.reject_deletion", verbs=APPROVE, version=DEMANDED)
 DELETE_REVISION: Final = Step(name="revision.delete", verbs=AUTHOR_OR_APPROVE, version=CHECKED)
-DELETE_OPEN: Final = Step(name="revision.delete-open", verbs=AUTHOR)  # a draft, one's own proposal
-CARRY_OUT_DELETION: Final = Step(name="revision.carry-out-deletion", verbs=APPROVE)
-CLEAN_UP_OWNER: Final = Step(name="revision.clean-up-owner", verbs=ADMINISTER)
+DELETE_OPEN: Final = Step(name="revision.delete_open", verbs=AUTHOR)  # a draft, one's own proposal
+CARRY_OUT_DELETION: Final = Step(name="revision.carry_out_deletion", verbs=APPROVE)
+CLEAN_UP_OWNER: Final = Step(name="revision.clean_up_owner", verbs=ADMINISTER)
 DELETE_PACKAGE: Final = Step(name="package.delete", verbs=ADMINISTER, version=DEMANDED)
 IMPORT_PACKAGE: Final = Step(name="package.import", verbs=ADMINISTER)
 CREATE_REPOSITORY: Final = Step(name="repository.create", verbs=ADMINISTER)
@@ -84,14 +84,14 @@ CHANGE_REPOSITORY: Final = Step(name="repository.change", verbs=ADMINISTER, vers
 REGISTER_RELEASE: Final = Step(name="release.register", verbs=RELEASE)
 TRANSITION_RELEASE: Final = Step(name="release.transition", verbs=RELEASE, version=DEMANDED)
 RETIRE_RELEASE: Final = Step(name="release.retire", verbs=RELEASE, version=DEMANDED)
-KEEP_EVIDENCE: Final = Step(name="release.keep-evidence", verbs=RELEASE)
-IMPORT_MANIFEST: Final = Step(name="release.import-manifest", verbs=RELEASE, version=CHECKED)
+KEEP_EVIDENCE: Final = Step(name="release.keep_evidence", verbs=RELEASE)
+IMPORT_MANIFEST: Final = Step(name="release.import_manifest", verbs=RELEASE, version=CHECKED)
 
 # outbox, targets, publications
 REDRIVE_INTENT: Final = Step(name="outbox.redrive", verbs=OPERATE)
 CANCEL_INTENT: Final = Step(name="outbox.cancel", verbs=OPERATE)
 TEST_TARGET: Final = Step(name="target.test", verbs=OPERATE)
-ROLL_BACK_PUBLICATION: Final = Step(name="publication.roll-back", verbs=RELEASE)
+ROLL_BACK_PUBLICATION: Final = Step(name="publication.roll_back", verbs=RELEASE)
 COLLECT_PUBLICATIONS: Final = Step(name="publication.collect", verbs=OPERATE)
 
 # access
@@ -101,13 +101,13 @@ REVOKE_ROLE: Final = Step(name="user.revoke", verbs=ADMINISTER)
 DISABLE_USER: Final = Step(name="user.disable", verbs=ADMINISTER)
 ENABLE_USER: Final = Step(name="user.enable", verbs=ADMINISTER)
 ERASE_USER: Final = Step(name="user.erase", verbs=ADMINISTER)
-SET_PASSWORD: Final = Step(name="user.set-password", verbs=ADMINISTER)  # another user's
-CHANGE_PASSWORD: Final = Step(name="user.change-password", verbs=())  # your own
+SET_PASSWORD: Final = Step(name="user.set_password", verbs=ADMINISTER)  # another user's
+CHANGE_PASSWORD: Final = Step(name="user.change_password", verbs=())  # your own
 CREATE_TOKEN: Final = Step(name="token.create", verbs=())
 REVOKE_TOKEN: Final = Step(name="token.revoke", verbs=())
-SET_UP: Final = Step(name="installation.set-up", verbs=())
-SIGN_IN: Final = Step(name="session.sign-in", verbs=())
-SIGN_OUT: Final = Step(name="session.sign-out", verbs=())
+SET_UP: Final = Step(name="installation.set_up", verbs=())
+SIGN_IN: Final = Step(name="session.sign_in", verbs=())
+SIGN_OUT: Final = Step(name="session.sign_out", verbs=())
 # Channels, freezes, quarantine, budgets, hosts.
 STOP_CHANNEL = (Verb.OPERATE, Verb.RELEASE)
 CREATE_CHANNEL: Final = Step(name="channel.create", verbs=RELEASE)
