@@ -127,6 +127,7 @@ COMMON: Final[Mapping[str, Callable[[Names], Any]]] = {
     "now": lambda _: system_clock(),
 }
 PAGES: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, Callable[[Names], Any]]]]] = {
+    "docs/agent-protocol.md": ({}, {}),
     "docs/archive.md": (
         {**_called(Archive, FileSegmentStore, system_clock), "log_id": LOG},
         {"stop": _stopped, "watch": lambda _: lambda lag: None},
