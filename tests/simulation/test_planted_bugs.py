@@ -39,11 +39,38 @@ SIGNS = {
     "edge_opened_by_an_idle_channel": "OP-2",
 }
 
+# Where each was found last: tried first, so that a run need not search.
+SEEDS = {
+    "view_in_a_second_transaction": 0,
+    "follow_ups_in_a_second_transaction": 0,
+    "acknowledge_before_commit": 0,
+    "duplicate_check_removed": 0,
+    "repeat_refused": 0,
+    "cursor_moved_by_joins": 1,
+    "wave_passed_for_good": 16,
+    "soak_from_open": 0,
+    "quarantine_not_loaded": 23,
+    "halted_still_dispatching": 0,
+    "budget_without_reservations": 1,
+    "quarantine_not_seen_by_gates": 23,
+    "quarantine_not_seen_by_rows": 23,
+    "halt_not_seen_by_gates": 0,
+    "halt_not_seen_by_rows": 0,
+    "budget_not_seen_by_gates": 1,
+    "budget_not_seen_by_rows": 1,
+    "freeze_not_seen_by_gates": 1,
+    "stops_not_seen_by_rows": 1,
+    "stops_not_seen_at_the_acknowledgement": 5,
+    "wave_not_seen_by_gates": 1,
+    "wave_not_seen_by_rows": 1,
+    "edge_opened_by_an_idle_channel": 33,
+}
 
-def found() -> tuple[int, str] | None:
-    """The first seed that breaks, and what it says."""
+
+def found(bug: str) -> tuple[int, str] | None:
+    """A seed that breaks, and what it says."""
     with planted():
-        for seed in range(SEEDS_MAX):
+        for seed in (SEEDS.get(bug, 0), *range(SEEDS_MAX)):
             try:
                 World(draw_scenario(seed)).run()
             except AssertionError as violation:
@@ -63,7 +90,7 @@ def test_finds_the_planted_bug_and_nothing_without_it(
     bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SWITCH, bug)
-    broken = found()
+    broken = found(bug)
 
     assert broken is not None, f"{bug}: not found in {SEEDS_MAX} seeds"
     seed, what = broken

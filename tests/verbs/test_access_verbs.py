@@ -15,6 +15,7 @@ from tests.verbs.doors import (
     ApiCall,
     Door,
     Form,
+    SharedServers,
     Verb,
     VerbCase,
     check,
@@ -240,8 +241,10 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
 
 
 def set_up(code: str) -> Verb:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
-from tests.verbs.doors import ApiCall, Door, Form, Verb, VerbCase, check, serve, take
+from tests.verbs.doors import ApiCall, Door, Form, SharedServers, Verb, VerbCase, check, serve, take
 from tidegate.cli import client
 from tidegate.control import lanes
 from tidegate.domain.access import steps
@@ -92,8 +92,10 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
 
 
 @pytest.mark.parametrize("door", ENROLL.doors)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
 from tests.api.serving import ADMIN
-from tests.verbs.doors import ApiCall, Form, Verb, VerbCase, check, serve
+from tests.verbs.doors import ApiCall, Form, SharedServers, Verb, VerbCase, check, serve
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.scopes import channel_scope
@@ -93,8 +93,10 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
 
 
 def test_takes_no_form_without_a_reason(tmp_path: Path) -> None:

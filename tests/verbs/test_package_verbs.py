@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.api.served_fleet import ServedFleet
-from tests.verbs.doors import ApiCall, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Role
 
@@ -64,5 +64,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)

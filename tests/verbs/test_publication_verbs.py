@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.served_fleet import ServedFleet
-from tests.verbs.doors import ApiCall, Verb, VerbCase, check, serve
+from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check, serve
 from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Role
@@ -62,8 +62,10 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
 
 
 def test_rolls_back_once_under_one_idempotency_key(tmp_path: Path) -> None:

@@ -14,7 +14,17 @@ import httpx2
 import pytest
 
 from tests.api.served_fleet import ServedFleet
-from tests.verbs.doors import EVENTS_MAX, ApiCall, Form, Verb, VerbCase, check, hidden_fields, serve
+from tests.verbs.doors import (
+    EVENTS_MAX,
+    ApiCall,
+    Form,
+    SharedServers,
+    Verb,
+    VerbCase,
+    check,
+    hidden_fields,
+    serve,
+)
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.content.manifests import FileManifest
@@ -259,8 +269,10 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
 
 
 def test_refuses_a_form_that_names_no_version_or_an_old_one(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.verbs.doors import (
     ApiCall,
     Door,
     Form,
+    SharedServers,
     Verb,
     VerbCase,
     check,
@@ -118,8 +119,10 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
 
 
 @pytest.mark.parametrize("door", Door)

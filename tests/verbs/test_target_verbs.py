@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.api.served_fleet import ServedFleet
-from tests.verbs.doors import ApiCall, Verb, VerbCase, check
+from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
 from tidegate.config import TargetSetting
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Role
@@ -38,5 +38,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_does_the_same_through_each_door(case: VerbCase, tmp_path: Path) -> None:
-    check(case, tmp_path)
+def test_does_the_same_through_each_door(
+    case: VerbCase, tmp_path: Path, shared: SharedServers
+) -> None:
+    check(case, tmp_path, shared)
