@@ -31,16 +31,33 @@ class InvalidSetting(Invalid):
 
 
 class TargetSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the work of one operation goes."""
+    """Where the work of one operation of the outbox goes.
+
+    The string below a member is its entry in docs/reference/settings.md.
+    """
 
     kind: Literal["webhook", "command", "file"]
-    url: str = ""  # webhook: https, or an exact host:port of ``allowed``
-    secret_file: str = ""  # webhook: what requests are signed with, 16 bytes at least
-    allowed: tuple[str, ...] = ()  # webhook: host:port texts that may be private, or without TLS
-    observable: bool = False  # webhook: a GET of the URL tells how it stands
-    program: tuple[str, ...] = ()  # command: the program and its arguments, no shell
-    observing: tuple[str, ...] = ()  # command: what tells how it stands
-    directory: str = ""  # file: where a file per scope and operation is written
+    """What the target is: an HTTP endpoint, a program, or a directory of files."""
+    url: str = ""
+    """Of a webhook: where requests go. It is https and a public address, or its exact
+    `host:port` is in `allowed`.
+    """
+    secret_file: str = ""
+    """Of a webhook: the file with the secret that signs requests. It has 16 bytes at least and
+    mode 0600.
+    """
+    allowed: tuple[str, ...] = ()
+    """Of a webhook: the exact `host:port` texts that may be private addresses or use plain http."""
+    observable: bool = False
+    """Of a webhook: whether a GET of the URL returns the current state, so that it can be
+    compared.
+    """
+    program: tuple[str, ...] = ()
+    """Of a command: the program and its arguments. It is started without a shell."""
+    observing: tuple[str, ...] = ()
+    """Of a command: the program that prints the current state, so that it can be compared."""
+    directory: str = ""
+    """Of a file target: the directory that gets one file per channel and operation."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -34,27 +34,52 @@ _LOOPBACK = re.compile(r"http://(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?")
 
 
 class ChannelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How this host runs what a channel hands it."""
+    """How this host runs the releases of a channel.
+
+    The string below a member is its entry in docs/reference/settings.md.
+    """
 
     driver: DriverName
-    root: str = ""  # symlink: holds releases/ and current
-    command: tuple[str, ...] = ()  # command: its argv
-    timeout_seconds: Seconds = 300.0  # command: then it is killed, and failed
-    probes: str = ""  # a TOML or JSON file; empty: this channel is run without probes
+    """How the agent switches to a release. `fake` only says that it did, for demonstrations."""
+    root: str = ""
+    """Of the driver `symlink`: the directory that holds `releases/` and the link `current`."""
+    command: tuple[str, ...] = ()
+    """Of the driver `command`: the program and its arguments. It is started without a shell."""
+    timeout_seconds: Seconds = 300.0
+    """Of the driver `command`: how long the program may run. After that it is killed and the
+    switch has failed.
+    """
+    probes: str = ""
+    """The TOML or JSON file of the channel's probes. Empty: the channel has no probes."""
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it. Times are for the loop; what a rollout demands comes with its orders."""
+    """The settings of one agent. The times of a rollout come with its orders, not from here."""
 
     server: str
+    """Where the server is: scheme and host. Plain http is allowed on loopback only."""
     state: str
+    """The directory of the agent's key, identity, journal and manifest versions. The agent makes
+    it with mode 0700; the flag `--state` wins over it.
+    """
     channels: dict[str, ChannelSettings]
+    """The channels that this host runs, by name. The agent rejects an order of any other
+    channel.
+    """
     poll_seconds: Annotated[int, Meta(ge=1, le=WAIT_SECONDS_MAX)] = 30
+    """How long the server may hold a poll for orders open."""
     tick_seconds: Seconds = 5.0
+    """How often the agent looks at the time: probes that are due, a soak that is over, a failure
+    that lasts.
+    """
     heartbeat_seconds: Seconds = 60.0
+    """How often the agent reports what the host runs. It also reports after each switch."""
     back_off_seconds_max: Seconds = 60.0
-    # Where a release's references of file: may point to; empty: nowhere.
+    """The longest wait between attempts while the server does not answer. Waits double from 1
+    second, with jitter.
+    """
     reference_directories: tuple[str, ...] = ()
+    """The directories that `file:` references of a release may point to. Empty: none."""
 
 
 decoders.build(AgentSettings)

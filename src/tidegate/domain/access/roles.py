@@ -35,24 +35,40 @@ class Verb(StrEnum):
     """What somebody wants to do, as far as permissions tell it apart."""
 
     READ = "read"
-    AUTHOR = "author"  # draft, change, propose
-    APPROVE = "approve"  # approve or reject what others propose
-    RELEASE = "release"  # pin releases, edit channels, promote
-    OPERATE = "operate"  # steer rollouts, hosts, freezes, the outbox
-    AUDIT = "audit"  # security events, proofs
-    ADMINISTER = "administer"  # users, roles, repositories, targets
+    """Read everything on the scope."""
+    AUTHOR = "author"
+    """Draft, change and propose package revisions."""
+    APPROVE = "approve"
+    """Approve or reject what others propose."""
+    RELEASE = "release"
+    """Pin releases, create and edit channels, promote and roll back."""
+    OPERATE = "operate"
+    """Pause, resume and abort rollouts; manage hosts, budgets, freezes, quarantine and the
+    outbox.
+    """
+    AUDIT = "audit"
+    """Read users and verify the derived views against the log."""
+    ADMINISTER = "administer"
+    """Manage users, roles and repositories; delete and import packages."""
 
 
 class Role(StrEnum):
     """What a person is in an installation; a person may be several."""
 
     VIEWER = "viewer"
+    """Reads, and changes nothing."""
     AUTHOR = "author"
+    """Writes package revisions and proposes them."""
     APPROVER = "approver"
+    """Reviews the proposals of others, and proposed deletions."""
     RELEASE_MANAGER = "release-manager"
+    """Decides which release a channel gets."""
     FLEET_OPERATOR = "fleet-operator"
+    """Runs the fleet: hosts, rollouts and what stops them."""
     AUDITOR = "auditor"
+    """Checks users and the log, and changes nothing."""
     SECURITY_ADMIN = "security-admin"
+    """Manages users, their roles, and repositories."""
 
 
 VERBS: Final[Mapping[Role, frozenset[Verb]]] = MappingProxyType(

@@ -1,7 +1,7 @@
 """The table of steps: each verb of an operator, who may take it, and what it asks of a request.
 
 API routes, dashboard forms and the operations themselves read this table, so that a permission is
-written once.
+written once. The string below a step is its entry in docs/reference/permissions.md.
 """
 
 from __future__ import annotations
@@ -51,78 +51,142 @@ CHECKED = VersionRule.CHECKED
 DEMANDED = VersionRule.DEMANDED
 
 PAUSE_ROLLOUT: Final = Step(name="rollout.pause", verbs=OPERATE, version=CHECKED, urgent=True)
+"""Pause a rollout. It sends no orders and starts no wave until it is resumed."""
 RESUME_ROLLOUT: Final = Step(name="rollout.resume", verbs=OPERATE, version=CHECKED)
+"""Resume a paused rollout."""
 ABORT_ROLLOUT: Final = Step(name="rollout.abort", verbs=OPERATE, version=CHECKED, urgent=True)
+"""End a running rollout. It sends no more orders, and hosts that acknowledged one finish it."""
 CLEAR_ROLLOUT: Final = Step(name="rollout.clear", verbs=OPERATE, version=CHECKED)
+"""Decide what happens to a halted rollout: resume, waive hosts, or abandon it."""
 RETRY_ROLLOUT: Final = Step(name="rollout.retry", verbs=OPERATE, version=CHECKED)
+"""Try the failed and reverted hosts of a halted rollout again."""
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
+"""Pin a channel to a release and roll the release out to its hosts."""
 ROLL_BACK: Final = Step(name="channel.rollback", verbs=RELEASE, version=CHECKED)
+"""Promote the release that the channel was pinned to before."""
 
 # ── revisions and packages: on the repository ──
 # Which of these an update or a deletion takes depends on the revision: domain/packages/permissions.
 READ_REVISION: Final = Step(name="revision.read", verbs=READ)
+"""Read a package revision, its files and its history."""
 CREATE_REVISION: Final = Step(name="revision.create", verbs=AUTHOR)
+"""Create a draft: from files, a clone, an edit or an upgrade."""
 EDIT_REVISION: Final = Step(name="revision.edit", verbs=AUTHOR, version=DEMANDED)
+"""Change the files, tasks or metadata of a revision."""
 UPDATE_REVISION: Final = Step(name="revision.update", verbs=AUTHOR_OR_APPROVE, version=DEMANDED)
+"""Change content, metadata and lifecycle in one request. The server also checks the step of each
+change.
+"""
 SET_CONDITIONS: Final = Step(name="revision.set_condition", verbs=AUTHOR, version=DEMANDED)
+"""Record the result of a check for the content of a digest."""
 PROPOSE_REVISION: Final = Step(name="revision.propose", verbs=AUTHOR, version=DEMANDED)
+"""Propose a draft for approval. Its content is frozen."""
 WITHDRAW_PROPOSAL: Final = Step(name="revision.withdraw", verbs=AUTHOR, version=DEMANDED)
+"""Take your own proposal back to draft."""
 APPROVE_REVISION: Final = Step(name="revision.approve", verbs=APPROVE, version=DEMANDED)
+"""Approve a proposal. The approval that completes the quorum publishes it."""
 REJECT_PROPOSAL: Final = Step(name="revision.reject", verbs=APPROVE, version=DEMANDED)
+"""Send a proposal back to draft, with a reason."""
 PROPOSE_DELETION: Final = Step(name="revision.propose_deletion", verbs=AUTHOR, version=DEMANDED)
+"""Propose to delete a published revision."""
 REJECT_DELETION: Final = Step(name="revision.reject_deletion", verbs=APPROVE, version=DEMANDED)
+"""Reject a proposed deletion, with a reason. The revision stays published."""
 DELETE_REVISION: Final = Step(name="revision.delete", verbs=AUTHOR_OR_APPROVE, version=CHECKED)
-DELETE_OPEN: Final = Step(name="revision.delete_open", verbs=AUTHOR)  # a draft, one's own proposal
+"""Delete a revision. The server also checks the step that the revision's state asks for."""
+DELETE_OPEN: Final = Step(name="revision.delete_open", verbs=AUTHOR)
+"""Delete a draft, or a proposal of your own."""
 CARRY_OUT_DELETION: Final = Step(name="revision.carry_out_deletion", verbs=APPROVE)
+"""Delete a published revision whose deletion was proposed."""
 CLEAN_UP_OWNER: Final = Step(name="revision.clean_up_owner", verbs=ADMINISTER)
+"""Delete the drafts and proposals of an owner that no longer exists."""
 DELETE_PACKAGE: Final = Step(name="package.delete", verbs=ADMINISTER, version=DEMANDED)
+"""Delete all revisions of a package, or none."""
 IMPORT_PACKAGE: Final = Step(name="package.import", verbs=ADMINISTER)
+"""Import revisions that were published elsewhere, with their numbers."""
 CREATE_REPOSITORY: Final = Step(name="repository.create", verbs=ADMINISTER)
+"""Create a repository."""
 CHANGE_REPOSITORY: Final = Step(name="repository.change", verbs=ADMINISTER, version=DEMANDED)
+"""Change how a repository's revisions are approved."""
 
 # ── releases: on the channel that a scope is named after ──
 REGISTER_RELEASE: Final = Step(name="release.register", verbs=RELEASE)
+"""Pin a scope to its first release."""
 TRANSITION_RELEASE: Final = Step(name="release.transition", verbs=RELEASE, version=DEMANDED)
+"""Pin a scope to another release, or confirm its pin."""
 RETIRE_RELEASE: Final = Step(name="release.retire", verbs=RELEASE, version=DEMANDED)
+"""Close a scope. Its history stays."""
 KEEP_EVIDENCE: Final = Step(name="release.keep_evidence", verbs=RELEASE)
+"""Record an observation about a scope. It never moves the pin."""
 IMPORT_MANIFEST: Final = Step(name="release.import_manifest", verbs=RELEASE, version=CHECKED)
+"""Import a factory's manifest. It moves the pin if it matches one release."""
 
 # outbox, targets, publications
 REDRIVE_INTENT: Final = Step(name="outbox.redrive", verbs=OPERATE)
+"""Try a dead intent again, with the same idempotency key."""
 CANCEL_INTENT: Final = Step(name="outbox.cancel", verbs=OPERATE)
+"""Give up an intent, with a reason."""
 TEST_TARGET: Final = Step(name="target.test", verbs=OPERATE)
+"""Test whether a target answers, without giving it work."""
 ROLL_BACK_PUBLICATION: Final = Step(name="publication.roll_back", verbs=RELEASE)
+"""Point a publication back to an earlier generation."""
 COLLECT_PUBLICATIONS: Final = Step(name="publication.collect", verbs=OPERATE)
+"""Remove expired publications now instead of within the hour."""
 
 # access
 ADD_USER: Final = Step(name="user.add", verbs=ADMINISTER)
+"""Add a user with a first password and roles."""
 GRANT_ROLE: Final = Step(name="user.grant", verbs=ADMINISTER)
+"""Give another user a role on a scope."""
 REVOKE_ROLE: Final = Step(name="user.revoke", verbs=ADMINISTER)
+"""Take a role on a scope from another user."""
 DISABLE_USER: Final = Step(name="user.disable", verbs=ADMINISTER)
+"""Disable another user. Their sessions and tokens end."""
 ENABLE_USER: Final = Step(name="user.enable", verbs=ADMINISTER)
+"""Enable a disabled user."""
 ERASE_USER: Final = Step(name="user.erase", verbs=ADMINISTER)
-SET_PASSWORD: Final = Step(name="user.set_password", verbs=ADMINISTER)  # another user's
-CHANGE_PASSWORD: Final = Step(name="user.change_password", verbs=())  # your own
+"""Erase a user's name, sign-in and credentials. The id stays in the history."""
+SET_PASSWORD: Final = Step(name="user.set_password", verbs=ADMINISTER)
+"""Set another user's password. Their sessions and tokens end."""
+CHANGE_PASSWORD: Final = Step(name="user.change_password", verbs=())
+"""Change your own password, in a session and with the current password."""
 CREATE_TOKEN: Final = Step(name="token.create", verbs=())
+"""Create an API token of your own."""
 REVOKE_TOKEN: Final = Step(name="token.revoke", verbs=())
+"""Revoke an API token of your own. With the verb `administer` you can revoke any token."""
 SET_UP: Final = Step(name="installation.set_up", verbs=())
+"""Create the first user, with the setup code that the server printed."""
 SIGN_IN: Final = Step(name="session.sign_in", verbs=())
+"""Sign in with a name and a password."""
 SIGN_OUT: Final = Step(name="session.sign_out", verbs=())
+"""Close your session."""
 # Channels, freezes, quarantine, budgets, hosts.
 STOP_CHANNEL = (Verb.OPERATE, Verb.RELEASE)
 CREATE_CHANNEL: Final = Step(name="channel.create", verbs=RELEASE)
+"""Create a channel with its package, selector and policy."""
 EDIT_CHANNEL: Final = Step(name="channel.edit", verbs=RELEASE, version=DEMANDED)
+"""Change the selector or the policy of a channel. Open rollouts keep their plan."""
 HOLD_CHANNEL: Final = Step(name="channel.hold", verbs=STOP_CHANNEL, urgent=True)
+"""Hold a channel. It accepts no promotion and sends no orders until the hold is released."""
 UNHOLD_CHANNEL: Final = Step(name="channel.unhold", verbs=STOP_CHANNEL)
+"""Release the hold on a channel."""
 START_FREEZE: Final = Step(name="freeze.start", verbs=OPERATE, urgent=True)
+"""Freeze some channels or all of them. They send no orders until the freeze ends."""
 END_FREEZE: Final = Step(name="freeze.end", verbs=OPERATE)
+"""End a freeze."""
 LIFT_QUARANTINE: Final = Step(name="quarantine.lift", verbs=OPERATE)
+"""Allow a quarantined artifact on a channel again."""
 SET_BUDGET: Final = Step(name="budget.set", verbs=OPERATE)
+"""Limit how many hosts of a selector may be in flight at once."""
 REMOVE_BUDGET: Final = Step(name="budget.remove", verbs=OPERATE)
+"""Remove such a limit."""
 ENROLL_HOST: Final = Step(name="host.enroll", verbs=OPERATE)
+"""Create a one-time token that enrolls a host."""
 LABEL_HOST: Final = Step(name="host.label", verbs=OPERATE, version=CHECKED)
+"""Replace the labels of a host."""
 REVOKE_HOST: Final = Step(name="host.revoke", verbs=OPERATE, urgent=True)
+"""Revoke a host's key. It can enroll again with a new one."""
 RETIRE_HOST: Final = Step(name="host.retire", verbs=OPERATE)
+"""Remove a host from the fleet for good. Its name does not come back."""
 
 STEPS: Final = _steps(
     (

@@ -14,45 +14,109 @@ from tidegate.kernel.vocabulary import facts
 
 
 class WaveSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which hosts go together: those of a selector, of them a share or a number, or all the rest.
+    """Which hosts get a release together: those of a selector, or a share or number of them.
 
-    A host goes with the first wave that takes it.
+    A host goes with the first wave that takes it. A host that no wave takes gets no order.
     """
 
     name: str = ""
+    """What the wave is called on the dashboard and in events. A wave without a name is called
+    `wave-` and its place in the list, counted from 0.
+    """
     selector: str = "*"
-    percent: int | None = None  # of the channel's hosts
+    """Which of the channel's hosts the wave may take."""
+    percent: int | None = None
+    """How many hosts the wave takes, as a share of all hosts of the channel. It is rounded down,
+    but never to 0.
+    """
     count: int | None = None
+    """How many hosts the wave takes at most. Without `count` and `percent` it takes every host of
+    its selector that no earlier wave took.
+    """
     soak_seconds: int = 0
-    failures_max: int | None = None  # that are allowed for; None: 0
-    failures_max_percent: int | None = None  # of the wave's hosts; with both, the smaller one
+    """How long a host must run the release, with its enforced probes passing, before it counts
+    as converged.
+    """
+    failures_max: int | None = None
+    """How many hosts of the wave may fail before the rollout halts. Without it and
+    `failures_max_percent` the first failure halts the rollout.
+    """
+    failures_max_percent: int | None = None
+    """The same limit as a share of the wave's hosts, rounded down. With both limits the smaller
+    one counts.
+    """
 
 
 class HostEdge(Struct, frozen=True, omit_defaults=True):
-    """A host that waits for another one of its channel."""
+    """A host that waits for another host of its channel."""
 
     before: str
+    """The host that goes first. The other host waits until it is Converged or Deferred in the
+    rollout.
+    """
     after: str
+    """The host that waits."""
 
 
 class ChannelPolicy(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a release reaches the channel's hosts. Empty waves: all at once."""
+    """How a release reaches the channel's hosts. Without waves every host gets it at once.
+
+    The string below a member is its entry in docs/reference/policy.md.
+    """
 
     waves: tuple[WaveSpec, ...] = ()
+    """The groups of hosts that get a release one after the other. Without waves every host gets
+    it at once.
+    """
     on_failure: OnFailure = OnFailure.ROLLBACK
+    """What a host does when it fails. `rollback-and-halt`: it activates again what it ran
+    before. `halt`: it stays as it is. Either way the rollout halts, unless the wave allows for
+    the failure.
+    """
     sustained_failure_seconds: int = 120
+    """How long an enforced probe must fail without a pass in between before the host fails."""
     ack_seconds: int = 900
+    """How long an agent may take to acknowledge an order before the order is delivered again. No
+    host fails because of it.
+    """
     activation_seconds: int = 600
+    """How long an agent may take to fetch the release and switch to it. After that the host
+    fails.
+    """
     topology_seconds: int = 300
+    """How long an agent may take after the switch to declare its probes. After that the host
+    fails.
+    """
     convergence_seconds: int = 900
+    """How long after the soak a host may take to report that it converged. After that the host
+    fails.
+    """
     rollback_seconds: int = 600
+    """How long a failed host may take to activate again what it ran before. After that its
+    rollback counts as failed.
+    """
     deferral_seconds: int = 604_800
+    """How long a host may wait for the reboot that puts a staged release into effect. After that
+    the host fails. The default is 7 days.
+    """
     offline_grace_seconds: int | None = None
-    retention_seconds: int = 7_776_000  # 90 days
-    freshness_seconds: int | None = None  # how old the evidence of a pin may be when orders go out
-    edges: tuple[ChannelEdge, ...] = ()  # channels that come first
+    """How long a host may be silent before the rollout goes on without it. A host that began to
+    activate is never skipped for silence. `null`: the rollout waits.
+    """
+    retention_seconds: int = 7_776_000
+    """How long a finished rollout is kept before it is pruned. The default is 90 days."""
+    freshness_seconds: int | None = None
+    """How old the evidence for the channel's pin may be when an order is sent. `null`: evidence
+    does not age.
+    """
+    edges: tuple[ChannelEdge, ...] = ()
+    """The channels that come first: orders go out only while every one of these edges is open."""
     host_edges: tuple[HostEdge, ...] = ()
-    operations: tuple[str, ...] = ()  # what a promotion owes to the world
+    """Pairs of hosts of this channel of which one waits for the other."""
+    operations: tuple[str, ...] = ()
+    """The outbox operations that every promotion requests, for example a webhook. The server's
+    settings name a target for each of them.
+    """
 
 
 class ChannelFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -113,18 +177,33 @@ class FreezeEnded(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class EdgeRequires(StrEnum):
-    """What a channel must show before the one that names it may go."""
+    """What a channel must show before orders go out on the channel that names it."""
 
-    SUCCEEDED = "succeeded"  # this very release succeeded there, and nothing bad was said since
-    IDLE = "idle"  # its newest rollout is over, whatever it was of: order alone
+    SUCCEEDED = "succeeded"
+    """The same release succeeded on that channel, nothing bad was recorded about it there since,
+    and its artifact is not quarantined there.
+    """
+    IDLE = "idle"
+    """The newest rollout of that channel has ended, whatever release it was of. A channel that
+    never had a rollout is idle.
+    """
 
 
 class ChannelEdge(Struct, frozen=True):
     """A channel that comes first. Stored in full: no member is left out because it is usual."""
 
     channel: str
+    """The channel that comes first. It must exist, and channels may not wait for each other in a
+    circle.
+    """
     require: EdgeRequires = EdgeRequires.SUCCEEDED
-    soak_seconds: int = 0  # for so long the release stayed that channel's newest success
+    """What that channel must show. Between channels of different packages only `idle` is
+    allowed.
+    """
+    soak_seconds: int = 0
+    """With `succeeded`: how long the release must have been the newest success of that channel.
+    It must be 0 with `idle`.
+    """
 
 
 FACTS = facts(
