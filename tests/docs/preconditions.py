@@ -27,6 +27,14 @@ echo '{PASSWORD}' | tee bob.password > ci.password
 tidegate user add bob --name Bob --password-stdin --role viewer --role approver < bob.password
 echo two > dist/index.html
 """,
+    # one user and a published package
+    "docs/reference/policy.md": f"""{SERVER}
+mkdir dist
+echo one > dist/index.html
+tidegate rev init web --workspace v1 --from dist
+tidegate rev propose web.v1
+tidegate rev approve web.v1
+""",
     # somebody alone, a published package, its files and one that lies elsewhere
     "docs/recipes/by-reference.md": f"""{SERVER}
 mkdir dist

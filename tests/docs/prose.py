@@ -53,22 +53,30 @@ a channel that matters.
 
 """
 POLICY_EXAMPLE: Final = """
-This policy of the channel `web-prod` starts with one host, then takes a quarter of the channel,
-then the rest. The last wave tolerates failures on 2 % of its hosts. Hosts that are silent for an
-hour are skipped, and only releases that ran well on `web-dev` for a day go out:
+Write the policy to a file and create the channel with it. Show the plan before you promote: it
+names the hosts of each wave and changes nothing.
 
-"""
-POLICY_COMMANDS: Final = """
-Save it as `policy.json`, then create the channel with it. Show the plan before you promote; the
-plan changes nothing.
-
-<!-- not run: it needs a published package, hosts and the channel web-dev -->
 ```sh
+cat > policy.json <<'EOF'
+{
+  "waves": [
+    {"name": "canary", "count": 1, "soak_seconds": 600},
+    {"name": "rest", "soak_seconds": 600}
+  ]
+}
+EOF
 tidegate channel create web-prod --package web --hosts role=web --policy policy.json
 tidegate channel edit web-prod --policy policy.json       # replaces the whole policy
-tidegate rollout plan web-prod web.3
+tidegate rollout plan web-prod web.1
 ```
 
+The next policy starts with one host, then takes a quarter of the channel, then the rest. The last
+wave tolerates failures on 2 % of its hosts. Hosts that are silent for an hour are skipped. A
+release goes out only after it ran well on `web-dev` for a day, `db-2` waits for `db-1`, and every
+promotion requests the outbox operation `notify`.
+
+"""
+POLICY_REFUSALS: Final = """
 A member that does not exist, or a value that is not allowed, is refused (`invalid_request`,
 `malformed_policy`, `invalid_selector`, `invalid_input` or `limit_exceeded`). The server also
 checks the policy against the fleet: hosts and channels that it names must exist, and a host must

@@ -344,7 +344,7 @@ def policy_page() -> str:
             "## Example\n",
             prose.POLICY_EXAMPLE,
             f"```json\n{compact}\n```\n",
-            prose.POLICY_COMMANDS,
+            prose.POLICY_REFUSALS,
             _member_table("member", policy_members(facts.ChannelPolicy)),
             prose.WAVES,
             _member_table("member", policy_members(facts.WaveSpec)),
@@ -613,7 +613,8 @@ def error_entries() -> tuple[ErrorEntry, ...]:
 
 def _meaning(kinds: Iterable[type[TidegateError]]) -> str:
     """What the errors of one code say, each once."""
-    said = (first_paragraph(vars(kind).get("__doc__")) for kind in kinds)
+    named = (kind for kind in kinds if "code" in vars(kind))  # the others are one case of these
+    said = (first_paragraph(kind.__doc__) for kind in named)
     return " ".join(filter(None, dict.fromkeys(said)))
 
 

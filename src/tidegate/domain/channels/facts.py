@@ -1,4 +1,7 @@
-"""What happens to a channel: a scope of the registry that owns hosts and a rollout policy."""
+"""What happens to a channel: a scope of the registry that owns hosts and a rollout policy.
+
+The string below a member of the policy is its entry in docs/reference/policy.md.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +62,7 @@ class HostEdge(Struct, frozen=True, omit_defaults=True):
 
 
 class ChannelPolicy(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How a release reaches the channel's hosts. Without waves every host gets it at once.
-
-    The string below a member is its entry in docs/reference/policy.md.
-    """
+    """How a release reaches the channel's hosts. Without waves every host gets it at once."""
 
     waves: tuple[WaveSpec, ...] = ()
     """The groups of hosts that get a release one after the other. Without waves every host gets
