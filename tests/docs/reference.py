@@ -435,9 +435,9 @@ SCOPE_OF_NOUN: Final = {
     "host": EVERYWHERE,
 }
 SCOPE_OF_STEP: Final = {
-    "revision.clean-up-owner": EVERYWHERE,
+    "revision.clean_up_owner": EVERYWHERE,
     "repository.create": EVERYWHERE,
-    "user.change-password": "",
+    "user.change_password": "",
 }
 
 
