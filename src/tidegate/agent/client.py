@@ -1,7 +1,7 @@
 """HTTP as an agent speaks it: a session by the host's key, a MAC on every request.
 
 Whatever is not the server's own word (no answer, a proxy's page, an overload) is ``ServerAway`` and
-may be tried again. What the server says is ``Answered``, with the code of its problem.
+may be tried again. What the server says is ``RefusedByServer``, with the code of its problem.
 """
 
 from __future__ import annotations

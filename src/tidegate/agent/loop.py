@@ -139,7 +139,11 @@ class AgentLoop:
         self._inbox.put(lambda: None)
 
     def run(self) -> None:
-        """Work until told to stop. Raises: Died, OSError: the disk does not take the journal."""
+        """Work until stopped.
+
+        Raises:
+            ThreadDied. OSError: the disk does not take the journal.
+        """
         self._sender: TaskThreads[Callable[[], None]] = TaskThreads(
             "sender", 1, lambda do: do(), self._inbox
         )
@@ -228,7 +232,11 @@ class AgentLoop:
             return None
 
     def _judge(self, order: Order) -> str | None:
-        """Why the manifest forbids the order. Raises: Untrusted, ServerAway, Answered, OSError."""
+        """Why the manifest forbids the order.
+
+        Raises:
+            UntrustedManifest, ServerAway, RefusedByServer, OSError.
+        """
         body = self._client.manifest(order.channel)
         keys = self._enrolled.manifest_keys
         current = manifest.verify(body, order.channel, keys, self._memory, self._clock())

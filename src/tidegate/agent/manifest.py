@@ -136,7 +136,7 @@ def verify(
     """The channel's manifest, if it counts now; its version is remembered before this returns.
 
     Raises:
-        Untrusted: wait, and ask again. OSError: the disk does not take the version.
+        UntrustedManifest: wait, and ask again. OSError: the disk does not take the version.
     """
     try:
         manifest = _verified(body, keys)
@@ -166,7 +166,7 @@ def judge(order: Order, manifest: ReceivedManifest) -> str | None:
     """Why the manifest forbids the order; None: it names the release with this digest.
 
     Raises:
-        Untrusted: it may be older than the order, so it does not say.
+        UntrustedManifest: it may be older than the order, so it does not say.
     """
     digests = {item.digest for item in manifest.named if item.release_id == order.release_id}
     if order.target_closure in digests:

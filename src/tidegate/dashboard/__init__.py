@@ -1,12 +1,11 @@
 """The dashboard: pages that the server renders, and a little script that keeps them live.
 
-parts, views     what screens are made of, and what each of them shows: frozen data
-words            how each state looks; telling: how each event reads
-rendering        templates, filters, static files
-pages            the frame around a view, refusals as pages, forms that lead back
-live, hostgrid   the stream that a page follows; a rollout's hosts as bytes
-grids            such bytes, kept and brought up to date by the log
-overview, rollouts, channels, approvals, revisions, plan, hosts, events, outbox, settings, door,
-find             a file per screen
-steering, steered, pinning, pinned     the verbs of rollouts and channels, and what they do
+pages                         a file per screen; rollout_actions and channel_actions are their forms
+components, view_models       what screens are made of, and what each of them shows: frozen data
+state_labels, event_text      how each state looks, and how each event reads
+layout, html                  the frame around a screen; templates, filters, static files
+live                          the stream that a page follows
+grid_encoding, grid_cache     the hosts of a rollout as bytes, kept up to date by the log
+gate_panel, channel_map       why a rollout waits; how channels follow each other
+rollout_verbs, channel_verbs  which buttons a screen has now, and why not the others
 """

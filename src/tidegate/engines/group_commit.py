@@ -42,7 +42,7 @@ class PendingCommit(LightFuture[Receipt]):
         super().__init__()
         self.commit = commit
         self._group = group
-        self.seat = Lock()  # held by whoever waits in ``Grouped.help``
+        self.seat = Lock()  # held by whoever waits in ``GroupCommit.help``
         self._turn = Lock()  # released to wake him: it is done, or it shall lead
         self._turn.acquire()
 
@@ -60,7 +60,7 @@ class PendingCommit(LightFuture[Receipt]):
         self._group.hurry()  # nobody waits in a thread of his own
 
     def wake(self) -> None:
-        """Let whoever waits in ``Grouped.help`` look again; nothing if he does already."""
+        """Let whoever waits in ``GroupCommit.help`` look again; nothing if he does already."""
         _release(self._turn)
 
     def wait_turn(self) -> None:

@@ -23,7 +23,7 @@ _ROOT = re.compile(r"[^\s.\[=,)]*")
 
 
 class FieldRole(StrEnum):
-    """What a field is to the kernel, noted on it: ``Annotated[int, Role.VERSION]``."""
+    """What a field is to the kernel, noted on it: ``Annotated[int, FieldRole.VERSION]``."""
 
     ID = "id"  # part of the row's id; several are joined by "/"
     VERSION = "version"  # 0 at first, one more at each write

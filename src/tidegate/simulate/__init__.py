@@ -1,11 +1,12 @@
 """The simulator: a seeded fleet under a virtual clock, against the production control plane.
 
-rates       how often things go wrong, and how long they take
-plant       the control plane: store, lanes, dispatcher, timers, without threads
-agents      hosts that run the production machine and act on its effects
-world       the clock, the network between them, and an operator
-watch       a second fold of every fact, and the invariants
-forecast    when each wave would end, and what would stop it
+rates               how often things go wrong, and how long they take
+control_plane       store, lanes, dispatcher and timers, without threads
+second_dispatcher   another process that dispatches on the same log
+agents              hosts that run the production machine and act on its effects
+world               the clock, the network between them, and an operator
+invariants          a second fold of every fact, and what must always hold
+forecast            when each wave would end, and what would stop it
 
-Equal seeds give equal traces: nothing in here reads a clock or tosses a coin that is not seeded.
+Equal seeds give equal traces: nothing here reads a clock or draws a number that is not seeded.
 """

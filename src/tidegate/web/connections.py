@@ -3,9 +3,9 @@
     connected ──▶ head: 64 KiB, 10 s ──▶ body: the route's bytes, 30 s ──▶ response ──▶ idle: 75 s
                                             └─ trailers: 64 KiB              └─ read within 30 s
 
-``Connection`` is uvicorn's protocol with these limits. ``Express`` adds the fast path for agents.
-uvicorn itself has no limit on an unfinished head: httptools collects it in memory for as long as
-bytes arrive. What counts connections is in ``limits``.
+``Connection`` is uvicorn's protocol with these limits. ``FastConnection`` adds the fast path for
+agents. uvicorn itself has no limit on an unfinished head: httptools collects it in memory for as
+long as bytes arrive. What counts connections is in ``connection_limits``.
 """
 
 from __future__ import annotations

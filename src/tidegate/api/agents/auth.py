@@ -79,7 +79,7 @@ class _Session(RequestMacs):
 
 
 class AgentAuthenticator:
-    """Tells which host asks. ``Application(…, agents=AgentDoor(installation))``."""
+    """Tells which host asks. ``Application(…, agents=AgentAuthenticator(installation))``."""
 
     def __init__(self, installation: Installation) -> None:
         self._clock = installation.clock

@@ -51,7 +51,8 @@ from tidegate.kernel.model import Meta
 
 SEEN_EVERY: Final = timedelta(seconds=60)  # how often a heartbeat is written down
 
-# DESIGN §4.2: what a machine refuses an agent is 409, whatever its family is elsewhere.
+# What a machine refuses an agent is 409, whatever its family is elsewhere
+# (docs/agent-protocol.md).
 _STATUSES: Final[tuple[tuple[tuple[type[TidegateError], ...], int], ...]] = (
     ((NotFound,), 404),
     ((Gone,), 410),

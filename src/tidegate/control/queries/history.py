@@ -65,7 +65,7 @@ def find_actual(store: Store, scope: str) -> Stored:
 
 
 def find_outcome(store: Store, scope: str, command_id: str) -> Stored:
-    """What a command led to (``Executed``), for as long as the log stands. Raises: NotFound."""
+    """What a command led to, as an ``ExecutedCommand``. Raises: NotFound."""
     return _found(store, command_key(scope, command_id), f"{command_id} was never executed")
 
 

@@ -1,6 +1,6 @@
 """The verbs on hosts that need only the host's own record.
 
-The others look at the rollout too, so they stand in ``domain.rollouts.reports``.
+The others look at the rollout too, so they stand in ``domain.rollouts.report_slices``.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ UNWANTED: Final = frozenset({IntentState.SUPERSEDED, IntentState.CANCELLED})
 
 
 class RequestEffect(Struct, frozen=True, kw_only=True):
-    """Ask for an effect by itself. A change that owes one adds ``owe(...)`` to its own facts."""
+    """Ask for an effect by itself. A change that needs one adds ``request_intent`` to its facts."""
 
     scope: str
     operation: str

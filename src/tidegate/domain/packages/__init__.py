@@ -1,14 +1,15 @@
-"""Package revisions: from Draft by review to Published, and to their end (seed 001).
+"""Package revisions: from Draft by review to Published, and to their end.
 
-names         repository / package path / workspace, dotted names
-merging       how an upgrade merges three manifests (domain.content)
-lifecycle     states, transitions and mutability, as data
-facts         what happens
-rows, links   what stands: folds of the facts
-repositories, creation, updates, approvals, deletions      one slice per command
-wholes        all of a package at once: delete, import
-permissions   what each step asks of who sends it; imported by callers, for it knows roles
-documents     a revision as clients see it
-history       what the log tells: timeline, approvals, lineage
-refusals      what can be said against a request
+names, states     repository / package path / workspace; the states of a revision
+lifecycle         transitions and mutability, as data
+facts             what happens
+rows, folds       revisions, links between them, owners, tombstones: what the facts add up to
+slices            repositories, and creating a revision
+updates, approvals, deletions     one slice per command
+bulk              all of a package at once: delete, import
+merging, origins  how an upgrade merges three manifests; where content comes from
+permissions       which steps a command takes, on which repository
+documents         a revision as clients see it
+history           what the log says: timeline, approvals
+refusals          what a request is refused with
 """

@@ -1,7 +1,7 @@
 """A whole package at once: deleted by a plan, or imported with its numbers; all of it or nothing.
 
-    plan_of(store, package) ──▶ DeletePackage ──▶ every revision deleted, or every reason why not
-    ImportPackage           ──▶ revisions that were published elsewhere, under their own numbers
+    plan_deletion ──▶ DeletePackage ──▶ every revision deleted, or every reason why not
+    ImportPackage ──▶ revisions that were published elsewhere, under their own numbers
 
 Both are one commit, which bounds how much of a package they can take: an import may go on with the
 next revisions as long as nothing was made here, a longer package is deleted from its oldest on.

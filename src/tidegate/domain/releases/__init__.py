@@ -1,6 +1,6 @@
 """The release registry: which release each scope is pinned to, by which authority, and how so.
 
-rows.py        ACTUAL, EVENT#, EVIDENCE#, COMMAND#: the shape of seed 000
+rows.py        ACTUAL, EVENT#, EVIDENCE#, COMMAND#
 facts.py       what happens
 folds.py       how facts become rows
 slices.py      register, transition, retire
@@ -10,5 +10,5 @@ catalog.py     the releases that may be pinned: what a publisher offers
 from_packages.py   published revisions as such releases; composed where packages are
 generic.py     the same transition for rows of your own
 
-What a change owes the world is an intent of ``domain.outbox`` in the same commit.
+An effect that a change needs is an intent of ``domain.outbox`` in the same commit.
 """

@@ -86,7 +86,7 @@ Reserved = tuple[
 
 
 class ReportEvent(Struct, frozen=True, kw_only=True):
-    """What the agent of a host says. ``domain.hosts.wire`` reads the event from JSON."""
+    """What the agent of a host says. ``domain.hosts.report_json`` reads the event from JSON."""
 
     rollout_id: str
     host_id: str

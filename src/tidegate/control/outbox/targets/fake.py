@@ -13,7 +13,7 @@ from tidegate.domain.outbox.reconciliation import Observation
 
 @dataclass
 class FakeTarget:
-    """Answers with ``answers`` in turn, then always ``Done``; what it has done can be observed."""
+    """Answers with ``answers`` in turn, then with ``TargetDone``; what it did can be observed."""
 
     name: str = "fake"
     timeout_seconds: float = 1.0
