@@ -65,7 +65,8 @@ class Square(Struct, frozen=True, gc=False):
     soak_due_at: datetime | None = None
 
 
-_READ = decoders.build(list[Square]).decode  # a page of rows by one call
+decoders.build(Square)
+decoders.build(list[Square])  # a page of rows is read by one call
 
 
 class EncodedGrid(Struct, frozen=True):
@@ -88,12 +89,9 @@ class Grid:
         """From the records. What happens meanwhile is in the log behind ``position``."""
         everyone = self.places.everyone()
         content, dues = self.content, self.dues
-        after = ""
-        while True:
-            page = installation.store.range(
-                HOST_RECORDS.name, prefix=f"{rollout_id}/", after=after, limit=PAGE
-            )
-            for square in _READ(b"[" + b",".join([record.data for record in page]) + b"]"):
+        prefix = f"{rollout_id}/"
+        for page in installation.reads.views(HOST_RECORDS, Square, prefix=prefix, page_rows=PAGE):
+            for square in page:
                 index = None if square.late else everyone.get(square.host_id)
                 if index is None:
                     continue
@@ -101,9 +99,6 @@ class Grid:
                 content[index] = byte_of(square.state, square.left is not None, ordered)
                 if square.soak_due_at is not None:
                     dues[index] = square.soak_due_at.timestamp()
-            if len(page) < PAGE:
-                return
-            after = page[-1].key.id
 
     def catch_up(self, installation: Installation, rollout_id: str) -> bool:
         """Step by the events behind the last look; False: there are too many of them."""

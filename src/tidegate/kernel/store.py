@@ -205,12 +205,15 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
-def row_pages(store: Store, collection: str, *, prefix: str = "") -> Iterator[tuple[Record, ...]]:
+def row_pages(
+    store: Store, collection: str, *, prefix: str = "", page_rows: int | None = None
+) -> Iterator[tuple[Record, ...]]:
     """All rows of a collection, or those whose id begins so, page by page in order of their ids."""
+    limit = page_rows or PAGE_ROWS
     after = ""
-    while page := store.range(collection, prefix=prefix, after=after, limit=PAGE_ROWS):
+    while page := store.range(collection, prefix=prefix, after=after, limit=limit):
         yield page
-        if len(page) < PAGE_ROWS:
+        if len(page) < limit:
             return
         after = page[-1].key.id
 

@@ -16,7 +16,6 @@ from tidegate import decoders
 from tidegate.api.routes.releases import Happened, ScopeName
 from tidegate.control.installation import Installation
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.queries import history
 from tidegate.control.queries.as_of import HistoryTooLong
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.history import channel_at, pinned_at
@@ -312,7 +311,7 @@ def happened(
     demand(installation, channel)
     after = int(paging.after(request, installation) or "0")
     limit = request.query.limit
-    found = history.list_scope_events(installation.store, channel, after=after, limit=limit)
+    found = installation.scope_history.list(channel, after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
     return Response(paging.list_page(request, installation, found, last))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -10,7 +11,7 @@ from tidegate.errors import NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Key, Position
-from tidegate.kernel.store import Store
+from tidegate.kernel.store import Store, row_pages
 
 Row = TypeVar("Row", bound=Struct)
 
@@ -84,6 +85,16 @@ class Reads:
             Found(codec.decode(record.data, collection.model), record.version, record.key.id)
             for record in records
         ]
+
+    def views(
+        self, collection: Collection, view: type[Row], *, prefix: str = "", page_rows: int
+    ) -> Iterator[list[Row]]:
+        """All rows of a collection, or those whose id begins so, as ``view`` reads them: by pages.
+
+        A view is a struct with some of the row's fields; build its decoder and that of a list.
+        """
+        for page in row_pages(self._store, collection.name, prefix=prefix, page_rows=page_rows):
+            yield codec.decode_all([record.data for record in page], view)
 
     def first(self, collection: Collection, index: str, *, limit: int) -> list[Found[Any]]:
         """The first rows in the order of an index, whatever its columns hold."""
