@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ from tidegate.web.routing import (
 HTML: Final = "text/html"
 UTF8: Final = "text/html; charset=utf-8"
 ROWS = 100  # of a list on one page
+FORM_KEY_BYTES = 13
 DONE: Final = {
     "approved": "Your approval stands.",
     "rejected": "The proposal was rejected.",
@@ -140,7 +142,7 @@ def answer(request: Asked, installation: Installation, page: PageView, **rest: A
         user_id=principal.id,
         roles=", ".join(describe_grants(principal.grants)),
         csrf=principal.csrf,
-        form_key=request.mint("form"),
+        form_key=secrets.token_hex(FORM_KEY_BYTES),
         stream="" if page.still or problem else _stream(page.about),
         verbs=page.verbs,
         problem=None if problem is None else to_form_error(problem),

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import inspect
 import re
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from hashlib import sha256
 from typing import Any, Final, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
@@ -170,18 +168,6 @@ class Request(Generic[P, Q, B]):
     @property
     def meta(self) -> Meta:
         return Meta(actor=self.principal.id, request=self.id)
-
-    @property
-    def once(self) -> str | None:
-        """The idempotency key as the log keeps it: one client's keys never meet another's."""
-        return None if self.key is None else f"{self.principal.id}:{self.key}"
-
-    def mint(self, purpose: str = "") -> str:
-        """A new id, 26 characters; the same for a repeat under one idempotency key."""
-        if self.key is None:
-            return secrets.token_hex(13)
-        parts = "\n".join((self.principal.id, self.route, self.key, purpose))
-        return sha256(parts.encode()).hexdigest()[:26]
 
 
 Stream = AsyncIterator[bytes]
