@@ -51,7 +51,7 @@ def fill(data: Path, reporting: int, polling: int) -> PreparedData:
     """Fill it through the verbs that operators use."""
     installation = open_installation(Settings(data=str(data)))
     try:
-        installation.run(set_up, SetUp(user_id=OPERATOR, alone=True), meta=META)
+        installation.execute.run(set_up, SetUp(user_id=OPERATOR, alone=True), meta=META)
         token = installation.access.create_token(caller_of(META.actor), 30).token
         _offer(installation)
         busy, sea = _named(BUSY, reporting), _named(CHANNEL, polling)
@@ -100,7 +100,7 @@ def _enroll(installation: Installation, channel: str, hosts: Sequence[str]) -> N
         policy=ChannelPolicy(),
         fleet_version=fleet.version,
     )
-    installation.run(create_channel, command, meta=META)
+    installation.execute.run(create_channel, command, meta=META)
 
 
 def _order(installation: Installation) -> None:

@@ -25,8 +25,8 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from tidegate import config
-from tidegate.api.agents.auth import AgentAuthenticator
-from tidegate.api.routes import ROUTES
+from tidegate.api.metrics import Metrics
+from tidegate.commands.application import make_application
 from tidegate.commands.sockets import bind_sockets
 from tidegate.commands.startup import open_installation, open_store_alone, refuse_old_clock
 from tidegate.config import Settings
@@ -34,15 +34,13 @@ from tidegate.control.installation import Installation
 from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.worker import Worker
-from tidegate.dashboard.grid_cache import warm_up
-from tidegate.dashboard.routes import PAGES
+from tidegate.dashboard.grid_cache import GridCache
 from tidegate.errors import TidegateError
 from tidegate.web.application import Application
 from tidegate.web.connection_limits import raise_open_files
 from tidegate.web.connections import Connection
 from tidegate.web.fast_protocol import FastConnection
 from tidegate.web.request_log import RequestLog
-from tidegate.web.routing import Route
 
 KEEP_ALIVE_SECONDS = 75
 SHUTDOWN_SECONDS = 10
@@ -127,14 +125,6 @@ def make_server(
     )
 
 
-def make_application(
-    installation: Installation, *, more: tuple[Route, ...] = (), lines: RequestLog | None = None
-) -> Application:
-    """Everything that a server answers, over one installation."""
-    agents = AgentAuthenticator(installation)
-    return Application(installation, (*ROUTES, *PAGES, *more), agents=agents, lines=lines)
-
-
 def serve(settings: Settings) -> None:
     """Serve until a signal says stop; then finish what is under way. Raises: AddressUnusable."""
     with ExitStack() as stack:
@@ -144,18 +134,18 @@ def serve(settings: Settings) -> None:
         stack.callback(installation.close)
         refuse_old_clock(installation)
         raise_open_files()
-        ahead = Thread(target=warm_up, args=(installation,), name="tidegate-ahead")
-        ahead.start()
-        stack.callback(ahead.join)
         application = make_application(installation, lines=RequestLog(_write))
         stack.callback(application.close)
-        code = application.server.accounts.open_setup()
+        warming = Thread(target=application.parts[GridCache].warm_up, name="tidegate-warm-up")
+        warming.start()
+        stack.callback(warming.join)
+        code = installation.accounts.open_setup()
         if code is not None:
             _say(f"first start: set up within 15 minutes with the one-time code {code}")
         _say(f"serving on http://{settings.host}:{sockets[0].getsockname()[1]}")
         server = make_server(application, settings)
         if settings.worker:
-            registry = application.server.metrics.registry
+            registry = application.parts[Metrics].registry
             stack.enter_context(make_worker(installation, registry, server.end))
         _settle()
         server.run(sockets=sockets)

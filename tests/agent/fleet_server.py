@@ -16,7 +16,7 @@ from tests.api.serving import ADMIN, Served, serving
 from tests.servers.process import free_port
 from tidegate.control.fleet.dispatch import Dispatcher
 from tidegate.control.fleet.timers import Timers
-from tidegate.control.worker import Counters, ManifestsLoop
+from tidegate.control.worker import Counters, make_manifests_loop
 from tidegate.domain.access.roles import Role
 from tidegate.domain.hosts.rows import HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
@@ -65,7 +65,7 @@ class FleetServer:
         here = self.installation
         dispatcher = Dispatcher(here.lanes, here.fleet_reader, here.clock)
         due = Timers(here.store, here.control, here.lanes, here.clock)
-        manifests = ManifestsLoop(here, Counters(CollectorRegistry()))
+        manifests = make_manifests_loop(here, Counters(CollectorRegistry()))
         done = Event()
 
         def work() -> None:

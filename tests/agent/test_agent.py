@@ -17,6 +17,7 @@ from tests.agent.fleet_server import CHANNEL, FleetServer, until
 from tests.agent.journal_lines import acknowledged
 from tests.agent.journal_lines import twin as taken
 from tidegate.agent.journal import Journal, ReportLine, TwinLine
+from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.domain.access.roles import Role
 from tidegate.domain.channels.rows import Quarantined, quarantine_key
 from tidegate.domain.hosts import agent_side
@@ -161,7 +162,7 @@ def test_drops_an_order_that_is_stopped_and_is_handed_it_again(
     agent_process.start()
     until(lambda: "works for" in agent_process.log, "it is enrolled")
     assert agent_process.stop() == 0
-    waiters = fleet_server.served.application.server.order_waiters
+    waiters = fleet_server.served.application.parts[OrderWaiters]
     until(lambda: waiters.count == 0, "its poll is over: it takes no order")
     rollout_id = fleet_server.promote("web.1")
     fleet_server.reaches(rollout_id, "web-1", HostState.PENDING)

@@ -538,7 +538,7 @@ def test_brings_a_release_with_references_to_a_host(
     assert record.current_closure == closure_of(
         {"app.txt": b"good two", "bin/app": BODY, "data/model": b"weights"}
     )
-    assert fleet_server.installation.differences() == []
+    assert fleet_server.installation.health.differences() == []
     for _, headers in store.asked:
         assert not {"authorization", "cookie", "tidegate-protocol"} & set(headers)
 

@@ -319,7 +319,7 @@ class PopulatedInstallation(ServedFleet):
                 detail="<b>gone</b>",
                 retryable=retryable,
             )
-            self.installation.run(record_attempt, command, meta=BY_ADMIN)
+            self.installation.execute.run(record_attempt, command, meta=BY_ADMIN)
         dropped = f"/v1/outbox/{ids['dropped'].replace('#', '%23').replace('/', '%2F')}/cancel"
         done(self.operator.post(dropped, json={"reason": "nobody listens"}))
         for operation, finding in (
@@ -334,9 +334,9 @@ class PopulatedInstallation(ServedFleet):
                 signature="1" * 32,
                 repairable=False,
             )
-            self.installation.run(reconcile_effect, drift, meta=BY_ADMIN)
+            self.installation.execute.run(reconcile_effect, drift, meta=BY_ADMIN)
         differs = ReconcileActual(scope="owing", differs=True, signature="2" * 32)
-        self.installation.run(reconcile_actual, differs, meta=BY_ADMIN)
+        self.installation.execute.run(reconcile_actual, differs, meta=BY_ADMIN)
         self._pinned_by_hand()
 
     def _pinned_by_hand(self) -> None:

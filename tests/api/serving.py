@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 import httpx2
 
-from tidegate.api.agents.auth import AgentAuthenticator
 from tidegate.api.routes import ROUTES
 from tidegate.clock import Clock, system_clock
+from tidegate.commands.application import make_application
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.operations import accounts
@@ -43,10 +43,10 @@ SECONDS_MAX = 60.0  # for an answer: a machine may be busy with other things
 class Served:
     """A running server: its address, its installation, tokens and clients."""
 
-    def __init__(self, url: str, application: Application) -> None:
+    def __init__(self, url: str, application: Application, installation: Installation) -> None:
         self.url = url
         self.application = application
-        self.installation: Installation = application.server.installation
+        self.installation = installation
         self._clients: list[httpx2.Client] = []
         self._tokens: dict[tuple[Grant, ...], str] = {}
         self._count = 0
@@ -60,7 +60,7 @@ class Served:
         self._count += 1
         user_id = f"user_{self._count:010d}"
         command = AddUser(user_id=user_id, by=ADMIN, grants=grants)
-        self.installation.run(add_user, command, meta=Meta(actor=ADMIN))
+        self.installation.execute.run(add_user, command, meta=Meta(actor=ADMIN))
         return user_id
 
     def token(self, user_id: str, grants: tuple[Grant, ...] | None = None) -> str:
@@ -79,7 +79,7 @@ class Served:
         meta = Meta(actor=user_id)
         token = self.installation.accounts.keep_token(token_id, meta)
         command = CreateToken(user_id=user_id, token_id=token_id, days=days, grants=grants)
-        self.installation.run(create_token, command, meta=meta)
+        self.installation.execute.run(create_token, command, meta=meta)
         return token
 
     def add_person(
@@ -89,7 +89,7 @@ class Served:
         meta = Meta(actor=ADMIN)
         self.installation.accounts.keep_person(user_id, called, password, meta)
         command = AddUser(user_id=user_id, by=ADMIN, grants=grants)
-        self.installation.run(add_user, command, meta=meta)
+        self.installation.execute.run(add_user, command, meta=meta)
 
     def client(self, token: str | None = None, **headers: str) -> httpx2.Client:
         """A client with this token; None: nobody."""
@@ -153,18 +153,16 @@ def serving(
     installation = open_installation(Settings(data=str(data), **chosen), clock)
     if is_set_up:
         command = SetUp(user_id=ADMIN, alone=alone)
-        installation.run(set_up, command, meta=Meta(actor=ADMIN))
+        installation.execute.run(set_up, command, meta=Meta(actor=ADMIN))
     with patch.object(accounts, "SCRYPT_N", 2):  # for the stand-in of names that nobody has only
-        application = Application(
-            installation, routes, agents=agents or AgentAuthenticator(installation)
-        )
+        application = make_application(installation, routes=routes, agents=agents)
     server = make_server(application, installation.settings, protocol)
     thread = Thread(target=server.run, name="served")
     thread.start()
     served: Served | None = None
     try:
         port = _port(server, thread)
-        served = Served(f"http://127.0.0.1:{port}", application)
+        served = Served(f"http://127.0.0.1:{port}", application, installation)
         yield served
     finally:
         if served is not None:

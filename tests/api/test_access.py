@@ -24,7 +24,7 @@ def test_makes_the_first_user_with_the_code_that_was_printed(
     tmp_path: Path, alone: bool, quorum: int, roles: int
 ) -> None:
     with serving(tmp_path / "data", is_set_up=False) as served:
-        code = served.application.server.accounts.open_setup()
+        code = served.installation.accounts.open_setup()
         client = served.client()
         assert client.get("/v1/setup").json() == {"set_up": False, "alone": None}
 
@@ -40,13 +40,13 @@ def test_makes_the_first_user_with_the_code_that_was_printed(
         assert len(first.get("/v1/me").json()["grants"]) == roles
         assert first.get("/v1/repositories/default").json()["quorum"] == quorum
         assert not (tmp_path / "data" / "setup-code").exists()
-        assert served.application.server.accounts.open_setup() is None
+        assert served.installation.accounts.open_setup() is None
 
 
 def test_lets_a_setup_code_grow_old(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", is_set_up=False, clock=clock) as served:
-        code = served.application.server.accounts.open_setup()
+        code = served.installation.accounts.open_setup()
         assert oct((tmp_path / "data" / "setup-code").stat().st_mode)[-3:] == "600"
         clock.advance(timedelta(minutes=16))
 
@@ -341,7 +341,7 @@ def test_leaves_no_byte_of_an_erased_person_anywhere(served: Served) -> None:
         assert text not in pages
         assert text.encode() not in stored
     assert user_id in pages, "the history still says who it was"
-    assert served.installation.differences() == []
+    assert served.installation.health.differences() == []
     again = admin.post("/v1/users", json=person())
     assert again.status_code == 201, "the sign-in name is free"
 

@@ -21,6 +21,7 @@ from tests.api.served_fleet import (
 )
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
+from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.control.publication.manifests import verify_manifest
 from tidegate.domain.fleet.credentials import CERT_REVOCATIONS, ENROLLMENT_TOKENS, TOKEN_REPLAY
 from tidegate.domain.fleet.rows import LIVENESS
@@ -62,7 +63,7 @@ def test_trades_a_token_once_for_the_registration_of_a_key(fleet: ServedFleet) -
     ]
     events = fleet.viewer.get("/v1/events", params={"type": "HostEnrolled"}).json()["items"]
     assert used.version == events[-1]["position"], "one commit"
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_gives_a_repeated_invitation_the_same_token(fleet: ServedFleet) -> None:
@@ -278,7 +279,7 @@ def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(fleet: ServedFleet
     with ThreadPoolExecutor(2) as threads:
         canary = threads.submit(fleet.agents["web-01"].poll, 60)
         rest = threads.submit(fleet.agents["web-02"].poll, 1)
-        wakes = fleet.served.application.server.order_waiters
+        wakes = fleet.served.application.parts[OrderWaiters]
         assert until(lambda: "web-01" in wakes._waiting, seconds_max=SECONDS_MAX)
         assert not canary.done()
         fleet.promote()
@@ -318,7 +319,7 @@ def test_takes_a_host_from_its_order_to_convergence(fleet: ServedFleet) -> None:
     fleet.converge("web-02")
 
     assert fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()["state"] == "Terminal"
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(

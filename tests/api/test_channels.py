@@ -209,7 +209,7 @@ def test_keeps_why_somebody_promoted_and_rolled_back(fleet: ServedFleet) -> None
     assert [item.get("reason") for item in events] == reasons
     history = fleet.viewer.get(f"{URL}/history").json()["items"]
     assert [item["value"].get("reason") for item in history] == reasons
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_holds_a_channel_and_lets_it_go(fleet: ServedFleet) -> None:

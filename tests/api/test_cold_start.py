@@ -26,7 +26,7 @@ from tidegate.kernel import codec
 
 installation = open_installation(Settings(data=sys.argv[1]))
 application = make_application(installation)
-routes = application.server.routes
+routes = application.routes
 schema = installation.store.schema
 vocabulary = schema.vocabulary
 """

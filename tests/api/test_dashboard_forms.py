@@ -51,7 +51,7 @@ def test_shuts_the_door_to_a_host_that_is_revoked_or_retired(fleet: ServedFleet,
     assert kept is not None
     assert (kept.row.host_id, kept.row.reason) == ("web-01", "it was stolen")
     assert (asked.status_code, asked.json()["code"]) == (401, "key_refused")
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_shows_a_revision_that_its_author_approved(tmp_path: Path) -> None:

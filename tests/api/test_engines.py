@@ -146,4 +146,4 @@ def test_lets_in_every_one_of_many_agents_that_enroll_at_once(everywhere: Served
     assert len(installation.reads.range(TOKEN_REPLAY, limit=AGENTS + 1)) == AGENTS
     again = others[0].enroll()
     assert (again.status_code, again.json()["code"]) == (409, "token_replayed")
-    assert installation.differences() == []
+    assert installation.health.differences() == []

@@ -20,7 +20,10 @@ import pytest
 from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, RawConnection, acknowledgement, raw
 from tests.api.served_fleet import PROTOCOL_HEADERS, ROLLOUT, ServedFleet, serve_fleet
 from tests.api.serving import serving
+from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.api.feed import tail
+from tidegate.api.feed.tail import Tail
+from tidegate.api.metrics import Metrics
 from tidegate.control.fleet.request_macs import KEY_BYTES_MAX, RequestMacs
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
@@ -339,7 +342,7 @@ def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None
     again = agent.send("POST", EVENTS, json=acknowledgement(agent))
 
     assert again.json()["answers"][0]["accepted_through"] == 1
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_finishes_a_report_that_waits_when_the_server_stops(
@@ -411,7 +414,7 @@ def test_answers_a_fault_of_ours_as_one(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.agents["web-01"]
-    wakes: Any = fleet.served.application.server.order_waiters
+    wakes: Any = fleet.served.application.parts[OrderWaiters]
     monkeypatch.setattr(wakes, "is_free", lambda *_: 1 / 0)
 
     fault = agent.send("GET", POLL)
@@ -574,7 +577,7 @@ def test_counts_and_logs_what_is_answered_at_the_socket(fleet: ServedFleet) -> N
     agent = fleet.agents["web-01"]
     assert agent.send("GET", POLL).status_code == 204
 
-    text = fleet.served.application.server.metrics.text().decode()
+    text = fleet.served.application.parts[Metrics].text().decode()
 
     assert 'tidegate_http_requests_total{operation="agent.dispatch",status="204"} 1.0' in text
 
@@ -594,7 +597,7 @@ def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
     agent = fleet.agents["web-01"]
     order = agent.order()
     assert order is not None
-    followed = fleet.served.application.server.tail
+    followed = fleet.served.application.parts[Tail]
     assert agent.acknowledge(order).status_code == 200
     head = fleet.served.installation.log.head()
 

@@ -26,7 +26,7 @@ def test_leads_to_set_up_until_there_is_an_account_and_to_sign_in_afterwards(
     tmp_path: Path, path: str
 ) -> None:
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES), is_set_up=False) as served:
-        code = served.application.server.accounts.open_setup()
+        code = served.installation.accounts.open_setup()
         person, later = browser(served), browser(served)
 
         first = person.get(path)

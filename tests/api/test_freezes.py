@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.domain.access.roles import Grant, Role
 
 
@@ -150,7 +151,7 @@ def test_refuses_the_acknowledgement_alone_and_among_other_reports(
 def test_wakes_a_poll_that_waits_when_the_stop_ends(fleet: ServedFleet, stop: str) -> None:
     fleet.sail()
     begin(fleet, stop)
-    wakes: Any = fleet.served.application.server.order_waiters
+    wakes: Any = fleet.served.application.parts[OrderWaiters]
     with ThreadPoolExecutor(1) as threads:
         poll = threads.submit(fleet.agents["web-01"].poll, 60)
         while not wakes._stopped:

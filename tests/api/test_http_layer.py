@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.api.serving import Served
+from tidegate import __version__
 from tidegate.api.health import Alive
 from tidegate.api.routes import ROUTES
 from tidegate.control.installation import Installation
@@ -24,7 +25,7 @@ def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
     assert {check["name"] for check in ready.json()["checks"]} == {"log", "outbox"}
-    assert client.get("/version").json()["version"] == shared.installation.version
+    assert client.get("/version").json()["version"] == __version__
 
 
 def test_is_not_ready_when_the_log_takes_no_commits(

@@ -18,7 +18,7 @@ from tidegate.control.publication.manifests import (
     key_id,
     verify_manifest,
 )
-from tidegate.control.worker import Counters, ManifestsLoop
+from tidegate.control.worker import Counters, ManifestsLoop, make_manifests_loop
 from tidegate.domain.epochs import StartEpoch, start_epoch
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.kernel.model import Meta
@@ -46,7 +46,7 @@ def release(fleet: ServedFleet, release_id: str) -> NamedRelease:
 
 
 def worker(fleet: ServedFleet) -> ManifestsLoop:
-    return ManifestsLoop(fleet.installation, Counters(CollectorRegistry()))
+    return make_manifests_loop(fleet.installation, Counters(CollectorRegistry()))
 
 
 def test_a_promotion_publishes_the_manifest_before_it_answers(fleet: ServedFleet) -> None:
@@ -125,7 +125,7 @@ def test_a_restored_log_never_publishes_a_lower_version(fleet: ServedFleet) -> N
     fleet.create()
     fleet.promote("web.1")
     restored = StartEpoch(backup_head=1, backed_up_at=fleet.clock())
-    fleet.installation.run(start_epoch, restored, meta=Meta(actor="test"))
+    fleet.installation.execute.run(start_epoch, restored, meta=Meta(actor="test"))
 
     worker(fleet).round()
 
@@ -164,7 +164,7 @@ def test_counts_how_old_the_oldest_manifest_is(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     registry = CollectorRegistry()
-    loop = ManifestsLoop(fleet.installation, Counters(registry))
+    loop = make_manifests_loop(fleet.installation, Counters(registry))
     fleet.clock.advance(timedelta(minutes=5))
 
     loop.round()

@@ -163,7 +163,7 @@ def test_redrives_an_intent_that_was_given_up(registry: RegistryPeople) -> None:
         detail="gone",
         retryable=False,
     )
-    registry.served.installation.run(record_attempt, attempt, meta=Meta(actor=ADMIN))
+    registry.served.installation.execute.run(record_attempt, attempt, meta=Meta(actor=ADMIN))
     (dead,) = registry.viewer.get("/v1/outbox", params={"state": "dead"}).json()["items"]
     url = f"/v1/outbox/{quote(intent['id'], safe='')}"
 

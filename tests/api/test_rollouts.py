@@ -188,7 +188,7 @@ def test_retries_a_reverted_rollout_and_lifts_its_quarantine(fleet: ServedFleet)
     assert retried.json()["attempt"] == 2
     assert fleet.viewer.get("/v1/quarantine").json()["items"] == []
     assert fleet.viewer.get(URL).json()["state"] == "Terminal"
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_clears_by_waiving_or_giving_up(fleet: ServedFleet) -> None:
@@ -245,7 +245,7 @@ def test_aborts_a_rollout_that_goes_and_takes_its_orders_back(fleet: ServedFleet
     assert "active_rollout_id" not in channel
     assert channel["newest_state"] == "Superseded"
     assert fleet.promote("web.2").status_code == 200
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_promotes_again_what_was_aborted(fleet: ServedFleet) -> None:

@@ -93,7 +93,7 @@ class DashboardFleet:
         return f"{self._count:026d}"
 
     def execute(self, item: Any, command: Any, by: str) -> Any:
-        return self.installation.run(item, command, meta=Meta(actor=by))
+        return self.installation.execute.run(item, command, meta=Meta(actor=by))
 
     def sign_out(self, cookies: dict[str, str]) -> int:
         """End a browser's session from elsewhere; the status of the answer."""

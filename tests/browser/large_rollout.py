@@ -64,7 +64,7 @@ def _promoted(fleet: DashboardFleet, plan: Plan) -> str:
         waves=opened_waves(plan),
         fleet_version=fleet_row.version,
     )
-    outcome = installation.run(promote_release, command, meta=Meta(actor=grace))
+    outcome = installation.execute.run(promote_release, command, meta=Meta(actor=grace))
     rollout_id = codec.decode(outcome.answer, PromotionResult).rollout_id
     assert rollout_id is not None
     return rollout_id

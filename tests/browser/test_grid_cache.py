@@ -10,7 +10,7 @@ import pytest
 from tests.browser.actions import cookies
 from tests.browser.dashboard_fleet import PEOPLE, DashboardFleet
 from tidegate.dashboard import grid_cache
-from tidegate.dashboard.grid_cache import EncodedGrid, Grid, GridCache, grids_of, warm_up
+from tidegate.dashboard.grid_cache import EncodedGrid, Grid, GridCache
 from tidegate.dashboard.pages import overview
 from tidegate.dashboard.state_labels import GRID_CODES
 from tidegate.domain.channels.facts import WaveSpec
@@ -31,11 +31,20 @@ def under_way(fleet: DashboardFleet) -> str:
 
 
 def anew(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:
-    return GridCache().look(fleet.installation, rollout_id, fleet.installation.log.head())
+    return new_cache(fleet).look(rollout_id, fleet.installation.log.head())
+
+
+def new_cache(fleet: DashboardFleet) -> GridCache:
+    here = fleet.installation
+    return GridCache(here.fleet_reader, here.reads, here.log)
+
+
+def cache_of(fleet: DashboardFleet) -> GridCache:
+    return fleet.served.application.parts[GridCache]
 
 
 def kept(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:
-    return grids_of(fleet.installation).look(fleet.installation, rollout_id, 0)
+    return cache_of(fleet).look(rollout_id, 0)
 
 
 def story(fleet: DashboardFleet, rollout_id: str) -> list[Callable[[], object]]:
@@ -106,7 +115,7 @@ def test_reads_the_records_of_what_is_open_before_anybody_asks(
     rollout_id = under_way(fleet)
     fleet.dispatch()
     expected = anew(fleet, rollout_id)
-    warm_up(fleet.installation)
+    cache_of(fleet).warm_up()
 
     def read_again(*_: object) -> None:
         raise AssertionError("the records were read before")
@@ -123,11 +132,11 @@ def test_keeps_no_more_grids_than_it_says(
     fleet.channel("other", waves=())
     fleet.enroll("other", "other-00")
     other = fleet.promote("other", "web.1")
-    mine = GridCache()
+    mine = new_cache(fleet)
 
     for _ in range(2):
-        assert mine.look(fleet.installation, rollout_id, 0) == anew(fleet, rollout_id)
-        assert mine.look(fleet.installation, other, 0) == anew(fleet, other)
+        assert mine.look(rollout_id, 0) == anew(fleet, rollout_id)
+        assert mine.look(other, 0) == anew(fleet, other)
 
 
 def test_sends_a_large_grid_packed_to_who_can_unpack_it(

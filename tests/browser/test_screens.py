@@ -186,7 +186,7 @@ def test_sets_a_first_start_up_with_the_code_that_was_printed(
 ) -> None:
     data = tmp_path_factory.mktemp("first") / "data"
     with serve_dashboard(data, is_set_up=False) as fleet:
-        code = fleet.served.application.server.accounts.open_setup()
+        code = fleet.served.installation.accounts.open_setup()
         assert code is not None
         page.goto(f"{fleet.url}/signin")
         picture(page, "setup")

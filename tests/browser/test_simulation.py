@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.actions import Picture, cookies, sign_in
 from tests.browser.dashboard_fleet import DashboardFleet
 from tidegate.control.queries.forecasts import Forecast
-from tidegate.dashboard.simulation import LUCK, RUNS, ForecastQuery, SimulationCache, part_of
+from tidegate.dashboard.simulation import LUCK, RUNS, ForecastQuery, Simulations, part_of
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.channels.rows import Channel, channel_key
 
@@ -50,12 +50,12 @@ def test_draws_run_after_run_until_all_are_played(
 
 def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: DashboardFleet) -> None:
     planned(fleet)
-    plays = SimulationCache()
+    here = fleet.installation
+    plays = Simulations(here.reads, here.promotions, here.forecast)
     channel = fleet.installation.reads.find(channel_key("stable"), Channel)
     assert channel is not None
     played: list[tuple[Forecast, ...]] = [
-        plays.play(fleet.installation, ForecastQuery(channel="stable", luck="bad", seed=5, runs=n))
-        for n in (1, 2, 3)
+        plays.play(ForecastQuery(channel="stable", luck="bad", seed=5, runs=n)) for n in (1, 2, 3)
     ]
     plan = fleet.installation.promotions.plan("stable").plan
 

@@ -96,7 +96,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     expect(page.locator("h1 .chip").first).to_have_text("Terminal")
     picture(page, "cleared")
     assert fleet.installation.fleet_reader.tally(rollout_id).row.state is RolloutState.TERMINAL
-    assert fleet.installation.differences() == []
+    assert fleet.installation.health.differences() == []
 
 
 def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(

@@ -22,7 +22,7 @@ def kept(shell: Shell) -> Path:
 
 def test_sets_up_signs_in_and_forgets(tmp_path: Path) -> None:
     with serving(tmp_path / "data", is_set_up=False) as served:
-        code = served.application.server.accounts.open_setup() or ""
+        code = served.installation.accounts.open_setup() or ""
         ada = Shell(tmp_path / "ada")
         flags = ("--url", served.url, "--login", "ada", "--name", "Ada", "--password-stdin")
 

@@ -37,7 +37,7 @@ def enroll(served: Served, *hosts: str) -> None:
         command = EnrollHost(
             host_id=host, public_key=f"{number:064x}", labels={"env": "prod"}, operator=ADMIN
         )
-        served.installation.run(enroll_host, command, meta=Meta(actor=ADMIN))
+        served.installation.execute.run(enroll_host, command, meta=Meta(actor=ADMIN))
 
 
 def make_channel(operator: Shell, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_tries_a_dead_intent_again(registry: RegistryPeople, tmp_path: Path) -> 
         detail="gone",
         retryable=False,
     )
-    served.installation.run(record_attempt, attempt, meta=Meta(actor=ADMIN))
+    served.installation.execute.run(record_attempt, attempt, meta=Meta(actor=ADMIN))
 
     dead = operator.run("outbox", "list", "--state", "dead")
     again = operator.run("outbox", "redrive", intent["id"], "--reason", "it is back")

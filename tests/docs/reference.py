@@ -22,7 +22,7 @@ from inspect import cleandoc, getsource
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -381,7 +381,10 @@ def server_metrics() -> tuple[Metric, ...]:
 def worker_metrics() -> tuple[Metric, ...]:
     registry = CollectorRegistry()
     Counters(registry)
-    GarbageCollector(cast(Any, SimpleNamespace(store=MemoryStore(SCHEMA))), registry)
+    nothing = cast(Any, None)
+    GarbageCollector(
+        nothing, MemoryStore(SCHEMA), nothing, nothing, nothing, nothing, registry=registry
+    )
     ArchiveLoop(cast(Any, None), Event(), registry)
     return tuple(_metrics(registry))
 

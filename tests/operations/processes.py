@@ -34,7 +34,7 @@ def prepared(data: Path) -> str:
     installation = open_installation(Settings(data=str(data)))
     try:
         command = SetUp(user_id=ADMIN, alone=True)
-        installation.run(set_up, command, meta=Meta(actor=ADMIN))
+        installation.execute.run(set_up, command, meta=Meta(actor=ADMIN))
         return installation.access.create_token(caller_of(ADMIN), 30).token
     finally:
         installation.close()

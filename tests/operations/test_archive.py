@@ -25,7 +25,7 @@ def data(tmp_path: Path) -> Path:
         )
         archive.work()
         command = CreateRepository(name="late", by="user_admin0000")
-        installation.run(create_repository, command, meta=Meta(actor="user_admin0000"))
+        installation.execute.run(create_repository, command, meta=Meta(actor="user_admin0000"))
     return data
 
 

@@ -37,7 +37,7 @@ def with_content(data: Path) -> None:
             by="user_admin0000",
             files=manifest.files,
         )
-        installation.run(create_revision, command, meta=Meta(actor="user_admin0000"))
+        installation.execute.run(create_revision, command, meta=Meta(actor="user_admin0000"))
 
 
 def taken(data: Path, place: Path) -> None:
@@ -73,7 +73,7 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
         assert event.position > label.head
         lost = [n for n in before if not installation.reads.find(repository_key(n), Repository)]
         assert lost == []
-        assert installation.differences() == []
+        assert installation.health.differences() == []
         assert installation.accounts.token(token) is not None, "the secret came, too"
     with serving(again, is_set_up=False) as seen:
         assert seen.client().get("/version").json()["epoch"] == 2
@@ -92,7 +92,7 @@ def test_restores_bodies_and_counts_epochs_on(tmp_path: Path) -> None:
     with opened(tmp_path / "r2") as installation:
         bodies = [installation.blobs.get(blob.digest) for blob in installation.blobs.iterate()]
         assert BODY in bodies
-        assert installation.differences() == []
+        assert installation.health.differences() == []
 
 
 def test_puts_nothing_where_something_is(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
         states = {row.row.state for row in installation.reads.range(DELIVERIES, limit=ROWS_MAX)}
         assert IntentState.DONE in states
         assert IntentState.DEAD not in states
-        assert installation.differences() == []
+        assert installation.health.differences() == []
 
 
 def test_begins_with_nothing(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.storage.archive.segment_store import ArchiveUnavailable
 from tidegate.control.storage.blobs import BLOB_KEPT
 from tidegate.control.storage.blobs.files import FileBlobs
-from tidegate.control.storage.garbage_collection import LEASE, GarbageCollector
-from tidegate.control.worker import Worker
+from tidegate.control.storage.garbage_collection import LEASE
+from tidegate.control.worker import Worker, make_garbage_collector
 from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import GENERATIONS, PUBLICATIONS
 from tidegate.kernel.leases import Leases
@@ -85,14 +85,14 @@ def test_the_worker_removes_what_is_past_its_ttl_and_says_so(
     events = installation.log.feed(after=0, limit=500)
     (collected,) = (event for event in events if event.type == RowsCollected.__name__)
     assert collected.meta.actor == "worker"
-    assert installation.differences() == []
+    assert installation.health.differences() == []
 
 
 def test_a_round_without_anything_to_remove_says_nothing(
     server: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
-    collecting = GarbageCollector(server.installation, registry)
+    collecting = make_garbage_collector(server.installation, registry)
     head = server.installation.log.head()
 
     with caplog.at_level(logging.INFO):
@@ -108,7 +108,7 @@ def test_leaves_it_to_the_worker_that_is_at_it(server: Served) -> None:
     published(server)
     leases = Leases(installation.store)
     leases.acquire(LEASE, "another", now=installation.clock(), seconds=60)
-    collecting = GarbageCollector(installation, CollectorRegistry())
+    collecting = make_garbage_collector(installation, CollectorRegistry())
 
     collecting.round()
     assert rows(installation) == (4, 5), "another one has the lease"
@@ -130,7 +130,7 @@ def test_removes_blobs_that_nobody_names_and_files_that_were_never_finished(
         (half / "half").write_bytes(b"ha")
         os.utime(half / "half", (0, 0))
     assert isinstance(installation.blobs, FileBlobs)
-    collecting = GarbageCollector(installation, registry, place)
+    collecting = make_garbage_collector(installation, registry, place)
 
     collecting.round()
     assert installation.blobs.exists(orphan), "it was put less than a day ago"

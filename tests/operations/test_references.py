@@ -32,7 +32,7 @@ def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Pa
             by=ADMIN,
             files=manifest.files,
         )
-        installation.run(create_revision, command, meta=Meta(actor=ADMIN))
+        installation.execute.run(create_revision, command, meta=Meta(actor=ADMIN))
 
     done = {
         " ".join(words[:2]): run(*words)
@@ -49,7 +49,7 @@ def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Pa
         found = restored.reads.find(revision_key("default.web.v1"), Revision)
         assert found is not None
         assert read_manifest(restored.blobs, found.row.content).references == (REFERENCE,)
-        assert restored.differences() == []
+        assert restored.health.differences() == []
         later = restored.clock() + BLOB_KEPT + timedelta(hours=1)
         named = list_package_blobs(restored.store, restored.blobs, later)
         assert {blob.digest for blob in restored.blobs.iterate()} >= named

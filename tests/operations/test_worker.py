@@ -70,7 +70,7 @@ def test_does_by_itself_what_a_promotion_calls_for(fleet: DashboardFleet, tmp_pa
     assert sorted(woken) == ["web-1", "web-2", "web-3"]
     assert json.loads(effect.read_bytes())["effect"]["releaseId"] == "web.1"
     assert b"web.1" in installation.manifests.get("web-stable").body
-    assert installation.differences() == []
+    assert installation.health.differences() == []
     counted = generate_latest(registry)
     for loop in ("orders", "timers", "outbox", "manifests", "reconcile", "collection"):
         assert f'rounds_total{{loop="{loop}",outcome="done"}}'.encode() in counted

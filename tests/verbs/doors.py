@@ -273,7 +273,7 @@ def check(case: VerbCase, directory: Path, shared: SharedServers) -> None:
         with serve(directory / door / "data") as fleet:
             case.arrange(fleet)
             results[door] = take(case, door, fleet)
-            assert fleet.installation.differences() == []
+            assert fleet.installation.health.differences() == []
     api = results[Door.API]
     assert api.code == case.code
     assert bool(api.facts) is (case.changes and not case.code), api.facts

@@ -273,7 +273,7 @@ def test_sets_up_through_each_door(tmp_path: Path) -> None:
             nothing = facts_after(served, 0, CALLER)
             right = send(set_up(f" {code} "), door, served, client, None)
             results[door] = (wrong, nothing, right, facts_after(served, 0, CALLER))
-            assert served.installation.differences() == []
+            assert served.installation.health.differences() == []
 
     wrong, nothing, right, facts = results[Door.API]
     assert (wrong, nothing, right) == ("wrong_setup_code", (), "")

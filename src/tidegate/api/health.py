@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tidegate.control.installation import Installation
+from tidegate import __version__
+from tidegate.api.metrics import Metrics
+from tidegate.control.queries.log_health import LogHealth
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.epochs import FIRST, Epoch, epoch_key
 from tidegate.web.inputs import Nothing
@@ -41,40 +44,38 @@ class Alive(Struct, frozen=True):
     alive: bool = True
 
 
-def livez(request: Plain, installation: Installation) -> Response:
+def livez(request: Plain) -> Response:
     """The process answers."""
     return Response(Alive())
 
 
-def readyz(request: Plain, installation: Installation) -> Response:
+def readyz(request: Plain, health: LogHealth) -> Response:
     """The log takes commits and outbox work is not stuck; 503 if one of them fails."""
-    checks = (_writable(installation), _outbox(installation, request))
+    checks = (_writable(health), _outbox(health))
     ready = all(check.ok for check in checks)
     return Response(Readiness(ready, checks), status=200 if ready else 503)
 
 
-def version(request: Plain, installation: Installation) -> Response:
+def version(request: Plain, reads: Reads) -> Response:
     """What runs here."""
-    restored = installation.reads.find(epoch_key(), Epoch)
+    restored = reads.find(epoch_key(), Epoch)
     epoch = FIRST if restored is None else restored.row.epoch
-    return Response(Version("tidegate", installation.version, "v1", epoch))
+    return Response(Version("tidegate", __version__, "v1", epoch))
 
 
-def metrics(request: Plain, installation: Installation) -> Response:
+def metrics(request: Plain, health: LogHealth, metrics: Metrics) -> Response:
     """Counters for Prometheus."""
-    metrics = request.server.metrics
-    metrics.position.set(request.server.tail.position)
-    metrics.outbox_age.set(installation.outbox_age())
+    metrics.outbox_age.set(health.outbox_age())
     return Response(metrics.text(), media=METRICS_MEDIA)
 
 
-def _writable(installation: Installation) -> ReadinessCheck:
-    fault = installation.write_fault()
+def _writable(health: LogHealth) -> ReadinessCheck:
+    fault = health.write_fault()
     return ReadinessCheck("log", not fault, fault or "takes commits")
 
 
-def _outbox(installation: Installation, request: Plain) -> ReadinessCheck:
-    age = installation.outbox_age()
+def _outbox(health: LogHealth) -> ReadinessCheck:
+    age = health.outbox_age()
     return ReadinessCheck("outbox", age <= OUTBOX_SECONDS_MAX, f"oldest due work is {age} s old")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -103,6 +103,17 @@ class Metrics:
             "Age of the oldest outbox intent that is due",
             registry=self.registry,
         )
+
+    def follow(
+        self,
+        position: Callable[[], float],
+        subscribers: Callable[[], float],
+        connections: Callable[[], float],
+    ) -> None:
+        """Ask for these whenever the metrics are read."""
+        self.position.set_function(position)
+        self.subscribers.set_function(subscribers)
+        self.connections.set_function(connections)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
@@ -12,7 +12,6 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from tidegate.api.agents.auth import SERVED
-from tidegate.control.installation import Installation
 from tidegate.domain.access.steps import VersionRule
 from tidegate.domain.hosts.protocol import PROTOCOL_HEADER
 from tidegate.web.decoding import KEY_CHARS_MAX
@@ -67,12 +66,6 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
     # As JSON has it: tuples among the defaults are arrays.
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
     return found
-
-
-@lru_cache(maxsize=8)
-def encode_document(routes: tuple[Route, ...], version: str) -> bytes:
-    """The document as it is served."""
-    return msgspec.json.encode(document(routes, version))
 
 
 class _Schemas:
@@ -243,9 +236,22 @@ def _problem_statuses(route: Route) -> set[int]:
 # ── served ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def openapi(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Given:
+class ApiDocument:
+    """The document of a server's own routes."""
+
+    def __init__(self, routes: tuple[Route, ...], version: str) -> None:
+        self._routes = routes
+        self._version = version
+
+    @cached_property
+    def content(self) -> bytes:
+        """The document as it is served."""
+        return msgspec.json.encode(document(self._routes, self._version))
+
+
+def openapi(request: Request[Nothing, Nothing, Nothing], description: ApiDocument) -> Given:
     """This document."""
-    return Given(encode_document(request.server.routes, installation.version))
+    return Given(description.content)
 
 
 Facts = dict[str, Any]

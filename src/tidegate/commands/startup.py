@@ -13,7 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 from random import uniform
 
-from tidegate import __version__
 from tidegate.clock import Clock, system_clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation, log_id
@@ -69,7 +68,6 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
             blobs=blobs,
             secrets=secrets,
             clock=clock,
-            version=__version__,
             closing=stack.pop_all(),
             forecast=_forecast,
             is_local=url.startswith(("sqlite:", "memory:")),

@@ -73,7 +73,7 @@ def check_installation(installation: Installation) -> Iterator[DoctorFinding]:
 
 def check_views(installation: Installation) -> DoctorFinding:
     """Every derived row against the log; takes a while on a long one."""
-    found = installation.differences()
+    found = installation.health.differences()
     if not found:
         return DoctorFinding("views", DoctorVerdict.WELL, "every row is what the log says")
     first = ", ".join(item.key for item in found[:DIFFERENCES_SHOWN_MAX])
@@ -109,7 +109,7 @@ def _disk(data: Path) -> DoctorFinding:
 
 def _writable(installation: Installation) -> DoctorFinding:
     head = installation.log.head()
-    fault = installation.write_fault()
+    fault = installation.health.write_fault()
     if fault:
         return _ill("log", f"takes no commits: {fault}", "see the detail; nothing was lost")
     return DoctorFinding("log", DoctorVerdict.WELL, f"takes commits; its head is {head}")
@@ -128,7 +128,7 @@ def _clock(installation: Installation) -> DoctorFinding:
 
 
 def _outbox(installation: Installation) -> DoctorFinding:
-    age = installation.outbox_age()
+    age = installation.health.outbox_age()
     detail = f"the longest overdue work has been due for {age} s"
     if age > OUTBOX_SECONDS_MAX:
         return _ill("outbox", detail, "is a worker running? then see tidegate outbox list")
@@ -163,9 +163,9 @@ def _epoch(installation: Installation) -> DoctorFinding:
 
 def _rollouts(installation: Installation) -> DoctorFinding:
     """Whether the dispatcher can look at every rollout that is under way."""
-    sights = installation.fleet_reader
-    ids = [row.rollout_id for row in sights.open_rollouts()]
-    faults = sights.state(ids, installation.clock(), late=True).faults if ids else {}
+    fleet_reader = installation.fleet_reader
+    ids = [row.rollout_id for row in fleet_reader.open_rollouts()]
+    faults = fleet_reader.state(ids, installation.clock(), late=True).faults if ids else {}
     if not faults:
         return DoctorFinding(
             "rollouts", DoctorVerdict.WELL, f"{len(ids)} under way, all can be read"

@@ -29,13 +29,15 @@ from typing import Self
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
+from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.control.installation import Installation
 from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
 from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
 from tidegate.control.outbox.targets import Target
-from tidegate.control.publication.manifests import RENEWED_BEFORE, ChannelManifest
+from tidegate.control.publication.manifests import RENEWED_BEFORE, ChannelManifest, Manifests
 from tidegate.control.storage.archive import Archive
 from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.archive.segment_store import SegmentStore
@@ -47,7 +49,7 @@ from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.errors import Conflict, TidegateError, Unavailable, Unknown
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
-from tidegate.kernel.store import rows
+from tidegate.kernel.store import Store, rows
 
 THOROUGH_SECONDS = 15.0
 SOON_SECONDS = 0.05  # a round that was full is followed by the next
@@ -161,13 +163,15 @@ class Worker:
     ) -> Iterator[WorkerLoop]:
         found = self._installation
         outbox = OutboxWorker(found.control, targets)
-        orders = OrdersLoop(found, wake, self._counters)
+        dispatcher = Dispatcher(found.lanes, found.fleet_reader, found.clock, wake)
+        orders = OrdersLoop(dispatcher, found.deliveries, found.nudge, self._counters)
+        manifests = make_manifests_loop(found, self._counters)
         due = Timers(found.store, found.control, found.lanes, found.clock)
         reconciler = Reconciler(outbox)
         yield WorkerLoop("orders", pace.orders, orders.round)
         yield WorkerLoop("timers", pace.timers, lambda: self._told(due.tick() != TimersResult()))
         yield WorkerLoop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
-        yield WorkerLoop("manifests", pace.manifests, ManifestsLoop(found, self._counters).round)
+        yield WorkerLoop("manifests", pace.manifests, manifests.round)
         yield WorkerLoop(
             "reconcile",
             pace.reconcile,
@@ -178,7 +182,7 @@ class Worker:
             mirror = Archive(found.store, archive, log_id=found.log_id, clock=found.clock)
             mirroring = ArchiveLoop(mirror, self._stop, self._registry)
             yield WorkerLoop("archive", pace.archive, mirroring.round)
-        collecting = GarbageCollector(found, self._registry, archive)
+        collecting = make_garbage_collector(found, self._registry, archive)
         yield WorkerLoop("collection", pace.collection, collecting.round, (BlobMissing,))
 
     def _told(self, happened: bool) -> bool:
@@ -262,14 +266,18 @@ class Worker:
 class OrdersLoop:
     """Passes of the dispatcher: quick ones, and now and then a thorough one."""
 
-    def __init__(self, installation: Installation, wake: Wake, counters: Counters) -> None:
-        self._installation = installation
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        deliveries: OrderQueue,
+        notify: Callable[[], None],
+        counters: Counters,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._deliveries = deliveries
+        self._notify = notify
         self._counters = counters
-        self._faults: dict[str, str] = {}  # rollout → what was told of it last
-        self._deliveries = installation.deliveries
-        self._dispatcher = Dispatcher(
-            installation.lanes, installation.fleet_reader, installation.clock, wake
-        )
+        self._faults: dict[str, str] = {}  # rollout → what was last logged about it
         self._is_filled = False
         self._thorough_at = 0.0
 
@@ -284,7 +292,7 @@ class OrdersLoop:
         if thorough:
             self._thorough_at = now + THOROUGH_SECONDS
         if done.ordered or done.skipped or done.cancelled:
-            self._installation.nudge()
+            self._notify()
         return False
 
     def _tell(self, done: DispatchResult, thorough: bool) -> None:
@@ -303,28 +311,38 @@ class OrdersLoop:
 class ManifestsLoop:
     """Publishes a channel's manifest when its rows changed, and before the published one ends."""
 
-    def __init__(self, installation: Installation, counters: Counters) -> None:
-        self._installation = installation
+    def __init__(
+        self,
+        store: Store,
+        manifests: Manifests,
+        clock: Clock,
+        notify: Callable[[], None],
+        counters: Counters,
+    ) -> None:
+        self._store = store
+        self._manifests = manifests
+        self._clock = clock
+        self._notify = notify
         self._counters = counters
         # scope → the versions of its rows and of META at the last look, and what was published
         self._published: dict[str, tuple[tuple[int, ...], ChannelManifest]] = {}
 
     def round(self) -> bool:
         changed = False
-        now = self._installation.clock()
+        now = self._clock()
         scopes = []
-        for record in rows(self._installation.store, ACTUAL.name):
+        for record in rows(self._store, ACTUAL.name):
             scope = codec.decode(record.data, Actual).scope
             scopes.append(scope)
             versions = (record.version, *self._versions(scope))
             if self._is_done(scope, versions, now):
                 continue
             with suppress(Conflict):  # another process publishes; the next round looks again
-                manifest, did = self._installation.manifests.refresh(scope, by=ACTOR.actor)
+                manifest, did = self._manifests.refresh(scope, by=ACTOR.actor)
                 changed |= did
                 self._published[scope] = (versions, manifest)
         if changed:
-            self._installation.nudge()
+            self._notify()
         self._note_age(scopes, now)
         return False
 
@@ -338,9 +356,7 @@ class ManifestsLoop:
 
     def _versions(self, scope: str) -> tuple[int, ...]:
         keys = channel_key(scope), meta_key(pk_of(scope))
-        return tuple(
-            0 if row is None else row.version for row in self._installation.store.get(*keys)
-        )
+        return tuple(0 if row is None else row.version for row in self._store.get(*keys))
 
     def _note_age(self, scopes: Sequence[str], now: datetime) -> None:
         ages = [
@@ -349,3 +365,27 @@ class ManifestsLoop:
             if scope in self._published
         ]
         self._counters.manifest_age.set(max(ages, default=0.0))
+
+
+# ── composed from an installation ─────────────────────────────────────────────────────────────────
+
+
+def make_manifests_loop(found: Installation, counters: Counters) -> ManifestsLoop:
+    """The loop that publishes manifests."""
+    return ManifestsLoop(found.store, found.manifests, found.clock, found.nudge, counters)
+
+
+def make_garbage_collector(
+    found: Installation, registry: CollectorRegistry, archive: SegmentStore | None = None
+) -> GarbageCollector:
+    """The collector of what is past its time."""
+    return GarbageCollector(
+        found.control,
+        found.store,
+        found.blobs,
+        found.records,
+        found.clock,
+        found.nudge,
+        registry,
+        archive,
+    )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.control.installation import Installation
-from tidegate.control.queries.reads import Found
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard.components import Field, Option, VerbButton
 from tidegate.dashboard.html import short
 from tidegate.dashboard.layout import REASON
@@ -34,7 +33,7 @@ Asked = Request[Any, Any, Any]
 
 def verbs_of(
     request: Asked,
-    installation: Installation,
+    reads: Reads,
     row: Channel,
     pin: Found[Actual] | None,
     kept: tuple[Quarantine, ...],
@@ -43,7 +42,7 @@ def verbs_of(
     name = row.channel
     caller = request.caller
     return (
-        _promote(installation, row, pin, _why_not(caller, PROMOTE, name)),
+        _promote(reads, row, pin, _why_not(caller, PROMOTE, name)),
         VerbButton(
             id="hold",
             label="Hold",
@@ -98,12 +97,12 @@ def _why_not(caller: Caller, step: Step, name: str) -> str:
 
 
 def _promote(
-    installation: Installation,
+    reads: Reads,
     row: Channel,
     pin: Found[Actual] | None,
     why: str,
 ) -> VerbButton:
-    offered = list_publishable(installation, row.package)
+    offered = list_publishable(reads, row.package)
     why = why or ("" if row.held_at is None else "The channel is held.")
     why = why or ("" if offered else f"No revision of {row.package} is published yet.")
     fields: tuple[Field, ...] = (
@@ -126,7 +125,7 @@ def _promote(
     )
 
 
-def list_publishable(installation: Installation, package: str) -> tuple[Option, ...]:
+def list_publishable(reads: Reads, package: str) -> tuple[Option, ...]:
     """Releases of a package that may be pinned, newest first.
 
     A channel may call a package of the default repository by its path alone, as its releases do.
@@ -135,9 +134,7 @@ def list_publishable(installation: Installation, package: str) -> tuple[Option, 
     published = [
         item.row
         for name in names
-        for item in installation.reads.range(
-            REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX
-        )
+        for item in reads.range(REVISIONS, index="by_package", of=(name,), limit=RELEASES_MAX)
         if item.row.lifecycle in PUBLISHED_STATES and item.row.deletion_timestamp is None
     ]
     return tuple(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from tidegate.control.installation import Installation
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard.components import TimelineEntry
 from tidegate.dashboard.html import seconds, short, size
 from tidegate.dashboard.state_labels import HOSTS, OUTCOMES, ROLLOUTS
@@ -67,23 +67,23 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def describe(installation: Installation, event: Event, people: Names) -> TimelineEntry:
+def describe(log: LogReader, event: Event, people: Names) -> TimelineEntry:
     """An event as a line of a timeline."""
-    icon, tone, title, sub = line(installation, event, people)
+    icon, tone, title, sub = line(log, event, people)
     return TimelineEntry(icon, tone, title, sub, event.at, event.position)
 
 
 def describe_all(
-    installation: Installation, events: Iterable[Event], people: Names
+    log: LogReader, events: Iterable[Event], people: Names
 ) -> tuple[TimelineEntry, ...]:
     """Events as a timeline, newest first."""
-    return tuple(describe(installation, event, people) for event in reversed([*events]))
+    return tuple(describe(log, event, people) for event in reversed([*events]))
 
 
-def line(installation: Installation, event: Event, people: Names) -> Line:
+def line(log: LogReader, event: Event, people: Names) -> Line:
     """What an event says. One that this version cannot read is told by its name."""
     try:
-        fact: Any = installation.log.value(event)
+        fact: Any = log.value(event)
     except InvalidInput:
         return "help", "gone", split_words(event.type), "this version cannot read it"
     found = (

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Annotated
-from weakref import WeakKeyDictionary
 
 from msgspec import Meta, Struct
 
+from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Link
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
 from tidegate.dashboard.html import render_part
-from tidegate.dashboard.layout import ROWS, UTF8, PageQuery, PageView, answer, page_route
+from tidegate.dashboard.layout import ROWS, UTF8, Layout, PageQuery, PageView, page_route
 from tidegate.dashboard.view_models import GateLine, GatePanel, HeldLine, HeldPage
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.gates.dispatch_pass import list_blocked
@@ -46,53 +46,43 @@ class GateReport(Struct, frozen=True):
     held: Mapping[str, Sequence[tuple[str, str]]]  # gate → hosts, each with the reason
 
 
-def judge_rollout(installation: Installation, rollout_id: str) -> GateReport:
-    """Ask every gate about every host that waits. Raises: RolloutUnknown."""
-    now = installation.clock()
-    state = installation.fleet_reader.state([rollout_id], now)
-    held: dict[str, list[tuple[str, str]]] = {}
-    if rollout_id in state.rollouts:
-        for item in list_blocked(state, rollout_id):
-            held.setdefault(item.gate, []).append((item.host_id, item.reason))
-    return GateReport(now, explain(state, rollout_id), held)
+class GateReports:
+    """Judges rollouts, and keeps what it found last of large ones."""
 
-
-class GateReportCache:
-    """Of large rollouts, what was found last."""
-
-    def __init__(self) -> None:
+    def __init__(self, fleet_reader: FleetReader, clock: Clock) -> None:
+        self._fleet_reader = fleet_reader
+        self._clock = clock
         self._kept: OrderedDict[str, GateReport] = OrderedDict()
-        self._turn = Lock()  # one at a time: whoever waits finds what the other one found
+        self._turn = Lock()  # one at a time: a second asker waits and finds the first one's result
 
     def kept(self, rollout_id: str) -> GateReport | None:
+        """What was found last of a large rollout."""
         return self._kept.get(rollout_id)
 
-    def look(self, installation: Installation, rollout_id: str) -> GateReport:
-        """As it is, or as it was a few seconds ago. Raises: RolloutUnknown."""
+    def judge(self, rollout_id: str) -> GateReport:
+        """Ask every gate about every host that waits. Raises: RolloutUnknown."""
+        now = self._clock()
+        state = self._fleet_reader.state([rollout_id], now)
+        held: dict[str, list[tuple[str, str]]] = {}
+        if rollout_id in state.rollouts:
+            for item in list_blocked(state, rollout_id):
+                held.setdefault(item.gate, []).append((item.host_id, item.reason))
+        return GateReport(now, explain(state, rollout_id), held)
+
+    def look(self, tally: RolloutTally) -> GateReport:
+        """As it is now; of a large rollout, as it was a few seconds ago. Raises: RolloutUnknown."""
+        rollout_id = tally.rollout_id
+        if _hosts(tally) <= AT_ONCE_MAX:
+            return self.judge(rollout_id)
         with self._turn:
             found = self._kept.pop(rollout_id, None)
             age = timedelta(seconds=FRESH_SECONDS)
-            if found is None or installation.clock() - found.at >= age:
-                found = judge_rollout(installation, rollout_id)
+            if found is None or self._clock() - found.at >= age:
+                found = self.judge(rollout_id)
             self._kept[rollout_id] = found
             while len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
             return found
-
-
-_KEPT: WeakKeyDictionary[FleetReader, GateReportCache] = WeakKeyDictionary()
-_MAKING = Lock()
-
-
-def _judgements(installation: Installation) -> GateReportCache:
-    with _MAKING:
-        return _KEPT.setdefault(installation.fleet_reader, GateReportCache())
-
-
-def _look(installation: Installation, tally: RolloutTally) -> GateReport:
-    if _hosts(tally) <= AT_ONCE_MAX:
-        return judge_rollout(installation, tally.rollout_id)
-    return _judgements(installation).look(installation, tally.rollout_id)
 
 
 def _hosts(tally: RolloutTally) -> int:
@@ -102,17 +92,17 @@ def _hosts(tally: RolloutTally) -> int:
 # ── the panel ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def panel_of(installation: Installation, tally: RolloutTally) -> GatePanel:
+def panel_of(reads: Reads, gate_reports: GateReports, tally: RolloutTally) -> GatePanel:
     """With the page: what is known without long work."""
     over = over_of(tally)
     if over:
         return GatePanel(verdict=over, tone="good")
     if _hosts(tally) <= AT_ONCE_MAX:
-        return _panel(judge_rollout(installation, tally.rollout_id), tally, aside=False)
-    kept = _judgements(installation).kept(tally.rollout_id)
+        return _panel(gate_reports.judge(tally.rollout_id), tally, aside=False)
+    kept = gate_reports.kept(tally.rollout_id)
     if kept is not None:
         return _panel(kept, tally, aside=True)
-    gates = installation.reads.find(gates_key(tally.rollout_id), RolloutGates)
+    gates = reads.find(gates_key(tally.rollout_id), RolloutGates)
     lines = tuple(
         GateLine(gate=item.gate, passed=False, reason=item.reason)
         for item in (() if gates is None else gates.row.blocked)
@@ -125,15 +115,17 @@ def panel_of(installation: Installation, tally: RolloutTally) -> GatePanel:
 
 
 def panel(
-    request: Request[RolloutPagePath, Nothing, Nothing], installation: Installation
+    request: Request[RolloutPagePath, Nothing, Nothing],
+    fleet_reader: FleetReader,
+    gate_reports: GateReports,
 ) -> Response:
     """Of a large rollout, beside its page."""
-    tally = installation.fleet_reader.tally(request.path.rollout_id).row
+    tally = fleet_reader.tally(request.path.rollout_id).row
     over = over_of(tally)
     found = (
         GatePanel(verdict=over, tone="good")
         if over
-        else _panel(_look(installation, tally), tally, aside=_hosts(tally) > AT_ONCE_MAX)
+        else _panel(gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX)
     )
     return Response(render_part("gate_panel.html", found), media=UTF8)
 
@@ -202,12 +194,15 @@ class HeldQuery(PageQuery, frozen=True, kw_only=True):
 
 
 def held(
-    request: Request[RolloutPagePath, HeldQuery, Nothing], installation: Installation
+    request: Request[RolloutPagePath, HeldQuery, Nothing],
+    fleet_reader: FleetReader,
+    gate_reports: GateReports,
+    layout: Layout,
 ) -> Response:
     """The hosts that wait at a gate, page by page."""
     rollout_id, query = request.path.rollout_id, request.query
-    tally = installation.fleet_reader.tally(rollout_id).row
-    found = None if over_of(tally) else _look(installation, tally)
+    tally = fleet_reader.tally(rollout_id).row
+    found = None if over_of(tally) else gate_reports.look(tally)
     by_gate: Mapping[str, Sequence[tuple[str, str]]] = {} if found is None else found.held
     listed = [
         (gate, host, reason)
@@ -217,7 +212,7 @@ def held(
     ]
     start = _start(listed, query.next)
     shown = listed[start : start + ROWS]
-    chart = installation.fleet_reader.chart(tally.plan_digest)
+    chart = fleet_reader.chart(tally.plan_digest)
     view = HeldPage(
         rollout_id=rollout_id,
         gate=query.gate,
@@ -240,7 +235,7 @@ def held(
         ),
         still=True,
     )
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
 def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:

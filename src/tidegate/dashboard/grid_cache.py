@@ -18,13 +18,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from tidegate import decoders
+from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.installation import Installation
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.grid_encoding import (
     TYPES,
     GridPlaces,
@@ -85,12 +86,12 @@ class Grid:
         self.content = bytearray(places.count)
         self.dues = array("d", bytes(8 * places.count))  # seconds since 1970, where one soaks
 
-    def fill(self, installation: Installation, rollout_id: str) -> None:
+    def fill(self, reads: Reads, rollout_id: str) -> None:
         """From the records. What happens meanwhile is in the log behind ``position``."""
         everyone = self.places.everyone()
         content, dues = self.content, self.dues
         prefix = f"{rollout_id}/"
-        for page in installation.reads.views(HOST_RECORDS, Square, prefix=prefix, page_rows=PAGE):
+        for page in reads.views(HOST_RECORDS, Square, prefix=prefix, page_rows=PAGE):
             for square in page:
                 index = None if square.late else everyone.get(square.host_id)
                 if index is None:
@@ -100,14 +101,14 @@ class Grid:
                 if square.soak_due_at is not None:
                     dues[index] = square.soak_due_at.timestamp()
 
-    def catch_up(self, installation: Installation, rollout_id: str) -> bool:
+    def catch_up(self, log: LogReader, rollout_id: str) -> bool:
         """Step by the events behind the last look; False: there are too many of them."""
         tags = frozenset({f"rollout_id:{rollout_id}"})
         query = Query((Clause(TYPES, tags, Match.EXACT),))
-        events = installation.log.events(query, after=self.position, limit=BEHIND_MAX)
+        events = log.events(query, after=self.position, limit=BEHIND_MAX)
         if len(events) == BEHIND_MAX:
             return False
-        for change in changes(installation, self.places, events):
+        for change in changes(log, self.places, events):
             self.content[change.index] = change.byte
             if change.soak_due is not None:
                 self.dues[change.index] = change.soak_due.timestamp()
@@ -127,22 +128,25 @@ class Grid:
 class GridCache:
     """The grids that were looked at last."""
 
-    def __init__(self) -> None:
+    def __init__(self, fleet_reader: FleetReader, reads: Reads, log: LogReader) -> None:
+        self._fleet_reader = fleet_reader
+        self._reads = reads
+        self._log = log
         self._grids: OrderedDict[str, tuple[Lock, list[Grid]]] = OrderedDict()
         self._lock = Lock()
 
-    def look(self, installation: Installation, rollout_id: str, head: Position) -> EncodedGrid:
+    def look(self, rollout_id: str, head: Position) -> EncodedGrid:
         """A rollout's squares. ``head``: where the log was before the asker began to read.
 
         Raises:
             RolloutUnknown, BlobMissing.
         """
-        tally = installation.fleet_reader.tally(rollout_id).row
+        tally = self._fleet_reader.tally(rollout_id).row
         lock, kept = self._slot(rollout_id)
         with lock:  # whoever comes second while it is read first waits, and reads nothing
-            if not (kept and _follows(kept[0], installation, rollout_id)):
-                grid = Grid(places_of(installation, rollout_id), head)
-                grid.fill(installation, rollout_id)
+            if not (kept and self._follows(kept[0], rollout_id)):
+                grid = Grid(places_of(self._fleet_reader, rollout_id), head)
+                grid.fill(self._reads, rollout_id)
                 kept[:] = [grid]
             return kept[0].drawn(tally.current_wave)
 
@@ -154,61 +158,45 @@ class GridCache:
                 self._grids.popitem(last=False)
             return slot
 
+    def _follows(self, grid: Grid, rollout_id: str) -> bool:
+        try:
+            return grid.catch_up(self._log, rollout_id)
+        except InvalidInput:  # a fact that this version cannot read: its row was written by another
+            return False
 
-def _follows(grid: Grid, installation: Installation, rollout_id: str) -> bool:
-    try:
-        return grid.catch_up(installation, rollout_id)
-    except InvalidInput:  # a fact that this version cannot read: its row was written by another
-        return False
+    def warm_up(self) -> None:
+        """Look at open rollouts before anybody asks: reading the records of a large one takes the
+        better part of a second. Only where reading costs no round trip. What cannot be read is
+        reported to the first who asks.
+        """
+        if not self._reads.is_local:
+            return
+        with suppress(TidegateError):
+            for rollout in islice(self._fleet_reader.open_rollouts(), GRIDS_MAX):
+                self.look(rollout.rollout_id, self._log.head())
 
+    def in_trouble(self, rollout_id: str, head: Position, most: int) -> list[HostRecord]:
+        """At most ``most`` records of planned hosts that failed or rolled back, in plan order.
 
-_KEPT: WeakKeyDictionary[FleetReader, GridCache] = WeakKeyDictionary()
-_MAKING = Lock()
-
-
-def grids_of(installation: Installation) -> GridCache:
-    """Those of this installation; they end with it."""
-    with _MAKING:
-        return _KEPT.setdefault(installation.fleet_reader, GridCache())
-
-
-def warm_up(installation: Installation) -> None:
-    """Look at what is open before anybody asks: to read the records of a large rollout takes the
-    better part of a second. Only where reading costs no round trip; what cannot be read is for
-    whoever asks to hear of.
-    """
-    if not installation.is_local:
-        return
-    with suppress(TidegateError):
-        for rollout in islice(installation.fleet_reader.open_rollouts(), GRIDS_MAX):
-            head = installation.log.head()
-            grids_of(installation).look(installation, rollout.rollout_id, head)
-
-
-def in_trouble(
-    installation: Installation, rollout_id: str, head: Position, most: int
-) -> list[HostRecord]:
-    """Records of hosts of the plan that failed or went back, in its order, at most so many.
-
-    Where the records are many they are found by their squares: nobody reads all for a few.
-    """
-    drawn = grids_of(installation).look(installation, rollout_id, head)
-    places = places_of(installation, rollout_id)
-    found = [index for index, byte in enumerate(drawn.content) if byte in _BAD][:most]
-    names = [name for name in map(places.host, found) if name is not None]
-    keys = ((record_key(rollout_id, name), HostRecord) for name in names)
-    return [row.row for row in installation.reads.find_all(*keys) if row is not None]
+        They are found by their squares, so that a large rollout's records are not all read.
+        """
+        drawn = self.look(rollout_id, head)
+        places = places_of(self._fleet_reader, rollout_id)
+        found = [index for index, byte in enumerate(drawn.content) if byte in _BAD][:most]
+        names = [name for name in map(places.host, found) if name is not None]
+        keys = ((record_key(rollout_id, name), HostRecord) for name in names)
+        return [row.row for row in self._reads.find_all(*keys) if row is not None]
 
 
 # ── what is asked for ─────────────────────────────────────────────────────────────────────────────
 
 
 def grid(
-    request: Request[RolloutPagePath, Nothing, Nothing], installation: Installation
+    request: Request[RolloutPagePath, Nothing, Nothing], tail: Tail, grids: GridCache
 ) -> Response:
     """Every host's byte, as of the position in the header or later."""
-    position = request.server.tail.position  # first: what happens meanwhile comes again
-    drawn = grids_of(installation).look(installation, request.path.rollout_id, position)
+    position = tail.position  # first: what happens meanwhile comes again
+    drawn = grids.look(request.path.rollout_id, position)
     headers = {} if drawn.soak_due is None else {"tidegate-soak-due": drawn.soak_due.isoformat()}
     content = drawn.content
     accepted = request.arrived.headers.get(b"accept-encoding", b"")
@@ -218,9 +206,9 @@ def grid(
     return Response(content, media=BYTES, position=position, headers=headers)
 
 
-def square(request: Request[SquarePath, Nothing, Nothing], installation: Installation) -> Response:
+def square(request: Request[SquarePath, Nothing, Nothing], fleet_reader: FleetReader) -> Response:
     """The name of the host at this place."""
-    host_id = places_of(installation, request.path.rollout_id).host(request.path.index)
+    host_id = places_of(fleet_reader, request.path.rollout_id).host(request.path.index)
     if host_id is None:
         raise NotFound(f"the plan has no host at {request.path.index}")
     return Response(host_id.encode(), media="text/plain; charset=utf-8")

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from tidegate.control.installation import Installation
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard.state_labels import GRID_CODES
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.hosts.facts import HostJoined, HostSkipped, HostStateChanged
@@ -100,10 +101,10 @@ class GridPlaces:
         return None
 
 
-def places_of(installation: Installation, rollout_id: str) -> GridPlaces:
+def places_of(fleet_reader: FleetReader, rollout_id: str) -> GridPlaces:
     """Raises: RolloutUnknown, BlobMissing."""
-    tally = installation.fleet_reader.tally(rollout_id).row
-    return GridPlaces(installation.fleet_reader.chart(tally.plan_digest).plan)
+    tally = fleet_reader.tally(rollout_id).row
+    return GridPlaces(fleet_reader.chart(tally.plan_digest).plan)
 
 
 def byte_of(state: str, left: bool, ordered: bool) -> int:
@@ -116,14 +117,12 @@ def byte_of(state: str, left: bool, ordered: bool) -> int:
 # ── what changes ──────────────────────────────────────────────────────────────────────────────────
 
 
-def changes(
-    installation: Installation, places: GridPlaces, events: Iterable[Event]
-) -> list[GridChange]:
+def changes(log: LogReader, places: GridPlaces, events: Iterable[Event]) -> list[GridChange]:
     """What these events of one rollout did to its squares, in their order."""
     found: list[GridChange] = []
     for event in events:
         if event.type in TYPES:
-            found += _changes(installation.log.value(event), places)
+            found += _changes(log.value(event), places)
     return found
 
 

@@ -11,7 +11,9 @@ from urllib.parse import quote, urlencode
 
 from msgspec import Meta, Struct, structs
 
-from tidegate.control.installation import Installation
+from tidegate.api.feed.tail import Tail
+from tidegate.clock import Clock
+from tidegate.control.operations.accounts import Accounts
 from tidegate.dashboard.components import (
     Field,
     FormError,
@@ -27,8 +29,9 @@ from tidegate.domain.access.roles import EVERYWHERE, Grant
 from tidegate.domain.access.steps import Step
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
-from tidegate.web import paging, problems
+from tidegate.web import problems
 from tidegate.web.inputs import Input
+from tidegate.web.paging import Cursors
 from tidegate.web.problems import InvalidRequest, Unauthenticated
 from tidegate.web.routing import (
     Consumes,
@@ -39,6 +42,7 @@ from tidegate.web.routing import (
     ScopeOf,
     requires_step,
 )
+from tidegate.web.shapes import Listed
 
 HTML: Final = "text/html"
 UTF8: Final = "text/html; charset=utf-8"
@@ -125,32 +129,71 @@ class PageView:
 Asked = Request[Any, Any, Any]
 
 
-def answer(request: Asked, installation: Installation, page: PageView, **rest: Any) -> Response:
-    """The page as HTML; ``problem`` says why what was asked for did not happen."""
-    problem: TidegateError | None = rest.get("problem")
-    principal = request.principal
-    called = request.server.accounts.called(principal.id)
-    path = request.arrived.path.decode("latin-1")
-    frame = Frame(
-        title=page.title,
-        url=path if request.arrived.method == "POST" else _address(request, page),
-        now=installation.clock(),
-        head=request.server.tail.position,
-        nav=navigation(page.here),
-        crumbs=page.crumbs or (Link(page.title),),
-        user=principal.id if called is None else called.name,
-        user_id=principal.id,
-        roles=", ".join(describe_grants(principal.grants)),
-        csrf=principal.csrf,
-        form_key=secrets.token_hex(FORM_KEY_BYTES),
-        stream="" if page.still or problem else _stream(page.about),
-        verbs=page.verbs,
-        problem=None if problem is None else to_form_error(problem),
-        done=DONE.get(getattr(request.query, "done", ""), ""),
-    )
-    body = render(page.template, frame, page.view)
-    status = 200 if problem is None else problems.status_of(type(problem))
-    return Response(body, status=status, media=UTF8, headers=page.headers)
+class Layout:
+    """Puts views into the frame that all pages share."""
+
+    def __init__(self, clock: Clock, accounts: Accounts, tail: Tail, cursors: Cursors) -> None:
+        self._clock = clock
+        self._accounts = accounts
+        self._tail = tail
+        self._cursors = cursors
+
+    def answer(
+        self, request: Asked, page: PageView, *, problem: TidegateError | None = None
+    ) -> Response:
+        """The page as HTML; ``problem`` says why what was asked for did not happen."""
+        principal = request.principal
+        called = self._accounts.called(principal.id)
+        path = request.arrived.path.decode("latin-1")
+        frame = Frame(
+            title=page.title,
+            url=path if request.arrived.method == "POST" else _address(request, page),
+            now=self._clock(),
+            head=self._tail.position,
+            nav=navigation(page.here),
+            crumbs=page.crumbs or (Link(page.title),),
+            user=principal.id if called is None else called.name,
+            user_id=principal.id,
+            roles=", ".join(describe_grants(principal.grants)),
+            csrf=principal.csrf,
+            form_key=secrets.token_hex(FORM_KEY_BYTES),
+            stream="" if page.still or problem else _stream(page.about),
+            verbs=page.verbs,
+            problem=None if problem is None else to_form_error(problem),
+            done=DONE.get(getattr(request.query, "done", ""), ""),
+        )
+        body = render(page.template, frame, page.view)
+        status = 200 if problem is None else problems.status_of(type(problem))
+        return Response(body, status=status, media=UTF8, headers=page.headers)
+
+    def attempt(
+        self,
+        request: Asked,
+        do: Callable[[], Position],
+        back: str,
+        done: str,
+        page: Callable[[], PageView],
+    ) -> Response:
+        """Do what a form asks for, then lead to ``back``; refused, show the page and say why."""
+        try:
+            position = do()
+        except TidegateError as error:
+            return self.answer(request, page(), problem=error)
+        return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
+
+    def further(self, request: Asked, last: str | None, **filters: str) -> str:
+        """The cursor after ``last``, for a link with these filters.
+
+        A cursor is bound to the filters of its address; a notice that is shown once is not one.
+        """
+        query = structs.replace(request.query, done="", **filters)
+        asked = replace(request, query=query)
+        page: Listed[None] = self._cursors.list_page(asked, (), last)
+        return page.next or ""
+
+    def names(self, request: Asked) -> UserDirectory:
+        """Names of users, as the reader of this page sees them."""
+        return UserDirectory(self._accounts, request.principal.id)
 
 
 def _address(request: Asked, page: PageView) -> str:
@@ -165,32 +208,8 @@ def _address(request: Asked, page: PageView) -> str:
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
-def further(request: Asked, installation: Installation, last: str | None, **meant: str) -> str:
-    """The cursor behind ``last``, for a link that asks for what was meant: a cursor goes with the
-    filters of its address, and what was only said once is not among them.
-    """
-    query = structs.replace(request.query, done="", **meant)
-    return paging.list_page(replace(request, query=query), installation, (), last).next or ""
-
-
 def _stream(about: str) -> str:
     return f"/live?about={quote(about, safe='')}" if about else "/live"
-
-
-def attempt(
-    request: Asked,
-    installation: Installation,
-    do: Callable[[], Position],
-    back: str,
-    done: str,
-    page: Callable[[], PageView],
-) -> Response:
-    """Do what a form asks for, then lead to ``back``; refused, show the page and say why."""
-    try:
-        position = do()
-    except TidegateError as error:
-        return answer(request, installation, page(), problem=error)
-    return see_other(f"{back}?{urlencode({'done': done, 'min_position': position})}")
 
 
 def see_other(location: str, *cookies: str) -> Response:
@@ -315,9 +334,9 @@ def describe_grants(grants: tuple[Grant, ...]) -> Iterator[str]:
 class UserDirectory:
     """Names of users by their ids, each looked up once. Who is erased is called by the id."""
 
-    def __init__(self, request: Asked) -> None:
-        self._accounts = request.server.accounts
-        self._names = {"": "", request.principal.id: "you"}
+    def __init__(self, accounts: Accounts, reader: str) -> None:
+        self._accounts = accounts
+        self._names = {"": "", reader: "you"}
 
     def __call__(self, user_id: str) -> str:
         name = self._names.get(user_id)

@@ -17,8 +17,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.api.feed.tail import TailEntry
-from tidegate.control.installation import Installation
+from tidegate.api.feed.tail import Tail, TailEntry
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations.accounts import Accounts
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard.grid_encoding import GridPlaces, changes, encode_changes, places_of
 from tidegate.dashboard.layout import error_page
 from tidegate.domain.access.principals import demand_permission
@@ -44,7 +47,14 @@ class LiveQuery(Input, frozen=True, kw_only=True):
 Following = Request[Nothing, LiveQuery, Nothing]
 
 
-async def live(request: Following, installation: Installation) -> Response:
+async def live(
+    request: Following,
+    log: LogReader,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    accounts: Accounts,
+    tail: Tail,
+) -> Response:
     """Follow what a page is about."""
     about = request.query.about
     places: GridPlaces | None = None
@@ -52,28 +62,32 @@ async def live(request: Following, installation: Installation) -> Response:
         rollout_id = about.removeprefix(ROLLOUT)
         demand_permission(request.principal, (Verb.READ,), channel_scope(channel_of(rollout_id)))
         loop = asyncio.get_running_loop()
-        read = partial(places_of, installation, rollout_id)
+        read = partial(places_of, fleet_reader, rollout_id)
         places = await loop.run_in_executor(None, read)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    stream = _stream(request, installation, places)
+    stream = _stream(request, log, clock, accounts, tail, places)
     return Response(stream=stream, media=EVENT_STREAM, headers=headers)
 
 
 async def _stream(
-    request: Following, installation: Installation, places: GridPlaces | None
+    request: Following,
+    log: LogReader,
+    clock: Clock,
+    accounts: Accounts,
+    tail: Tail,
+    places: GridPlaces | None,
 ) -> AsyncIterator[bytes]:
-    tail = request.server.tail
+    tail = tail
     about = request.query.about
     seen = tail.position
-    watch = CredentialWatch(request)
-    request.server.metrics.subscribers.inc()
-    try:
-        yield b"retry: %d\n\n" % RETRY_MILLISECONDS + _head(seen, installation)
+    watch = CredentialWatch(accounts, request.principal)
+    with tail.subscribed():
+        yield b"retry: %d\n\n" % RETRY_MILLISECONDS + _head(seen, clock)
         while not tail.stopped:
             if tail.position <= seen and not await tail.changed(HEARTBEAT_SECONDS):
                 if not await watch.holds(()):
                     return
-                yield _head(tail.position, installation)
+                yield _head(tail.position, clock)
                 continue
             await asyncio.sleep(PACE_SECONDS if about else PACE_OF_ALL_SECONDS)
             entries = tail.since(seen)
@@ -84,13 +98,11 @@ async def _stream(
             if not await watch.holds(entry.event for entry in entries):
                 return
             seen = entries[-1].event.position
-            yield _said(installation, entries, about, places) + _head(seen, installation)
-    finally:
-        request.server.metrics.subscribers.dec()
+            yield _said(log, entries, about, places) + _head(seen, clock)
 
 
 def _said(
-    installation: Installation, entries: Sequence[TailEntry], about: str, places: GridPlaces | None
+    log: LogReader, entries: Sequence[TailEntry], about: str, places: GridPlaces | None
 ) -> bytes:
     events = [item.event for item in entries if not about or about in item.event.tags]
     if not events:
@@ -98,7 +110,7 @@ def _said(
     said = b"event: tide\ndata: \n\n"
     if places is not None:
         try:
-            found = changes(installation, places, events)
+            found = changes(log, places, events)
         except TidegateError:
             return said  # a fact that this version cannot read: the page asks anew
         if found:
@@ -106,8 +118,8 @@ def _said(
     return said
 
 
-def _head(position: int, installation: Installation) -> bytes:
-    at = installation.clock().strftime("%Y-%m-%dT%H:%M:%SZ").encode()
+def _head(position: int, clock: Clock) -> bytes:
+    at = clock().strftime("%Y-%m-%dT%H:%M:%SZ").encode()
     return b"event: head\ndata: %d %b\n\n" % (position, at)
 
 

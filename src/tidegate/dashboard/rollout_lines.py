@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Bar, Chip, bar
 from tidegate.dashboard.view_models import RolloutLine
@@ -93,7 +93,7 @@ def summary(
     )
 
 
-def summaries(installation: Installation, rollouts: Iterable[Rollout]) -> tuple[RolloutLine, ...]:
+def summaries(reads: Reads, rollouts: Iterable[Rollout]) -> tuple[RolloutLine, ...]:
     """Rollouts in lines, newest first."""
     ordered = sorted(rollouts, key=lambda item: item.opened_at, reverse=True)
     lines: list[RolloutLine] = []
@@ -105,7 +105,7 @@ def summaries(installation: Installation, rollouts: Iterable[Rollout]) -> tuple[
                 (tally_key(item.rollout_id), RolloutTally),
                 (gates_key(item.rollout_id), RolloutGates),
             ]
-        found = [None if row is None else row.row for row in installation.reads.find_all(*wanted)]
+        found = [None if row is None else row.row for row in reads.find_all(*wanted)]
         for number, item in enumerate(batch):
             lines.append(summary(item, found[2 * number], found[2 * number + 1]))
     return tuple(lines)

@@ -18,8 +18,9 @@ from urllib.parse import urlencode
 
 from msgspec import Meta, Struct, structs
 
-from tidegate.control.installation import Installation
-from tidegate.control.queries.forecasts import Forecast, Moment, Odds
+from tidegate.control.operations.promotion import Promotions
+from tidegate.control.queries.forecasts import Forecast, Forecaster, Moment, Odds
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, TimelineEntry, bar
 from tidegate.dashboard.html import render_part, seconds
@@ -73,11 +74,11 @@ class ForecastQuery(Input, frozen=True, kw_only=True):
 Asked = Request[Nothing, ForecastQuery, Nothing]
 
 
-def forecast(request: Asked, installation: Installation) -> Response:
+def forecast(request: Asked, simulations: Simulations) -> Response:
     """So many runs, drawn; the part asks for the next by itself."""
     query = request.query
     try:
-        played = _PLAYS.play(installation, query)
+        played = simulations.play(query)
     except TidegateError as error:
         part = SimulationPart(wanted=RUNS, fault=error.detail)
     else:
@@ -107,30 +108,33 @@ class Simulation(Struct):
     runs: list[Forecast]
 
 
-class SimulationCache:
+class Simulations:
     """Simulations that somebody looks at. One run is played at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: Reads, promotions: Promotions, forecast: Forecaster) -> None:
+        self._reads = reads
+        self._promotions = promotions
+        self._forecast = forecast
         self._kept: OrderedDict[tuple[object, ...], Simulation] = OrderedDict()
         self._turn = Lock()
 
-    def play(self, installation: Installation, query: ForecastQuery) -> tuple[Forecast, ...]:
+    def play(self, query: ForecastQuery) -> tuple[Forecast, ...]:
         """The first runs of this simulation; what was not played yet is.
 
         Raises:
             NotFound, InvalidInput, MalformedPolicy: there is nothing to play.
             Unavailable: others simulate.
         """
-        key = (installation.fleet_reader, query.channel, query.luck, query.failing, query.seed)
+        key = (query.channel, query.luck, query.failing, query.seed)
         if not self._turn.acquire(timeout=TURN_SECONDS_MAX):
             raise Unavailable("others simulate at this moment; try again in a while")
         try:
             play = self._kept.pop(key, None)
             if play is None or query.runs == 1:
-                play = _begun(installation, query)
+                play = self._begin(query)
             while len(play.runs) < query.runs:
                 seeds = (query.seed + len(play.runs),)
-                play.runs.append(installation.forecast(play.channel, play.plan, play.odds, seeds))
+                play.runs.append(self._forecast(play.channel, play.plan, play.odds, seeds))
             self._kept[key] = play
             while len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
@@ -138,17 +142,13 @@ class SimulationCache:
         finally:
             self._turn.release()
 
-
-_PLAYS = SimulationCache()
-
-
-def _begun(installation: Installation, query: ForecastQuery) -> Simulation:
-    found = installation.reads.find(channel_key(query.channel), Channel)
-    if found is None:
-        raise ChannelNotFound(query.channel)
-    names = tuple(filter(None, (name.strip() for name in query.failing.split(","))))
-    odds = structs.replace(LUCK[query.luck][1], failing=names[:FAILING_MAX])
-    return Simulation(found.row, installation.promotions.plan(query.channel).plan, odds, [])
+    def _begin(self, query: ForecastQuery) -> Simulation:
+        found = self._reads.find(channel_key(query.channel), Channel)
+        if found is None:
+            raise ChannelNotFound(query.channel)
+        names = tuple(filter(None, (name.strip() for name in query.failing.split(","))))
+        odds = structs.replace(LUCK[query.luck][1], failing=names[:FAILING_MAX])
+        return Simulation(found.row, self._promotions.plan(query.channel).plan, odds, [])
 
 
 # ── drawing ───────────────────────────────────────────────────────────────────────────────────────

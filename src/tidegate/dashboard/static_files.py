@@ -6,7 +6,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
 from tidegate.dashboard.html import fingerprint, static_files
 from tidegate.dashboard.layout import error_page
 from tidegate.web.inputs import Input, Nothing
@@ -21,9 +20,7 @@ class StaticFilePath(Input, frozen=True):
     name: Annotated[str, Meta(max_length=128)]
 
 
-def static(
-    request: Request[StaticFilePath, Nothing, Nothing], installation: Installation
-) -> Response:
+def static(request: Request[StaticFilePath, Nothing, Nothing]) -> Response:
     """A file of the dashboard."""
     found = static_files().get(request.path.name)
     if found is None:

@@ -7,16 +7,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event, Thread, Timer
 
+from tidegate.api.metrics import Metrics
+from tidegate.api.routes import ROUTES
+from tidegate.commands.application import make_application
 from tidegate.commands.startup import open_installation
 from tidegate.config import Settings
 from tidegate.control.outbox.targets.webhook import WebhookTarget
 from tidegate.control.worker import LoopPace, Worker
+from tidegate.dashboard.routes import PAGES
 from tidegate.demo.fleet import DemoFleet
 from tidegate.demo.people import VISITOR, DemoPeople
 from tidegate.demo.sign_in import SignInLink
 from tidegate.demo.story import NOTIFY, DemoOver, DemoStory, Say
 from tidegate.demo.webhook_receiver import Receiver
-from tidegate.main import make_application, make_server
+from tidegate.main import make_server
 
 JOIN_SECONDS = 10.0
 WEBHOOK_SECONDS = 5.0
@@ -33,7 +37,7 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Sa
         installation = open_installation(settings)
         stack.callback(installation.close)
         entrance = SignInLink(VISITOR, password := secrets.token_urlsafe(12))
-        application = make_application(installation, more=(entrance.route,))
+        application = make_application(installation, routes=(*ROUTES, *PAGES, entrance.route))
         stack.callback(application.close)
         people = DemoPeople(installation, password)
         server = make_server(application, settings)
@@ -48,7 +52,7 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: Sa
                 installation,
                 targets={NOTIFY: _target(receiver)},
                 pace=PACE,
-                registry=application.server.metrics.registry,
+                registry=application.parts[Metrics].registry,
                 wake=fleet.wake,
                 failed=server.end,
             )

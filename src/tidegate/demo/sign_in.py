@@ -9,7 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.config import Settings
+from tidegate.control.operations.access import AccessOperations
 from tidegate.control.secrets import hash_secret
 from tidegate.dashboard.layout import UTF8, PageQuery, page_route, see_other
 from tidegate.web.authentication import set_cookie
@@ -42,15 +43,15 @@ class SignInLink:
     @property
     def route(self) -> Route:
         def enter(
-            request: Request[SignInLinkPath, PageQuery, Nothing], installation: Installation
+            request: Request[SignInLinkPath, PageQuery, Nothing],
+            access: AccessOperations,
+            settings: Settings,
         ) -> Response:
             """Sign the visitor in, once."""
             if not self._fits(request.path.code):
                 return see_other("/signin")
-            session = installation.access.sign_in(
-                self._login, self._password, address=request.arrived.address
-            )
-            cookie = set_cookie(session.cookie, installation.settings)
+            session = access.sign_in(self._login, self._password, address=request.arrived.address)
+            cookie = set_cookie(session.cookie, settings)
             return Response(PAGE.encode(), media=UTF8, cookies=(cookie,))
 
         return page_route("/demo/{code}", enter, PUBLIC)

@@ -17,12 +17,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from tidegate.api.feed.tail import Tail
-from tidegate.api.metrics import Metrics
-from tidegate.control.installation import Installation
+from tidegate.clock import Clock
+from tidegate.config import Settings
 from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.domain.access.steps import VersionRule
 from tidegate.errors import LimitExceeded, TidegateError, VersionRequired
@@ -31,12 +31,14 @@ from tidegate.web import decoding
 from tidegate.web.authentication import (
     AgentProof,
     Authenticator,
+    Credentials,
     authorize,
     authorize_anywhere,
     check_csrf,
 )
 from tidegate.web.connection_limits import ConnectionLimits, connections_max
 from tidegate.web.inputs import Input
+from tidegate.web.parts import Parts
 from tidegate.web.problems import (
     HeadersTooLarge,
     InternalError,
@@ -61,12 +63,13 @@ from tidegate.web.routing import (
     AGENT,
     EVENT_STREAM,
     Consumes,
+    ErrorPageOf,
+    FastHandler,
     RawRequest,
     Request,
     Response,
     Route,
     Router,
-    Server,
 )
 
 WAITING_MAX = 1_000  # requests that wait for a thread; past it, clients are told to come back
@@ -99,41 +102,67 @@ class _Gone(Exception):
     """The client went away before its request was whole."""
 
 
-class Application:
-    """The API of one installation, as an ASGI application."""
+class FastRoute(NamedTuple):
+    """A route with the function that answers its plain requests at the socket."""
 
-    def __init__(
-        self,
-        installation: Installation,
-        routes: Sequence[Route],
-        *,
-        agents: AgentProof | None = None,
-        lines: RequestLog | None = None,
-    ) -> None:
-        settings = installation.settings
-        accounts = installation.accounts
-        self.server = Server(
-            installation,
-            accounts,
-            Tail(installation),
-            Metrics(),
-            tuple(routes),
-        )
-        self._installation = installation
-        self._router = Router(tuple(routes))
+    route: Route
+    answer: FastHandler
+
+
+class LogFollower(Protocol):
+    """Knows where the log is. It is started and stopped with the server."""
+
+    position: Position
+
+    async def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def reached(self, position: Position, seconds: float) -> bool:
+        """Wait until the log is at this position; False: not within so many seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What an application needs of the process that it runs in."""
+
+    settings: Settings
+    clock: Clock
+    credentials: Credentials
+    tail: LogFollower
+    is_local: bool  # point reads take microseconds: they may run on the event loop
+    count: Callable[[str, int, float], None]  # operation, status and seconds of each answer
+    agents: AgentProof | None = None
+    error_page: ErrorPageOf | None = None  # of a path that browsers ask for and nothing serves
+    lines: RequestLog | None = None
+
+
+class Application:
+    """Routes and the parts that their handlers ask for, as an ASGI application.
+
+    Raises:
+        InvalidDefinition: a handler asks for a part that is not there.
+    """
+
+    def __init__(self, routes: Sequence[Route], parts: Parts, around: Surroundings) -> None:
+        settings, agents = around.settings, around.agents
+        self.routes = tuple(routes)
+        self.parts = parts
+        self._around = around
+        self._handlers = {route.operation: parts.bind(route.handler) for route in routes}
+        self._router = Router(self.routes)
         self.agents = agents
         per_address = None if settings.behind_proxy else settings.connections_per_address
         self.connections = ConnectionLimits(per_address, connections_max())
-        self.server.metrics.connections.set_function(self.connections.__len__)
-        self._door = Authenticator(accounts, settings, agents)
+        self._door = Authenticator(around.credentials, settings, agents)
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="tidegate-api")
         self._waiting = 0
         self._is_set_up = False  # once it is, it stays so
-        self.lines = lines
+        self.lines = around.lines
         # At a socket, nothing may wait: only where the log is local are there brief answers.
         self.brief = {
-            route.path.encode(): route
-            for route in (routes if installation.is_local else ())
+            route.path.encode(): FastRoute(route, parts.bind(route.briefly))
+            for route in (routes if around.is_local else ())
             if route.briefly is not None
         }
 
@@ -147,7 +176,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self.server.tail.start()
+                await self._around.tail.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self.stop()
@@ -156,7 +185,7 @@ class Application:
 
     def stop(self) -> None:
         """End the streams and take no more work for threads."""
-        self.server.tail.stop()
+        self._around.tail.stop()
 
     def close(self) -> None:
         """Wait for the threads; after the last answer."""
@@ -176,9 +205,9 @@ class Application:
     ) -> None:
         """Count a request that was answered, and write its line."""
         operation = "none" if route is None else route.operation
-        self.server.metrics.requests.count(operation, status, seconds)
+        self._around.count(operation, status, seconds)
         if self.lines is not None:
-            at = self._installation.clock()
+            at = self._around.clock()
             path = "" if route is None else route.path
             ms = int(seconds * 1e6) / 1000
             self.lines.add(
@@ -201,18 +230,25 @@ class Application:
             raise MethodNotAllowed(f"{method} is not served here", found=method, allowed=allowed)
         return route, values
 
-    def lost(self, raw_path: bytes, headers: Mapping[bytes, bytes]) -> Route | None:
-        """Whose looks a refusal has where no route was found: for a browser, those of the pages."""
+    def page_of_error(
+        self, route: Route | None, raw_path: bytes, headers: Mapping[bytes, bytes]
+    ) -> ErrorPageOf | None:
+        """How a refusal looks to people; None: it is a problem detail.
+
+        A path that nothing serves is answered as a page to browsers, unless it is the API's.
+        """
+        if route is not None:
+            return route.fails
         if raw_path.startswith(b"/v1") or b"text/html" not in headers.get(b"accept", b""):
             return None
-        return self._router.plain.get(b"/", {}).get("GET")
+        return self._around.error_page
 
-    async def awaits_set_up(self, route: Route) -> bool:
+    async def awaits_set_up(self, route: Route | None) -> bool:
         """Whether a page cannot be shown to anybody because there is no account yet."""
-        if self._is_set_up or route.is_write or route.produces != HTML:
+        if self._is_set_up or route is None or route.is_write or route.produces != HTML:
             return False
         try:
-            self._is_set_up = await self.in_thread(lambda: self.server.accounts.is_set_up)
+            self._is_set_up = await self.in_thread(lambda: self._around.credentials.is_set_up)
         except TidegateError:
             return False  # the store is away: treat the browser as signed out
         return not self._is_set_up
@@ -220,7 +256,7 @@ class Application:
     async def principal(self, route: Route, arrived: RawRequest) -> Principal:
         """Raises: Unauthenticated, CrossSite, RateLimited."""
         # A session notes when it was seen, and a commit may wait; a token is point reads alone.
-        if self._installation.is_local and b"cookie" not in arrived.headers:
+        if self._around.is_local and b"cookie" not in arrived.headers:
             return self._door.principal(route, arrived)
         return await self.in_thread(lambda: self._door.principal(route, arrived))
 
@@ -235,17 +271,18 @@ class Application:
     async def answer(self, route: Route, request: Request[Any, Any, Any]) -> Response:
         """What the handler says. Raises: whatever it raises."""
         least: Position = getattr(request.query, "min_position", 0)
-        if least > self.server.tail.position:
+        if least > self._around.tail.position:
             await self._reach(least)
+        handler = self._handlers[route.operation]
         if route.is_async:
-            return await route.handler(request, self._installation)  # type: ignore[no-any-return]
-        if route.quick and self._installation.is_local:
-            return route.handler(request, self._installation)  # type: ignore[no-any-return]
-        return await self.in_thread(lambda: route.handler(request, self._installation))
+            return await handler(request)  # type: ignore[no-any-return]
+        if route.quick and self._around.is_local:
+            return handler(request)  # type: ignore[no-any-return]
+        return await self.in_thread(lambda: handler(request))
 
     async def _reach(self, position: Position) -> None:
         """Wait for the log to come there, unless it is far. Raises: PositionNotReached."""
-        tail = self.server.tail
+        tail = self._around.tail
         near = position - tail.position <= AHEAD_MAX
         if near and await tail.reached(position, MIN_POSITION_SECONDS_MAX):
             return
@@ -340,7 +377,6 @@ class _Exchange:
             self.id,
             route.name,
             arrived,
-            app.server,
         )
         authorize(route, request)
         if route.is_write:
@@ -438,7 +474,7 @@ class _Exchange:
 
     # ── the answer ──
 
-    async def _send_answer(self, answer: Response, route: Route) -> None:
+    async def _send_answer(self, answer: Response, route: Route | None) -> None:
         if answer.stream is not None:
             await self._send_stream(answer, headers_of(answer, route, self.id))
             return
@@ -451,20 +487,18 @@ class _Exchange:
             return  # the answer has begun: it can only be cut off
         self._code = error.code
         raw_path = self._scope["raw_path"]
-        route = self._route or self._app.lost(raw_path, self._headers)
-        if route is not None and route.fails is not None:
-            if isinstance(error, Unauthenticated) and await self._app.awaits_set_up(route):
-                await self._send_answer(
-                    Response(None, status=303, headers={"location": SET_UP}), route
-                )
-                return
+        render = self._app.page_of_error(self._route, raw_path, self._headers)
+        if render is None:
+            await self._reply(encode_problem(error, self.id))
+            return
+        route = self._route
+        if isinstance(error, Unauthenticated) and await self._app.awaits_set_up(route):
+            answer = Response(None, status=303, headers={"location": SET_UP})
+        else:
             query = self._scope["query_string"]
             error.facts.setdefault("request", self.id)
-            await self._send_answer(
-                route.fails(error, raw_path + (b"?" + query if query else b"")), route
-            )
-            return
-        await self._reply(encode_problem(error, self.id))
+            answer = render(error, raw_path + (b"?" + query if query else b""))
+        await self._send_answer(answer, route)
 
     async def _reply(self, reply: EncodedResponse) -> None:
         self._status = status = reply.status

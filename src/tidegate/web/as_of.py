@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import POSITION_MAX, Position
 
@@ -20,16 +20,16 @@ AsOf = Annotated[
 ]
 
 
-def position_of(installation: Installation, text: str) -> Position:
+def position_of(log: LogReader, text: str) -> Position:
     """The position that it names. Raises: InvalidInput."""
     if text.isdigit():
         position = int(text)
         if position > POSITION_MAX:
             raise InvalidInput(f"as_of is at most {POSITION_MAX}, found {text}", field="as_of")
-        return min(position, installation.log.head())
+        return min(position, log.head())
     try:
         at = datetime.fromisoformat(text)
-        return installation.log.position_at(at.astimezone(UTC))
+        return log.position_at(at.astimezone(UTC))
     except (ValueError, OverflowError):
         raise InvalidInput(
             f"as_of is a position or an RFC 3339 time, found {text!r}", field="as_of"

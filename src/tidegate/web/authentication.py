@@ -16,10 +16,10 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tidegate.config import Settings
-from tidegate.control.operations.accounts import Accounts, AuthenticatedUser
 from tidegate.control.rate_limits import Bucket
 from tidegate.domain.access.erasable_rows import SESSION_LIFE
 from tidegate.domain.access.principals import NOBODY, Principal, demand_permission
+from tidegate.domain.access.rows import User
 from tidegate.kernel.model import Event
 from tidegate.web.decoding import form_token
 from tidegate.web.problems import CrossSite, Unauthenticated
@@ -28,6 +28,23 @@ from tidegate.web.routing import Consumes, PublicAccess, RawRequest, Request, Re
 COOKIE_BYTES_MAX = 4_096
 CHECK_SECONDS = 60.0  # between two looks at the credentials of an open stream
 SECURITY = "security"  # the kind of events about access
+
+
+class Credentials(Protocol):
+    """Tells whose session or API token something is. ``Accounts`` does."""
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether there is an account at all."""
+
+    def principal_of_token(self, text: str, /) -> Principal | None:
+        """Whose API token this is, if it is valid now."""
+
+    def principal_of_session(self, cookie: str, /) -> Principal | None:
+        """Whose session cookie this is, if it is valid now."""
+
+    def is_still_authenticated(self, user_id: str, session: str, token_id: str, /) -> User | None:
+        """The user, if the session or token that they came with is valid now."""
 
 
 class AgentProof(Protocol):
@@ -40,9 +57,9 @@ class Authenticator:
     """Tells who asks, and lets in who may. ``agents`` proves the MAC of a host's request."""
 
     def __init__(
-        self, accounts: Accounts, settings: Settings, agents: AgentProof | None = None
+        self, credentials: Credentials, settings: Settings, agents: AgentProof | None = None
     ) -> None:
-        self._accounts = accounts
+        self._credentials = credentials
         self._settings = settings
         self._agents = agents
         self._reads = _bucket("reads per second", settings.reads_per_second)
@@ -63,33 +80,24 @@ class Authenticator:
             return NOBODY
         if found.session and route.is_write:
             check_origin(arrived, self._settings)
-        self._take(route, found.user.user_id)
-        token = found.token
-        return Principal(
-            found.user.user_id,
-            "session" if token is None else "token",
-            found.user.grants,
-            None if token is None else token.grants,
-            found.session,
-            found.csrf,
-            "" if token is None else token.token_id,
-            found.user.credentials_version,
-        )
+        self._take(route, found.id)
+        return found
 
     def _take(self, route: Route, who: str) -> None:
         bucket = self._writes if route.is_write else self._reads
         (self._urgent if route.urgent else bucket).take(who)
 
-    def _admitted(self, arrived: RawRequest) -> AuthenticatedUser | None:
+    def _admitted(self, arrived: RawRequest) -> Principal | None:
         authorization = arrived.headers.get(b"authorization")
         if authorization is not None:
             scheme, _, text = authorization.decode("latin-1").partition(" ")
-            found = self._accounts.token(text.strip()) if scheme.lower() == "bearer" else None
+            is_bearer = scheme.lower() == "bearer"
+            found = self._credentials.principal_of_token(text.strip()) if is_bearer else None
             if found is None:
                 raise Unauthenticated("the API token is unknown, expired or revoked")
             return found
         cookie = cookie_of(arrived, self._settings)
-        return None if cookie is None else self._accounts.session(cookie)
+        return None if cookie is None else self._credentials.principal_of_session(cookie)
 
 
 def check_origin(arrived: RawRequest, settings: Settings) -> None:
@@ -128,22 +136,21 @@ class CredentialWatch:
     also end by time, which the log does not say.
     """
 
-    def __init__(self, request: Request[Any, Any, Any]) -> None:
-        self._request = request
+    def __init__(self, credentials: Credentials, principal: Principal) -> None:
+        self._credentials = credentials
+        self._principal = principal
         self._checked_at = monotonic()
 
     async def holds(self, events: Iterable[Event]) -> bool:
         """Whether the stream may go on after these events."""
-        principal = self._request.principal
+        principal = self._principal
         tag = f"user_id:{principal.id}"
         due = monotonic() - self._checked_at > CHECK_SECONDS
         if not due and not any(item.kind == SECURITY and tag in item.tags for item in events):
             return True
         self._checked_at = monotonic()
-        accounts = self._request.server.accounts
-        read = partial(
-            accounts.is_still_authenticated, principal.id, principal.session, principal.token_id
-        )
+        still = self._credentials.is_still_authenticated
+        read = partial(still, principal.id, principal.session, principal.token_id)
         user = await asyncio.get_running_loop().run_in_executor(None, read)
         return user is not None and user.grants == principal.grants
 

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.errors import TidegateError
 from tidegate.web import decoding
-from tidegate.web.application import Application, new_request_id
+from tidegate.web.application import Application, FastRoute, new_request_id
 from tidegate.web.connections import Connection
 from tidegate.web.problems import InternalError
 from tidegate.web.responses import (
@@ -36,7 +36,7 @@ from tidegate.web.responses import (
     encode_problem,
     encode_response,
 )
-from tidegate.web.routing import RawRequest, Response, Route, Server
+from tidegate.web.routing import RawRequest, Response, Route
 
 PLAIN_BYTES_MAX = 16 * 1024  # of the head, and of the body: within the limits of either
 PATIENCE_SECONDS = 1.0  # many clients send head and body one behind the other
@@ -76,23 +76,22 @@ class FastExchange:
         "_started",
         "body",
         "disconnected",
+        "handler",
         "id",
         "keep_alive",
         "principal",
         "response_complete",
         "route",
-        "server",
     )
     message_event: Final = _NOBODY
 
     def __init__(
-        self, protocol: FastConnection, app: Application, route: Route, body: bytes = b""
+        self, protocol: FastConnection, app: Application, found: FastRoute, body: bytes = b""
     ) -> None:
         self._protocol = protocol
         self._app = app
         self._started = time.perf_counter()
-        self.route = route
-        self.server: Server = app.server
+        self.route, self.handler = found
         self.id = new_request_id()
         self.principal: Principal = NOBODY
         self.body = body
@@ -188,11 +187,11 @@ class FastConnection(Connection):
 
     def on_headers_complete(self) -> None:
         self._head_ended()
-        route = self._brief.get(self.url) if self._fresh else None
-        if route is None or not self._is_idle() or not self._is_plain(route):
+        found = self._brief.get(self.url) if self._fresh else None
+        if found is None or not self._is_idle() or not self._is_plain(found.route):
             self._start_cycle()
             return
-        self._pending = FastExchange(self, self._application, route)
+        self._pending = FastExchange(self, self._application, found)
 
     def on_body(self, body: bytes) -> None:
         exchange = self._pending
@@ -289,9 +288,7 @@ class FastConnection(Connection):
         try:
             exchange.principal = self._application.agent(exchange.route, arrived)
             self.cycle = exchange
-            briefly = exchange.route.briefly
-            assert briefly is not None
-            if briefly(exchange, exchange.server.installation):
+            if exchange.handler(exchange):
                 return True
         except TidegateError:
             pass

@@ -39,10 +39,10 @@ class EncodedResponse(NamedTuple):
     body: bytes
 
 
-def headers_of(answer: Response, route: Route, request_id: str) -> Headers:
-    """All but those that tell of the body."""
+def headers_of(answer: Response, route: Route | None, request_id: str) -> Headers:
+    """All headers but those that describe the body."""
     headers: Headers = [(b"x-request-id", request_id.encode())]
-    headers += (FOR_AGENTS,) if route.permission is AGENT else SECURITY
+    headers += (FOR_AGENTS,) if route is not None and route.permission is AGENT else SECURITY
     if answer.headers:
         headers += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers.items()]
     if answer.cookies:
@@ -58,18 +58,21 @@ def headers_of(answer: Response, route: Route, request_id: str) -> Headers:
 
 
 def encode_response(
-    answer: Response, route: Route, request_id: str, known: bytes | None = None
+    answer: Response, route: Route | None, request_id: str, known: bytes | None = None
 ) -> EncodedResponse:
-    """The answer as bytes; ``known``: the ETags that the client has, as it names them."""
+    """The answer as bytes. ``known``: the ETags that the client has, as it names them.
+
+    ``route`` is None for the error page of a path that nothing serves.
+    """
     headers = headers_of(answer, route, request_id)
     etag = answer.etag
-    if etag is not None and not route.is_write and decoding.matches(known, etag):
+    if etag is not None and not (route and route.is_write) and decoding.matches(known, etag):
         return EncodedResponse(304, headers, b"")
     if answer.body is None:
         return _whole(answer.status or 204, headers, b"")
     body = answer.body if isinstance(answer.body, bytes) else encode(answer.body)
     headers.append((b"content-type", answer.media.encode()))
-    return _whole(answer.status or route.status, headers, body)
+    return _whole(answer.status or (route.status if route else 200), headers, body)
 
 
 def encode_problem(error: TidegateError, request_id: str) -> EncodedResponse:

@@ -20,12 +20,6 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from tidegate import decoders
-from tidegate.api.agents.commit_waiters import CommitWaiters
-from tidegate.api.agents.order_waiters import OrderWaiters
-from tidegate.api.feed.tail import Tail
-from tidegate.api.metrics import Metrics
-from tidegate.control.installation import Installation
-from tidegate.control.operations.accounts import Accounts
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import EVERYWHERE, Verb
@@ -43,9 +37,6 @@ EVENT_STREAM: Final = "text/event-stream"
 P = TypeVar("P")
 Q = TypeVar("Q")
 B = TypeVar("B")
-
-
-# ── who asks ──────────────────────────────────────────────────────────────────────────────────────
 
 
 # ── what a route asks of them ─────────────────────────────────────────────────────────────────────
@@ -87,12 +78,15 @@ def requires(verb: Verb | tuple[Verb, ...], scope: ScopeOf | str = EVERYWHERE) -
     return Requires(verbs, scope)
 
 
-def requires_step(step: Step, scope: ScopeOf | str = EVERYWHERE) -> Permission:
+def requires_step(step: Step, scope: ScopeOf | str | None = EVERYWHERE) -> Permission:
     """The permission to take a step on a scope: everywhere, or what the request names.
 
-    A step that needs no verb is for who is signed in.
+    ``scope`` None: on some scope, where only the operation knows which one it must be. A step that
+    needs no verb is for everybody who is signed in.
     """
-    return requires(step.verbs, scope) if step.verbs else SIGNED_IN
+    if not step.verbs:
+        return SIGNED_IN
+    return Requires(step.verbs, None) if scope is None else requires(step.verbs, scope)
 
 
 def requires_somewhere(verb: Verb) -> Requires:
@@ -114,27 +108,6 @@ class RawRequest(Struct, frozen=True):
     body: bytes = b""
 
 
-@dataclass
-class Server:
-    """What a serving process has beside its installation."""
-
-    installation: Installation
-    accounts: Accounts
-    tail: Tail
-    metrics: Metrics
-    routes: tuple[Route, ...] = ()
-
-    @cached_property
-    def commit_waiters(self) -> CommitWaiters:
-        """Reports that wait to be durable; asked for on the event loop."""
-        return CommitWaiters(self.tail)
-
-    @cached_property
-    def order_waiters(self) -> OrderWaiters:
-        """Polls for orders; asked for on the event loop."""
-        return OrderWaiters(self.tail, self.installation)
-
-
 @dataclass(slots=True)
 class Request(Generic[P, Q, B]):
     """A request that was understood: typed, authenticated, allowed."""
@@ -146,7 +119,6 @@ class Request(Generic[P, Q, B]):
     id: str
     route: str
     arrived: RawRequest
-    server: Server
     version: Position | None = None  # of If-Match: the version that the client saw
     key: str | None = None  # of Idempotency-Key
 
@@ -202,7 +174,6 @@ class FastRequest(Protocol):
     principal: Principal
     body: bytes
     id: str
-    server: Server
 
     def answer(self, answer: Response) -> None:
         """Send it. Once, from the event loop, now or later, as the other two."""
@@ -214,8 +185,9 @@ class FastRequest(Protocol):
         """Send what the application says of this error, in its stead."""
 
 
-FastHandler = Callable[[FastRequest, Installation], bool]
-Handler = Callable[[Any, Installation], Any]  # Answer, or a coroutine of one
+# The first parameter is the request. The others name parts of the server: see web/parts.py.
+FastHandler = Callable[..., bool]
+Handler = Callable[..., Any]  # a Response, or a coroutine of one
 ErrorPageOf = Callable[
     [TidegateError, bytes], Response
 ]  # of the error and the address that was asked for

@@ -11,17 +11,18 @@ only until some key of this installation ends, and only where no other server ha
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tidegate.clock import Clock
 from tidegate.control.fleet.agent_sessions import (
     AgentSession,
     ClockSkewed,
     check_skew,
     parse_session,
 )
+from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.fleet.request_macs import RequestMacs
-from tidegate.control.installation import Installation
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.fleet.refusals import HostGone, HostNotFound, KeyRevoked
 from tidegate.domain.hosts.protocol import (
@@ -79,15 +80,25 @@ class _Session(RequestMacs):
 
 
 class AgentAuthenticator:
-    """Tells which host asks. ``Application(…, agents=AgentAuthenticator(installation))``."""
+    """Tells which host asks.
 
-    def __init__(self, installation: Installation) -> None:
-        self._clock = installation.clock
-        self._enrollment = installation.enrollment
-        # One server has a local log to itself: keys end by its own commits, or not at all.
-        self._is_local = installation.is_local
+    ``key_listeners`` are called when a key ends by a commit of this process. A server has a local
+    log to itself, so nothing else ends keys there and a valid one can be remembered.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        enrollment: Enrollment,
+        key_listeners: list[Callable[[], None]],
+        *,
+        is_local: bool,
+    ) -> None:
+        self._clock = clock
+        self._enrollment = enrollment
+        self._is_local = is_local
         self._standing = object()
-        installation.key_listeners.append(self._forget)
+        key_listeners.append(self._forget)
         self._sessions: dict[bytes, _Session] = {}  # what their names say; not whether they count
 
     def __call__(self, _route: Route, arrived: RawRequest) -> Principal:

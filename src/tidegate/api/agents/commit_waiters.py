@@ -23,13 +23,13 @@ class CommitWaiters:
 
     def __init__(self, tail: Tail) -> None:
         self._hint = tail.hint
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one of the first who waits
         self._landed: deque[Then] = deque()
         self._woken = False
 
     def of(self, future: Future[Any]) -> asyncio.Future[None]:
         """What is resolved on the loop as this one is, with its error if it has one."""
-        waiting: asyncio.Future[None] = self._loop.create_future()
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def resolve() -> None:
             if waiting.done():
@@ -44,11 +44,18 @@ class CommitWaiters:
         return waiting
 
     def call(self, future: Future[Any], then: Then) -> None:
-        """Have ``then`` called on the loop once it is resolved."""
+        """Have ``then`` called on this event loop once it is resolved."""
+        self.attach()
         future.add_done_callback(lambda _: self.land(then))
 
+    def attach(self) -> None:
+        """Call back on the event loop that runs now. All who wait are on the same loop."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+
     def land(self, then: Then) -> None:
-        """Have this called on the loop; from any thread. It raises nothing."""
+        """Have this called on the loop; from any thread, after ``attach``. It raises nothing."""
+        assert self._loop is not None
         self._landed.append(then)
         if not self._woken:
             self._woken = True  # two that both see it unset wake the loop twice: no harm

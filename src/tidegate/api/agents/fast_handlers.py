@@ -15,9 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.api.agents.auth import PREFIX
+from tidegate.api.agents.commit_waiters import CommitWaiters
 from tidegate.api.agents.order_waiters import OrderWaiters
+from tidegate.api.metrics import Metrics
 from tidegate.control.fleet.agent_reports import SingleReport, take_report, to_reported
-from tidegate.control.installation import Installation
+from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control.lanes import Lanes
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.hosts.protocol import Order, ReportResult, ReportsAnswer
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
 from tidegate.domain.rollouts.names import ref_of
@@ -36,20 +40,26 @@ _TITLES: Final = {
 }
 
 
-def answer_poll(brief: FastRequest, installation: Installation) -> bool:
+def answer_poll(
+    brief: FastRequest,
+    reads: Reads,
+    deliveries: OrderQueue,
+    commit_waiters: CommitWaiters,
+    order_waiters: OrderWaiters,
+) -> bool:
     """There is no order for the host, or there is one: told once its lease is durable."""
     host_id = brief.principal.id.removeprefix(PREFIX)
-    if is_idle(brief.server.order_waiters, host_id, installation):
+    if is_idle(order_waiters, host_id, reads):
         brief.send_success()
         return True
-    offer = installation.deliveries.hand_out(host_id) if installation.is_local else None
+    offer = deliveries.hand_out(host_id) if reads.is_local else None
     if offer is None:
         return False
     order, leased = offer
     if order is None or leased is None:
         brief.send_success()
     else:
-        brief.server.commit_waiters.call(leased, partial(_leased, brief, order, leased))
+        commit_waiters.call(leased, partial(_leased, brief, order, leased))
     return True
 
 
@@ -81,32 +91,34 @@ def order_of(queued: QueuedDispatch) -> Order:
     )
 
 
-def is_idle(wakes: OrderWaiters, host_id: str, installation: Installation) -> bool:
+def is_idle(wakes: OrderWaiters, host_id: str, reads: Reads) -> bool:
     """Whether no order stands for the host, as far as can be told right here."""
-    return installation.is_local and wakes.is_free(host_id, partial(_look, installation, host_id))
+    return reads.is_local and wakes.is_free(host_id, partial(_look, reads, host_id))
 
 
-def _look(installation: Installation, host_id: str) -> bool:
+def _look(reads: Reads, host_id: str) -> bool:
     """Whether no order stands for the host: then none is queued that counts."""
-    return installation.reads.find(order_key(host_id), HostOrder) is None
+    return reads.find(order_key(host_id), HostOrder) is None
 
 
-def answer_report(brief: FastRequest, installation: Installation) -> bool:
+def answer_report(
+    brief: FastRequest, lanes: Lanes, metrics: Metrics, commit_waiters: CommitWaiters
+) -> bool:
     """A body with one report that reads well goes to its lane."""
     body = brief.body
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
         return False
     actor = brief.principal.id
-    landings = brief.server.commit_waiters
+    commit_waiters.attach()
 
     def told(report: SingleReport) -> None:
-        landings.land(partial(_landed, brief, report))
+        commit_waiters.land(partial(_landed, brief, metrics, report))
 
     meta = Meta(actor=actor, request=brief.id)
-    return take_report(installation, actor.removeprefix(PREFIX), body, meta, told)
+    return take_report(lanes, actor.removeprefix(PREFIX), body, meta, told)
 
 
-def _landed(brief: FastRequest, report: SingleReport) -> None:
+def _landed(brief: FastRequest, metrics: Metrics, report: SingleReport) -> None:
     try:
         told = to_reported(report, report.error)
     except BaseException as fault:  # noqa: BLE001 - none of our errors: a bug, and answered as one
@@ -115,7 +127,7 @@ def _landed(brief: FastRequest, report: SingleReport) -> None:
     if told.status == 200:
         brief.send_success(ReportsAnswer((told,)))
     else:
-        brief.server.metrics.refusals.count(told.code or "unknown")
+        metrics.refusals.count(told.code or "unknown")
         brief.answer(refusal(told, brief.id))
 
 

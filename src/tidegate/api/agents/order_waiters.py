@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from tidegate import decoders
 from tidegate.api.feed.tail import Tail, TailEntry
-from tidegate.control.installation import Installation
 
 ORDERED = "DispatchReserved"
 RELEASING = frozenset({"FreezeEnded", "ChannelUnheld", "RolloutResumed"})
@@ -31,13 +30,13 @@ _decoder = decoders.build(_Ordered)
 class OrderWaiters:
     """Who waits, on one event loop: told by the tail of every order, from whatever process."""
 
-    def __init__(self, tail: Tail, installation: Installation) -> None:
+    def __init__(self, tail: Tail, listeners: list[Callable[[], None]]) -> None:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._stopped: set[asyncio.Future[None]] = set()  # of those, with an order that is stopped
         self._count = 0
         self._free: set[str] = set()
         tail.watchers.append(self._heard)
-        installation.listeners.append(self.wake)
+        listeners.append(self.wake)
 
     @property
     def count(self) -> int:

@@ -26,18 +26,23 @@ from tidegate.api.agents.fast_handlers import (
     order_of,
     refusal,
 )
+from tidegate.api.agents.order_waiters import OrderWaiters
+from tidegate.api.feed.tail import Tail
+from tidegate.api.metrics import Metrics
 from tidegate.control.fleet.agent_reports import (
     Heartbeat,
+    Heartbeats,
     Report,
-    take_heartbeat,
     take_reports,
     to_reported,
 )
 from tidegate.control.fleet.agent_sessions import ClockSkewed
-from tidegate.control.fleet.enrollment import BadProof
-from tidegate.control.installation import Installation
-from tidegate.control.publication.manifests import ManifestUnpublished, SignedManifest
-from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
+from tidegate.control.fleet.enrollment import BadProof, Enrollment
+from tidegate.control.fleet.order_queue import OrderQueue
+from tidegate.control.lanes import Lanes
+from tidegate.control.publication.manifests import Manifests, ManifestUnpublished, SignedManifest
+from tidegate.control.queries.reads import Reads
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
 from tidegate.control.storage.content_store import read_manifest
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.fleet.claims import claims
@@ -135,48 +140,53 @@ class BlobPath(Input, frozen=True):
 # ── at the door ───────────────────────────────────────────────────────────────────────────────────
 
 
-def enroll(request: Request[Nothing, Nothing, Enroll], installation: Installation) -> Response:
+def enroll(request: Request[Nothing, Nothing, Enroll], enrollment: Enrollment) -> Response:
     """Trade a one-time token for the registration of a host's key."""
     check_protocol(request.arrived.headers)
     body = request.body
-    enrolled, outcome = installation.enrollment.trade(body.token, body.public_key, body.proof)
+    enrolled, outcome = enrollment.trade(body.token, body.public_key, body.proof)
     return Response(enrolled, position=outcome.position)
 
 
 def open_session(
-    request: Request[Nothing, Nothing, OpenSession], installation: Installation
+    request: Request[Nothing, Nothing, OpenSession], enrollment: Enrollment
 ) -> Response:
     """Prove a host's key, get the MAC key of a session."""
     check_protocol(request.arrived.headers)
     body = request.body
-    return Response(installation.enrollment.open_session(body.host_id, body.time, body.proof))
+    return Response(enrollment.open_session(body.host_id, body.time, body.proof))
 
 
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def dispatch(
-    request: Request[Nothing, DispatchQuery, Nothing], installation: Installation
+    request: Request[Nothing, DispatchQuery, Nothing],
+    reads: Reads,
+    deliveries: OrderQueue,
+    tail: Tail,
+    commit_waiters: CommitWaiters,
+    order_waiters: OrderWaiters,
 ) -> Response:
     """The host's order; none: 204, at once or after the wait."""
     host_id = host_of(request)
-    deliveries = installation.deliveries
-    tail = request.server.tail
-    wakes = request.server.order_waiters
+    deliveries = deliveries
+    tail = tail
+    wakes = order_waiters
     if not request.query.wait:
-        if is_idle(wakes, host_id, installation):
+        if is_idle(wakes, host_id, reads):
             return NO_ORDER
-        handed = await _handed(request, installation, host_id)
+        handed = await _handed(request, reads, deliveries, commit_waiters, host_id)
         return Response(None if handed is None else order_of(handed))
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while True:
         woken = wakes.expect(host_id)  # before the look: what comes behind it is heard
         try:
-            look = await _read(installation, partial(deliveries.next_look, host_id))
+            look = await _read(reads, partial(deliveries.next_look, host_id))
             if look == 0:
                 wakes.expect_release(woken)  # before the hand-out, for the same reason
-                order = await _handed(request, installation, host_id)
+                order = await _handed(request, reads, deliveries, commit_waiters, host_id)
                 if order is not None:
                     return Response(order_of(order))
                 look = None
@@ -189,17 +199,21 @@ async def dispatch(
 
 
 async def _handed(
-    request: Request[Nothing, DispatchQuery, Nothing], installation: Installation, host_id: str
+    request: Request[Nothing, DispatchQuery, Nothing],
+    reads: Reads,
+    deliveries: OrderQueue,
+    commit_waiters: CommitWaiters,
+    host_id: str,
 ) -> QueuedDispatch | None:
     """An order under its lease. No thread waits for the commit where one look finds the order."""
-    offer = installation.deliveries.hand_out(host_id) if installation.is_local else None
+    offer = deliveries.hand_out(host_id) if reads.is_local else None
     if offer is None:
-        return await _in_thread(partial(installation.deliveries.poll, host_id))
+        return await _in_thread(partial(deliveries.poll, host_id))
     order, leased = offer
     if leased is None:
         return None
     try:
-        await request.server.commit_waiters.of(leased)
+        await commit_waiters.of(leased)
     except VersionConflict:  # somebody else was faster
         return None
     return order
@@ -209,7 +223,10 @@ async def _handed(
 
 
 async def report(
-    request: Request[Nothing, Nothing, Reports], installation: Installation
+    request: Request[Nothing, Nothing, Reports],
+    lanes: Lanes,
+    metrics: Metrics,
+    commit_waiters: CommitWaiters,
 ) -> Response:
     """What happened on the host: durable when this answers. Repeats are accepted again."""
     one, several = request.body.report, request.body.reports
@@ -218,11 +235,11 @@ async def report(
         raise InvalidRequest((fault,))
     contents = several if one is None else (one,)
     assert contents is not None
-    reports = take_reports(installation, host_of(request), contents, request.meta)
-    answers = await _answers(reports, request.server.commit_waiters)
+    reports = take_reports(lanes, host_of(request), contents, request.meta)
+    answers = await _answers(reports, commit_waiters)
     for answer in answers:
         if answer.status != 200:
-            request.server.metrics.refusals.count(answer.code or "unknown")
+            metrics.refusals.count(answer.code or "unknown")
     if one is None or answers[0].status == 200:
         return Response(ReportsAnswer(tuple(answers)))
     return refusal(answers[0], request.id)
@@ -246,7 +263,7 @@ async def _answers(reports: Sequence[Report], landings: CommitWaiters) -> list[R
 # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
 
 
-def heartbeat(request: Request[Nothing, Nothing, Pulse], installation: Installation) -> Response:
+def heartbeat(request: Request[Nothing, Nothing, Pulse], heartbeats: Heartbeats) -> Response:
     """That the host lives, and what runs on it; answers which reports are known."""
     body = request.body
     said = Heartbeat(
@@ -255,32 +272,32 @@ def heartbeat(request: Request[Nothing, Nothing, Pulse], installation: Installat
         current_closures=body.current_closures,
         rollouts=body.rollouts,
     )
-    return Response(take_heartbeat(installation, said, request.meta))
+    return Response(heartbeats.take(said, request.meta))
 
 
 # ── content ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def manifest(
-    request: Request[ManifestPath, Nothing, Nothing], installation: Installation
+    request: Request[ManifestPath, Nothing, Nothing], reads: Reads, manifests: Manifests
 ) -> Response:
     """What may run on a channel of the host, signed; 304 while it is the same."""
     channel = request.path.channel
-    _demand_channel(installation, host_of(request), channel)
-    entry = installation.manifests.serve(channel)
+    _demand_channel(reads, host_of(request), channel)
+    entry = manifests.serve(channel)
     return Response(entry.body, tag=entry.pointer.etag)
 
 
 def release(
-    request: Request[AgentReleasePath, Nothing, Nothing], installation: Installation
+    request: Request[AgentReleasePath, Nothing, Nothing], reads: Reads, blobs: Blobs
 ) -> Response:
     """The files of a release of the host's channels: paths, hashes, sizes, uris of references."""
-    return Response(_content(installation, host_of(request), request.path.release_id))
+    return Response(_content(reads, blobs, host_of(request), request.path.release_id))
 
 
-def blob(request: Request[BlobPath, Nothing, Nothing], installation: Installation) -> Response:
+def blob(request: Request[BlobPath, Nothing, Nothing], reads: Reads, blobs: Blobs) -> Response:
     """The bytes of one file of a release, by their hash."""
-    content = _content(installation, host_of(request), request.path.release_id)
+    content = _content(reads, blobs, host_of(request), request.path.release_id)
     wanted = request.path.sha256
     listed = [file for file in content.files if file.sha256 == wanted]
     if not listed:
@@ -288,52 +305,52 @@ def blob(request: Request[BlobPath, Nothing, Nothing], installation: Installatio
     if all(file.uri is not None for file in listed):
         raise FileByReference(listed[0].path, listed[0].uri or "", wanted, listed[0].bytes)
     return Response(
-        installation.blobs.get(DIGEST_PREFIX + wanted),
+        blobs.get(DIGEST_PREFIX + wanted),
         media=BYTES,
         headers={"cache-control": "private, max-age=31536000, immutable"},
     )
 
 
-def _content(installation: Installation, host_id: str, release_id: str) -> ReleaseContent:
+def _content(reads: Reads, blobs: Blobs, host_id: str, release_id: str) -> ReleaseContent:
     """Raises: NotFound: there is none, or it is not for this host."""
     missing = NotFound(f"there is no release {release_id} for {host_id}", release_id=release_id)
-    known = installation.reads.find(known_key(release_id), KnownRelease)
+    known = reads.find(known_key(release_id), KnownRelease)
     revision = None
     if known is not None and known.row.revision:
-        revision = installation.reads.find(revision_key(known.row.revision), Revision)
+        revision = reads.find(revision_key(known.row.revision), Revision)
     if known is None or revision is None:
         raise missing
     number = release_id.rpartition(".")[2]
-    carried = {scope.package for scope in _scopes(installation, host_id)}
+    carried = {scope.package for scope in _scopes(reads, host_id)}
     if not number.isdigit() or not any(
         release_id_of(package, int(number)) == release_id for package in carried
     ):
         raise missing
-    files = read_manifest(installation.blobs, revision.row.content).files
+    files = read_manifest(blobs, revision.row.content).files
     return ReleaseContent(release_id, known.row.digest, files)
 
 
-def _scopes(installation: Installation, host_id: str) -> list[ChannelScope]:
+def _scopes(reads: Reads, host_id: str) -> list[ChannelScope]:
     """The channels that the host belongs to."""
-    host, fleet = installation.reads.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
+    host, fleet = reads.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
     if host is None or fleet is None:
         return []
     names = claims(fleet.row.channels, host_id, host.row.labels)
     return [scope for scope in fleet.row.channels if scope.channel in names]
 
 
-def _demand_channel(installation: Installation, host_id: str, channel: str) -> None:
+def _demand_channel(reads: Reads, host_id: str, channel: str) -> None:
     """Raises: NotFound."""
-    if all(scope.channel != channel for scope in _scopes(installation, host_id)):
+    if all(scope.channel != channel for scope in _scopes(reads, host_id)):
         raise NotFound(f"{host_id} is in no channel {channel}", channel=channel)
 
 
 # ── where it runs ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def _read(installation: Installation, read: Callable[[], T]) -> T:
+async def _read(reads: Reads, read: Callable[[], T]) -> T:
     """A point read: right here if the log is local, else in a thread."""
-    return read() if installation.is_local else await _in_thread(read)
+    return read() if reads.is_local else await _in_thread(read)
 
 
 async def _in_thread(run: Callable[[], T]) -> T:

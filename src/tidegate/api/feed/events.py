@@ -15,7 +15,8 @@ from msgspec import Meta, Struct
 
 from tidegate.api.feed.cloud_events import CloudEvent
 from tidegate.api.feed.tail import Tail, TailEntry
-from tidegate.control.installation import Installation
+from tidegate.control.operations.accounts import Accounts
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.domain.access.roles import Verb
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, POSITION_MAX, Clause, Event, Match, Position, Query
@@ -57,16 +58,16 @@ Fits = Callable[[Event], bool]
 Asked = Request[Nothing, Following, Nothing]
 
 
-async def follow(request: Asked, installation: Installation) -> Response:
+async def follow(request: Asked, log: LogReader, accounts: Accounts, tail: Tail) -> Response:
     """Events behind a position: at once, when there are some (wait=), or as a stream."""
     query = request.query
-    fits = _filter(request, installation)
-    await request.server.tail.refresh()
+    fits = _filter(request, log)
+    await tail.refresh()
     headers = request.arrived.headers
     wants_stream = EVENT_STREAM.encode() in headers.get(b"accept", b"")
     if wants_stream:
-        start = _start(request, installation)
-        stream = _stream(request, installation, start, fits)
+        start = _start(request, tail)
+        stream = _stream(request, log, accounts, tail, start, fits)
         return Response(
             stream=stream,
             media=EVENT_STREAM,
@@ -74,15 +75,15 @@ async def follow(request: Asked, installation: Installation) -> Response:
         )
     upto = POSITION_MAX
     if query.as_of:
-        upto = await _in_thread(partial(position_of, installation, query.as_of))
-    entries, position = await _page(request, installation, query.after or 0, fits, upto)
+        upto = await _in_thread(partial(position_of, log, query.as_of))
+    entries, position = await _page(request, log, tail, query.after or 0, fits, upto)
     if not entries and query.wait and not query.as_of:
-        entries, position = await _wait(request, installation, position, fits)
+        entries, position = await _wait(request, log, tail, position, fits)
     items = b",".join(entry.json for entry in entries)
     return Response(b'{"items":[' + items + b'],"position":%d}' % position, media=JSON)
 
 
-def _start(request: Asked, installation: Installation) -> Position:
+def _start(request: Asked, tail: Tail) -> Position:
     """Where a stream starts behind. Raises: InvalidInput."""
     given = request.arrived.headers.get(b"last-event-id")
     if given is not None:
@@ -94,17 +95,17 @@ def _start(request: Asked, installation: Installation) -> Position:
             )
         return int(text)
     after = request.query.after
-    return request.server.tail.position if after is None else after
+    return tail.position if after is None else after
 
 
-def _filter(request: Asked, installation: Installation) -> Fits:
+def _filter(request: Asked, log: LogReader) -> Fits:
     """Which events this client gets. Raises: InvalidInput: a type or tag that nothing has."""
     query = request.query
     audits = request.principal.may(Verb.AUDIT)
     types = frozenset(query.type)
     tags = frozenset(query.tag)
     if types or tags:
-        installation.log.check_query(_query(types, tags))
+        log.check_query(_query(types, tags))
     if audits and not types and not tags:
         return lambda event: True
     return lambda event: (
@@ -120,7 +121,8 @@ def _query(types: frozenset[str], tags: frozenset[str]) -> Query:
 
 async def _page(
     request: Asked,
-    installation: Installation,
+    log: LogReader,
+    tail: Tail,
     after: Position,
     fits: Fits,
     upto: Position = POSITION_MAX,
@@ -129,7 +131,7 @@ async def _page(
     limit = request.query.limit
     found: list[TailEntry] = []
     for _ in range(PAGES_MAX):
-        entries = await _behind(request, installation, after)
+        entries = await _behind(request, log, tail, after)
         for entry in entries:
             if entry.event.position > upto:
                 return found, after
@@ -144,49 +146,48 @@ async def _page(
 
 
 async def _behind(
-    request: Asked, installation: Installation, after: Position
+    request: Asked, log: LogReader, tail: Tail, after: Position
 ) -> Sequence[TailEntry]:
     """The next events behind a position: from the ring, or from the store if that is too short."""
-    tail: Tail = request.server.tail
+    tail = tail
     entries = tail.since(after)
     if entries is not None:
         return entries[:LIMIT_MAX]
     query = request.query
     if query.type or query.tag:
         asked = _query(frozenset(query.type), frozenset(query.tag))
-        read = partial(installation.log.events, asked, after=after, limit=LIMIT_MAX)
+        read = partial(log.events, asked, after=after, limit=LIMIT_MAX)
     else:
-        read = partial(installation.log.feed, after=after, limit=LIMIT_MAX)
+        read = partial(log.feed, after=after, limit=LIMIT_MAX)
     return [TailEntry(event) for event in await _in_thread(read)]
 
 
 async def _wait(
-    request: Asked, installation: Installation, after: Position, fits: Fits
+    request: Asked, log: LogReader, tail: Tail, after: Position, fits: Fits
 ) -> tuple[list[TailEntry], Position]:
     """Events that fit and come within the time that the client gives."""
-    tail: Tail = request.server.tail
+    tail = tail
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while (left := deadline - loop.time()) > 0:
         if not await tail.changed(left):
             break
-        entries, after = await _page(request, installation, after, fits)
+        entries, after = await _page(request, log, tail, after, fits)
         if entries:
             return entries, after
     return [], after
 
 
 async def _stream(
-    request: Asked, installation: Installation, after: Position, fits: Fits
+    request: Asked, log: LogReader, accounts: Accounts, tail: Tail, after: Position, fits: Fits
 ) -> AsyncIterator[bytes]:
     """Everything behind a position, then everything that comes, until one side ends it."""
-    tail: Tail = request.server.tail
-    watch = CredentialWatch(request)
-    request.server.metrics.subscribers.inc()
-    try:
+    tail = tail
+    watch = CredentialWatch(accounts, request.principal)
+    with tail.subscribed():
         yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS
         while not tail.stopped:
-            entries = await _behind(request, installation, after)
+            entries = await _behind(request, log, tail, after)
             if not await watch.holds(entry.event for entry in entries):
                 return
             if entries:
@@ -200,8 +201,6 @@ async def _stream(
                 after = tail.position  # nothing of the filter lies in between
             if not await tail.changed(HEARTBEAT_SECONDS):
                 yield b"id: %d\n: alive\n\n" % after
-    finally:
-        request.server.metrics.subscribers.dec()
 
 
 async def _in_thread(read: Callable[[], T]) -> T:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import msgspec
 
 from tidegate.api.feed.cloud_events import to_cloud_event
-from tidegate.control.installation import Installation
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.errors import Unavailable
 from tidegate.kernel.model import Event, Position
 
@@ -60,8 +60,10 @@ class TailEntry:
 class Tail:
     """Follows the log on one event loop. Everything but ``nudge`` is called on that loop."""
 
-    def __init__(self, installation: Installation) -> None:
-        self._installation = installation
+    def __init__(self, log: LogReader, listeners: list[Callable[[], None]]) -> None:
+        self._log = log
+        self._listeners = listeners  # are called after each commit of this process
+        self.subscribers = 0
         self.position: Position = 0
         self._ring: deque[TailEntry] = deque()
         self._bytes = 0
@@ -80,22 +82,31 @@ class Tail:
         """Find the end of the log and follow it from there."""
         self._loop = asyncio.get_running_loop()
         self._changed = self._loop.create_future()
-        self.position = await self._loop.run_in_executor(None, self._installation.log.head)
+        self.position = await self._loop.run_in_executor(None, self._log.head)
         self._floor = self.position
-        self._installation.listeners.append(self.nudge)
+        self._listeners.append(self.nudge)
         self._task = asyncio.create_task(self._follow())
 
     def stop(self) -> None:
         """Wake everybody for the last time: streams end."""
         self.stopped = True
-        if self.nudge in self._installation.listeners:
-            self._installation.listeners.remove(self.nudge)
+        if self.nudge in self._listeners:
+            self._listeners.remove(self.nudge)
         if self._task is not None:
             self._task.cancel()
         if self._later is not None:
             self._later.cancel()
         self._signal()
         self._tell(())
+
+    @contextmanager
+    def subscribed(self) -> Iterator[None]:
+        """Count a client that follows the log while the block runs."""
+        self.subscribers += 1
+        try:
+            yield
+        finally:
+            self.subscribers -= 1
 
     def nudge(self) -> None:
         """Something was committed in this process; from any thread."""
@@ -176,7 +187,7 @@ class Tail:
     async def _read_to_the_end(self) -> None:
         assert self._loop is not None
         while True:
-            read = partial(self._installation.log.feed, after=self.position, limit=PAGE)
+            read = partial(self._log.feed, after=self.position, limit=PAGE)
             events = await self._loop.run_in_executor(None, read)
             if events:
                 self._append(events)

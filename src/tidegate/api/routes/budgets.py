@@ -8,13 +8,14 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import SelectorText
-from tidegate.control.installation import Installation
+from tidegate.control.operations.budgets import BudgetOperations
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import REMOVE_BUDGET, SET_BUDGET
 from tidegate.domain.fleet.refusals import BudgetNotFound, InvalidSelector
 from tidegate.domain.fleet.rows import BUDGETS, Budget, budget_key
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed, Written
 
@@ -36,41 +37,43 @@ class BudgetShown(Budget, frozen=True, kw_only=True):
     version: int
 
 
-def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_all(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
+) -> Response:
     """All budgets, and how much of each is taken now."""
-    found = installation.reads.range(
-        BUDGETS, after=paging.after(request, installation), limit=request.query.limit
-    )
+    found = reads.range(BUDGETS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         BudgetShown(**asdict(item.row), version=item.version)
         for item in found
         if not item.row.removed
     ]
-    return Response(paging.list_page(request, installation, seen, last))
+    return Response(cursors.list_page(request, seen, last))
 
 
-def put(request: Request[BudgetPath, Nothing, Bound], installation: Installation) -> Response:
+def put(
+    request: Request[BudgetPath, Nothing, Bound], budgets: BudgetOperations, reads: Reads
+) -> Response:
     """Bound how many of some hosts are in flight at once."""
     body, budget_id = request.body, request.path.budget_id
     if body.removed:
-        position = installation.budgets.remove(request.caller, budget_id)
+        position = budgets.remove(request.caller, budget_id)
     else:
-        position = installation.budgets.set(
+        position = budgets.set(
             request.caller,
             budget_id,
             body.selector,
             max_in_flight=body.max_in_flight,
             max_in_flight_pct=body.max_in_flight_pct,
         )
-    found = installation.reads.demand(budget_key(budget_id), Budget, BudgetNotFound(budget_id))
+    found = reads.demand(budget_key(budget_id), Budget, BudgetNotFound(budget_id))
     shown = BudgetShown(**asdict(found.row), version=found.version)
     return Response(shown, version=found.version, position=position or found.version)
 
 
-def remove(request: Request[BudgetPath, Nothing, Nothing], installation: Installation) -> Response:
+def remove(request: Request[BudgetPath, Nothing, Nothing], budgets: BudgetOperations) -> Response:
     """Take a bound away."""
-    position = installation.budgets.remove(request.caller, request.path.budget_id)
+    position = budgets.remove(request.caller, request.path.budget_id)
     return Response(Written(position), position=position)
 
 

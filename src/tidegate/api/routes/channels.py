@@ -14,12 +14,16 @@ from msgspec.structs import asdict
 
 from tidegate import decoders
 from tidegate.api.routes.releases import Happened, ScopeName
-from tidegate.control.installation import Installation
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.queries.as_of import HistoryTooLong
+from tidegate.control.operations.channels import ChannelOperations
+from tidegate.control.operations.promotion import Promotions
+from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.edges import edge_of
-from tidegate.control.queries.history import channel_at, pinned_at
-from tidegate.control.queries.reads import Found
+from tidegate.control.queries.history import ScopeHistory, channel_at, pinned_at
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
@@ -48,9 +52,9 @@ from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
     Request,
     Response,
@@ -151,23 +155,25 @@ def scope_of(request: Request[ChannelPath, Any, Any]) -> str:
     return channel_scope(request.path.channel)
 
 
-def demand(installation: Installation, channel: str) -> Found[Channel]:
+def demand(reads: Reads, channel: str) -> Found[Channel]:
     """The channel's row. Raises: ChannelNotFound."""
-    found = installation.reads.find(channel_key(channel), Channel)
+    found = reads.find(channel_key(channel), Channel)
     if found is None:
         raise ChannelNotFound(channel)
     return found
 
 
-def _shown(installation: Installation, found: Found[Channel]) -> Response:
+def _shown(
+    reads: Reads, fleet_reader: FleetReader, clock: Clock, found: Found[Channel]
+) -> Response:
     """A channel as it stands, with the rows beside it."""
     row = found.row
     keys: list[Any] = [(actual_key(row.channel), Actual)]
     if row.active_rollout_id is not None:
         keys.append((rollout_key(row.active_rollout_id), Rollout))
-    pin, *active = installation.reads.find_all(*keys)
-    now = installation.clock()
-    edges = [edge_of(installation, row, pin, edge, now) for edge in row.policy.edges]
+    pin, *active = reads.find_all(*keys)
+    now = clock()
+    edges = [edge_of(fleet_reader, row, pin, edge, now) for edge in row.policy.edges]
     body = ChannelShown(
         **asdict(row),
         version=found.version,
@@ -197,32 +203,37 @@ def _edge(edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
 # ── channels ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_all(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
+) -> Response:
     """The channels that you may read, by name."""
-    found = installation.reads.range(
-        CHANNELS, after=paging.after(request, installation), limit=request.query.limit
-    )
+    found = reads.range(CHANNELS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         ChannelListed(**asdict(item.row), version=item.version)
         for item in found
         if request.principal.may(Verb.READ, channel_scope(item.row.channel))
     ]
-    return Response(paging.list_page(request, installation, seen, last))
+    return Response(cursors.list_page(request, seen, last))
 
 
 def get(
-    request: Request[ChannelPath, ChannelReading, Nothing], installation: Installation
+    request: Request[ChannelPath, ChannelReading, Nothing],
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
+    fleet_reader: FleetReader,
+    clock: Clock,
 ) -> Response:
     """A channel: pin, confidence, rollout, and which edges block; as_of shows what was."""
     channel = request.path.channel
     if not request.query.as_of:
-        return _shown(installation, demand(installation, channel))
-    position = position_of(installation, request.query.as_of)
-    found = channel_at(installation.log, installation.row_history, channel, position)
+        return _shown(reads, fleet_reader, clock, demand(reads, channel))
+    position = position_of(log, request.query.as_of)
+    found = channel_at(log, row_history, channel, position)
     if found is None:
         raise ChannelNotFound(channel)
-    pin = pinned_at(installation.row_history, channel, position)
+    pin = pinned_at(row_history, channel, position)
     body = ChannelShown(
         **asdict(found.row),
         version=found.version,
@@ -233,31 +244,45 @@ def get(
     return Response(body, version=found.version, beside=beside, position=position)
 
 
-def create(request: Request[Nothing, Nothing, NewChannel], installation: Installation) -> Response:
+def create(
+    request: Request[Nothing, Nothing, NewChannel],
+    channels: ChannelOperations,
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
+    fleet_reader: FleetReader,
+    clock: Clock,
+) -> Response:
     """Let a package reach the hosts of a selector."""
     body = request.body
-    position = installation.channels.create(
+    position = channels.create(
         request.caller,
         body.channel,
         package=body.package,
         selector=body.selector,
         policy=_policy(body.policy),
     )
-    return _written(installation, body.channel, position)
+    return _written(reads, log, row_history, fleet_reader, clock, body.channel, position)
 
 
 def edit(
-    request: Request[ChannelPath, Nothing, ChannelChange], installation: Installation
+    request: Request[ChannelPath, Nothing, ChannelChange],
+    channels: ChannelOperations,
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
+    fleet_reader: FleetReader,
+    clock: Clock,
 ) -> Response:
     """Change the hosts or the policy of a channel; open rollouts keep their plan."""
     body, channel = request.body, request.path.channel
-    position = installation.channels.edit(
+    position = channels.edit(
         request.caller,
         channel,
         selector=body.selector,
         policy=None if body.policy is None else _policy(body.policy),
     )
-    return _written(installation, channel, position)
+    return _written(reads, log, row_history, fleet_reader, clock, channel, position)
 
 
 decoders.build(ChannelPolicy)
@@ -272,12 +297,20 @@ def _policy(given: PolicyGiven) -> ChannelPolicy:
     return decoders.convert(members | {"edges": edges}, ChannelPolicy)
 
 
-def _written(installation: Installation, channel: str, position: Position) -> Response:
+def _written(
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    channel: str,
+    position: Position,
+) -> Response:
     """The channel as a command left it: a repeat, too, gets the first answer."""
-    found = demand(installation, channel)
+    found = demand(reads, channel)
     if found.version > position:
-        found = channel_at(installation.log, installation.row_history, channel, position) or found
-    answer = _shown(installation, found)
+        found = channel_at(log, row_history, channel, position) or found
+    answer = _shown(reads, fleet_reader, clock, found)
     answer.position = position
     return answer
 
@@ -286,39 +319,54 @@ def _written(installation: Installation, channel: str, position: Position) -> Re
 
 
 def hold(
-    request: Request[ChannelPath, Nothing, ReasonBody], installation: Installation
+    request: Request[ChannelPath, Nothing, ReasonBody],
+    channels: ChannelOperations,
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
+    fleet_reader: FleetReader,
+    clock: Clock,
 ) -> Response:
     """No promotion and no order on the channel until it is let go."""
     channel = request.path.channel
-    position = installation.channels.hold(request.caller, channel, request.body.reason)
-    return _written(installation, channel, position)
+    position = channels.hold(request.caller, channel, request.body.reason)
+    return _written(reads, log, row_history, fleet_reader, clock, channel, position)
 
 
 def unhold(
-    request: Request[ChannelPath, Nothing, ReasonBody], installation: Installation
+    request: Request[ChannelPath, Nothing, ReasonBody],
+    channels: ChannelOperations,
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
+    fleet_reader: FleetReader,
+    clock: Clock,
 ) -> Response:
     """Let the channel go."""
     channel = request.path.channel
-    position = installation.channels.unhold(request.caller, channel, request.body.reason)
-    return _written(installation, channel, position)
+    position = channels.unhold(request.caller, channel, request.body.reason)
+    return _written(reads, log, row_history, fleet_reader, clock, channel, position)
 
 
 def happened(
-    request: Request[ChannelPath, Paging, Nothing], installation: Installation
+    request: Request[ChannelPath, Paging, Nothing],
+    reads: Reads,
+    scope_history: ScopeHistory,
+    cursors: Cursors,
 ) -> Response:
     """What was authoritative on the channel, when, and on what evidence, in the log's order."""
     channel = request.path.channel
-    demand(installation, channel)
-    after = int(paging.after(request, installation) or "0")
+    demand(reads, channel)
+    after = int(cursors.after(request) or "0")
     limit = request.query.limit
-    found = installation.scope_history.list(channel, after=after, limit=limit)
+    found = scope_history.list(channel, after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
-    return Response(paging.list_page(request, installation, found, last))
+    return Response(cursors.list_page(request, found, last))
 
 
-def plan(request: Request[ChannelPath, ReadQuery, Nothing], installation: Installation) -> Response:
+def plan(request: Request[ChannelPath, ReadQuery, Nothing], promotions: Promotions) -> Response:
     """By which plan a release would reach the channel's hosts now; nothing changes."""
-    return Response(installation.promotions.plan(request.path.channel).plan)
+    return Response(promotions.plan(request.path.channel).plan)
 
 
 _READ = requires(Verb.READ, scope_of)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import Reason, ReasonBody
 from tidegate.api.routes.releases import ScopeName
-from tidegate.control.installation import Installation
-from tidegate.control.operations.freezes import list_scopes
-from tidegate.control.queries.reads import Found
+from tidegate.control.operations.freezes import FreezeOperations, list_scopes
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.principals import Principal
-from tidegate.domain.access.roles import EVERYWHERE, Verb
+from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import END_FREEZE, START_FREEZE
 from tidegate.domain.channels.refusals import ChannelNotFound, FreezeExists, FreezeNotFound
-from tidegate.domain.channels.rows import FREEZES, Freeze, freeze_key
+from tidegate.domain.channels.rows import FREEZES, Freeze
 from tidegate.domain.channels.slices import FROZEN_MAX
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
 from tidegate.web.shapes import Listed, Written
 
@@ -44,14 +43,14 @@ class FreezeShown(Freeze, frozen=True, kw_only=True):
     version: int
 
 
-def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_all(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
+) -> Response:
     """The freezes that hold now."""
-    found = installation.reads.range(
-        FREEZES, after=paging.after(request, installation), limit=request.query.limit
-    )
+    found = reads.range(FREEZES, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [_shown(item) for item in found if _may_see(request.principal, item.row)]
-    return Response(paging.list_page(request, installation, seen, last))
+    return Response(cursors.list_page(request, seen, last))
 
 
 def _may_see(principal: Principal, row: Freeze) -> bool:
@@ -65,10 +64,10 @@ def _shown(found: Found[Freeze]) -> FreezeShown:
     return FreezeShown(**asdict(found.row), version=found.version)
 
 
-def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installation) -> Response:
+def start(request: Request[Nothing, Nothing, NewFreeze], freezes: FreezeOperations) -> Response:
     """Dispatch nothing on these channels from now on."""
     body = request.body
-    started = installation.freezes.start(
+    started = freezes.start(
         request.caller,
         body.reason,
         channels=body.channels,
@@ -79,23 +78,16 @@ def start(request: Request[Nothing, Nothing, NewFreeze], installation: Installat
     return Response(shown, version=started.version, position=started.position)
 
 
-def end(request: Request[FreezePath, Nothing, ReasonBody], installation: Installation) -> Response:
+def end(request: Request[FreezePath, Nothing, ReasonBody], freezes: FreezeOperations) -> Response:
     """Dispatch again."""
     freeze_id, reason = request.path.freeze_id, request.body.reason
-    position = installation.freezes.end(request.caller, freeze_id, reason)
+    position = freezes.end(request.caller, freeze_id, reason)
     return Response(Written(position), position=position)
 
 
 def _of_new(request: Request[Nothing, Nothing, NewFreeze]) -> str:
     """The first of its scopes; the operation asks for all of them."""
     return list_scopes(request.body.channels)[0]
-
-
-def _of_path(request: Request[FreezePath, Any, Any]) -> str:
-    """Where the freeze holds. One that is over may be ended again by its key alone."""
-    key = freeze_key(request.path.freeze_id)
-    found = request.server.installation.reads.find(key, Freeze)
-    return EVERYWHERE if found is None else list_scopes(found.row.channels)[0]
 
 
 ROUTES = (
@@ -114,7 +106,7 @@ ROUTES = (
         "POST",
         "/v1/freezes/{freeze_id}/end",
         end,
-        requires_step(END_FREEZE, _of_path),
+        requires_step(END_FREEZE, None),  # the operation asks on each of its channels
         Written,
         errors=(FreezeNotFound,),
     ),

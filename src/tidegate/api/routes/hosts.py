@@ -10,10 +10,12 @@ from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import ReasonBody, demand
 from tidegate.api.routes.releases import ScopeName
+from tidegate.clock import Clock
 from tidegate.control.fleet.enrollment import MadeToken
-from tidegate.control.installation import Installation
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.queries.reads import Found
+from tidegate.control.operations.hosts import HostOperations
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import ENROLL_HOST, LABEL_HOST, RETIRE_HOST, REVOKE_HOST
@@ -43,8 +45,8 @@ from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts.rows import HOST_RECORDS, HostOrder, HostRecord, order_key
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed
 
@@ -110,40 +112,41 @@ class Fits(Struct, frozen=True):
 
 
 def list_all(
-    request: Request[Nothing, HostFilter, Nothing], installation: Installation
+    request: Request[Nothing, HostFilter, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
     """The hosts of the fleet, by name; of a status, a selector or a channel."""
-    fits = _fits(request.query, installation)
-    after = paging.after(request, installation)
+    fits = _fits(request.query, reads)
+    after = cursors.after(request)
     seen: list[Found[Host]] = []
     for _ in range(PAGES_MAX):
-        page = installation.reads.range(HOSTS, after=after, limit=LIMIT_MAX)
+        page = reads.range(HOSTS, after=after, limit=LIMIT_MAX)
         for item in page:
             after = item.id
             if fits(item.row):
                 seen.append(item)
             if len(seen) == request.query.limit:
-                return _listed(request, installation, seen, after)
+                return _listed(request, reads, cursors, seen, after)
         if len(page) < LIMIT_MAX:
-            return _listed(request, installation, seen, None)
-    return _listed(request, installation, seen, after)
+            return _listed(request, reads, cursors, seen, None)
+    return _listed(request, reads, cursors, seen, after)
 
 
-def _fits(query: HostFilter, installation: Installation) -> Fits:
+def _fits(query: HostFilter, reads: Reads) -> Fits:
     """Raises: InvalidSelector, ChannelNotFound."""
     texts = [] if query.selector is None else [query.selector]
     if query.channel is not None:
-        texts.append(demand(installation, query.channel).row.selector)
+        texts.append(demand(reads, query.channel).row.selector)
     return Fits(query.status, tuple(map(parse, texts)))
 
 
 def _listed(
     request: Request[Nothing, HostFilter, Nothing],
-    installation: Installation,
+    reads: Reads,
+    cursors: Cursors,
     seen: list[Found[Host]],
     last: str | None,
 ) -> Response:
-    heard = installation.reads.find_all(*((liveness_key(item.id), Liveness) for item in seen))
+    heard = reads.find_all(*((liveness_key(item.id), Liveness) for item in seen))
     items = [
         HostListed(
             **asdict(item.row),
@@ -152,17 +155,17 @@ def _listed(
         )
         for item, live in zip(seen, heard, strict=True)
     ]
-    return Response(paging.list_page(request, installation, items, last))
+    return Response(cursors.list_page(request, items, last))
 
 
-def get(request: Request[HostPath, ReadQuery, Nothing], installation: Installation) -> Response:
+def get(request: Request[HostPath, ReadQuery, Nothing], reads: Reads) -> Response:
     """A host: labels, channels, when it was heard, what it went through."""
-    return _shown(installation, request.path.host_id)
+    return _shown(reads, request.path.host_id)
 
 
-def _shown(installation: Installation, host_id: str) -> Response:
+def _shown(reads: Reads, host_id: str) -> Response:
     """Raises: HostNotFound."""
-    host, fleet, live, order = installation.reads.find_all(
+    host, fleet, live, order = reads.find_all(
         (host_key(host_id), Host),
         (fleet_key(), Fleet),
         (liveness_key(host_id), Liveness),
@@ -170,9 +173,7 @@ def _shown(installation: Installation, host_id: str) -> Response:
     )
     if host is None:
         raise HostNotFound(host_id)
-    records = installation.reads.range(
-        HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX
-    )
+    records = reads.range(HOST_RECORDS, index="by_host", of=(host_id,), limit=RECORDS_MAX)
     body = HostShown(
         **asdict(host.row),
         version=host.version,
@@ -198,55 +199,67 @@ def _channels(host: Host, fleet: Fleet | None) -> tuple[str, ...]:
     return tuple(sorted(claims(fleet.channels, host.host_id, host.labels)))
 
 
-def ask_why(request: Request[HostPath, Paging, Nothing], installation: Installation) -> Response:
+def ask_why(
+    request: Request[HostPath, Paging, Nothing],
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    cursors: Cursors,
+) -> Response:
     """Why the host waits: each gate, for the rollout of every channel that it is in."""
     host_id = request.path.host_id
-    host, fleet = installation.reads.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
+    host, fleet = reads.find_all((host_key(host_id), Host), (fleet_key(), Fleet))
     if host is None:
         raise HostNotFound(host_id)
     names = _channels(host.row, None if fleet is None else fleet.row)
-    rows = installation.reads.find_all(*((channel_key(name), Channel) for name in names))
+    rows = reads.find_all(*((channel_key(name), Channel) for name in names))
     followed = [row.row.active_rollout_id for row in rows if row is not None]
     ids = [rollout_id for rollout_id in followed if rollout_id is not None]
     if not ids:
-        return Response(paging.list_page(request, installation, list[Explanation](), None))
-    state = installation.fleet_reader.state(ids, installation.clock(), late=True)
+        return Response(cursors.list_page(request, list[Explanation](), None))
+    state = fleet_reader.state(ids, clock(), late=True)
     found = [explain(state, rollout_id, host_id) for rollout_id in ids]
-    return Response(paging.list_page(request, installation, found, None))
+    return Response(cursors.list_page(request, found, None))
 
 
 # ── changing ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def invite(request: Request[Nothing, Nothing, Invitation], installation: Installation) -> Response:
+def invite(request: Request[Nothing, Nothing, Invitation], hosts: HostOperations) -> Response:
     """A one-time token with which the agent of a host enrolls itself; shown this once."""
     body = request.body
-    return Response(installation.hosts.enroll(request.caller, body.host_id, body.labels))
+    return Response(hosts.enroll(request.caller, body.host_id, body.labels))
 
 
-def label(request: Request[HostPath, Nothing, Labelling], installation: Installation) -> Response:
+def label(
+    request: Request[HostPath, Nothing, Labelling], hosts: HostOperations, reads: Reads
+) -> Response:
     """Give a host these labels in place of those that it has."""
     host_id = request.path.host_id
-    position = installation.hosts.label(request.caller, host_id, request.body.labels)
-    return _written(installation, host_id, position)
+    position = hosts.label(request.caller, host_id, request.body.labels)
+    return _written(reads, host_id, position)
 
 
-def revoke(request: Request[HostPath, Nothing, ReasonBody], installation: Installation) -> Response:
+def revoke(
+    request: Request[HostPath, Nothing, ReasonBody], hosts: HostOperations, reads: Reads
+) -> Response:
     """Shut a host's agent out, at once; it may enroll again with another key."""
     host_id = request.path.host_id
-    position = installation.hosts.revoke(request.caller, host_id, request.body.reason)
-    return _written(installation, host_id, position)
+    position = hosts.revoke(request.caller, host_id, request.body.reason)
+    return _written(reads, host_id, position)
 
 
-def retire(request: Request[HostPath, Nothing, ReasonBody], installation: Installation) -> Response:
+def retire(
+    request: Request[HostPath, Nothing, ReasonBody], hosts: HostOperations, reads: Reads
+) -> Response:
     """Take a host out of the fleet; its name does not come back."""
     host_id = request.path.host_id
-    position = installation.hosts.retire(request.caller, host_id, request.body.reason)
-    return _written(installation, host_id, position)
+    position = hosts.retire(request.caller, host_id, request.body.reason)
+    return _written(reads, host_id, position)
 
 
-def _written(installation: Installation, host_id: str, position: Position) -> Response:
-    answer = _shown(installation, host_id)
+def _written(reads: Reads, host_id: str, position: Position) -> Response:
+    answer = _shown(reads, host_id)
     answer.position = position
     return answer
 

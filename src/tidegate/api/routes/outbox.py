@@ -9,7 +9,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from tidegate.api.routes.releases import ScopeName
-from tidegate.control.installation import Installation
+from tidegate.control.operations.outbox import OutboxOperations
+from tidegate.control.queries.documents import OutboxReader
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import CANCEL_INTENT, REDRIVE_INTENT
@@ -19,8 +20,8 @@ from tidegate.domain.outbox.refusals import NewerIntent
 from tidegate.domain.outbox.states import IntentState
 from tidegate.errors import IllegalTransition, NotFound
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
     Request,
     Response,
@@ -48,21 +49,19 @@ class WhyAgain(Input, frozen=True, kw_only=True):
 
 
 def list_all(
-    request: Request[Nothing, OutboxFilter, Nothing], installation: Installation
+    request: Request[Nothing, OutboxFilter, Nothing], outbox_reader: OutboxReader, cursors: Cursors
 ) -> Response:
     """Intents with their attempts: of a scope by operation, of a state the longest first."""
     query = request.query
-    after = paging.after(request, installation)
+    after = cursors.after(request)
     found: tuple[OutboxDocument, ...]
     if query.scope is not None:
-        found = installation.outbox_reader.list_of_scope(
-            query.scope, after=after, limit=query.limit
-        )
+        found = outbox_reader.list_of_scope(query.scope, after=after, limit=query.limit)
         last = found[-1].id if len(found) == query.limit else None
     else:
         state = IntentState.PENDING if query.state is None else query.state
-        seen = _seen(installation, after) if after else None
-        found = installation.outbox_reader.list_in_state(state, after=seen, limit=query.limit)
+        seen = _seen(outbox_reader, after) if after else None
+        found = outbox_reader.list_in_state(state, after=seen, limit=query.limit)
         last = None
         if len(found) == query.limit:
             last = f"{found[-1].updated_at.isoformat()} {found[-1].id}"
@@ -72,41 +71,47 @@ def list_all(
         if query.state in (None, item.state)
         and request.principal.may(Verb.READ, channel_scope(item.scope))
     ]
-    return Response(paging.list_page(request, installation, items, last))
+    return Response(cursors.list_page(request, items, last))
 
 
-def _seen(installation: Installation, cursor: str) -> OutboxDocument:
+def _seen(outbox_reader: OutboxReader, cursor: str) -> OutboxDocument:
     """The last one of the page before, as it was then."""
     at, _, intent_id = cursor.partition(" ")
-    found = installation.outbox_reader.find(intent_id)
+    found = outbox_reader.find(intent_id)
     return replace(found, updated_at=datetime.fromisoformat(at))
 
 
-def get(request: Request[IntentPath, ReadQuery, Nothing], installation: Installation) -> Response:
+def get(request: Request[IntentPath, ReadQuery, Nothing], outbox_reader: OutboxReader) -> Response:
     """One intent and what became of it."""
-    found = installation.outbox_reader.find(request.path.intent_id)
+    found = outbox_reader.find(request.path.intent_id)
     return Response(found, version=found.version)
 
 
 def redrive(
-    request: Request[IntentPath, Nothing, WhyAgain], installation: Installation
+    request: Request[IntentPath, Nothing, WhyAgain],
+    outbox: OutboxOperations,
+    outbox_reader: OutboxReader,
 ) -> Response:
     """Try a dead intent again, under the same idempotency key."""
     intent_id, reason = request.path.intent_id, request.body.reason
-    position = installation.outbox.redrive(request.caller, intent_id, reason)
-    return _show(installation, intent_id, position)
+    position = outbox.redrive(request.caller, intent_id, reason)
+    return _show(outbox_reader, intent_id, position)
 
 
-def cancel(request: Request[IntentPath, Nothing, WhyAgain], installation: Installation) -> Response:
+def cancel(
+    request: Request[IntentPath, Nothing, WhyAgain],
+    outbox: OutboxOperations,
+    outbox_reader: OutboxReader,
+) -> Response:
     """Give an intent up, with a reason."""
     intent_id, reason = request.path.intent_id, request.body.reason
-    position = installation.outbox.cancel(request.caller, intent_id, reason)
-    return _show(installation, intent_id, position)
+    position = outbox.cancel(request.caller, intent_id, reason)
+    return _show(outbox_reader, intent_id, position)
 
 
-def _show(installation: Installation, intent_id: str, position: Position) -> Response:
+def _show(outbox_reader: OutboxReader, intent_id: str, position: Position) -> Response:
     """The intent as it is after a verb."""
-    found = installation.outbox_reader.find(intent_id)
+    found = outbox_reader.find(intent_id)
     return Response(found, version=found.version, position=position)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.control.operations.owner_cleanup import OwnerCleanupOperations
 from tidegate.control.storage.owner_cleanup import Reaped
 from tidegate.domain.access.steps import CLEAN_UP_OWNER
 from tidegate.domain.packages.facts import OwnerReference
@@ -21,14 +21,16 @@ class GoneOwner(Input, frozen=True, kw_only=True):
     id: Annotated[str, Meta(min_length=1, max_length=253)]
 
 
-def create(request: Request[Nothing, Nothing, GoneOwner], installation: Installation) -> Response:
+def create(
+    request: Request[Nothing, Nothing, GoneOwner], owner_cleanup: OwnerCleanupOperations
+) -> Response:
     """Delete the Draft and Proposed revisions of an owner that is gone; published ones stay.
 
     Each is a deletion of its own: what may not go, or moved meanwhile, is kept and named. At most
     a thousand; a repeat takes the rest.
     """
     owner = OwnerReference(request.body.kind, request.body.id)
-    reaped = installation.owner_cleanup.clean_up(request.caller, owner)
+    reaped = owner_cleanup.clean_up(request.caller, owner)
     return Response(reaped, position=reaped.position)
 
 

@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 from tidegate.api.routes.repositories import Label
 from tidegate.api.routes.revision_files import FileSent, decode_files
 from tidegate.api.routes.revisions import CONTENT_BODY_BYTES_MAX
-from tidegate.control.installation import Installation
-from tidegate.control.operations.packages import RevisionToImport
-from tidegate.control.queries.reads import Found
+from tidegate.control.operations.packages import PackageOperations, RevisionToImport
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.steps import DELETE_PACKAGE, IMPORT_PACKAGE
@@ -32,8 +32,8 @@ from tidegate.domain.packages.refusals import (
 from tidegate.domain.packages.rows import PACKAGES, PackageRow, package_key
 from tidegate.errors import LimitExceeded
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.inputs import POSITION_MAX, Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
     Request,
     Response,
@@ -79,13 +79,13 @@ class PackageShown(Struct, frozen=True):
 
 
 def list_all(
-    request: Request[Nothing, PackageFilter, Nothing], installation: Installation
+    request: Request[Nothing, PackageFilter, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
     """The packages that you may read and that have revisions, by path."""
     query = request.query
     prefix = "" if query.repository is None else f"{query.repository}/"
-    after = paging.after(request, installation)
-    found = installation.reads.range(PACKAGES, prefix=prefix, after=after, limit=query.limit)
+    after = cursors.after(request)
+    found = reads.range(PACKAGES, prefix=prefix, after=after, limit=query.limit)
     last = found[-1].id if len(found) == query.limit else None
     seen = [
         _shown(item)
@@ -93,38 +93,42 @@ def list_all(
         if item.row.live
         and request.principal.may(Verb.READ, repository_scope(item.id.partition("/")[0]))
     ]
-    return Response(paging.list_page(request, installation, seen, last))
+    return Response(cursors.list_page(request, seen, last))
 
 
-def get(request: Request[PackagePath, ReadQuery, Nothing], installation: Installation) -> Response:
+def get(request: Request[PackagePath, ReadQuery, Nothing], reads: Reads) -> Response:
     """One package; it outlives its revisions, because their numbers stay used."""
-    found = _found(request.path, installation)
+    found = _found(request.path, reads)
     return Response(_shown(found), version=found.version)
 
 
-def steps(request: Request[PackagePath, Paging, Nothing], installation: Installation) -> Response:
+def steps(
+    request: Request[PackagePath, Paging, Nothing], log: LogReader, cursors: Cursors
+) -> Response:
     """What happened to the revisions of a package, step by step."""
     package = full_path(request.path.repository, request.path.path)
-    after = int(paging.after(request, installation) or "0")
+    after = int(cursors.after(request) or "0")
     query = history.history_of_package(package)
-    events = installation.log.events(query, after=after, limit=request.query.limit)
+    events = log.events(query, after=after, limit=request.query.limit)
     if not events and not after:
         raise PackageNotFound(package)
-    shown = history.timeline(installation.folds.vocabulary, events)
+    shown = history.timeline(log.vocabulary, events)
     last = str(events[-1].position) if len(events) == request.query.limit else None
-    return Response(paging.list_page(request, installation, shown, last))
+    return Response(cursors.list_page(request, shown, last))
 
 
 # ── all of a package at once ──────────────────────────────────────────────────────────────────────
 
 
-def delete(request: Request[PackagePath, Nothing, Nothing], installation: Installation) -> Response:
+def delete(
+    request: Request[PackagePath, Nothing, Nothing], packages: PackageOperations
+) -> Response:
     """Delete every revision of a package, or none: all reasons against it are told."""
     path = request.path
-    return _written(installation.packages.delete(request.caller, path.repository, path.path))
+    return _written(packages.delete(request.caller, path.repository, path.path))
 
 
-def bring(request: Request[PackagePath, Nothing, Import], installation: Installation) -> Response:
+def bring(request: Request[PackagePath, Nothing, Import], packages: PackageOperations) -> Response:
     """Import revisions that were published elsewhere, under their own numbers, oldest first."""
     revisions = tuple(
         RevisionToImport(
@@ -137,9 +141,7 @@ def bring(request: Request[PackagePath, Nothing, Import], installation: Installa
     )
     path, source = request.path, request.body.source
     return _written(
-        installation.packages.import_revisions(
-            request.caller, path.repository, path.path, source, revisions
-        )
+        packages.import_revisions(request.caller, path.repository, path.path, source, revisions)
     )
 
 
@@ -147,9 +149,9 @@ def _written(position: Position) -> Response:
     return Response(Written(position), position=position)
 
 
-def _found(path: PackagePath, installation: Installation) -> Found[PackageRow]:
+def _found(path: PackagePath, reads: Reads) -> Found[PackageRow]:
     package = full_path(path.repository, path.path)
-    return installation.reads.demand(package_key(package), PackageRow, PackageNotFound(package))
+    return reads.demand(package_key(package), PackageRow, PackageNotFound(package))
 
 
 def _shown(found: Found[PackageRow]) -> PackageShown:

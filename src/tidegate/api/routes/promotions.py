@@ -12,9 +12,12 @@ from msgspec import Meta, Struct
 
 from tidegate.api.routes.channels import ChannelPath, scope_of
 from tidegate.api.routes.releases import ReleaseId
-from tidegate.control.installation import Installation
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.operations.promotion import ChannelPromotion, NothingBefore
+from tidegate.control.operations.promotion import (
+    ChannelPromotion,
+    NothingBefore,
+    PromotionOperations,
+)
 from tidegate.domain.access.steps import PROMOTE, ROLL_BACK
 from tidegate.domain.channels.refusals import (
     AlreadyPromoted,
@@ -49,12 +52,12 @@ class PromotedShown(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def promote(
-    request: Request[ChannelPath, Nothing, Promotion], installation: Installation
+    request: Request[ChannelPath, Nothing, Promotion], promotion: PromotionOperations
 ) -> Response:
     """Make a release authoritative on the channel and roll it out: one commit."""
     body = request.body
     return to_promoted(
-        installation.promotion.promote(
+        promotion.promote(
             request.caller,
             request.path.channel,
             body.release_id,
@@ -65,13 +68,11 @@ def promote(
 
 
 def roll_back(
-    request: Request[ChannelPath, Nothing, Rollback], installation: Installation
+    request: Request[ChannelPath, Nothing, Rollback], promotion: PromotionOperations
 ) -> Response:
     """Promote again what was authoritative on the channel before, and leave what is now as bad."""
     return to_promoted(
-        installation.promotion.roll_back(
-            request.caller, request.path.channel, reason=request.body.reason
-        )
+        promotion.roll_back(request.caller, request.path.channel, reason=request.body.reason)
     )
 
 

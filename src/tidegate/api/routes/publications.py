@@ -8,7 +8,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidegate.control.installation import Installation
+from tidegate.control.operations.publications import PublicationOperations
+from tidegate.control.publication.publisher import Publisher
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import COLLECT_PUBLICATIONS, ROLL_BACK_PUBLICATION
@@ -48,9 +49,9 @@ class CollectedShown(Struct, frozen=True):
     position: int  # the log's, once they were gone; 0: there were none
 
 
-def body(request: Request[CachePath, ReadQuery, Nothing], installation: Installation) -> Response:
+def body(request: Request[CachePath, ReadQuery, Nothing], publisher: Publisher) -> Response:
     """The last published body; 304 while it is the same."""
-    entry = installation.publisher.demand(request.path.cache_key)
+    entry = publisher.demand(request.path.cache_key)
     return Response(
         entry.body,
         media="application/octet-stream",
@@ -59,11 +60,9 @@ def body(request: Request[CachePath, ReadQuery, Nothing], installation: Installa
     )
 
 
-def generations(
-    request: Request[CachePath, ReadQuery, Nothing], installation: Installation
-) -> Response:
+def generations(request: Request[CachePath, ReadQuery, Nothing], publisher: Publisher) -> Response:
     """The generations of a publication that keeps them."""
-    publisher = installation.publisher
+    publisher = publisher
     entry = publisher.demand(request.path.cache_key)
     current = entry.pointer.current_sk.partition("#")[2]
     found = islice(publisher.generations(request.path.cache_key), SHOWN_MAX)
@@ -77,20 +76,24 @@ def generations(
     )
 
 
-def roll_back(request: Request[CachePath, Nothing, Back], installation: Installation) -> Response:
+def roll_back(
+    request: Request[CachePath, Nothing, Back], publications: PublicationOperations
+) -> Response:
     """Set the pointer back to a generation, under a lease."""
-    position = installation.publications.roll_back(
+    position = publications.roll_back(
         request.caller, request.path.cache_key, request.body.version_id
     )
     return Response(Written(position), position=position)
 
 
-def collect(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
+def collect(
+    request: Request[Nothing, Nothing, Nothing], publications: PublicationOperations
+) -> Response:
     """Remove what is past its ttl now, as the worker does once an hour.
 
     At most 500 publications and 500 requests; a repeat takes the rest.
     """
-    done = installation.publications.collect(request.caller)
+    done = publications.collect(request.caller)
     shown = CollectedShown(*done.rows, position=done.position)
     return Response(shown, position=done.position)
 

@@ -9,14 +9,15 @@ from msgspec.structs import asdict
 
 from tidegate.api.routes.channels import Reason
 from tidegate.api.routes.releases import ScopeName
-from tidegate.control.installation import Installation
+from tidegate.control.operations.quarantine import QuarantineOperations
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import LIFT_QUARANTINE
 from tidegate.domain.channels.refusals import QuarantineNotFound
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires_somewhere, requires_step
 from tidegate.web.shapes import Listed, Written
 
@@ -36,14 +37,14 @@ class QuarantinedShown(Quarantined, frozen=True, kw_only=True):
 
 
 def list_all(
-    request: Request[Nothing, QuarantineFilter, Nothing], installation: Installation
+    request: Request[Nothing, QuarantineFilter, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
     """What is quarantined, on which channel, and why."""
     channel = request.query.channel
-    found = installation.reads.range(
+    found = reads.range(
         QUARANTINE,
         prefix="" if channel is None else f"{channel}/",
-        after=paging.after(request, installation),
+        after=cursors.after(request),
         limit=request.query.limit,
     )
     last = found[-1].id if len(found) == request.query.limit else None
@@ -52,15 +53,13 @@ def list_all(
         for item in found
         if request.principal.may(Verb.READ, channel_scope(item.row.channel))
     ]
-    return Response(paging.list_page(request, installation, seen, last))
+    return Response(cursors.list_page(request, seen, last))
 
 
-def lift(request: Request[Nothing, Nothing, Lifting], installation: Installation) -> Response:
+def lift(request: Request[Nothing, Nothing, Lifting], quarantine: QuarantineOperations) -> Response:
     """Let a closure be dispatched on the channel again."""
     body = request.body
-    position = installation.quarantine.lift(
-        request.caller, body.channel, body.closure_hash, body.reason
-    )
+    position = quarantine.lift(request.caller, body.channel, body.closure_hash, body.reason)
     return Response(Written(position), position=position)
 
 

@@ -12,11 +12,16 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from tidegate.control.installation import Installation
-from tidegate.control.operations.releases import FactoryManifest, PinOutcome, RequestedPin
-from tidegate.control.queries.as_of import HistoryTooLong
-from tidegate.control.queries.history import pinned_at
-from tidegate.control.queries.reads import Found
+from tidegate.control.operations.releases import (
+    FactoryManifest,
+    PinOutcome,
+    ReleaseOperations,
+    RequestedPin,
+)
+from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
+from tidegate.control.queries.history import ScopeHistory, pinned_at
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.access.steps import (
@@ -45,9 +50,9 @@ from tidegate.domain.releases.rows import (
 )
 from tidegate.errors import ConditionFailed, NotFound
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
     Request,
     Response,
@@ -137,19 +142,19 @@ def _scope(request: Request[ScopePath, Any, Any]) -> str:
 # ── releases that may be pinned ───────────────────────────────────────────────────────────────────
 
 
-def list_known(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
-    """All releases: published revisions under their release ids."""
-    after = paging.after(request, installation)
-    found = installation.reads.range(KNOWN, after=after, limit=request.query.limit)
-    last = found[-1].id if len(found) == request.query.limit else None
-    return Response(paging.list_page(request, installation, [item.row for item in found], last))
-
-
-def get_known(
-    request: Request[ReleasePath, ReadQuery, Nothing], installation: Installation
+def list_known(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
+    """All releases: published revisions under their release ids."""
+    after = cursors.after(request)
+    found = reads.range(KNOWN, after=after, limit=request.query.limit)
+    last = found[-1].id if len(found) == request.query.limit else None
+    return Response(cursors.list_page(request, [item.row for item in found], last))
+
+
+def get_known(request: Request[ReleasePath, ReadQuery, Nothing], reads: Reads) -> Response:
     """One release."""
-    found = installation.reads.find(known_key(request.path.release_id), KnownRelease)
+    found = reads.find(known_key(request.path.release_id), KnownRelease)
     if found is None:
         raise NotFound(f"there is no release {request.path.release_id}")
     return Response(found.row, version=found.version)
@@ -158,102 +163,114 @@ def get_known(
 # ── what is current, what happened ────────────────────────────────────────────────────────────────
 
 
-def list_actual(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_actual(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
+) -> Response:
     """What every scope that you may read is pinned to."""
-    after = paging.after(request, installation)
-    found = installation.reads.range(ACTUAL, after=after, limit=request.query.limit)
+    after = cursors.after(request)
+    found = reads.range(ACTUAL, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         item.row
         for item in found
         if request.principal.may(Verb.READ, channel_scope(item.row.scope))
     ]
-    return Response(paging.list_page(request, installation, seen, last))
+    return Response(cursors.list_page(request, seen, last))
 
 
 def actual(
-    request: Request[ScopePath, ScopeReading, Nothing], installation: Installation
+    request: Request[ScopePath, ScopeReading, Nothing],
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
 ) -> Response:
     """What is authoritative in a scope, by which evidence; as_of shows what was."""
     scope = request.path.scope
     if not request.query.as_of:
-        found = _found(installation, scope)
+        found = _found(reads, scope)
         return Response(found.row, version=found.version)
-    position = position_of(installation, request.query.as_of)
-    return _actual_at(installation, scope, position)
+    position = position_of(log, request.query.as_of)
+    return _actual_at(row_history, scope, position)
 
 
-def events(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Response:
+def events(
+    request: Request[ScopePath, Paging, Nothing], reads: Reads, cursors: Cursors
+) -> Response:
     """Every change of a scope's pin, in order of time."""
-    return _rows(request, installation, EVENTS, "EVENT#")
+    return _rows(request, reads, cursors, EVENTS, "EVENT#")
 
 
-def evidence(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Response:
+def evidence(
+    request: Request[ScopePath, Paging, Nothing], reads: Reads, cursors: Cursors
+) -> Response:
     """What was observed about a scope and is no authority."""
-    return _rows(request, installation, EVIDENCE, "EVIDENCE#")
+    return _rows(request, reads, cursors, EVIDENCE, "EVIDENCE#")
 
 
-def happened(request: Request[ScopePath, Paging, Nothing], installation: Installation) -> Response:
+def happened(
+    request: Request[ScopePath, Paging, Nothing], scope_history: ScopeHistory, cursors: Cursors
+) -> Response:
     """Changes, evidence, intents and what became of them, in the order of the log."""
-    after = int(paging.after(request, installation) or "0")
+    after = int(cursors.after(request) or "0")
     limit = request.query.limit
-    found = installation.scope_history.list(request.path.scope, after=after, limit=limit)
+    found = scope_history.list(request.path.scope, after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
-    return Response(paging.list_page(request, installation, found, last))
+    return Response(cursors.list_page(request, found, last))
 
 
 def _rows(
     request: Request[ScopePath, Paging, Nothing],
-    installation: Installation,
+    reads: Reads,
+    cursors: Cursors,
     collection: Any,
     kind: str,
 ) -> Response:
-    found = installation.reads.range(
+    found = reads.range(
         collection,
         prefix=row_id(request.path.scope, kind),
-        after=paging.after(request, installation),
+        after=cursors.after(request),
         limit=request.query.limit,
     )
     last = found[-1].id if len(found) == request.query.limit else None
-    return Response(paging.list_page(request, installation, [item.row for item in found], last))
+    return Response(cursors.list_page(request, [item.row for item in found], last))
 
 
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def register(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Response:
+def register(request: Request[ScopePath, Nothing, Pin], releases: ReleaseOperations) -> Response:
     """Open a scope with its first pin."""
     pin = request.body.requested
-    return _pinned(installation.releases.register(request.caller, request.path.scope, pin))
+    return _pinned(releases.register(request.caller, request.path.scope, pin))
 
 
-def transition(request: Request[ScopePath, Nothing, Pin], installation: Installation) -> Response:
+def transition(request: Request[ScopePath, Nothing, Pin], releases: ReleaseOperations) -> Response:
     """Pin a scope to a release, or confirm its pin."""
     pin = request.body.requested
-    return _pinned(installation.releases.transition(request.caller, request.path.scope, pin))
+    return _pinned(releases.transition(request.caller, request.path.scope, pin))
 
 
 def retire(
-    request: Request[ScopePath, Nothing, Retirement], installation: Installation
+    request: Request[ScopePath, Nothing, Retirement], releases: ReleaseOperations
 ) -> Response:
     """Close a scope; nothing of it is deleted."""
     scope, reason = request.path.scope, request.body.reason
-    return _pinned(installation.releases.retire(request.caller, scope, reason))
+    return _pinned(releases.retire(request.caller, scope, reason))
 
 
 def keep(
-    request: Request[ScopePath, Nothing, EvidenceSent], installation: Installation
+    request: Request[ScopePath, Nothing, EvidenceSent], releases: ReleaseOperations
 ) -> Response:
     """Keep what was observed, whatever it says; it will never authorise anything."""
     body = request.body
-    position = installation.releases.keep_evidence(
+    position = releases.keep_evidence(
         request.caller, request.path.scope, body.source, body.batch, body.document
     )
     return Response(Written(position), position=position)
 
 
 def import_manifest(
-    request: Request[ScopePath, Nothing, ManifestSent], installation: Installation
+    request: Request[ScopePath, Nothing, ManifestSent], releases: ReleaseOperations
 ) -> Response:
     """A factory's manifest: it moves the pin if it matches one release, else it is kept."""
     body = request.body
@@ -266,7 +283,7 @@ def import_manifest(
         status=body.status,
         operations=body.operations,
     )
-    position = installation.releases.import_manifest(request.caller, request.path.scope, manifest)
+    position = releases.import_manifest(request.caller, request.path.scope, manifest)
     return Response(Written(position), position=position)
 
 
@@ -275,13 +292,13 @@ def _pinned(outcome: PinOutcome) -> Response:
     return Response(found.row, version=found.version, position=outcome.position)
 
 
-def _found(installation: Installation, scope: str) -> Found[Actual]:
+def _found(reads: Reads, scope: str) -> Found[Actual]:
     missing = NotFound(f"{scope} is not registered", scope=scope)
-    return installation.reads.demand(actual_key(scope), Actual, missing)
+    return reads.demand(actual_key(scope), Actual, missing)
 
 
-def _actual_at(installation: Installation, scope: str, position: Position) -> Response:
-    found = pinned_at(installation.row_history, scope, position)
+def _actual_at(row_history: RowHistory, scope: str, position: Position) -> Response:
+    found = pinned_at(row_history, scope, position)
     if found is None:
         raise NotFound(f"{scope} was not registered at {position}", scope=scope)
     return Response(found.row, version=found.version, position=position)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidegate.control.installation import Installation
-from tidegate.control.queries.reads import Found
+from tidegate.control.operations.repositories import RepositoryOperations
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.steps import CHANGE_REPOSITORY, CREATE_REPOSITORY
@@ -16,8 +16,8 @@ from tidegate.domain.packages.refusals import AlreadyExists, InvalidName, Reposi
 from tidegate.domain.packages.rows import REPOSITORIES, Repository, repository_key
 from tidegate.domain.packages.slices import QUORUM_DEFAULT, QUORUM_MAX
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
     Request,
     Response,
@@ -73,11 +73,11 @@ def _shown(found: Found[Repository]) -> RepositoryShown:
 
 
 def create(
-    request: Request[Nothing, Nothing, NewRepository], installation: Installation
+    request: Request[Nothing, Nothing, NewRepository], repositories: RepositoryOperations
 ) -> Response:
     """Make a repository."""
     body = request.body
-    outcome = installation.repositories.create(
+    outcome = repositories.create(
         request.caller,
         body.name,
         quorum=body.quorum,
@@ -87,21 +87,19 @@ def create(
     return _show(outcome.found, outcome.position)
 
 
-def get(
-    request: Request[RepositoryPath, ReadQuery, Nothing], installation: Installation
-) -> Response:
+def get(request: Request[RepositoryPath, ReadQuery, Nothing], reads: Reads) -> Response:
     """One repository."""
     name = request.path.repository
-    found = installation.reads.demand(repository_key(name), Repository, RepositoryNotFound(name))
+    found = reads.demand(repository_key(name), Repository, RepositoryNotFound(name))
     return _show(found)
 
 
 def change(
-    request: Request[RepositoryPath, Nothing, RepositoryChange], installation: Installation
+    request: Request[RepositoryPath, Nothing, RepositoryChange], repositories: RepositoryOperations
 ) -> Response:
     """Change how a repository wants its revisions approved."""
     body = request.body
-    outcome = installation.repositories.change(
+    outcome = repositories.change(
         request.caller,
         request.path.repository,
         quorum=body.quorum,
@@ -111,18 +109,18 @@ def change(
     return _show(outcome.found, outcome.position)
 
 
-def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_all(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, cursors: Cursors
+) -> Response:
     """The repositories that you may read, by name."""
-    found = installation.reads.range(
-        REPOSITORIES, after=paging.after(request, installation), limit=request.query.limit
-    )
+    found = reads.range(REPOSITORIES, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         _shown(item)
         for item in found
         if request.principal.may(Verb.READ, repository_scope(item.row.name))
     ]
-    return Response(paging.list_page(request, installation, seen, last))
+    return Response(cursors.list_page(request, seen, last))
 
 
 def _show(found: Found[Repository], position: Position = 0) -> Response:

@@ -13,10 +13,12 @@ from tidegate.api.routes.revisions import (
     revision_scope,
     show_outcome,
 )
-from tidegate.control.installation import Installation
+from tidegate.control.operations.revisions import RevisionOperations
 from tidegate.control.queries import revisions
 from tidegate.control.queries.file_changes import FileChanged, diff_files
-from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Reads
+from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
 from tidegate.control.storage.content_store import read_content, read_manifest, to_tar
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.scopes import repository_scope
@@ -31,8 +33,8 @@ from tidegate.domain.packages.history import TimelineStep
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.domain.packages.refusals import FileByReference, NotDraft, RevisionNotFound
 from tidegate.errors import NotFound
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires_step
 from tidegate.web.shapes import Listed
 
@@ -89,38 +91,38 @@ class Descent(Struct, frozen=True):
 
 
 def resources(
-    request: Request[RevisionPath, ReadQuery, Nothing], installation: Installation
+    request: Request[RevisionPath, ReadQuery, Nothing], reads: Reads, blobs: Blobs
 ) -> Response:
     """The files of a revision: paths, sizes and hashes, and of a reference its uri."""
-    row = revisions.demand_row(installation.reads, request.path.name)
-    return Response(Resources(row.content, read_manifest(installation.blobs, row.content).files))
+    row = revisions.demand_row(reads, request.path.name)
+    return Response(Resources(row.content, read_manifest(blobs, row.content).files))
 
 
 def download(
-    request: Request[FilePath, ReadQuery, Nothing], installation: Installation
+    request: Request[FilePath, ReadQuery, Nothing], reads: Reads, blobs: Blobs
 ) -> Response:
     """The bytes of one file, checked against their hash; of a reference, where they are."""
     name, path = request.path.name, request.path.path
-    row = revisions.demand_row(installation.reads, name)
-    file = read_manifest(installation.blobs, row.content).by_path.get(path)
+    row = revisions.demand_row(reads, name)
+    file = read_manifest(blobs, row.content).by_path.get(path)
     if file is None:
         raise FileNotFound(name, path)
     return Response(
-        read_content(installation.blobs, file),
+        read_content(blobs, file),
         media="application/octet-stream",
         headers={"content-disposition": "attachment", "tidegate-sha256": file.sha256},
     )
 
 
 def pull(
-    request: Request[RevisionPath, ReadQuery, Nothing], installation: Installation
+    request: Request[RevisionPath, ReadQuery, Nothing], reads: Reads, blobs: Blobs
 ) -> Response:
     """All files that are kept here as one tar; the same bytes for the same content.
 
     References are not in it: tidegate-references says how many there are, resources lists them.
     """
-    row = revisions.demand_row(installation.reads, request.path.name)
-    content = to_tar(installation.blobs, read_manifest(installation.blobs, row.content))
+    row = revisions.demand_row(reads, request.path.name)
+    content = to_tar(blobs, read_manifest(blobs, row.content))
     headers = {
         "content-disposition": "attachment",
         "tidegate-digest": row.content.digest,
@@ -129,58 +131,54 @@ def pull(
     return Response(content, media="application/x-tar", headers=headers)
 
 
-def push(request: Request[RevisionPath, Nothing, Files], installation: Installation) -> Response:
+def push(request: Request[RevisionPath, Nothing, Files], revisions: RevisionOperations) -> Response:
     """Replace all files of a Draft."""
     files = decode_files(request.body.files)
-    return show_outcome(installation.revisions.push_files(request.caller, request.path.name, files))
+    return show_outcome(revisions.push_files(request.caller, request.path.name, files))
 
 
 def compare(
-    request: Request[RevisionPath, Against, Nothing], installation: Installation
+    request: Request[RevisionPath, Against, Nothing], reads: Reads, blobs: Blobs
 ) -> Response:
     """How a revision differs from another one, file by file and line by line."""
     name = request.path.name
-    new = revisions.demand_row(installation.reads, name)
-    against = request.query.against or revisions.find_latest(installation.reads, new.package)
+    new = revisions.demand_row(reads, name)
+    against = request.query.against or revisions.find_latest(reads, new.package)
     old = FileManifest(())
     if against is not None:
         request.caller.demand(READ_REVISION, repository_scope(parse(against).repository))
-        old = read_manifest(
-            installation.blobs, revisions.demand_row(installation.reads, against).content
-        )
-    found = diff_files(installation.blobs, old, read_manifest(installation.blobs, new.content))
+        old = read_manifest(blobs, revisions.demand_row(reads, against).content)
+    found = diff_files(blobs, old, read_manifest(blobs, new.content))
     return Response(Compared(against, name, found))
 
 
 def steps(
-    request: Request[RevisionPath, RevisionHistoryQuery, Nothing], installation: Installation
+    request: Request[RevisionPath, RevisionHistoryQuery, Nothing], log: LogReader, cursors: Cursors
 ) -> Response:
     """Who did what, when and why; readable after the revision is gone, too."""
-    after = int(paging.after(request, installation) or HISTORY_START)
+    after = int(cursors.after(request) or HISTORY_START)
     query = history.history_of(request.path.name)
-    events = installation.log.events(query, after=after, limit=request.query.limit)
+    events = log.events(query, after=after, limit=request.query.limit)
     if not events and not after:
         raise RevisionNotFound(request.path.name)
     uid = request.query.uid or None
-    shown = history.timeline(installation.folds.vocabulary, events, uid)
+    shown = history.timeline(log.vocabulary, events, uid)
     last = str(events[-1].position) if len(events) == request.query.limit else None
-    return Response(paging.list_page(request, installation, shown, last))
+    return Response(cursors.list_page(request, shown, last))
 
 
-def descent(
-    request: Request[RevisionPath, ReadQuery, Nothing], installation: Installation
-) -> Response:
+def descent(request: Request[RevisionPath, ReadQuery, Nothing], reads: Reads) -> Response:
     """Where a revision comes from, and what comes from it, as far as you may read it."""
     name = request.path.name
-    row = revisions.demand_row(installation.reads, name)
-    above = revisions.list_lineage(installation.reads, name)
-    below = revisions.list_dependents(installation.reads, name)
+    row = revisions.demand_row(reads, name)
+    above = revisions.list_lineage(reads, name)
+    below = revisions.list_dependents(reads, name)
     caller = request.caller
     return Response(
         Descent(
             tuple(item for item in above if _may_read(caller, item.name)),
             tuple(item for item in below if _may_read(caller, item)),
-            revisions.find_latest(installation.reads, row.package),
+            revisions.find_latest(reads, row.package),
         )
     )
 

@@ -12,10 +12,10 @@ from msgspec import Meta, field
 
 from tidegate.api.routes.repositories import Label
 from tidegate.api.routes.revision_files import FileSent, decode_files
-from tidegate.control.installation import Installation
-from tidegate.control.operations.revisions import RevisionOutcome
-from tidegate.control.queries.as_of import HistoryTooLong
-from tidegate.control.queries.reads import Found
+from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
+from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.queries.revisions import RevisionInPackage, find_revision, revision_at
 from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Verb
@@ -46,9 +46,9 @@ from tidegate.domain.packages.rows import (
 )
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import (
     Request,
     Response,
@@ -158,10 +158,12 @@ def revision_scope(request: Request[RevisionPath, Any, Any]) -> str:
 # ── create, read ──────────────────────────────────────────────────────────────────────────────────
 
 
-def create(request: Request[Nothing, Nothing, NewRevision], installation: Installation) -> Response:
+def create(
+    request: Request[Nothing, Nothing, NewRevision], revisions: RevisionOperations
+) -> Response:
     """Draft a revision: init, clone, edit or upgrade."""
     body = request.body
-    outcome = installation.revisions.create(
+    outcome = revisions.create(
         request.caller,
         body.repository,
         body.package_name,
@@ -176,40 +178,41 @@ def create(request: Request[Nothing, Nothing, NewRevision], installation: Instal
 
 
 def get(
-    request: Request[RevisionPath, RevisionReading, Nothing], installation: Installation
+    request: Request[RevisionPath, RevisionReading, Nothing],
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
 ) -> Response:
     """One revision; as_of shows it as it was."""
     name, position = request.path.name, 0
     if request.query.as_of:
-        position = position_of(installation, request.query.as_of)
-        found = revision_at(installation.row_history, name, position)
+        position = position_of(log, request.query.as_of)
+        found = revision_at(row_history, name, position)
     else:
-        found = find_revision(installation.reads, name)
+        found = find_revision(reads, name)
     if found is None:
         raise RevisionNotFound(name)
     return _show(found, position)
 
 
-def list_all(request: Filtered, installation: Installation) -> Response:
+def list_all(request: Filtered, reads: Reads, cursors: Cursors) -> Response:
     """The revisions that you may read; by repository, package, lifecycle, author or owner."""
-    after = paging.after(request, installation)
-    found, last = _page(request, installation, after)
+    after = cursors.after(request)
+    found, last = _page(request, reads, after)
     seen = [item for item in found if _fits(item.row, request)]
-    packages = installation.reads.find_all(
-        *((package_key(item.row.package), PackageRow) for item in seen)
-    )
+    packages = reads.find_all(*((package_key(item.row.package), PackageRow) for item in seen))
     shown = [
         to_document(item.row, item.version, None if package is None else package.row)
         for item, package in zip(seen, packages, strict=True)
     ]
-    return Response(paging.list_page(request, installation, shown, last))
+    return Response(cursors.list_page(request, shown, last))
 
 
-def _page(request: Filtered, installation: Installation, after: str) -> FoundPage:
+def _page(request: Filtered, reads: Reads, after: str) -> FoundPage:
     """By the narrowest index that fits; what else is asked for is filtered."""
     query = request.query
     if query.owner is not None:
-        return _owned(query.owner, installation, after, query.limit)
+        return _owned(query.owner, reads, after, query.limit)
     if query.package is not None:
         index, of = "by_package", query.package
     elif query.author is not None:
@@ -219,20 +222,18 @@ def _page(request: Filtered, installation: Installation, after: str) -> FoundPag
     else:
         index, of = None, ""
     if index is not None:
-        found = installation.reads.range(
-            REVISIONS, index=index, of=(of,), after=after, limit=query.limit
-        )
+        found = reads.range(REVISIONS, index=index, of=(of,), after=after, limit=query.limit)
     else:
         prefix = "" if query.repository is None else f"{query.repository}."
-        found = installation.reads.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
+        found = reads.range(REVISIONS, prefix=prefix, after=after, limit=query.limit)
     return found, found[-1].id if len(found) == query.limit else None
 
 
-def _owned(owner: str, installation: Installation, after: str, limit: int) -> FoundPage:
+def _owned(owner: str, reads: Reads, after: str, limit: int) -> FoundPage:
     prefix = owner_prefix(owner)
-    rows = installation.reads.range(REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
+    rows = reads.range(REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
     names = (row.row.revision for row in rows)
-    found = installation.reads.find_all(*((revision_key(name), Revision) for name in names))
+    found = reads.find_all(*((revision_key(name), Revision) for name in names))
     last = rows[-1].id if len(rows) == limit else None
     return [item for item in found if item is not None], last
 
@@ -261,11 +262,11 @@ def _author(request: Filtered) -> str:
 
 
 def update(
-    request: Request[RevisionPath, Nothing, RevisionChange], installation: Installation
+    request: Request[RevisionPath, Nothing, RevisionChange], revisions: RevisionOperations
 ) -> Response:
     """Change content, tasks, metadata and lifecycle at once; outside Draft, metadata alone."""
     body = request.body
-    outcome = installation.revisions.update(
+    outcome = revisions.update(
         request.caller,
         request.path.name,
         lifecycle=body.lifecycle,
@@ -282,20 +283,20 @@ def update(
 
 
 def conditions(
-    request: Request[RevisionPath, Nothing, Conditions], installation: Installation
+    request: Request[RevisionPath, Nothing, Conditions], revisions: RevisionOperations
 ) -> Response:
     """Report what was found out about the content of a digest."""
     name, body = request.path.name, request.body
     return show_outcome(
-        installation.revisions.set_conditions(request.caller, name, body.digest, body.conditions)
+        revisions.set_conditions(request.caller, name, body.digest, body.conditions)
     )
 
 
 def delete(
-    request: Request[RevisionPath, Nothing, Nothing], installation: Installation
+    request: Request[RevisionPath, Nothing, Nothing], revisions: RevisionOperations
 ) -> Response:
     """Delete for good; 202 while finalizers hold it."""
-    response = show_outcome(installation.revisions.delete(request.caller, request.path.name))
+    response = show_outcome(revisions.delete(request.caller, request.path.name))
     if response.body is not None:
         response.status = 202
     return response
@@ -304,44 +305,42 @@ def delete(
 # ── review ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def propose(request: Reviewed, installation: Installation) -> Response:
+def propose(request: Reviewed, revisions: RevisionOperations) -> Response:
     """Draft → Proposed: ready for review, frozen."""
     name, reason = request.path.name, request.body.reason
-    return show_outcome(installation.revisions.propose(request.caller, name, reason))
+    return show_outcome(revisions.propose(request.caller, name, reason))
 
 
-def withdraw(request: Reviewed, installation: Installation) -> Response:
+def withdraw(request: Reviewed, revisions: RevisionOperations) -> Response:
     """Proposed → Draft, by who proposed it."""
     name, reason = request.path.name, request.body.reason
-    return show_outcome(installation.revisions.withdraw(request.caller, name, reason))
+    return show_outcome(revisions.withdraw(request.caller, name, reason))
 
 
 def approve(
-    request: Request[RevisionPath, Nothing, Approval], installation: Installation
+    request: Request[RevisionPath, Nothing, Approval], revisions: RevisionOperations
 ) -> Response:
     """Approve the content of this digest; the approval that completes the quorum publishes."""
     name, body = request.path.name, request.body
-    return show_outcome(
-        installation.revisions.approve(request.caller, name, body.digest, body.reason)
-    )
+    return show_outcome(revisions.approve(request.caller, name, body.digest, body.reason))
 
 
-def reject(request: Refused, installation: Installation) -> Response:
+def reject(request: Refused, revisions: RevisionOperations) -> Response:
     """Proposed → Draft, with a reason."""
     name, reason = request.path.name, request.body.reason
-    return show_outcome(installation.revisions.reject(request.caller, name, reason))
+    return show_outcome(revisions.reject(request.caller, name, reason))
 
 
-def propose_delete(request: Reviewed, installation: Installation) -> Response:
+def propose_delete(request: Reviewed, revisions: RevisionOperations) -> Response:
     """Published → DeletionProposed."""
     name, reason = request.path.name, request.body.reason
-    return show_outcome(installation.revisions.propose_deletion(request.caller, name, reason))
+    return show_outcome(revisions.propose_deletion(request.caller, name, reason))
 
 
-def reject_delete(request: Refused, installation: Installation) -> Response:
+def reject_delete(request: Refused, revisions: RevisionOperations) -> Response:
     """DeletionProposed → Published, with a reason."""
     name, reason = request.path.name, request.body.reason
-    return show_outcome(installation.revisions.reject_deletion(request.caller, name, reason))
+    return show_outcome(revisions.reject_deletion(request.caller, name, reason))
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────

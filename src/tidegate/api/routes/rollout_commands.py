@@ -16,8 +16,11 @@ from tidegate.api.routes.rollouts import (
     scope_of,
     show_rollout,
 )
-from tidegate.control.installation import Installation
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
+from tidegate.control.operations.promotion import PromotionOperations, Promotions
+from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -72,11 +75,13 @@ class Clearing(Input, frozen=True, kw_only=True):
 RolloutVerb = Request[RolloutPath, Nothing, Any]
 
 
-def open_one(request: Request[Nothing, Nothing, Opening], installation: Installation) -> Response:
+def open_one(
+    request: Request[Nothing, Nothing, Opening], promotion: PromotionOperations
+) -> Response:
     """Open a rollout: the same as promoting the release on the channel."""
     body = request.body
     return to_promoted(
-        installation.promotion.promote(
+        promotion.promote(
             request.caller,
             body.channel,
             body.release_id,
@@ -86,10 +91,12 @@ def open_one(request: Request[Nothing, Nothing, Opening], installation: Installa
     )
 
 
-def dry_plan(request: Request[Nothing, Nothing, Planning], installation: Installation) -> Response:
+def dry_plan(
+    request: Request[Nothing, Nothing, Planning], reads: Reads, promotions: Promotions
+) -> Response:
     """Which host would get a release in which wave; nothing changes."""
     body = request.body
-    known, channel = installation.reads.find_all(
+    known, channel = reads.find_all(
         (known_key(body.release_id), KnownRelease), (channel_key(body.channel), Channel)
     )
     if channel is None:
@@ -100,61 +107,72 @@ def dry_plan(request: Request[Nothing, Nothing, Planning], installation: Install
             f"there is no release {body.release_id}; publish a revision first",
             release_id=body.release_id,
         )
-    return Response(installation.promotions.plan(body.channel).plan)
+    return Response(promotions.plan(body.channel).plan)
 
 
 def pause(
-    request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
+    request: Request[RolloutPath, Nothing, RolloutReason],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
 ) -> Response:
     """No order, no acknowledgement and no wave until it is resumed."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(
-        request, installation, installation.rollouts.pause(request.caller, rollout_id, reason)
-    )
+    return _show(request, reads, fleet_reader, rollouts.pause(request.caller, rollout_id, reason))
 
 
 def resume(
-    request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
+    request: Request[RolloutPath, Nothing, RolloutReason],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
 ) -> Response:
     """Let a paused rollout go on; one that is halted is cleared instead."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(
-        request, installation, installation.rollouts.resume(request.caller, rollout_id, reason)
-    )
+    return _show(request, reads, fleet_reader, rollouts.resume(request.caller, rollout_id, reason))
 
 
-def clear(request: Request[RolloutPath, Nothing, Clearing], installation: Installation) -> Response:
+def clear(
+    request: Request[RolloutPath, Nothing, Clearing],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+) -> Response:
     """Decide about a rollout that stopped: try again, go on without hosts, or give it up."""
     body = request.body
-    position = installation.rollouts.clear(
+    position = rollouts.clear(
         request.caller, request.path.rollout_id, body.mode, body.reason, body.hosts
     )
-    return _show(request, installation, position)
+    return _show(request, reads, fleet_reader, position)
 
 
 def abort(
-    request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
+    request: Request[RolloutPath, Nothing, RolloutReason],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
 ) -> Response:
     """End a rollout where it stands: nothing more is dispatched, nothing follows it."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(
-        request, installation, installation.rollouts.abort(request.caller, rollout_id, reason)
-    )
+    return _show(request, reads, fleet_reader, rollouts.abort(request.caller, rollout_id, reason))
 
 
 def retry(
-    request: Request[RolloutPath, Nothing, RolloutReason], installation: Installation
+    request: Request[RolloutPath, Nothing, RolloutReason],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
 ) -> Response:
     """Try the failed and reverted hosts of a rollout that stopped again."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(
-        request, installation, installation.rollouts.retry(request.caller, rollout_id, reason)
-    )
+    return _show(request, reads, fleet_reader, rollouts.retry(request.caller, rollout_id, reason))
 
 
-def _show(request: RolloutVerb, installation: Installation, position: Position) -> Response:
+def _show(
+    request: RolloutVerb, reads: Reads, fleet_reader: FleetReader, position: Position
+) -> Response:
     """The rollout as it is after a verb."""
-    response = show_rollout(installation, request.path.rollout_id)
+    response = show_rollout(reads, fleet_reader, request.path.rollout_id)
     response.position = position
     return response
 

@@ -14,9 +14,11 @@ from msgspec.structs import asdict
 
 from tidegate.api.feed.cloud_events import CloudEvent, to_cloud_event
 from tidegate.api.routes.releases import ScopeName
-from tidegate.control.installation import Installation
-from tidegate.control.queries.as_of import HistoryTooLong
-from tidegate.control.queries.reads import Found
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
@@ -44,9 +46,9 @@ from tidegate.domain.rollouts.rows import (
 from tidegate.domain.rollouts.states import Cause, Outcome, RolloutState
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, Clause, Query
-from tidegate.web import paging
 from tidegate.web.as_of import AsOf, position_of
 from tidegate.web.inputs import LIMIT_MAX, Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_somewhere
 from tidegate.web.shapes import Listed
 
@@ -134,9 +136,9 @@ def scope_of(request: Request[RolloutPath, Any, Any]) -> str:
         raise RolloutUnknown(request.path.rollout_id[:80]) from None
 
 
-def demand(installation: Installation, rollout_id: str) -> Found[Rollout]:
+def demand(reads: Reads, rollout_id: str) -> Found[Rollout]:
     """The rollout's row. Raises: RolloutUnknown."""
-    found = installation.reads.find(rollout_key(rollout_id), Rollout)
+    found = reads.find(rollout_key(rollout_id), Rollout)
     if found is None:
         raise RolloutUnknown(rollout_id)
     return found
@@ -151,36 +153,32 @@ def facts_of(rollout_id: str) -> Query:
 
 
 def list_all(
-    request: Request[Nothing, RolloutFilter, Nothing], installation: Installation
+    request: Request[Nothing, RolloutFilter, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
     """The rollouts that you may read, by id; of a channel, or in a state."""
     query = request.query
-    after = paging.after(request, installation)
+    after = cursors.after(request)
     seen: list[Found[Rollout]] = []
     for _ in range(PAGES_MAX):
-        page = _page(installation, query, after)
+        page = _page(reads, query, after)
         for item in page:
             after = item.id
             if _fits(request, item.row):
                 seen.append(item)
             if len(seen) == query.limit:
-                return Response(
-                    paging.list_page(request, installation, _listed(installation, seen), after)
-                )
+                return Response(cursors.list_page(request, _listed(reads, seen), after))
         if len(page) < LIMIT_MAX:
-            return Response(
-                paging.list_page(request, installation, _listed(installation, seen), None)
-            )
-    return Response(paging.list_page(request, installation, _listed(installation, seen), after))
+            return Response(cursors.list_page(request, _listed(reads, seen), None))
+    return Response(cursors.list_page(request, _listed(reads, seen), after))
 
 
-def _listed(installation: Installation, found: list[Found[Rollout]]) -> list[RolloutListed]:
+def _listed(reads: Reads, found: list[Found[Rollout]]) -> list[RolloutListed]:
     """Rollouts with their outcomes, which their tallies know."""
     tallies: list[Found[RolloutTally] | None] = []
     for start in range(0, len(found), TALLIES_MAX):
         some = found[start : start + TALLIES_MAX]
         keys = [(tally_key(item.row.rollout_id), RolloutTally) for item in some]
-        tallies += installation.reads.find_all(*keys)
+        tallies += reads.find_all(*keys)
     return [
         RolloutListed(
             **asdict(item.row),
@@ -192,15 +190,13 @@ def _listed(installation: Installation, found: list[Found[Rollout]]) -> list[Rol
     ]
 
 
-def _page(installation: Installation, query: RolloutFilter, after: str) -> list[Found[Rollout]]:
+def _page(reads: Reads, query: RolloutFilter, after: str) -> list[Found[Rollout]]:
     """By index where channel and state are known, else by id."""
     if query.channel is not None and query.state is not None:
         of = (query.channel, query.state.value)
-        return installation.reads.range(
-            ROLLOUTS, index="channel_state", of=of, after=after, limit=LIMIT_MAX
-        )
+        return reads.range(ROLLOUTS, index="channel_state", of=of, after=after, limit=LIMIT_MAX)
     prefix = "" if query.channel is None else f"{query.channel}@"
-    return installation.reads.range(ROLLOUTS, prefix=prefix, after=after, limit=LIMIT_MAX)
+    return reads.range(ROLLOUTS, prefix=prefix, after=after, limit=LIMIT_MAX)
 
 
 def _fits(request: Request[Nothing, RolloutFilter, Nothing], row: Rollout) -> bool:
@@ -213,38 +209,42 @@ def _fits(request: Request[Nothing, RolloutFilter, Nothing], row: Rollout) -> bo
 
 
 def get(
-    request: Request[RolloutPath, RolloutReading, Nothing], installation: Installation
+    request: Request[RolloutPath, RolloutReading, Nothing],
+    reads: Reads,
+    log: LogReader,
+    row_history: RowHistory,
+    fleet_reader: FleetReader,
 ) -> Response:
     """A rollout: state, waves in numbers, gates and frozen plan; as_of shows what was."""
     rollout_id = request.path.rollout_id
     if not request.query.as_of:
-        return show_rollout(installation, rollout_id)
-    position = position_of(installation, request.query.as_of)
+        return show_rollout(reads, fleet_reader, rollout_id)
+    position = position_of(log, request.query.as_of)
     query = facts_of(rollout_id)
-    row = installation.row_history.row_at(rollouts, rollout_id, query, position)
-    tally = installation.row_history.row_at(rollout_tallies, rollout_id, query, position)
+    row = row_history.row_at(rollouts, rollout_id, query, position)
+    tally = row_history.row_at(rollout_tallies, rollout_id, query, position)
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
-    body = _body(installation, row, tally.row, None)
+    body = _body(fleet_reader, row, tally.row, None)
     return Response(body, version=row.version, beside=(tally.version,), position=position)
 
 
-def show_rollout(installation: Installation, rollout_id: str) -> Response:
+def show_rollout(reads: Reads, fleet_reader: FleetReader, rollout_id: str) -> Response:
     """A rollout as it stands. Raises: RolloutUnknown."""
-    row, tally, gates = installation.reads.find_all(
+    row, tally, gates = reads.find_all(
         (rollout_key(rollout_id), Rollout),
         (tally_key(rollout_id), RolloutTally),
         (gates_key(rollout_id), RolloutGates),
     )
     if row is None or tally is None:
         raise RolloutUnknown(rollout_id)
-    body = _body(installation, row, tally.row, None if gates is None else gates.row)
+    body = _body(fleet_reader, row, tally.row, None if gates is None else gates.row)
     beside = (tally.version, 0 if gates is None else gates.version)
     return Response(body, version=row.version, beside=beside)
 
 
 def _body(
-    installation: Installation,
+    fleet_reader: FleetReader,
     found: Found[Rollout],
     tally: RolloutTally,
     gates: RolloutGates | None,
@@ -266,14 +266,14 @@ def _body(
         cause=tally.cause,
         cause_id=tally.cause_id,
         gates=() if gates is None else gates.blocked,
-        plan=_summary(installation, found.row),
+        plan=_summary(fleet_reader, found.row),
     )
 
 
-def _summary(installation: Installation, row: Rollout) -> PlanSummary | None:
+def _summary(fleet_reader: FleetReader, row: Rollout) -> PlanSummary | None:
     """The plan in numbers; None: its blob is not there any more, or is no plan."""
     try:
-        plan = installation.fleet_reader.chart(row.plan_digest).plan
+        plan = fleet_reader.chart(row.plan_digest).plan
     except (BlobMissing, MalformedPlan):
         return None
     return PlanSummary(
@@ -290,53 +290,58 @@ def _summary(installation: Installation, row: Rollout) -> PlanSummary | None:
 
 
 def hosts(
-    request: Request[RolloutPath, RolloutHostFilter, Nothing], installation: Installation
+    request: Request[RolloutPath, RolloutHostFilter, Nothing], reads: Reads, cursors: Cursors
 ) -> Response:
     """The hosts of a rollout that have an order, by name; in a state, or of a wave."""
     rollout_id, query = request.path.rollout_id, request.query
-    demand(installation, rollout_id)
+    demand(reads, rollout_id)
     prefix = record_id(rollout_id, "")
-    after = paging.after(request, installation)
+    after = cursors.after(request)
     seen: list[HostRecord] = []
     for _ in range(PAGES_MAX):
-        page = installation.reads.range(HOST_RECORDS, prefix=prefix, after=after, limit=LIMIT_MAX)
+        page = reads.range(HOST_RECORDS, prefix=prefix, after=after, limit=LIMIT_MAX)
         for item in page:
             after = item.id
             row: HostRecord = item.row
             if query.state in (None, row.state) and query.wave in (None, row.wave):
                 seen.append(row)
             if len(seen) == query.limit:
-                return Response(paging.list_page(request, installation, seen, after))
+                return Response(cursors.list_page(request, seen, after))
         if len(page) < LIMIT_MAX:
-            return Response(paging.list_page(request, installation, seen, None))
-    return Response(paging.list_page(request, installation, seen, after))
+            return Response(cursors.list_page(request, seen, None))
+    return Response(cursors.list_page(request, seen, after))
 
 
-def events(request: Request[RolloutPath, Paging, Nothing], installation: Installation) -> Response:
+def events(
+    request: Request[RolloutPath, Paging, Nothing], reads: Reads, log: LogReader, cursors: Cursors
+) -> Response:
     """What happened to a rollout and to its hosts in it, in the order of the log."""
     rollout_id, limit = request.path.rollout_id, request.query.limit
-    demand(installation, rollout_id)
-    after = int(paging.after(request, installation) or "0")
-    found = installation.log.events(facts_of(rollout_id), after=after, limit=limit)
+    demand(reads, rollout_id)
+    after = int(cursors.after(request) or "0")
+    found = log.events(facts_of(rollout_id), after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
-    return Response(paging.list_page(request, installation, [*map(to_cloud_event, found)], last))
+    return Response(cursors.list_page(request, [*map(to_cloud_event, found)], last))
 
 
-def plan(request: Request[RolloutPath, ReadQuery, Nothing], installation: Installation) -> Response:
+def plan(
+    request: Request[RolloutPath, ReadQuery, Nothing], reads: Reads, fleet_reader: FleetReader
+) -> Response:
     """The plan that a rollout follows, frozen when it opened: every host by its wave."""
-    row = demand(installation, request.path.rollout_id).row
-    return Response(
-        installation.fleet_reader.chart(row.plan_digest).plan, tag=f'"{row.plan_digest}"'
-    )
+    row = demand(reads, request.path.rollout_id).row
+    return Response(fleet_reader.chart(row.plan_digest).plan, tag=f'"{row.plan_digest}"')
 
 
 def ask_why(
-    request: Request[RolloutPath, RolloutWhyQuery, Nothing], installation: Installation
+    request: Request[RolloutPath, RolloutWhyQuery, Nothing],
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
 ) -> Response:
     """Why it waits: every gate, what it says of a host or of all, and the row that decides it."""
     rollout_id = request.path.rollout_id
-    demand(installation, rollout_id)
-    state = installation.fleet_reader.state((rollout_id,), installation.clock(), late=True)
+    demand(reads, rollout_id)
+    state = fleet_reader.state((rollout_id,), clock(), late=True)
     return Response(explain(state, rollout_id, request.query.host_id))
 
 

@@ -7,14 +7,17 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tidegate.api.routes.users import LoginName, Password, PersonName
-from tidegate.control.installation import Installation
+from tidegate.config import Settings
+from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
+    Accounts,
     PersonNames,
     WeakPassword,
     WrongCredentials,
     WrongSetupCode,
 )
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.refusals import AlreadySetUp
 from tidegate.domain.access.roles import Grant
 from tidegate.domain.access.rows import InstallationRow, installation_key
@@ -67,17 +70,19 @@ class Me(Struct, frozen=True):
     csrf_token: str | None
 
 
-def setup_state(request: Plain, installation: Installation) -> Response:
+def setup_state(request: Plain, reads: Reads) -> Response:
     """Whether the installation has its first user."""
-    found = installation.reads.find(installation_key(), InstallationRow)
+    found = reads.find(installation_key(), InstallationRow)
     return Response(SetupState(found is not None, None if found is None else found.row.alone))
 
 
-def set_up(request: Request[Nothing, Nothing, Setup], installation: Installation) -> Response:
+def set_up(
+    request: Request[Nothing, Nothing, Setup], access: AccessOperations, settings: Settings
+) -> Response:
     """Make the first user, with the one-time code that the server printed."""
-    check_origin(request.arrived, installation.settings)
+    check_origin(request.arrived, settings)
     body = request.body
-    position = installation.access.set_up(
+    position = access.set_up(
         body.code,
         PersonNames(body.login, body.name),
         body.password,
@@ -88,27 +93,27 @@ def set_up(request: Request[Nothing, Nothing, Setup], installation: Installation
 
 
 def sign_in(
-    request: Request[Nothing, Nothing, Credentials], installation: Installation
+    request: Request[Nothing, Nothing, Credentials], access: AccessOperations, settings: Settings
 ) -> Response:
     """Open a session: its id comes as a cookie that scripts cannot read."""
-    check_origin(request.arrived, installation.settings)
-    session = installation.access.sign_in(
+    check_origin(request.arrived, settings)
+    session = access.sign_in(
         request.body.login, request.body.password, address=request.arrived.address
     )
-    cookie = set_cookie(session.cookie, installation.settings)
+    cookie = set_cookie(session.cookie, settings)
     return Response(SignedIn(session.user_id, session.csrf), cookies=(cookie,))
 
 
-def sign_out(request: Plain, installation: Installation) -> Response:
+def sign_out(request: Plain, access: AccessOperations, settings: Settings) -> Response:
     """Close this session."""
-    installation.access.sign_out(request.caller)
-    return Response(None, cookies=(set_cookie("", installation.settings),))
+    access.sign_out(request.caller)
+    return Response(None, cookies=(set_cookie("", settings),))
 
 
-def me(request: Plain, installation: Installation) -> Response:
+def me(request: Plain, accounts: Accounts) -> Response:
     """Who you are here, and what you may."""
     principal = request.principal
-    called = request.server.accounts.called(principal.id)
+    called = accounts.called(principal.id)
     grants = principal.grants if principal.narrowed is None else principal.narrowed
     return Response(
         Me(

@@ -8,8 +8,9 @@ from msgspec import Meta, structs
 
 from tidegate.api.routes.rollout_commands import Planning, dry_plan
 from tidegate.api.routes.rollouts import HostId
-from tidegate.control.installation import Installation
-from tidegate.control.queries.forecasts import Forecast, Odds
+from tidegate.control.operations.promotion import Promotions
+from tidegate.control.queries.forecasts import Forecast, Forecaster, Odds
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.refusals import MalformedPolicy, WrongPackage
@@ -46,17 +47,20 @@ class Simulating(Planning, frozen=True, kw_only=True):
 
 
 def simulate(
-    request: Request[Nothing, Nothing, Simulating], installation: Installation
+    request: Request[Nothing, Nothing, Simulating],
+    reads: Reads,
+    forecast: Forecaster,
+    promotions: Promotions,
 ) -> Response:
     """Play a rollout with simulated hosts: when waves would end, and what would stop it."""
     body = request.body
-    plan = dry_plan(cast(Any, request), installation).body
-    channel = installation.reads.find(channel_key(body.channel), Channel)
+    plan = dry_plan(cast(Any, request), reads, promotions).body
+    channel = reads.find(channel_key(body.channel), Channel)
     assert isinstance(plan, Plan), "a dry plan answers the plan"
     assert channel is not None, "what is planned for is there"
     odds = Odds(**structs.asdict(body.odds), failing=body.failing)
     seeds = range(body.seed, body.seed + body.runs)
-    return Response(installation.forecast(channel.row, plan, odds, seeds))
+    return Response(forecast(channel.row, plan, odds, seeds))
 
 
 ROUTES = (

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidegate.control.installation import Installation
+from tidegate.config import Settings
+from tidegate.control.operations.targets import TargetOperations
 from tidegate.control.outbox.targets.configured import (
     Described,
     TargetUnknown,
@@ -17,8 +18,8 @@ from tidegate.control.outbox.targets.configured import (
 )
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.steps import TEST_TARGET
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed
 
@@ -35,18 +36,20 @@ class Tried(Struct, frozen=True, kw_only=True):
     detail: str
 
 
-def list_all(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_all(
+    request: Request[Nothing, Paging, Nothing], settings: Settings, cursors: Cursors
+) -> Response:
     """The targets of this server's settings, by operation; secrets are nowhere."""
-    after, limit = paging.after(request, installation), request.query.limit
-    found = [item for item in describe_targets(installation.settings) if item.name > after]
+    after, limit = cursors.after(request), request.query.limit
+    found = [item for item in describe_targets(settings) if item.name > after]
     last = found[limit - 1].name if len(found) > limit else None
-    return Response(paging.list_page(request, installation, found[:limit], last))
+    return Response(cursors.list_page(request, found[:limit], last))
 
 
-def try_out(request: Request[TargetPath, Nothing, Nothing], installation: Installation) -> Response:
+def try_out(request: Request[TargetPath, Nothing, Nothing], targets: TargetOperations) -> Response:
     """Try a target without giving it work: it is asked for nothing."""
     name = request.path.target
-    found = installation.targets.test(request.caller, name)
+    found = targets.test(request.caller, name)
     return Response(Tried(name=name, ok=found.ok, detail=found.detail), position=found.position)
 
 

@@ -8,15 +8,16 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from tidegate.api.routes.users import Roles
-from tidegate.control.installation import Installation
-from tidegate.control.queries.reads import Found
+from tidegate.control.operations.access import AccessOperations
+from tidegate.control.operations.accounts import Accounts
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access.refusals import NotOwner, TokenNotFound
 from tidegate.domain.access.roles import Grant
 from tidegate.domain.access.rows import API_TOKENS, ApiToken, User, user_key
 from tidegate.domain.access.slices import TOKEN_DAYS_MAX
 from tidegate.domain.access.steps import CREATE_TOKEN, REVOKE_TOKEN
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing, Paging
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import SIGNED_IN, Request, Response, Route, requires_step
 from tidegate.web.shapes import Listed, Written
 
@@ -49,43 +50,43 @@ class TokenMade(Struct, frozen=True):
 
 
 def create_token(
-    request: Request[Nothing, Nothing, NewToken], installation: Installation
+    request: Request[Nothing, Nothing, NewToken], access: AccessOperations
 ) -> Response:
     """Make an API token of your own; it is shown this once."""
     roles = request.body.roles
     grants = None if roles is None else tuple(item.grant for item in roles)
-    made = installation.access.create_token(request.caller, request.body.days, grants)
+    made = access.create_token(request.caller, request.body.days, grants)
     shown = TokenMade(made.token_id, made.token, made.expires_at, made.position)
     return Response(shown, position=made.position)
 
 
-def list_tokens(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_tokens(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, accounts: Accounts, cursors: Cursors
+) -> Response:
     """Your own API tokens; their secrets are nowhere."""
-    found = installation.reads.range(
+    found = reads.range(
         API_TOKENS,
         index="by_user",
         of=(request.by,),
-        after=paging.after(request, installation),
+        after=cursors.after(request),
         limit=request.query.limit,
     )
     last = found[-1].id if len(found) == request.query.limit else None
-    shown = [_token(item, request, installation) for item in found]
-    return Response(paging.list_page(request, installation, shown, last))
+    shown = [_token(item, request, reads, accounts) for item in found]
+    return Response(cursors.list_page(request, shown, last))
 
 
-def drop_token(
-    request: Request[TokenPath, Nothing, Nothing], installation: Installation
-) -> Response:
+def drop_token(request: Request[TokenPath, Nothing, Nothing], access: AccessOperations) -> Response:
     """Revoke an API token: your own, or, administering, anybody's."""
-    position = installation.access.revoke_token(request.caller, request.path.token_id)
+    position = access.revoke_token(request.caller, request.path.token_id)
     return Response(Written(position), position=position)
 
 
 def _token(
-    found: Found[ApiToken], request: Request[Any, Any, Any], installation: Installation
+    found: Found[ApiToken], request: Request[Any, Any, Any], reads: Reads, accounts: Accounts
 ) -> TokenShown:
     row = found.row
-    owner = installation.reads.find(user_key(row.user_id), User)
+    owner = reads.find(user_key(row.user_id), User)
     return TokenShown(
         row.token_id,
         row.user_id,
@@ -94,7 +95,7 @@ def _token(
         row.revoked_at,
         row.grants,
         row.ancestors[-1] if row.ancestors else None,
-        owner is not None and request.server.accounts.is_token_valid(row, owner.row),
+        owner is not None and accounts.is_token_valid(row, owner.row),
     )
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidegate.control.installation import Installation
-from tidegate.control.operations.access import ChangedUser
+from tidegate.config import Settings
+from tidegate.control.operations.access import AccessOperations, ChangedUser
 from tidegate.control.operations.accounts import (
     PASSWORD_CHARS_MAX,
     PASSWORD_CHARS_MIN,
+    Accounts,
     PersonNames,
     SessionRequired,
     WeakPassword,
     WrongCredentials,
 )
-from tidegate.control.queries.reads import Found
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import steps
 from tidegate.domain.access.refusals import (
     InvalidScope,
@@ -30,9 +31,9 @@ from tidegate.domain.access.refusals import (
 from tidegate.domain.access.roles import Grant, Role, Verb
 from tidegate.domain.access.rows import USERS, User, user_key
 from tidegate.domain.access.slices import GRANTS_MAX, REASON_BYTES_MAX
-from tidegate.web import paging
 from tidegate.web.authentication import set_cookie
 from tidegate.web.inputs import Input, Nothing, Paging, ReadQuery
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, Route, requires, requires_step
 from tidegate.web.shapes import Listed
 
@@ -102,94 +103,104 @@ class UserShown(Struct, frozen=True):
 # ── users ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def add(request: Request[Nothing, Nothing, NewUser], installation: Installation) -> Response:
+def add(
+    request: Request[Nothing, Nothing, NewUser], access: AccessOperations, accounts: Accounts
+) -> Response:
     """Add a user with a first password and roles."""
     body = request.body
-    changed = installation.access.add_user(
+    changed = access.add_user(
         request.caller,
         PersonNames(body.login, body.name),
         body.password,
         tuple(item.grant for item in body.roles),
     )
-    return _show(request, changed)
+    return _show(accounts, changed)
 
 
-def list_users(request: Request[Nothing, Paging, Nothing], installation: Installation) -> Response:
+def list_users(
+    request: Request[Nothing, Paging, Nothing], reads: Reads, accounts: Accounts, cursors: Cursors
+) -> Response:
     """All users, by id."""
-    after = paging.after(request, installation)
-    found = installation.reads.range(USERS, after=after, limit=request.query.limit)
+    after = cursors.after(request)
+    found = reads.range(USERS, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
-    shown = [_shown(item, request.server.accounts.called(item.id)) for item in found]
-    return Response(paging.list_page(request, installation, shown, last))
+    shown = [_shown(item, accounts.called(item.id)) for item in found]
+    return Response(cursors.list_page(request, shown, last))
 
 
 def get_user(
-    request: Request[UserPath, ReadQuery, Nothing], installation: Installation
+    request: Request[UserPath, ReadQuery, Nothing], reads: Reads, accounts: Accounts
 ) -> Response:
     """One user."""
-    found = installation.reads.find(user_key(request.path.user_id), User)
-    return _user(request, found, request.path.user_id)
+    found = reads.find(user_key(request.path.user_id), User)
+    return _user(accounts, found, request.path.user_id)
 
 
-def grant(request: Request[UserPath, Nothing, RoleOn], installation: Installation) -> Response:
+def grant(
+    request: Request[UserPath, Nothing, RoleOn], access: AccessOperations, accounts: Accounts
+) -> Response:
     """Give somebody else a role on a scope."""
     user_id, given = request.path.user_id, request.body.grant
-    return _show(request, installation.access.grant(request.caller, user_id, given))
+    return _show(accounts, access.grant(request.caller, user_id, given))
 
 
-def revoke(request: Request[UserPath, Nothing, RoleOn], installation: Installation) -> Response:
+def revoke(
+    request: Request[UserPath, Nothing, RoleOn], access: AccessOperations, accounts: Accounts
+) -> Response:
     """Take a role on a scope from somebody else."""
     user_id, taken = request.path.user_id, request.body.grant
-    return _show(request, installation.access.revoke(request.caller, user_id, taken))
+    return _show(accounts, access.revoke(request.caller, user_id, taken))
 
 
 def disable(
-    request: Request[UserPath, Nothing, UserReason], installation: Installation
+    request: Request[UserPath, Nothing, UserReason], access: AccessOperations, accounts: Accounts
 ) -> Response:
     """Shut somebody out, with all their sessions and tokens, until enabled again."""
     user_id, reason = request.path.user_id, request.body.reason
-    return _show(request, installation.access.disable(request.caller, user_id, reason))
+    return _show(accounts, access.disable(request.caller, user_id, reason))
 
 
-def enable(request: Request[UserPath, Nothing, Nothing], installation: Installation) -> Response:
+def enable(
+    request: Request[UserPath, Nothing, Nothing], access: AccessOperations, accounts: Accounts
+) -> Response:
     """Let somebody in again."""
-    return _show(request, installation.access.enable(request.caller, request.path.user_id))
+    return _show(accounts, access.enable(request.caller, request.path.user_id))
 
 
-def erase(request: Request[UserPath, Nothing, Nothing], installation: Installation) -> Response:
+def erase(
+    request: Request[UserPath, Nothing, Nothing], access: AccessOperations, accounts: Accounts
+) -> Response:
     """Erase a person: name, sign-in and credentials go; the id stays in the history."""
-    return _show(request, installation.access.erase(request.caller, request.path.user_id))
+    return _show(accounts, access.erase(request.caller, request.path.user_id))
 
 
 def set_password(
-    request: Request[UserPath, Nothing, NewPassword], installation: Installation
+    request: Request[UserPath, Nothing, NewPassword], access: AccessOperations, settings: Settings
 ) -> Response:
     """Change your own password, or, administering, another user's."""
     body = request.body
-    changed = installation.access.set_password(
-        request.caller, request.path.user_id, body.password, body.current
-    )
+    changed = access.set_password(request.caller, request.path.user_id, body.password, body.current)
     position, session = changed.position, changed.session
     if session is None:
         return Response(PasswordSet(position, None), position=position)
     return Response(
         PasswordSet(position, session.csrf),
         position=position,
-        cookies=(set_cookie(session.cookie, installation.settings),),
+        cookies=(set_cookie(session.cookie, settings),),
     )
 
 
-def _show(request: Request[Any, Any, Any], changed: ChangedUser) -> Response:
+def _show(accounts: Accounts, changed: ChangedUser) -> Response:
     """A user as an operation left it."""
-    response = _user(request, changed.user, changed.user.id)
+    response = _user(accounts, changed.user, changed.user.id)
     response.position = changed.position
     return response
 
 
-def _user(request: Request[Any, Any, Any], found: Found[User] | None, user_id: str) -> Response:
+def _user(accounts: Accounts, found: Found[User] | None, user_id: str) -> Response:
     if found is None:
         raise UserNotFound(user_id)
-    shown = _shown(found, request.server.accounts.called(user_id))
+    shown = _shown(found, accounts.called(user_id))
     return Response(shown, version=found.version)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tidegate.control.installation import Installation
+from tidegate.control.queries.log_health import LogHealth
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.domain.access.roles import Verb
 from tidegate.web.inputs import Nothing
 from tidegate.web.routing import Request, Response, Route, requires
@@ -30,14 +31,16 @@ class Verification(Struct, frozen=True):
     differences: tuple[DifferenceShown, ...]  # at most the first hundred
 
 
-def verify(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
+def verify(
+    request: Request[Nothing, Nothing, Nothing], log: LogReader, health: LogHealth
+) -> Response:
     """Replay the log and compare every derived row, byte for byte."""
-    found = installation.differences()
+    found = health.differences()
     shown = tuple(
         DifferenceShown(item.key, item.what, item.expected, item.found)
         for item in found[:SHOWN_MAX]
     )
-    position = installation.log.head()
+    position = log.head()
     return Response(Verification(not found, position, len(found), shown))
 
 

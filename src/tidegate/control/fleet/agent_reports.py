@@ -17,9 +17,11 @@ import msgspec
 from msgspec import Struct
 
 from tidegate import decoders
+from tidegate.clock import Clock
 from tidegate.control.fleet.dispatch import LOST
-from tidegate.control.installation import Installation
-from tidegate.control.runtime import CommandOutcome
+from tidegate.control.lanes import Lanes
+from tidegate.control.queries.reads import Reads
+from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key, liveness_key
 from tidegate.domain.fleet.slices import NoteHeard, note_heard
@@ -48,6 +50,7 @@ from tidegate.errors import (
     Unknown,
 )
 from tidegate.kernel.model import Meta
+from tidegate.kernel.records.records import Records
 
 SEEN_EVERY: Final = timedelta(seconds=60)  # how often a heartbeat is written down
 
@@ -73,17 +76,17 @@ class Report(Struct, frozen=True):
 
 
 def take_reports(
-    installation: Installation, host_id: str, contents: Sequence[Mapping[str, Any]], meta: Meta
+    lanes: Lanes, host_id: str, contents: Sequence[Mapping[str, Any]], meta: Meta
 ) -> list[Report]:
     """Queue a host's reports, those of one rollout in their order; it waits for none of them."""
     found: list[Report | ReportEvent] = [_read(host_id, content) for content in contents]
-    lanes: dict[str, list[int]] = {}
+    by_rollout: dict[str, list[int]] = {}
     for number, item in enumerate(found):
         if isinstance(item, ReportEvent):
-            lanes.setdefault(item.rollout_id, []).append(number)
-    for rollout_id, numbers in lanes.items():
+            by_rollout.setdefault(item.rollout_id, []).append(number)
+    for rollout_id, numbers in by_rollout.items():
         events = [item for n in numbers if isinstance(item := found[n], ReportEvent)]
-        queued = _queued(installation, rollout_id, events, meta)
+        queued = _queued(lanes, rollout_id, events, meta)
         for number, event, taken in zip(numbers, events, queued, strict=True):
             found[number] = Report(rollout_id, event.event.seq, taken)
     return [item for item in found if isinstance(item, Report)]
@@ -108,9 +111,7 @@ def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
     return ReportEvent(rollout_id=event.rollout_id, host_id=host_id, event=event)
 
 
-def take_report(
-    installation: Installation, host_id: str, body: bytes, meta: Meta, told: Told
-) -> bool:
+def take_report(lanes: Lanes, host_id: str, body: bytes, meta: Meta, told: Told) -> bool:
     """Queue the one report of a whole request's body, read straight from its bytes.
 
     ``told`` is called in the lane's thread. False: it is not as agents send it, or not for its
@@ -125,7 +126,7 @@ def take_report(
         check_rollout_id(rollout_id)
         command = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
         report = SingleReport(rollout_id, event.seq, told)
-        installation.lanes.record(rollout_id, report_event, command, meta=meta, future=report)
+        lanes.record(rollout_id, report_event, command, meta=meta, future=report)
     except TidegateError:
         return False
     return True
@@ -183,12 +184,10 @@ def plain_event(body: bytes) -> AgentEvent | None:
 
 
 def _queued(
-    installation: Installation, rollout_id: str, events: Sequence[ReportEvent], meta: Meta
+    lanes: Lanes, rollout_id: str, events: Sequence[ReportEvent], meta: Meta
 ) -> Sequence[Taken]:
     try:
-        return installation.lanes.record_all(
-            rollout_id, [(report_event, event, meta) for event in events]
-        )
+        return lanes.record_all(rollout_id, [(report_event, event, meta) for event in events])
     except TidegateError as error:
         return [error] * len(events)
 
@@ -232,81 +231,108 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     rollouts: tuple[str, ...] = ()  # whose numbers the agent asks for
 
 
-def take_heartbeat(installation: Installation, heartbeat: Heartbeat, meta: Meta) -> HeartbeatAnswer:
-    """Note that the host was heard, and what follows from it.
+class Heartbeats:
+    """Takes heartbeats: what they say becomes liveness, and news for rollouts."""
 
-    Raises:
-        Unavailable, Unknown.
-    """
-    now = installation.clock()
-    host_id = heartbeat.host_id
-    host, liveness, order = installation.reads.find_all(
-        (host_key(host_id), Host),
-        (liveness_key(host_id), Liveness),
-        (order_key(host_id), HostOrder),
-    )
-    _note(installation, heartbeat, None if liveness is None else liveness.row, now, meta)
-    if host is not None and host.row.silent_since is not None:
-        installation.run(note_heard, NoteHeard(host_id=host_id), meta=meta)
-    asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
-    current = _current_rollouts(installation, heartbeat.current_closures)
-    records = _records(installation, host_id, sorted(asked | set(current)))
-    for rollout_id, closure in current.items():
-        record = records.get(rollout_id)
-        if record is not None and _means_something(record, closure):
-            _observe(installation, record, closure, meta)
-    seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
-    return HeartbeatAnswer(now, seqs)
+    def __init__(
+        self,
+        control: Control,
+        lanes: Lanes,
+        reads: Reads,
+        records: Callable[[Meta], Records],
+        clock: Clock,
+        notify: Callable[[], None],  # something was committed
+    ) -> None:
+        self._control = control
+        self._lanes = lanes
+        self._reads = reads
+        self._records_of = records
+        self._clock = clock
+        self._notify = notify
 
+    def take(self, heartbeat: Heartbeat, meta: Meta) -> HeartbeatAnswer:
+        """Note that the host was heard, and what follows from it.
 
-def _note(
-    installation: Installation,
-    heartbeat: Heartbeat,
-    known: Liveness | None,
-    now: datetime,
-    meta: Meta,
-) -> None:
-    """Write it down if the last time was long ago, or something else runs now."""
-    said = (heartbeat.agent_version, heartbeat.current_closures)
-    if (
-        known is not None
-        and now - known.last_seen_at < SEEN_EVERY
-        and (known.agent_version, known.current_closures) == said
-    ):
-        return
-    row = Liveness(
-        host_id=heartbeat.host_id,
-        last_seen_at=now,
-        agent_version=heartbeat.agent_version,
-        current_closures=heartbeat.current_closures,
-    )
-    installation.records(meta).save(LIVENESS.name, heartbeat.host_id, row)
+        Raises:
+            Unavailable, Unknown.
+        """
+        now = self._clock()
+        host_id = heartbeat.host_id
+        host, liveness, order = self._reads.find_all(
+            (host_key(host_id), Host),
+            (liveness_key(host_id), Liveness),
+            (order_key(host_id), HostOrder),
+        )
+        self._note(heartbeat, None if liveness is None else liveness.row, now, meta)
+        if host is not None and host.row.silent_since is not None:
+            self._control.execute(note_heard, NoteHeard(host_id=host_id), meta=meta)
+            self._notify()
+        asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
+        current = self._current_rollouts(heartbeat.current_closures)
+        records = self._records(host_id, sorted(asked | set(current)))
+        for rollout_id, closure in current.items():
+            record = records.get(rollout_id)
+            if record is not None and _means_something(record, closure):
+                self._observe(record, closure, meta)
+        seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
+        return HeartbeatAnswer(now, seqs)
 
+    def _note(
+        self,
+        heartbeat: Heartbeat,
+        known: Liveness | None,
+        now: datetime,
+        meta: Meta,
+    ) -> None:
+        """Write it down if the last time was long ago, or something else runs now."""
+        said = (heartbeat.agent_version, heartbeat.current_closures)
+        if (
+            known is not None
+            and now - known.last_seen_at < SEEN_EVERY
+            and (known.agent_version, known.current_closures) == said
+        ):
+            return
+        row = Liveness(
+            host_id=heartbeat.host_id,
+            last_seen_at=now,
+            agent_version=heartbeat.agent_version,
+            current_closures=heartbeat.current_closures,
+        )
+        self._records_of(meta).save(LIVENESS.name, heartbeat.host_id, row)
 
-def _current_rollouts(installation: Installation, closures: Mapping[str, str]) -> dict[str, str]:
-    """The rollouts that a channel's hosts follow now, each with what runs here of that channel."""
-    names = sorted(closures)
-    if not names:
-        return {}
-    channels = installation.reads.find_all(*((channel_key(name), Channel) for name in names))
-    found: dict[str, str] = {}
-    for name, channel in zip(names, channels, strict=True):
-        if channel is None:
-            continue
-        for rollout_id in (channel.row.terminal_rollout_id, channel.row.active_rollout_id):
-            if rollout_id is not None:
-                found[rollout_id] = closures[name]
-    return found
+    def _current_rollouts(self, closures: Mapping[str, str]) -> dict[str, str]:
+        """The rollouts that these channels follow now, each with what runs here of its channel."""
+        names = sorted(closures)
+        if not names:
+            return {}
+        channels = self._reads.find_all(*((channel_key(name), Channel) for name in names))
+        found: dict[str, str] = {}
+        for name, channel in zip(names, channels, strict=True):
+            if channel is None:
+                continue
+            for rollout_id in (channel.row.terminal_rollout_id, channel.row.active_rollout_id):
+                if rollout_id is not None:
+                    found[rollout_id] = closures[name]
+        return found
 
+    def _records(self, host_id: str, rollout_ids: Iterable[str]) -> dict[str, HostRecord]:
+        wanted = tuple(rollout_ids)
+        if not wanted:
+            return {}
+        found = self._reads.find_all(*((record_key(id, host_id), HostRecord) for id in wanted))
+        return {id: item.row for id, item in zip(wanted, found, strict=True) if item is not None}
 
-def _records(
-    installation: Installation, host_id: str, rollout_ids: Iterable[str]
-) -> dict[str, HostRecord]:
-    wanted = tuple(rollout_ids)
-    if not wanted:
-        return {}
-    found = installation.reads.find_all(*((record_key(id, host_id), HostRecord) for id in wanted))
-    return {id: item.row for id, item in zip(wanted, found, strict=True) if item is not None}
+    def _observe(self, record: HostRecord, closure: str, meta: Meta) -> None:
+        command = ObserveHost(
+            rollout_id=record.rollout_id, host_id=record.host_id, current_closure=closure
+        )
+        future = self._lanes.record(record.rollout_id, observe_host, command, meta=meta)
+        try:
+            outcome = future.result()
+        except LOST:  # the rollout is over, or its agent was faster
+            return
+        if outcome.facts:
+            self._notify()
 
 
 def _means_something(record: HostRecord, closure: str) -> bool:
@@ -314,16 +340,3 @@ def _means_something(record: HostRecord, closure: str) -> bool:
     if closure == record.target_closure:
         return record.state in RECOVERABLE
     return record.state is HostState.CONVERGED and record.regressed_at is None
-
-
-def _observe(installation: Installation, record: HostRecord, closure: str, meta: Meta) -> None:
-    command = ObserveHost(
-        rollout_id=record.rollout_id, host_id=record.host_id, current_closure=closure
-    )
-    future = installation.lanes.record(record.rollout_id, observe_host, command, meta=meta)
-    try:
-        outcome = future.result()
-    except LOST:  # the rollout is over, or its agent was faster
-        return
-    if outcome.facts:
-        installation.nudge()

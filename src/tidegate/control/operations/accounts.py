@@ -120,6 +120,21 @@ class AuthenticatedUser(Struct, frozen=True):
     token: ApiToken | None = None
 
 
+def principal_of(found: AuthenticatedUser) -> Principal:
+    """The user as whom a request is answered, with what they came by."""
+    user, token = found.user, found.token
+    return Principal(
+        user.user_id,
+        "session" if token is None else "token",
+        user.grants,
+        None if token is None else token.grants,
+        found.session,
+        found.csrf,
+        "" if token is None else token.token_id,
+        user.credentials_version,
+    )
+
+
 class Accounts:
     """Knows the people of one installation, and what they prove who they are with."""
 
@@ -325,6 +340,16 @@ class Accounts:
         if now - found.row.seen_at > SEEN_EVERY:
             self._see(found, now)
         return AuthenticatedUser(user, session=found.id, csrf=self._csrf(cookie))
+
+    def principal_of_session(self, cookie: str) -> Principal | None:
+        """As ``session``, as a principal."""
+        found = self.session(cookie)
+        return None if found is None else principal_of(found)
+
+    def principal_of_token(self, text: str) -> Principal | None:
+        """As ``token``, as a principal."""
+        found = self.token(text)
+        return None if found is None else principal_of(found)
 
     def _see(self, found: Found[Session], now: datetime) -> None:
         seen = replace(found.row, seen_at=now)

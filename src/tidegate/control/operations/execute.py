@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.access.callers import Caller
+from tidegate.kernel.model import Meta
 from tidegate.kernel.slices import Slice
 
 
@@ -22,9 +23,19 @@ class Execute:
         self, item: Slice, command: Struct, caller: Caller, *, asked: Struct | None = None
     ) -> CommandOutcome:
         """As ``Control.execute``, under the caller's name and idempotency key."""
-        outcome = self._control.execute(
-            item, command, meta=caller.meta, key=caller.commit_key, asked=asked
-        )
+        return self.run(item, command, meta=caller.meta, key=caller.commit_key, asked=asked)
+
+    def run(
+        self,
+        item: Slice,
+        command: Struct,
+        *,
+        meta: Meta,
+        key: str | None = None,
+        asked: Struct | None = None,
+    ) -> CommandOutcome:
+        """As ``Control.execute``; those who follow the log are notified."""
+        outcome = self._control.execute(item, command, meta=meta, key=key, asked=asked)
         self.notify()
         return outcome
 

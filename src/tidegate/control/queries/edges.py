@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tidegate.control.installation import Installation
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.reads import Found
 from tidegate.domain.channels.facts import (
     ChannelEdge,
@@ -16,7 +16,7 @@ from tidegate.domain.releases.rows import Actual
 
 
 def edge_of(
-    installation: Installation,
+    fleet_reader: FleetReader,
     row: Channel,
     pin: Found[Actual] | None,
     edge: ChannelEdge,
@@ -26,5 +26,5 @@ def edge_of(
     if pin is None and edge.require is EdgeRequires.SUCCEEDED:
         return EdgeVerdict(True, f"no release is pinned on {row.channel} yet")
     release, digest = ("", "") if pin is None else (pin.row.pinned_release_id, pin.row.digest)
-    seen = installation.fleet_reader.preceding(edge, release, digest)
+    seen = fleet_reader.preceding(edge, release, digest)
     return judge_edge(edge, WaitingRelease(row.channel, release), seen, now)

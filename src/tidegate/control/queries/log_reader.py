@@ -16,7 +16,7 @@ class LogReader:
 
     def __init__(self, store: Store, vocabulary: Vocabulary) -> None:
         self._store = store
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
 
     def events(self, query: Query, *, after: Position = 0, limit: int) -> tuple[Event, ...]:
         return self._store.read(query, after=after, limit=limit).events
@@ -28,11 +28,11 @@ class LogReader:
     def check_query(self, query: Query) -> None:
         """Raises: InvalidInput: it names a type or a tag key that nothing has."""
         for clause in query.clauses:
-            self._vocabulary.index(clause)
+            self.vocabulary.index(clause)
 
     def value(self, event: Event) -> Struct:
         """The typed fact of an event. Raises: InvalidInput: its type is unknown here."""
-        return self._vocabulary.value(event)
+        return self.vocabulary.value(event)
 
     def position_at(self, at: datetime) -> Position:
         """The last position that was committed up to this time, by halving."""

@@ -25,10 +25,11 @@ class Found(NamedTuple, Generic[Row]):
 
 
 class Reads:
-    """Reads rows of one store."""
+    """Reads rows of one store. ``is_local``: a point read takes microseconds, not a round trip."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, is_local: bool = False) -> None:
         self._store = store
+        self.is_local = is_local
 
     def demand(self, key: Key, model: type[Row], missing: NotFound) -> Found[Row]:
         """The row of this key. Raises: ``missing``."""

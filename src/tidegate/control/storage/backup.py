@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from tidegate import decoders
+from tidegate import __version__, decoders
 from tidegate.clock import Clock
 from tidegate.control.installation import Installation
 from tidegate.control.secrets import SECRET_FILE
@@ -93,7 +93,7 @@ def back_up(installation: Installation, copy: Copy, place: Path) -> BackupLabel:
     bodies = FileBlobs(partial / "blobs", installation.log_id, clock=installation.clock)
     label = BackupLabel(
         format=FORMAT,
-        program=installation.version,
+        program=__version__,
         log_id=installation.log_id,
         head=head,
         taken_at=taken_at,
@@ -154,7 +154,7 @@ def restore(
 def _begin(installation: Installation, label: BackupLabel) -> Restored:
     try:
         command = StartEpoch(backup_head=label.head, backed_up_at=label.taken_at)
-        outcome = installation.run(start_epoch, command, meta=ACTOR)
+        outcome = installation.control.execute(start_epoch, command, meta=ACTOR)
         found = installation.reads.find(epoch_key(), Epoch)
     finally:
         installation.close()

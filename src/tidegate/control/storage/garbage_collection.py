@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter
 
-from tidegate.control.installation import Installation
+from tidegate.clock import Clock
 from tidegate.control.publication.generations import PAST_MAX, collect_past, list_referenced_blobs
+from tidegate.control.runtime import Control
 from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.storage.archive.segment_store import SegmentStore
-from tidegate.control.storage.blobs import BLOB_KEPT
+from tidegate.control.storage.blobs import BLOB_KEPT, Blobs
 from tidegate.control.storage.blobs.collect import COLLECTED_MAX, collect
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.referenced_blobs import list_package_blobs
@@ -31,7 +33,8 @@ from tidegate.errors import LeaseHeld
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import Meta
-from tidegate.kernel.store import rows
+from tidegate.kernel.records.records import Records
+from tidegate.kernel.store import Store, rows
 
 LEASE: Final = "collection"
 LEASE_SECONDS: Final = 900.0
@@ -65,13 +68,23 @@ class GarbageCollector:
 
     def __init__(
         self,
-        installation: Installation,
+        control: Control,
+        store: Store,
+        blobs: Blobs,
+        records: Callable[[Meta], Records],
+        clock: Clock,
+        notify: Callable[[], None],  # something was committed
         registry: CollectorRegistry,
         archive: SegmentStore | None = None,
     ) -> None:
-        self._installation = installation
+        self._control = control
+        self._store = store
+        self._blobs = blobs
+        self._records = records
+        self._clock = clock
+        self._notify = notify
         self._archive = archive
-        self._leases = Leases(installation.store)
+        self._leases = Leases(store)
         self._removed = Counter(
             "tidegate_collected",
             "What the worker removed because it was past its time or named by nobody, by kind",
@@ -84,22 +97,20 @@ class GarbageCollector:
     def round(self) -> bool:
         """One collection; whether there is more to do at once."""
         token = secrets.token_hex(16)
-        clock = self._installation.clock
         try:
-            self._leases.acquire(LEASE, token, now=clock(), seconds=LEASE_SECONDS)
+            self._leases.acquire(LEASE, token, now=self._clock(), seconds=LEASE_SECONDS)
         except LeaseHeld:
             return False  # another worker is at it
         try:
             removed = self._remove()
         finally:
-            self._leases.release(LEASE, token, now=clock())
+            self._leases.release(LEASE, token, now=self._clock())
         self._tell(removed)
         return removed.was_full
 
     def _remove(self) -> CollectedGarbage:
-        found = self._installation
-        rows = collect_past(found.control, ACTOR)
-        blobs = collect(found.blobs, self._named, found.clock())
+        rows = collect_past(self._control, ACTOR)
+        blobs = collect(self._blobs, self._named, self._clock())
         return CollectedGarbage(
             publications=rows.publications,
             generations=rows.generations,
@@ -115,25 +126,24 @@ class GarbageCollector:
             self._removed.labels(what).inc(count)
         if counted:
             log.info("collected %s", ", ".join(f"{count} {what}" for what, count in counted))
-            self._installation.nudge()
+            self._notify()
 
     def _named(self) -> frozenset[str]:
         """Every blob that some row names."""
-        found = self._installation
         plans = (
             codec.decode(record.data, RolloutTally).plan_digest
-            for record in rows(found.store, TALLIES.name)
+            for record in rows(self._store, TALLIES.name)
         )
         return (
-            list_package_blobs(found.store, found.blobs, found.clock())
-            | list_referenced_blobs(found.store)
+            list_package_blobs(self._store, self._blobs, self._clock())
+            | list_referenced_blobs(self._store)
             | frozenset(plans)
         )
 
     def _drafts(self) -> int:
         """Of files only: a bucket holds nothing half-written."""
-        before = self._installation.clock() - BLOB_KEPT
-        places = (self._installation.blobs, self._archive)
+        before = self._clock() - BLOB_KEPT
+        places = (self._blobs, self._archive)
         return sum(
             place.sweep(before=before)
             for place in places
@@ -141,10 +151,10 @@ class GarbageCollector:
         )
 
     def _sessions(self) -> int:
-        now = self._installation.clock()
-        records = self._installation.records(ACTOR)
+        now = self._clock()
+        records = self._records(ACTOR)
         removed = 0
-        for record in rows(self._installation.store, SESSIONS.name):
+        for record in rows(self._store, SESSIONS.name):
             session = codec.decode(record.data, Session)
             if now - session.seen_at > SESSION_IDLE or now - session.created_at > SESSION_LIFE:
                 records.delete(SESSIONS.name, record.key.id)

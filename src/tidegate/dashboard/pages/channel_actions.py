@@ -8,8 +8,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
-from tidegate.dashboard.layout import OptionalReason, PageQuery, Reason, attempt, step_route
+from tidegate.control.operations.channels import ChannelOperations
+from tidegate.control.operations.promotion import PromotionOperations
+from tidegate.control.operations.quarantine import QuarantineOperations
+from tidegate.control.queries.reads import Reads
+from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
 from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, page_of, scope_of
 from tidegate.domain.access.steps import HOLD_CHANNEL, LIFT_QUARANTINE, PROMOTE, UNHOLD_CHANNEL
 from tidegate.web.inputs import Input
@@ -31,13 +34,16 @@ class LiftForm(ChannelForm, frozen=True, kw_only=True):
 
 
 def promote(
-    request: Request[ChannelPagePath, PageQuery, PromoteForm], installation: Installation
+    request: Request[ChannelPagePath, PageQuery, PromoteForm],
+    promotion: PromotionOperations,
+    reads: Reads,
+    layout: Layout,
 ) -> Response:
     """Pin the channel to a release and roll it out."""
     body = request.body
 
     def run() -> int:
-        done = installation.promotion.promote(
+        done = promotion.promote(
             request.caller,
             request.path.channel,
             body.release,
@@ -46,44 +52,51 @@ def promote(
         )
         return done.position
 
-    return _done(request, installation, run, "promoted")
+    return _done(request, reads, layout, run, "promoted")
 
 
-def _done(request: Asked, installation: Installation, do: Callable[[], int], done: str) -> Response:
+def _done(
+    request: Asked, reads: Reads, layout: Layout, do: Callable[[], int], done: str
+) -> Response:
     back = f"/channels/{request.path.channel}"
-    return attempt(request, installation, do, back, done, lambda: page_of(request, installation))
+    return layout.attempt(request, do, back, done, lambda: page_of(request, reads, layout))
 
 
 def hold(
-    request: Request[ChannelPagePath, PageQuery, ChannelForm], installation: Installation
+    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    channels: ChannelOperations,
+    reads: Reads,
+    layout: Layout,
 ) -> Response:
     """No promotion and no order on it, until it is let go."""
-    run = partial(
-        installation.channels.hold, request.caller, request.path.channel, request.body.reason
-    )
-    return _done(request, installation, run, "held")
+    run = partial(channels.hold, request.caller, request.path.channel, request.body.reason)
+    return _done(request, reads, layout, run, "held")
 
 
 def unhold(
-    request: Request[ChannelPagePath, PageQuery, ChannelForm], installation: Installation
+    request: Request[ChannelPagePath, PageQuery, ChannelForm],
+    channels: ChannelOperations,
+    reads: Reads,
+    layout: Layout,
 ) -> Response:
     """Let a held channel go."""
-    run = partial(
-        installation.channels.unhold, request.caller, request.path.channel, request.body.reason
-    )
-    return _done(request, installation, run, "unheld")
+    run = partial(channels.unhold, request.caller, request.path.channel, request.body.reason)
+    return _done(request, reads, layout, run, "unheld")
 
 
 def lift(
-    request: Request[ChannelPagePath, PageQuery, LiftForm], installation: Installation
+    request: Request[ChannelPagePath, PageQuery, LiftForm],
+    quarantine: QuarantineOperations,
+    reads: Reads,
+    layout: Layout,
 ) -> Response:
     """Somebody looked: the content may be dispatched on the channel again."""
     body = request.body
     run = partial(
-        installation.quarantine.lift,
+        quarantine.lift,
         *(request.caller, request.path.channel, body.closure_hash, body.reason),
     )
-    return _done(request, installation, run, "lifted")
+    return _done(request, reads, layout, run, "lifted")
 
 
 ROUTES = (

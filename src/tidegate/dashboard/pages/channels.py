@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.edges import edge_of
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.channel_map import lay_out
 from tidegate.dashboard.channel_verbs import verbs_of
 from tidegate.dashboard.components import Chip, Link
 from tidegate.dashboard.html import seconds
-from tidegate.dashboard.layout import PageQuery, PageView, UserDirectory, answer, page_route
+from tidegate.dashboard.layout import Layout, PageQuery, PageView, UserDirectory, page_route
 from tidegate.dashboard.pages.overview import quarantine
 from tidegate.dashboard.rollout_lines import summaries
 from tidegate.dashboard.view_models import (
@@ -90,33 +92,39 @@ def scope_of(request: Asked) -> str:
 # ── the map ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def index(request: Request[Nothing, PageQuery, Nothing], installation: Installation) -> Response:
+def index(
+    request: Request[Nothing, PageQuery, Nothing],
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    layout: Layout,
+) -> Response:
     """Every channel, and what waits for what."""
     rows = [
         item.row
-        for item in installation.reads.range(CHANNELS, limit=CHANNELS_MAX)
+        for item in reads.range(CHANNELS, limit=CHANNELS_MAX)
         if request.principal.may(Right.READ, channel_scope(item.row.channel))
     ]
-    pins = {
-        item.row.scope: item.row for item in installation.reads.range(ACTUAL, limit=CHANNELS_MAX)
-    }
-    freezes = [item.row for item in installation.reads.range(FREEZES, limit=CHANNELS_MAX)]
+    pins = {item.row.scope: item.row for item in reads.range(ACTUAL, limit=CHANNELS_MAX)}
+    freezes = [item.row for item in reads.range(FREEZES, limit=CHANNELS_MAX)]
     edges = [
-        (edge.channel, row.channel, edge_block(installation, row, edge))
+        (edge.channel, row.channel, edge_block(reads, fleet_reader, clock, row, edge))
         for row in rows
         for edge in row.policy.edges
     ]
     lines = tuple(_line(row, pins.get(row.channel), freezes, edges) for row in rows)
-    hosts = {row.channel: _hosts(installation, row) for row in rows}
+    hosts = {row.channel: _hosts(reads, row) for row in rows}
     view = lay_out(lines, edges, hosts)
     page = PageView(template="channels.html", title="Channels", here="/channels", view=view)
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
-def edge_block(installation: Installation, row: Channel, edge: ChannelEdge) -> str:
+def edge_block(
+    reads: Reads, fleet_reader: FleetReader, clock: Clock, row: Channel, edge: ChannelEdge
+) -> str:
     """Why an edge holds orders of the channel back; empty: it does not."""
-    pin = installation.reads.find(actual_key(row.channel), Actual)
-    found = edge_of(installation, row, pin, edge, installation.clock())
+    pin = reads.find(actual_key(row.channel), Actual)
+    found = edge_of(fleet_reader, row, pin, edge, clock())
     return "" if found.passed else found.reason
 
 
@@ -156,16 +164,16 @@ def _marks(row: Channel, freezes: Sequence[Freeze]) -> tuple[Chip, ...]:
     return tuple(found)
 
 
-def _hosts(installation: Installation, row: Channel) -> str:
+def _hosts(reads: Reads, row: Channel) -> str:
     """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
     if row.newest_rollout_id is None:
         return ""
-    (line,) = summaries(installation, _rollouts(installation, [row.newest_rollout_id])) or (None,)
+    (line,) = summaries(reads, _rollouts(reads, [row.newest_rollout_id])) or (None,)
     return "" if line is None else f"{line.hosts:,} host{'' if line.hosts == 1 else 's'}"
 
 
-def _rollouts(installation: Installation, ids: Sequence[str]) -> list[Rollout]:
-    found = installation.reads.find_all(*((rollout_key(id), Rollout) for id in ids))
+def _rollouts(reads: Reads, ids: Sequence[str]) -> list[Rollout]:
+    found = reads.find_all(*((rollout_key(id), Rollout) for id in ids))
     return [item.row for item in found if item is not None]
 
 
@@ -173,27 +181,27 @@ def _rollouts(installation: Installation, ids: Sequence[str]) -> list[Rollout]:
 
 
 def show(
-    request: Request[ChannelPagePath, PageQuery, Nothing], installation: Installation
+    request: Request[ChannelPagePath, PageQuery, Nothing], reads: Reads, layout: Layout
 ) -> Response:
     """One channel."""
-    return answer(request, installation, page_of(request, installation))
+    return layout.answer(request, page_of(request, reads, layout))
 
 
-def page_of(request: Asked, installation: Installation) -> PageView:
+def page_of(request: Asked, reads: Reads, layout: Layout) -> PageView:
     """Raises: ChannelNotFound."""
     name = request.path.channel
-    found = installation.reads.find(channel_key(name), Channel)
+    found = reads.find(channel_key(name), Channel)
     if found is None:
         raise ChannelNotFound(name)
     row = found.row
-    people = UserDirectory(request)
-    pin = installation.reads.find(actual_key(name), Actual)
-    kept = _quarantine(installation, name)
-    freezes = [item.row for item in installation.reads.range(FREEZES, limit=CHANNELS_MAX)]
-    verbs = verbs_of(request, installation, row, pin, kept)
+    people = layout.names(request)
+    pin = reads.find(actual_key(name), Actual)
+    kept = _quarantine(reads, name)
+    freezes = [item.row for item in reads.range(FREEZES, limit=CHANNELS_MAX)]
+    verbs = verbs_of(request, reads, row, pin, kept)
     known = None
     if pin is not None:
-        known = installation.reads.find(known_key(pin.row.pinned_release_id), KnownRelease)
+        known = reads.find(known_key(pin.row.pinned_release_id), KnownRelease)
     view = ChannelPage(
         channel=name,
         package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
@@ -209,12 +217,12 @@ def page_of(request: Asked, installation: Installation) -> PageView:
         reasons="" if pin is None else ", ".join(pin.row.confidence.reasons),
         evidence=() if pin is None else _evidence(pin.row),
         version=None if pin is None else pin.row.version,
-        waits=_waits(installation, row, freezes),
-        rollouts=_newest(installation, row),
+        waits=_waits(reads, row, freezes),
+        rollouts=_newest(reads, row),
         waves=tuple(map(describe_wave, row.policy.waves)),
         edges=tuple(edge.channel for edge in row.policy.edges),
         on_failure=str(row.policy.on_failure),
-        history=_history(installation, name, people),
+        history=_history(reads, name, people),
         quarantine=kept,
         verbs=verbs,
     )
@@ -239,15 +247,15 @@ def describe_wave(wave: WaveSpec) -> str:
     return f"{wave.name or 'wave'}: {size}{among}{soak}"
 
 
-def _newest(installation: Installation, row: Channel) -> tuple[Any, ...]:
+def _newest(reads: Reads, row: Channel) -> tuple[Any, ...]:
     found: list[Rollout] = []
     for state in sorted(OPEN | ORDERED):
-        rows = installation.reads.range(
+        rows = reads.range(
             ROLLOUTS, index="channel_state", of=(row.channel, str(state)), limit=CHANNELS_MAX
         )
         found += [item.row for item in rows]
     newest = sorted(found, key=lambda item: item.opened_at, reverse=True)[:ROLLOUTS_SHOWN]
-    return summaries(installation, newest)
+    return summaries(reads, newest)
 
 
 def _evidence(pin: Actual) -> tuple[EvidenceLine, ...]:
@@ -263,9 +271,7 @@ def _evidence(pin: Actual) -> tuple[EvidenceLine, ...]:
     )
 
 
-def _waits(
-    installation: Installation, row: Channel, freezes: Sequence[Freeze]
-) -> tuple[GateLine, ...]:
+def _waits(reads: Reads, row: Channel, freezes: Sequence[Freeze]) -> tuple[GateLine, ...]:
     lines: list[GateLine] = []
     if row.held_at is not None:
         lines.append(GateLine(gate="hold", passed=False, reason=row.held_reason or ""))
@@ -275,7 +281,7 @@ def _waits(
         if not freeze.channels or row.channel in freeze.channels
     ]
     if row.active_rollout_id is not None:
-        gates, tally = installation.reads.find_all(
+        gates, tally = reads.find_all(
             (gates_key(row.active_rollout_id), RolloutGates),
             (tally_key(row.active_rollout_id), RolloutTally),
         )
@@ -290,8 +296,8 @@ def _waits(
     return tuple(lines)
 
 
-def _history(installation: Installation, name: str, people: UserDirectory) -> tuple[PinChange, ...]:
-    rows = installation.reads.range(EVENTS, prefix=row_id(name, "EVENT#"), limit=HISTORY_MAX)
+def _history(reads: Reads, name: str, people: UserDirectory) -> tuple[PinChange, ...]:
+    rows = reads.range(EVENTS, prefix=row_id(name, "EVENT#"), limit=HISTORY_MAX)
     return tuple(
         PinChange(
             release=item.row.release_id,
@@ -306,8 +312,8 @@ def _history(installation: Installation, name: str, people: UserDirectory) -> tu
     )
 
 
-def _quarantine(installation: Installation, name: str) -> tuple[Quarantine, ...]:
-    rows = installation.reads.range(QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
+def _quarantine(reads: Reads, name: str) -> tuple[Quarantine, ...]:
+    rows = reads.range(QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
     return tuple(quarantine(item.row) for item in rows)
 
 

@@ -7,14 +7,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.api.feed.tail import Tail
+from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard.components import FormError
 from tidegate.dashboard.event_text import line, payload
 from tidegate.dashboard.layout import (
+    Layout,
     PageQuery,
     PageView,
     UserDirectory,
-    answer,
     page_route,
     to_form_error,
 )
@@ -41,27 +42,27 @@ class EventsQuery(PageQuery, frozen=True, kw_only=True):
 Asked = Request[Nothing, EventsQuery, Nothing]
 
 
-def index(request: Asked, installation: Installation) -> Response:
+def index(request: Asked, log: LogReader, tail: Tail, layout: Layout) -> Response:
     """Events up to a position, newest first."""
-    head = request.server.tail.position
+    head = tail.position
     query = request.query
     following = query.at is None or query.at >= head
     at = head if query.at is None else min(query.at, head)
-    people = UserDirectory(request)
+    people = layout.names(request)
     fault: FormError | None = None
     found: Sequence[Event] = ()
     try:
-        found = before(request, installation, at)
+        found = before(request, log, at)
     except TidegateError as error:
         fault = to_form_error(error)
-    times, positions = _curve(installation, head)
+    times, positions = _curve(log, head)
     lines = tuple(
-        _line(installation, event, people, opened=not following and event.position == at)
+        _line(log, event, people, opened=not following and event.position == at)
         for event in reversed(found)
     )
     view = Events(
         events=lines,
-        types=_types(request, installation),
+        types=_types(request, log),
         type=query.type,
         tag=query.tag,
         at=at,
@@ -82,10 +83,10 @@ def index(request: Asked, installation: Installation) -> Response:
         still=not following,
         forgets=("at",),  # it is at the head, wherever that will be
     )
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
-def before(request: Asked, installation: Installation, at: Position) -> Sequence[Event]:
+def before(request: Asked, log: LogReader, at: Position) -> Sequence[Event]:
     """The last events up to a position that fit, in order; a longer way back if there are few.
 
     Raises:
@@ -98,14 +99,14 @@ def before(request: Asked, installation: Installation, at: Position) -> Sequence
         types = frozenset({query.type}) if query.type else ANY
         tags = frozenset({query.tag}) if query.tag else frozenset()
         asked = Query((Clause(types, tags, Match.CONTAINS),))
-        installation.log.check_query(asked)
+        log.check_query(asked)
     found: list[Event] = []
     for window in WINDOWS:
         after = max(0, at - window)
         if asked is None:
-            events = installation.log.feed(after=after, limit=READ_MAX)
+            events = log.feed(after=after, limit=READ_MAX)
         else:
-            events = installation.log.events(asked, after=after, limit=READ_MAX)
+            events = log.events(asked, after=after, limit=READ_MAX)
         found = [
             event for event in events if event.position <= at and (audits or event.kind != SECURITY)
         ]
@@ -114,19 +115,19 @@ def before(request: Asked, installation: Installation, at: Position) -> Sequence
     return found[-SHOWN:]
 
 
-def _types(request: Asked, installation: Installation) -> tuple[str, ...]:
+def _types(request: Asked, log: LogReader) -> tuple[str, ...]:
     audits = request.principal.may(Verb.AUDIT)
-    types = installation.folds.vocabulary.types
+    types = log.vocabulary.types
     return tuple(sorted(name for name, fact in types.items() if audits or fact.kind != SECURITY))
 
 
-def _curve(installation: Installation, head: Position) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _curve(log: LogReader, head: Position) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """When some positions were written: a curve that is steep where much happened."""
     times: list[int] = []
     positions: list[int] = []
     for number in range(SAMPLES + 1):
         wanted = max(0, head * number // SAMPLES - 1)
-        found = installation.log.feed(after=wanted, limit=1)
+        found = log.feed(after=wanted, limit=1)
         if found and (not positions or found[0].position > positions[-1]):
             at = int(found[0].at.timestamp())
             times.append(max(at, times[-1] + 1) if times else at)
@@ -134,10 +135,8 @@ def _curve(installation: Installation, head: Position) -> tuple[tuple[int, ...],
     return tuple(times), tuple(positions)
 
 
-def _line(
-    installation: Installation, event: Event, people: UserDirectory, opened: bool
-) -> EventLine:
-    icon, tone, title, sub = line(installation, event, people)
+def _line(log: LogReader, event: Event, people: UserDirectory, opened: bool) -> EventLine:
+    icon, tone, title, sub = line(log, event, people)
     return EventLine(
         position=event.position,
         at=event.at,

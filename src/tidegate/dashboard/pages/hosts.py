@@ -8,22 +8,22 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
-from tidegate.control.queries.reads import Found
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations.hosts import HostOperations
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, FormError, Link, Option, VerbButton
 from tidegate.dashboard.html import absolute, short
 from tidegate.dashboard.layout import (
     REASON,
     ROWS,
+    Layout,
     ListQuery,
     PageQuery,
     PageView,
     Reason,
     Text,
-    answer,
-    attempt,
-    further,
     page_route,
     step_route,
     to_form_error,
@@ -59,8 +59,8 @@ from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import OPEN
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
-from tidegate.web import paging
 from tidegate.web.inputs import Input, Nothing
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, requires
 
 SCANNED_MAX = 5_000  # hosts that a selector is tried on for one page
@@ -90,38 +90,38 @@ Listing = Request[Nothing, HostsQuery, Nothing]
 # ── the fleet ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def index(request: Listing, installation: Installation) -> Response:
+def index(request: Listing, reads: Reads, cursors: Cursors, layout: Layout) -> Response:
     """Hosts that a filter and a selector leave."""
-    fleet = installation.reads.find(fleet_key(), Fleet)
+    fleet = reads.find(fleet_key(), Fleet)
     kind = request.query.filter if request.query.filter in FILTERS else "all"
     fault: FormError | None = None
     rows: list[Host] = []
     last: str | None = None
     try:
         selector = parse(request.query.selector) if request.query.selector else None
-        rows, last = _rows(request, installation, selector)
+        rows, last = _rows(request, reads, cursors, selector)
     except TidegateError as error:
         fault = to_form_error(error)
     view = Hosts(
         total=0 if fleet is None else fleet.row.hosts,
-        hosts=tuple(_host_rows(installation, rows)),
+        hosts=tuple(_host_rows(reads, rows)),
         filter=kind,
         selector=request.query.selector,
-        next=further(request, installation, last, filter=kind),
+        next=layout.further(request, last, filter=kind),
         fault=fault,
     )
     page = PageView(template="hosts.html", title="Hosts", here="/hosts", view=view)
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
 def _rows(
-    request: Listing, installation: Installation, selector: Selector | None
+    request: Listing, reads: Reads, cursors: Cursors, selector: Selector | None
 ) -> tuple[list[Host], str | None]:
     """A page of hosts, and where the next one starts behind; None: there is none."""
     found: list[Host] = []
-    after = paging.after(request, installation)
+    after = cursors.after(request)
     for _ in range(SCANNED_MAX // PAGE):
-        page = _page(installation, request.query.filter, after)
+        page = _page(reads, request.query.filter, after)
         for item in page:
             after = item.id
             if selector is None or selector.matches(item.row.labels, item.row.host_id):
@@ -133,22 +133,20 @@ def _rows(
     return found, after
 
 
-def _page(installation: Installation, kind: str, after: str) -> list[Found[Any]]:
+def _page(reads: Reads, kind: str, after: str) -> list[Found[Any]]:
     match kind:
         case "silent":
-            return [] if after else installation.reads.first(HOSTS, "by_silence", limit=PAGE - 1)
+            return [] if after else reads.first(HOSTS, "by_silence", limit=PAGE - 1)
         case "revoked" | "retired":
-            return installation.reads.range(
-                HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE
-            )
-    return installation.reads.range(HOSTS, after=after, limit=PAGE)
+            return reads.range(HOSTS, index="by_status", of=(kind,), after=after, limit=PAGE)
+    return reads.range(HOSTS, after=after, limit=PAGE)
 
 
-def _host_rows(installation: Installation, rows: Sequence[Host]) -> Iterator[HostRow]:
+def _host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
     if not rows:
         return
-    liveness = installation.reads.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
-    orders = installation.reads.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
+    liveness = reads.find_all(*((liveness_key(row.host_id), Liveness) for row in rows))
+    orders = reads.find_all(*((order_key(row.host_id), HostOrder) for row in rows))
     for row, heard, order in zip(rows, liveness, orders, strict=True):
         runs = {} if heard is None else heard.row.current_closures
         silent = row.silent_since is not None and row.status == "enrolled"
@@ -167,26 +165,36 @@ def _host_rows(installation: Installation, rows: Sequence[Host]) -> Iterator[Hos
 
 
 def show(
-    request: Request[HostPagePath, PageQuery, Nothing], installation: Installation
+    request: Request[HostPagePath, PageQuery, Nothing],
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    layout: Layout,
 ) -> Response:
     """One host."""
-    return answer(request, installation, page_of(request, installation, request.path.host_id))
+    return layout.answer(
+        request, page_of(request, reads, fleet_reader, clock, request.path.host_id)
+    )
 
 
-def page_of(request: Request[Any, Any, Any], installation: Installation, host_id: str) -> PageView:
+def page_of(
+    request: Request[Any, Any, Any],
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    host_id: str,
+) -> PageView:
     """Raises: HostNotFound."""
-    found = installation.reads.find(host_key(host_id), Host)
+    found = reads.find(host_key(host_id), Host)
     if found is None:
         raise HostNotFound(host_id)
-    (row,) = _host_rows(installation, [found.row])
+    (row,) = _host_rows(reads, [found.row])
     records = [
         item.row
-        for item in installation.reads.range(
-            HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
-        )
+        for item in reads.range(HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX)
     ]
     records.sort(key=lambda record: record.dispatched_at, reverse=True)
-    heard = installation.reads.find(liveness_key(host_id), Liveness)
+    heard = reads.find(liveness_key(host_id), Liveness)
     closures = {} if heard is None else heard.row.current_closures
     verbs = _verbs(request.caller, found.row)
     view = HostPage(
@@ -195,9 +203,9 @@ def page_of(request: Request[Any, Any, Any], installation: Installation, host_id
         public_key=found.row.public_key,
         silent_since=found.row.silent_since,
         closures=tuple(Option(closure, channel) for channel, closure in sorted(closures.items())),
-        passages=tuple(_passage(installation, record) for record in records),
+        passages=tuple(_passage(record) for record in records),
         probes=tuple(_probes(records[0])) if records else (),
-        gates=_gates(installation, host_id, records),
+        gates=_gates(reads, fleet_reader, clock, host_id, records),
         verbs=verbs,
     )
     return PageView(
@@ -210,7 +218,7 @@ def page_of(request: Request[Any, Any, Any], installation: Installation, host_id
     )
 
 
-def _passage(installation: Installation, record: HostRecord) -> HostRolloutLine:
+def _passage(record: HostRecord) -> HostRolloutLine:
     text = ""
     if record.state in (HostState.FAILED, HostState.REVERTED):
         text = why_failed(record)
@@ -249,16 +257,20 @@ def _probe_chip(probe: Probe) -> Chip:
 
 
 def _gates(
-    installation: Installation, host_id: str, records: Sequence[HostRecord]
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    host_id: str,
+    records: Sequence[HostRecord],
 ) -> tuple[GateLine, ...]:
     """What holds it back where its newest rollout is open, and small enough to be judged here."""
     for record in records[:1]:
-        tally = installation.reads.find(tally_key(record.rollout_id), RolloutTally)
+        tally = reads.find(tally_key(record.rollout_id), RolloutTally)
         if tally is None or tally.row.state not in OPEN:
             return ()
         if sum(wave.hosts for wave in tally.row.waves) > GATES_HOSTS_MAX:
             return ()
-        state = installation.fleet_reader.state([record.rollout_id], installation.clock())
+        state = fleet_reader.state([record.rollout_id], clock())
         return tuple(
             GateLine(
                 gate=item.gate,
@@ -305,34 +317,43 @@ def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
 
 
 def revoke(
-    request: Request[HostPagePath, PageQuery, HostForm], installation: Installation
+    request: Request[HostPagePath, PageQuery, HostForm],
+    hosts: HostOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    layout: Layout,
 ) -> Response:
     """Refuse the key of the host's agent."""
-    run = partial(
-        installation.hosts.revoke, request.caller, request.path.host_id, request.body.reason
-    )
-    return _attempt(request, installation, run, "revoked")
+    run = partial(hosts.revoke, request.caller, request.path.host_id, request.body.reason)
+    return _attempt(request, reads, fleet_reader, clock, layout, run, "revoked")
 
 
 def retire(
-    request: Request[HostPagePath, PageQuery, HostForm], installation: Installation
+    request: Request[HostPagePath, PageQuery, HostForm],
+    hosts: HostOperations,
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    layout: Layout,
 ) -> Response:
     """Take the host out of the fleet for good."""
-    run = partial(
-        installation.hosts.retire, request.caller, request.path.host_id, request.body.reason
-    )
-    return _attempt(request, installation, run, "retired")
+    run = partial(hosts.retire, request.caller, request.path.host_id, request.body.reason)
+    return _attempt(request, reads, fleet_reader, clock, layout, run, "retired")
 
 
 def _attempt(
     request: Request[HostPagePath, PageQuery, HostForm],
-    installation: Installation,
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    layout: Layout,
     run: Callable[[], Position],
     done: str,
 ) -> Response:
     host_id = request.path.host_id
-    page = partial(page_of, request, installation, host_id)
-    return attempt(request, installation, run, f"/hosts/{host_id}", done, page)
+    page = partial(page_of, request, reads, fleet_reader, clock, host_id)
+    return layout.attempt(request, run, f"/hosts/{host_id}", done, page)
 
 
 ROUTES = (

@@ -7,11 +7,19 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.control.operations.outbox import OutboxOperations
+from tidegate.control.queries.documents import OutboxReader
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
-from tidegate.dashboard.layout import REASON, PageQuery, PageView, attempt, page_route, step_route
-from tidegate.dashboard.layout import answer as answered
+from tidegate.dashboard.layout import (
+    REASON,
+    Layout,
+    PageQuery,
+    PageView,
+    page_route,
+    step_route,
+)
 from tidegate.dashboard.view_models import DriftLine, Outbox, OutboxLine
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Verb as Right
@@ -49,54 +57,69 @@ class IntentForm(Input, frozen=True, kw_only=True):
 Action = Request[Nothing, PageQuery, IntentForm]
 
 
-def backlog(installation: Installation) -> tuple[OutboxLine, ...]:
+def backlog(outbox_reader: OutboxReader) -> tuple[OutboxLine, ...]:
     """What is still owed: given up first, then what is tried again, the longest first."""
     found = [
         item
         for state in (IntentState.DEAD, IntentState.PENDING)
-        for item in installation.outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
+        for item in outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
     ]
     return tuple(map(_line, found))
 
 
-def outbox(request: Request[Nothing, OutboxQuery, Nothing], installation: Installation) -> Response:
+def outbox(
+    request: Request[Nothing, OutboxQuery, Nothing],
+    reads: Reads,
+    outbox_reader: OutboxReader,
+    layout: Layout,
+) -> Response:
     """Intents by state."""
-    return answered(
-        request, installation, _page(request.principal, installation, request.query.tab)
-    )
+    return layout.answer(request, _page(request.principal, reads, outbox_reader, request.query.tab))
 
 
-def redrive(request: Action, installation: Installation) -> Response:
+def redrive(
+    request: Action,
+    outbox: OutboxOperations,
+    reads: Reads,
+    outbox_reader: OutboxReader,
+    layout: Layout,
+) -> Response:
     """Try a dead intent again."""
     intent_id, reason = request.body.id, request.body.reason
-    run = partial(installation.outbox.redrive, request.caller, intent_id, reason)
-    return attempt(
-        request, installation, run, "/outbox", "redriven", partial(_open, request, installation)
+    run = partial(outbox.redrive, request.caller, intent_id, reason)
+    return layout.attempt(
+        request, run, "/outbox", "redriven", partial(_open, request, reads, outbox_reader)
     )
 
 
-def cancel(request: Action, installation: Installation) -> Response:
+def cancel(
+    request: Action,
+    outbox: OutboxOperations,
+    reads: Reads,
+    outbox_reader: OutboxReader,
+    layout: Layout,
+) -> Response:
     """Give an intent up."""
     intent_id, reason = request.body.id, request.body.reason
-    run = partial(installation.outbox.cancel, request.caller, intent_id, reason)
-    return attempt(
-        request, installation, run, "/outbox", "cancelled", partial(_open, request, installation)
+    run = partial(outbox.cancel, request.caller, intent_id, reason)
+    return layout.attempt(
+        request, run, "/outbox", "cancelled", partial(_open, request, reads, outbox_reader)
     )
 
 
-def _open(request: Action, installation: Installation) -> PageView:
+def _open(request: Action, reads: Reads, outbox_reader: OutboxReader) -> PageView:
     """The page of the verbs: only what is open has any."""
-    return _page(request.principal, installation, "open")
+    return _page(request.principal, reads, outbox_reader, "open")
 
 
-def _page(principal: Principal, installation: Installation, tab: str) -> PageView:
+def _page(principal: Principal, reads: Reads, outbox_reader: OutboxReader, tab: str) -> PageView:
     tab = tab if tab in TABS else "open"
     counts = {IntentState.DEAD: 0, IntentState.PENDING: 0}
     found: list[OutboxDocument] = []
     for state in TABS[tab][1]:
         items = [
             item
-            for item in installation.outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
+            for item in outbox_reader.list_in_state(state, limit=BACKLOG_MAX)
             if principal.may(Right.READ, channel_scope(item.scope))
         ]
         counts[state] = len(items)
@@ -113,7 +136,7 @@ def _page(principal: Principal, installation: Installation, tab: str) -> PageVie
             for name, (label, _) in TABS.items()
         ),
         intents=lines,
-        drifts=_drifts(principal, installation),
+        drifts=_drifts(principal, reads),
         oldest=min((item.created_at for item in found), default=None) if tab == "open" else None,
     )
     verbs = tuple(
@@ -177,8 +200,8 @@ def _why_not(step: Step, item: OutboxDocument, principal: Principal) -> str:
     return "" if allowed else f"None of your roles may operate {item.scope}."
 
 
-def _drifts(principal: Principal, installation: Installation) -> tuple[DriftLine, ...]:
-    rows = installation.reads.range(DRIFTS, limit=BACKLOG_MAX)
+def _drifts(principal: Principal, reads: Reads) -> tuple[DriftLine, ...]:
+    rows = reads.range(DRIFTS, limit=BACKLOG_MAX)
     return tuple(
         DriftLine(
             scope=found.row.scope,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from tidegate.control.installation import Installation
+from tidegate.api.feed.tail import Tail
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.documents import OutboxReader
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.event_text import describe_all
-from tidegate.dashboard.grid_cache import in_trouble
+from tidegate.dashboard.grid_cache import GridCache
 from tidegate.dashboard.html import ago, short
-from tidegate.dashboard.layout import PageQuery, PageView, UserDirectory, answer, page_route
+from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route
 from tidegate.dashboard.pages.outbox import backlog
 from tidegate.dashboard.pages.releases import list_pending_approvals
 from tidegate.dashboard.rollout_lines import BAD, summaries
@@ -49,28 +54,38 @@ NEWS = frozenset(
 )
 
 
-def overview(request: Request[Nothing, PageQuery, Nothing], installation: Installation) -> Response:
+def overview(
+    request: Request[Nothing, PageQuery, Nothing],
+    reads: Reads,
+    log: LogReader,
+    outbox_reader: OutboxReader,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    tail: Tail,
+    grids: GridCache,
+    layout: Layout,
+) -> Response:
     """Everything at a glance."""
-    people = UserDirectory(request)
+    people = layout.names(request)
     sees = _Sees(request.principal)
-    rollouts = installation.fleet_reader.open_rollouts()
-    lines = summaries(installation, [item for item in rollouts if sees.channel(item.channel)])
-    asks = list_pending_approvals(request, installation, people)
-    failed = failed_hosts(installation, lines, request.server.tail.position)
-    silent = silent_hosts(installation) if sees.all else ()
-    kept = list_quarantined(installation, request.principal)
-    owed = tuple(item for item in backlog(installation) if sees.channel(item.scope))
+    rollouts = fleet_reader.open_rollouts()
+    lines = summaries(reads, [item for item in rollouts if sees.channel(item.channel)])
+    asks = list_pending_approvals(request, reads, people)
+    failed = failed_hosts(reads, grids, lines, tail.position)
+    silent = silent_hosts(reads) if sees.all else ()
+    kept = list_quarantined(reads, request.principal)
+    owed = tuple(item for item in backlog(outbox_reader) if sees.channel(item.scope))
     view = Overview(
-        tiles=_tiles(request, installation, lines, asks, silent, kept, owed),
+        tiles=_tiles(request, clock, lines, asks, silent, kept, owed),
         rollouts=lines[:ROLLOUTS_MAX],
         waiting=asks,
         troubles=(*failed, *silent)[:TROUBLES_MAX],
         quarantine=kept,
         outbox=owed[:TROUBLES_MAX],
-        news=describe_all(installation, news(request, installation), people) if sees.all else (),
+        news=describe_all(log, news(request, log, tail), people) if sees.all else (),
     )
     page = PageView(template="overview.html", title="Overview", here="/", view=view)
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
 class _Sees:
@@ -86,7 +101,7 @@ class _Sees:
 
 def _tiles(
     request: Request[Nothing, PageQuery, Nothing],
-    installation: Installation,
+    clock: Clock,
     lines: tuple[RolloutLine, ...],
     asks: tuple[PendingApproval, ...],
     silent: tuple[Trouble, ...],
@@ -113,7 +128,7 @@ def _tiles(
             icon="clock",
             tone="warn",
             href="/releases?tab=waiting",
-            note="" if oldest is None else f"oldest {ago(oldest, installation.clock())}",
+            note="" if oldest is None else f"oldest {ago(oldest, clock())}",
         ),
         Tile(
             label="Failed hosts",
@@ -142,25 +157,25 @@ def _tiles(
 
 
 def failed_hosts(
-    installation: Installation, lines: tuple[RolloutLine, ...], head: Position
+    reads: Reads, grids: GridCache, lines: tuple[RolloutLine, ...], head: Position
 ) -> tuple[Trouble, ...]:
     """Hosts that failed or went back in open rollouts; a rollout without any is not looked at."""
     found: list[Trouble] = []
     for line in lines:
         if not line.failed:
             continue
-        records = bad_records(installation, line.rollout_id, line.hosts, head)
+        records = bad_records(reads, grids, line.rollout_id, line.hosts, head)
         found += map(_trouble, records)
     return tuple(found[:TROUBLES_MAX])
 
 
 def bad_records(
-    installation: Installation, rollout_id: str, hosts: int, head: Position
+    reads: Reads, grids: GridCache, rollout_id: str, hosts: int, head: Position
 ) -> list[HostRecord]:
     """Records of a rollout's hosts that failed or went back; of a large one, some."""
     if hosts > RECORDS_MAX:
-        return in_trouble(installation, rollout_id, head, TROUBLES_MAX)
-    rows = installation.reads.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
+        return grids.in_trouble(rollout_id, head, TROUBLES_MAX)
+    rows = reads.range(HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
     return [item.row for item in rows if item.row.state in BAD]
 
 
@@ -189,9 +204,9 @@ def why_failed(record: HostRecord) -> str:
     return "; ".join(said)
 
 
-def silent_hosts(installation: Installation) -> tuple[Trouble, ...]:
+def silent_hosts(reads: Reads) -> tuple[Trouble, ...]:
     """Enrolled hosts of which nothing is heard."""
-    rows = installation.reads.first(HOSTS, "by_silence", limit=SILENT_MAX)
+    rows = reads.first(HOSTS, "by_silence", limit=SILENT_MAX)
     return tuple(
         Trouble(
             host_id=found.row.host_id,
@@ -205,9 +220,9 @@ def silent_hosts(installation: Installation) -> tuple[Trouble, ...]:
     )
 
 
-def list_quarantined(installation: Installation, principal: Principal) -> tuple[Quarantine, ...]:
+def list_quarantined(reads: Reads, principal: Principal) -> tuple[Quarantine, ...]:
     sees = _Sees(principal)
-    rows = installation.reads.range(QUARANTINE, limit=TROUBLES_MAX)
+    rows = reads.range(QUARANTINE, limit=TROUBLES_MAX)
     return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
 
 
@@ -224,17 +239,17 @@ def quarantine(row: Quarantined) -> Quarantine:
 
 
 def news(
-    request: Request[Nothing, PageQuery, Nothing], installation: Installation
+    request: Request[Nothing, PageQuery, Nothing], log: LogReader, tail: Tail
 ) -> tuple[Event, ...]:
     """The last events that somebody would want to hear of, looking back a little further each
     time that there are too few.
     """
-    head = request.server.tail.position
+    head = tail.position
     asked = Query((Clause(NEWS),))
     found: tuple[Event, ...] = ()
     for window in NEWS_WINDOWS:
         after = max(0, head - window)
-        found = installation.log.events(asked, after=after, limit=NEWS_READ_MAX)
+        found = log.events(asked, after=after, limit=NEWS_READ_MAX)
         if len(found) >= NEWS_MAX or after == 0:
             break
     return found[-NEWS_MAX:]

@@ -6,13 +6,15 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
-from tidegate.control.operations.promotion import PlannedPromotion
-from tidegate.control.queries.forecasts import no_forecast
+from tidegate.clock import Clock
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.operations.promotion import PlannedPromotion, Promotions
+from tidegate.control.queries.forecasts import Forecaster, no_forecast
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.channel_verbs import list_publishable
 from tidegate.dashboard.components import Chip, Option, bar
 from tidegate.dashboard.html import seconds
-from tidegate.dashboard.layout import PageQuery, PageView, answer, page_route
+from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route
 from tidegate.dashboard.rollout_lines import count_settled
 from tidegate.dashboard.simulation import LUCK, ForecastQuery, address
 from tidegate.dashboard.view_models import PlanFinding, PlanPage, PlanWaveLine
@@ -46,32 +48,40 @@ class PlanQuery(PageQuery, frozen=True, kw_only=True):
 Asked = Request[Nothing, PlanQuery, Nothing]
 
 
-def show(request: Asked, installation: Installation) -> Response:
+def show(
+    request: Asked,
+    reads: Reads,
+    forecast: Forecaster,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    promotions: Promotions,
+    layout: Layout,
+) -> Response:
     """What a promotion would do, without doing it."""
     query = request.query
     channels = [
         item.row
-        for item in installation.reads.range(CHANNELS, limit=CHANNELS_MAX)
+        for item in reads.range(CHANNELS, limit=CHANNELS_MAX)
         if request.principal.may(Verb.READ, channel_scope(item.row.channel))
     ]
     chosen = next((row for row in channels if row.channel == query.channel), None)
     if chosen is None and channels:
         chosen = channels[0]
-    releases = () if chosen is None else list_publishable(installation, chosen.package)
+    releases = () if chosen is None else list_publishable(reads, chosen.package)
     release = query.release if any(item.value == query.release for item in releases) else ""
     release = release or (releases[0].value if releases else "")
     planned: PlannedPromotion | None = None
     why = ""
     if chosen is not None:
         try:
-            planned = installation.promotions.plan(chosen.channel)
+            planned = promotions.plan(chosen.channel)
         except TidegateError as error:
             why = error.detail
     waves = () if planned is None else _waves(planned)
     if planned is not None and not waves:
         why = "No enrolled host matches the channel's selector."
     cannot = NO_PLAN if not waves else ""
-    if installation.forecast is no_forecast:
+    if forecast is no_forecast:
         cannot = NO_SIMULATION
     luck = query.luck if query.luck in LUCK else "usual"
     asked = address(
@@ -94,13 +104,15 @@ def show(request: Asked, installation: Installation) -> Response:
         waves=waves,
         unstaged=0 if planned is None else len(planned.plan.unstaged),
         hosts=sum(wave.hosts for wave in waves),
-        findings=() if chosen is None else _findings(installation, chosen, planned, release),
+        findings=()
+        if chosen is None
+        else _findings(reads, fleet_reader, clock, chosen, planned, release),
         forecast=asked if query.simulate and not cannot else "",
         no_simulation=cannot,
         why=why,
     )
     page = PageView(template="plan.html", title="Plan", here="/plan", view=view, still=True)
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
 def _waves(planned: PlannedPromotion) -> tuple[PlanWaveLine, ...]:
@@ -121,7 +133,12 @@ def _waves(planned: PlannedPromotion) -> tuple[PlanWaveLine, ...]:
 
 
 def _findings(
-    installation: Installation, row: Channel, planned: PlannedPromotion | None, release: str
+    reads: Reads,
+    fleet_reader: FleetReader,
+    clock: Clock,
+    row: Channel,
+    planned: PlannedPromotion | None,
+    release: str,
 ) -> tuple[PlanFinding, ...]:
     """What would stop a promotion, or what it would end."""
     found: list[PlanFinding] = []
@@ -131,16 +148,16 @@ def _findings(
 
     if row.held_at is not None:
         say("lock", "bad", "The channel is held", row.held_reason or "")
-    known = installation.reads.find(known_key(release), KnownRelease) if release else None
+    known = reads.find(known_key(release), KnownRelease) if release else None
     if known is not None:
         key = quarantine_key(row.channel, known.row.digest)
-        kept = installation.reads.find(key, Quarantined)
+        kept = reads.find(key, Quarantined)
         if kept is not None:
             say("ban", "bad", f"{release} is quarantined here", kept.row.reason)
     elif not release:
         say("info", "warn", "There is nothing to promote", f"Publish a revision of {row.package}.")
     if planned is not None and planned.supersedes:
-        tally = installation.reads.find(tally_key(planned.supersedes), RolloutTally)
+        tally = reads.find(tally_key(planned.supersedes), RolloutTally)
         if tally is not None:
             done = sum(map(count_settled, tally.row.waves))
             hosts = sum(wave.hosts for wave in tally.row.waves)
@@ -156,8 +173,8 @@ def _findings(
         if not release and edge.require is EdgeRequires.SUCCEEDED:
             continue
         digest = "" if known is None else known.row.digest
-        seen = installation.fleet_reader.preceding(edge, release, digest)
-        judged = judge_edge(edge, WaitingRelease(row.channel, release), seen, installation.clock())
+        seen = fleet_reader.preceding(edge, release, digest)
+        judged = judge_edge(edge, WaitingRelease(row.channel, release), seen, clock())
         look = ("check", "good") if judged.passed else ("channels", "warn")
         word = "is open" if judged.passed else "holds its orders back"
         say(*look, f"The edge to {edge.channel} {word}", judged.reason)

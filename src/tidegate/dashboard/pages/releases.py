@@ -6,17 +6,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
-from tidegate.control.queries.reads import Found
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Option
 from tidegate.dashboard.layout import (
     ROWS,
+    Layout,
     ListQuery,
     PageView,
     UserDirectory,
-    answer,
-    further,
     page_route,
 )
 from tidegate.dashboard.view_models import PendingApproval, Releases, RevisionLine
@@ -34,8 +32,8 @@ from tidegate.domain.packages.rows import (
     repository_key,
 )
 from tidegate.domain.packages.states import Lifecycle
-from tidegate.web import paging
 from tidegate.web.inputs import Nothing
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, requires_somewhere
 
 TABS = {
@@ -53,18 +51,14 @@ class ReleasesQuery(ListQuery, frozen=True, kw_only=True):
 
 
 def list_pending_approvals(
-    request: Request[Any, Any, Any], installation: Installation, people: UserDirectory
+    request: Request[Any, Any, Any], reads: Reads, people: UserDirectory
 ) -> tuple[PendingApproval, ...]:
     """Proposals that this reader may see, the longest waiting first."""
-    found = installation.reads.range(
-        REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=ROWS
-    )
+    found = reads.range(REVISIONS, index="by_lifecycle", of=(str(Lifecycle.PROPOSED),), limit=ROWS)
     rows = [item.row for item in found if may_see(request.principal, item.row)]
     repositories = {row.repository for row in rows}
-    quorums = {name: quorum_of(installation, name) for name in repositories}
-    packages = installation.reads.find_all(
-        *((package_key(row.package), PackageRow) for row in rows)
-    )
+    quorums = {name: quorum_of(reads, name) for name in repositories}
+    packages = reads.find_all(*((package_key(row.package), PackageRow) for row in rows))
     lines = [
         PendingApproval(
             name=row.name,
@@ -81,8 +75,8 @@ def list_pending_approvals(
     return tuple(sorted(lines, key=lambda line: (line.at is None, line.at)))
 
 
-def quorum_of(installation: Installation, repository: str) -> int:
-    found = installation.reads.find(repository_key(repository), Repository)
+def quorum_of(reads: Reads, repository: str) -> int:
+    found = reads.find(repository_key(repository), Repository)
     return 1 if found is None else found.row.quorum
 
 
@@ -109,24 +103,27 @@ def why_not(caller: Caller, row: Revision, quorum: int) -> str:
 
 
 def releases(
-    request: Request[Nothing, ReleasesQuery, Nothing], installation: Installation
+    request: Request[Nothing, ReleasesQuery, Nothing],
+    reads: Reads,
+    cursors: Cursors,
+    layout: Layout,
 ) -> Response:
     """Revisions by their lifecycle."""
-    people = UserDirectory(request)
-    asks = list_pending_approvals(request, installation, people)
+    people = layout.names(request)
+    asks = list_pending_approvals(request, reads, people)
     tab = request.query.tab or ("waiting" if asks else "all")
     tab = tab if tab in TABS else "all"
     lines: tuple[RevisionLine, ...] = ()
     following = ""
     if tab != "waiting":
-        found = _found(request, installation, TABS[tab][1])
+        found = _found(request, reads, cursors, TABS[tab][1])
         lines = tuple(
             revision_line(item.row, people)
             for item in found
             if may_see(request.principal, item.row)
         )
         last = found[-1].id if len(found) == request.query.limit else None
-        following = further(request, installation, last, tab=tab)
+        following = layout.further(request, last, tab=tab)
     view = Releases(
         tab=tab,
         tabs=tuple(
@@ -138,22 +135,21 @@ def releases(
         next=following,
     )
     page = PageView(template="releases.html", title="Releases", here="/releases", view=view)
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
 def _found(
     request: Request[Nothing, ReleasesQuery, Nothing],
-    installation: Installation,
+    reads: Reads,
+    cursors: Cursors,
     lifecycle: Lifecycle | None,
 ) -> list[Found[Any]]:
-    after = paging.after(request, installation)
+    after = cursors.after(request)
     limit = request.query.limit
     if lifecycle is None:
-        return installation.reads.range(REVISIONS, after=after, limit=limit)
+        return reads.range(REVISIONS, after=after, limit=limit)
     of = (str(lifecycle),)
-    return installation.reads.range(
-        REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit
-    )
+    return reads.range(REVISIONS, index="by_lifecycle", of=of, after=after, limit=limit)
 
 
 def revision_line(row: Revision, people: UserDirectory) -> RevisionLine:

@@ -10,23 +10,22 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidegate.api.routes.revisions import RevisionPath, revision_scope
-from tidegate.control.installation import Installation
-from tidegate.control.operations.revisions import RevisionOutcome
+from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
 from tidegate.control.queries.file_changes import FileChanged, diff_files
-from tidegate.control.queries.reads import Found
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.storage.blobs import Blobs
 from tidegate.control.storage.content_store import read_manifest
 from tidegate.dashboard.components import Chip, Field, Link, VerbButton
 from tidegate.dashboard.event_text import describe_all
 from tidegate.dashboard.html import short, size
 from tidegate.dashboard.layout import (
     REASON,
+    Layout,
     OptionalReason,
     PageQuery,
     PageView,
     Reason,
-    UserDirectory,
-    answer,
-    attempt,
     page_route,
     step_route,
 )
@@ -88,23 +87,30 @@ class ApproveForm(RemarkForm, frozen=True, kw_only=True):
 Remarked = Request[RevisionPath, PageQuery, RemarkForm]
 
 
-def show(request: Shown, installation: Installation) -> Response:
+def show(request: Shown, reads: Reads, log: LogReader, blobs: Blobs, layout: Layout) -> Response:
     """A revision and what it changes."""
-    return answer(request, installation, page_of(request, installation, request.path.name))
+    return layout.answer(request, page_of(request, reads, log, blobs, layout, request.path.name))
 
 
-def page_of(request: Request, installation: Installation, name: str) -> PageView:  # type: ignore[type-arg]
+def page_of(
+    request: Request[Any, Any, Any],
+    reads: Reads,
+    log: LogReader,
+    blobs: Blobs,
+    layout: Layout,
+    name: str,
+) -> PageView:
     """Raises: RevisionNotFound, BlobMissing."""
-    found = installation.reads.find(revision_key(name), Revision)
+    found = reads.find(revision_key(name), Revision)
     if found is None:
         raise RevisionNotFound(name)
     row = found.row
-    people = UserDirectory(request)
-    quorum = quorum_of(installation, row.repository)
-    manifest = read_manifest(installation.blobs, row.content)
-    against, files, cut = _changes(installation, row, manifest)
+    people = layout.names(request)
+    quorum = quorum_of(reads, row.repository)
+    manifest = read_manifest(blobs, row.content)
+    against, files, cut = _changes(reads, log, blobs, row, manifest)
     verbs = _verbs(request, found, quorum)
-    steps = installation.log.events(history.history_of(name), limit=HISTORY_MAX)
+    steps = log.events(history.history_of(name), limit=HISTORY_MAX)
     view = RevisionPage(
         line=revision_line(row, people),
         against=against,
@@ -123,8 +129,8 @@ def page_of(request: Request, installation: Installation, name: str) -> PageView
         tasks=tuple(type(task).__name__.lower() for task in row.tasks),
         version=found.version,
         verbs=verbs,
-        history=describe_all(installation, steps, people),
-        pinned=_pinned(request, installation, row),
+        history=describe_all(log, steps, people),
+        pinned=_pinned(request, reads, row),
         references=_references(manifest),
         references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
     )
@@ -142,21 +148,21 @@ def page_of(request: Request, installation: Installation, name: str) -> PageView
 
 def _pinned(
     request: Request,  # type: ignore[type-arg]
-    installation: Installation,
+    reads: Reads,
     row: Revision,
 ) -> tuple[Link, ...]:
     """The scopes that are pinned to it; one that no channel was created for leads nowhere."""
     if not row.number:
         return ()
     release = release_id_of(row.package, row.number)
-    rows = installation.reads.range(ACTUAL, limit=CHANNELS_MAX)
+    rows = reads.range(ACTUAL, limit=CHANNELS_MAX)
     scopes = [
         item.row.scope
         for item in rows
         if item.row.pinned_release_id == release
         and request.principal.may(Right.READ, channel_scope(item.row.scope))
     ]
-    found = installation.reads.find_all(*((channel_key(scope), Channel) for scope in scopes))
+    found = reads.find_all(*((channel_key(scope), Channel) for scope in scopes))
     return tuple(
         Link(scope, "" if channel is None else f"/channels/{scope}")
         for scope, channel in zip(scopes, found, strict=True)
@@ -180,38 +186,38 @@ def _references(manifest: FileManifest) -> tuple[ReferenceLine, ...]:
 
 
 def _changes(
-    installation: Installation, row: Revision, manifest: FileManifest
+    reads: Reads, log: LogReader, blobs: Blobs, row: Revision, manifest: FileManifest
 ) -> tuple[str, tuple[FileDiff, ...], int]:
     """What it is compared with, how each file differs, and how many are not shown.
 
     A draft or proposal is compared with the latest published revision; a published one with the
     latest before it, if that is still known.
     """
-    older = _older(installation, row)
+    older = _older(reads, log, row)
     old = FileManifest(())
     against = ""
     if older is not None:
-        old = read_manifest(installation.blobs, older.content)
+        old = read_manifest(blobs, older.content)
         against = f"revision {older.number}" if older.number else older.name
-    found = diff_files(installation.blobs, old, manifest)
+    found = diff_files(blobs, old, manifest)
     files = tuple(
         _file(item, number < FILES_OPEN_MAX) for number, item in enumerate(found[:FILES_MAX])
     )
     return against, files, max(0, len(found) - FILES_MAX)
 
 
-def _older(installation: Installation, row: Revision) -> Revision | None:
+def _older(reads: Reads, log: LogReader, row: Revision) -> Revision | None:
     name: str | None = None
     if row.number:
-        for event in installation.log.events(history.history_of(row.name), limit=HISTORY_MAX):
+        for event in log.events(history.history_of(row.name), limit=HISTORY_MAX):
             if event.type == "RevisionPublished":
-                latest = getattr(installation.log.value(event), "older", None)
+                latest = getattr(log.value(event), "older", None)
                 name = None if latest is None else latest.name
     else:
-        package = installation.reads.find(package_key(row.package), PackageRow)
+        package = reads.find(package_key(row.package), PackageRow)
         latest = None if package is None else package.row.latest
         name = None if latest is None else latest.name
-    found = installation.reads.find(revision_key(name), Revision) if name else None
+    found = reads.find(revision_key(name), Revision) if name else None
     return None if found is None else found.row
 
 
@@ -371,47 +377,74 @@ def _approve(found: Found[Revision], quorum: int, path: str, why: str) -> VerbBu
     )
 
 
-def propose(request: Remarked, installation: Installation) -> Response:
+def propose(
+    request: Remarked,
+    revisions: RevisionOperations,
+    reads: Reads,
+    log: LogReader,
+    blobs: Blobs,
+    layout: Layout,
+) -> Response:
     """Ask for approval."""
     name, reason = request.path.name, request.body.reason
-    run = partial(installation.revisions.propose, request.caller, name, reason)
-    return _attempt(request, installation, run, "proposed")
+    run = partial(revisions.propose, request.caller, name, reason)
+    return _attempt(request, reads, log, blobs, layout, run, "proposed")
 
 
-def withdraw(request: Remarked, installation: Installation) -> Response:
+def withdraw(
+    request: Remarked,
+    revisions: RevisionOperations,
+    reads: Reads,
+    log: LogReader,
+    blobs: Blobs,
+    layout: Layout,
+) -> Response:
     """Take one's own proposal back."""
     name, reason = request.path.name, request.body.reason
-    run = partial(installation.revisions.withdraw, request.caller, name, reason)
-    return _attempt(request, installation, run, "withdrawn")
+    run = partial(revisions.withdraw, request.caller, name, reason)
+    return _attempt(request, reads, log, blobs, layout, run, "withdrawn")
 
 
 def approve(
-    request: Request[RevisionPath, PageQuery, ApproveForm], installation: Installation
+    request: Request[RevisionPath, PageQuery, ApproveForm],
+    revisions: RevisionOperations,
+    reads: Reads,
+    log: LogReader,
+    blobs: Blobs,
+    layout: Layout,
 ) -> Response:
     """Approve the content that was looked at."""
     name, body = request.path.name, request.body
-    run = partial(installation.revisions.approve, request.caller, name, body.digest, body.reason)
-    return _attempt(request, installation, run, "approved")
+    run = partial(revisions.approve, request.caller, name, body.digest, body.reason)
+    return _attempt(request, reads, log, blobs, layout, run, "approved")
 
 
 def reject(
-    request: Request[RevisionPath, PageQuery, RejectForm], installation: Installation
+    request: Request[RevisionPath, PageQuery, RejectForm],
+    revisions: RevisionOperations,
+    reads: Reads,
+    log: LogReader,
+    blobs: Blobs,
+    layout: Layout,
 ) -> Response:
     """Send a proposal back, with a reason."""
     name, reason = request.path.name, request.body.reason
-    run = partial(installation.revisions.reject, request.caller, name, reason)
-    return _attempt(request, installation, run, "rejected")
+    run = partial(revisions.reject, request.caller, name, reason)
+    return _attempt(request, reads, log, blobs, layout, run, "rejected")
 
 
 def _attempt(
     request: Request[RevisionPath, PageQuery, Any],
-    installation: Installation,
+    reads: Reads,
+    log: LogReader,
+    blobs: Blobs,
+    layout: Layout,
     run: Callable[[], RevisionOutcome],
     done: str,
 ) -> Response:
     name = request.path.name
-    page = partial(page_of, request, installation, name)
-    return attempt(request, installation, lambda: run().position, f"/revisions/{name}", done, page)
+    page = partial(page_of, request, reads, log, blobs, layout, name)
+    return layout.attempt(request, lambda: run().position, f"/revisions/{name}", done, page)
 
 
 ROUTES = (

@@ -8,9 +8,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.api.feed.tail import Tail
+from tidegate.control.operations.rollouts import RolloutOperations
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Reads
+from tidegate.dashboard.gate_panel import GateReports
+from tidegate.dashboard.grid_cache import GridCache
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
-from tidegate.dashboard.layout import PageQuery, Reason, attempt, step_route
+from tidegate.dashboard.layout import Layout, PageQuery, Reason, step_route
 from tidegate.dashboard.pages.rollouts import page_of
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
@@ -43,50 +48,89 @@ Action = Request[RolloutPagePath, PageQuery, RolloutForm]
 Verb = Callable[[], Position]
 
 
-def pause(request: Action, installation: Installation) -> Response:
+def pause(
+    request: Action,
+    rollouts: RolloutOperations,
+    reads: Reads,
+    log: LogReader,
+    tail: Tail,
+    grids: GridCache,
+    gate_reports: GateReports,
+    layout: Layout,
+) -> Response:
     """Pause the rollout."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    run = partial(installation.rollouts.pause, request.caller, rollout_id, reason)
-    return _attempt(request, installation, run, "paused")
+    run = partial(rollouts.pause, request.caller, rollout_id, reason)
+    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, "paused")
 
 
-def resume(request: Action, installation: Installation) -> Response:
+def resume(
+    request: Action,
+    rollouts: RolloutOperations,
+    reads: Reads,
+    log: LogReader,
+    tail: Tail,
+    grids: GridCache,
+    gate_reports: GateReports,
+    layout: Layout,
+) -> Response:
     """Resume the rollout."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    run = partial(installation.rollouts.resume, request.caller, rollout_id, reason)
-    return _attempt(request, installation, run, "resumed")
+    run = partial(rollouts.resume, request.caller, rollout_id, reason)
+    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, "resumed")
 
 
-def abort(request: Action, installation: Installation) -> Response:
+def abort(
+    request: Action,
+    rollouts: RolloutOperations,
+    reads: Reads,
+    log: LogReader,
+    tail: Tail,
+    grids: GridCache,
+    gate_reports: GateReports,
+    layout: Layout,
+) -> Response:
     """End the rollout where it is."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    run = partial(installation.rollouts.abort, request.caller, rollout_id, reason)
-    return _attempt(request, installation, run, "aborted")
+    run = partial(rollouts.abort, request.caller, rollout_id, reason)
+    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, "aborted")
 
 
 def clear(
-    request: Request[RolloutPagePath, PageQuery, ClearForm], installation: Installation
+    request: Request[RolloutPagePath, PageQuery, ClearForm],
+    rollouts: RolloutOperations,
+    reads: Reads,
+    log: LogReader,
+    tail: Tail,
+    grids: GridCache,
+    gate_reports: GateReports,
+    layout: Layout,
 ) -> Response:
     """Clear a halted rollout: try again, waive hosts, or give it up."""
     body = request.body
     names = (name.strip() for name in body.hosts.split(","))
     hosts = tuple(filter(None, names)) if body.mode is Clearance.WAIVE else ()
     run = partial(
-        installation.rollouts.clear,
+        rollouts.clear,
         *(request.caller, request.path.rollout_id, body.mode, body.reason, hosts),
     )
-    return _attempt(request, installation, run, CLEARED[body.mode])
+    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, CLEARED[body.mode])
 
 
 def _attempt(
     request: Request[RolloutPagePath, PageQuery, Any],
-    installation: Installation,
+    reads: Reads,
+    log: LogReader,
+    tail: Tail,
+    grids: GridCache,
+    gate_reports: GateReports,
+    layout: Layout,
     run: Verb,
     done: str,
 ) -> Response:
     rollout_id = request.path.rollout_id
-    page = partial(page_of, request, installation, rollout_id)
-    return attempt(request, installation, run, f"/rollouts/{rollout_id}", done, page)
+    page = partial(page_of, request, reads, log, tail, grids, gate_reports, layout, rollout_id)
+    return layout.attempt(request, run, f"/rollouts/{rollout_id}", done, page)
 
 
 ROUTES = (

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.control.installation import Installation
+from tidegate.api.feed.tail import Tail
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.queries.log_reader import LogReader
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import state_labels
 from tidegate.dashboard.components import Chip, Link
 from tidegate.dashboard.event_text import describe_all
-from tidegate.dashboard.gate_panel import panel_of
+from tidegate.dashboard.gate_panel import GateReports, panel_of
+from tidegate.dashboard.grid_cache import GridCache
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
 from tidegate.dashboard.layout import (
     ROWS,
+    Layout,
     ListQuery,
     PageQuery,
     PageView,
-    UserDirectory,
-    answer,
-    further,
     page_route,
 )
 from tidegate.dashboard.pages.overview import bad_records, why_failed
@@ -39,8 +41,8 @@ from tidegate.domain.rollouts.rows import (
 )
 from tidegate.domain.rollouts.states import CLEARABLE, DISPATCHABLE
 from tidegate.kernel.model import Clause, Match, Position, Query
-from tidegate.web import paging
 from tidegate.web.inputs import Nothing
+from tidegate.web.paging import Cursors
 from tidegate.web.routing import Request, Response, requires, requires_somewhere
 
 TROUBLED_MAX = 12
@@ -61,51 +63,71 @@ class RolloutsQuery(ListQuery, frozen=True, kw_only=True):
 
 
 def index(
-    request: Request[Nothing, RolloutsQuery, Nothing], installation: Installation
+    request: Request[Nothing, RolloutsQuery, Nothing],
+    reads: Reads,
+    fleet_reader: FleetReader,
+    cursors: Cursors,
+    layout: Layout,
 ) -> Response:
     """Open rollouts, then the others."""
-    after = paging.after(request, installation)
-    found = installation.reads.range(ROLLOUTS, after=after, limit=ROWS)
+    after = cursors.after(request)
+    found = reads.range(ROLLOUTS, after=after, limit=ROWS)
     last = found[-1].id if len(found) == ROWS else None
 
     def sees(rollout: Rollout) -> bool:
         return request.principal.may(Verb.READ, channel_scope(rollout.channel))
 
-    under_way = installation.fleet_reader.open_rollouts()
+    under_way = fleet_reader.open_rollouts()
     past = [item.row for item in found if item.row.in_flight is None and sees(item.row)]
     view = Rollouts(
-        open=summaries(installation, filter(sees, under_way)),
-        past=summaries(installation, past),
-        next=further(request, installation, last),
+        open=summaries(reads, filter(sees, under_way)),
+        past=summaries(reads, past),
+        next=layout.further(request, last),
     )
     page = PageView(template="rollouts.html", title="Rollouts", here="/rollouts", view=view)
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
 def show(
-    request: Request[RolloutPagePath, PageQuery, Nothing], installation: Installation
+    request: Request[RolloutPagePath, PageQuery, Nothing],
+    reads: Reads,
+    log: LogReader,
+    tail: Tail,
+    grids: GridCache,
+    gate_reports: GateReports,
+    layout: Layout,
 ) -> Response:
     """One rollout."""
-    return answer(request, installation, page_of(request, installation, request.path.rollout_id))
+    return layout.answer(
+        request,
+        page_of(request, reads, log, tail, grids, gate_reports, layout, request.path.rollout_id),
+    )
 
 
 def page_of(
-    request: Request[Any, Any, Any], installation: Installation, rollout_id: str
+    request: Request[Any, Any, Any],
+    reads: Reads,
+    log: LogReader,
+    tail: Tail,
+    grids: GridCache,
+    gate_reports: GateReports,
+    layout: Layout,
+    rollout_id: str,
 ) -> PageView:
     """Raises: RolloutUnknown."""
-    rollout, tally = installation.reads.find_all(
+    rollout, tally = reads.find_all(
         (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
     )
     if rollout is None or tally is None:
         raise RolloutUnknown(rollout_id)
-    people = UserDirectory(request)
-    events = installation.log.events(
+    people = layout.names(request)
+    events = log.events(
         Query((Clause(TIMELINE, frozenset({f"rollout_id:{rollout_id}"}), Match.EXACT),)),
         limit=TIMELINE_MAX,
     )
     row: RolloutTally = tally.row
     hosts = sum(wave.hosts for wave in row.waves)
-    troubled = _troubled(installation, row, hosts, request.server.tail.position)
+    troubled = _troubled(reads, grids, row, hosts, tail.position)
     verbs = verbs_of(request.principal, rollout, row, troubled)
     view = RolloutPage(
         rollout_id=rollout_id,
@@ -123,10 +145,10 @@ def page_of(
         hosts=hosts,
         settled=sum(map(count_settled, row.waves)),
         waves=tuple(_wave(number, wave, row) for number, wave in enumerate(row.waves)),
-        gates=panel_of(installation, row),
+        gates=panel_of(reads, gate_reports, row),
         legend=_legend(row),
         troubled=troubled,
-        timeline=describe_all(installation, events[-TIMELINE_SHOWN:], people),
+        timeline=describe_all(log, events[-TIMELINE_SHOWN:], people),
         verbs=verbs,
         attempt=row.attempt,
         late=sum(row.late.values()),
@@ -205,15 +227,15 @@ def _legend(tally: RolloutTally) -> tuple[Legend, ...]:
 
 
 def _troubled(
-    installation: Installation, tally: RolloutTally, hosts: int, head: Position
+    reads: Reads, grids: GridCache, tally: RolloutTally, hosts: int, head: Position
 ) -> tuple[HostLine, ...]:
     """Hosts that failed, went back, or whose enforced probes fail."""
     rollout_id = tally.rollout_id
     lines: list[HostLine] = []
     if any(wave.count(*BAD) for wave in tally.waves):
-        records = bad_records(installation, rollout_id, hosts, head)
+        records = bad_records(reads, grids, rollout_id, hosts, head)
         lines += [_line(record, tally) for record in records]
-    failing = installation.reads.range(PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
+    failing = reads.range(PROBE_FAILURES, prefix=f"{rollout_id}/", limit=TROUBLED_MAX)
     known = {line.host_id for line in lines}
     lines += [_probe_line(item.row, tally) for item in failing if item.row.host_id not in known]
     return tuple(lines[:TROUBLED_MAX])

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Option
-from tidegate.dashboard.layout import PageQuery, PageView, answer, page_route, see_other
+from tidegate.dashboard.layout import Layout, PageQuery, PageView, page_route, see_other
 from tidegate.dashboard.view_models import ErrorPage
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.access.scopes import channel_scope, repository_scope
@@ -27,13 +27,13 @@ class SearchQuery(PageQuery, frozen=True, kw_only=True):
     q: Annotated[str, Meta(max_length=200)] = ""
 
 
-def find(request: Request[Nothing, SearchQuery, Nothing], installation: Installation) -> Response:
+def find(request: Request[Nothing, SearchQuery, Nothing], reads: Reads, layout: Layout) -> Response:
     """Lead to what is called so, or list what begins so."""
     wanted = request.query.q.strip()
     number = wanted.removeprefix("#").replace(",", "")
     if number.isascii() and number.isdigit() and len(number) <= 15:
         return see_other(f"/events?at={number}")
-    links = _links(request, installation, wanted) if wanted else []
+    links = _links(request, reads, wanted) if wanted else []
     if len(links) == 1 or any(link.label == wanted for link in links):
         exact = next((link for link in links if link.label == wanted), links[0])
         return see_other(exact.value)
@@ -46,25 +46,25 @@ def find(request: Request[Nothing, SearchQuery, Nothing], installation: Installa
         links=tuple(links),
     )
     page = PageView(template="error.html", title="Find", here="", view=view, still=True)
-    return answer(request, installation, page)
+    return layout.answer(request, page)
 
 
 def _links(
-    request: Request[Nothing, SearchQuery, Nothing], installation: Installation, wanted: str
+    request: Request[Nothing, SearchQuery, Nothing], reads: Reads, wanted: str
 ) -> list[Option]:
     principal = request.principal
     found: list[Option] = []
-    for item in installation.reads.range(CHANNELS, prefix=wanted, limit=EACH_MAX):
+    for item in reads.range(CHANNELS, prefix=wanted, limit=EACH_MAX):
         if principal.may(Verb.READ, channel_scope(item.row.channel)):
             found.append(_link("/channels/", item.row.channel, "channels"))
-    for item in installation.reads.range(ROLLOUTS, prefix=wanted, limit=EACH_MAX):
+    for item in reads.range(ROLLOUTS, prefix=wanted, limit=EACH_MAX):
         if principal.may(Verb.READ, channel_scope(item.row.channel)):
             found.append(_link("/rollouts/", item.row.rollout_id, "rollouts"))
-    for item in installation.reads.range(REVISIONS, prefix=wanted, limit=EACH_MAX):
+    for item in reads.range(REVISIONS, prefix=wanted, limit=EACH_MAX):
         if principal.may(Verb.READ, repository_scope(item.row.repository)):
             found.append(_link("/revisions/", item.row.name, "releases"))
     if principal.may(Verb.READ):
-        for item in installation.reads.range(HOSTS, prefix=wanted, limit=EACH_MAX):
+        for item in reads.range(HOSTS, prefix=wanted, limit=EACH_MAX):
             found.append(_link("/hosts/", item.row.host_id, "hosts"))
     return found
 

@@ -9,15 +9,22 @@ from urllib.parse import urlencode
 
 from msgspec import Meta
 
-from tidegate.control.installation import Installation
-from tidegate.control.operations.access import ChangedUser
-from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
+from tidegate import __version__
+from tidegate.clock import Clock
+from tidegate.config import Settings
+from tidegate.control.operations.access import AccessOperations, ChangedUser
+from tidegate.control.operations.accounts import (
+    PASSWORD_CHARS_MAX,
+    PASSWORD_CHARS_MIN,
+    Accounts,
+    PersonNames,
+)
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Chip, Field, Option, VerbButton
 from tidegate.dashboard.layout import (
+    Layout,
     PageQuery,
     PageView,
-    answer,
-    attempt,
     describe_grants,
     page_route,
     see_other,
@@ -30,8 +37,10 @@ from tidegate.domain.access.roles import Verb as Right
 from tidegate.domain.access.rows import API_TOKENS, USERS, ApiToken, User, user_key
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.access.slices import REASON_BYTES_MAX, TOKEN_DAYS_MAX
+from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.packages.rows import REPOSITORIES
 from tidegate.errors import TidegateError
+from tidegate.kernel.model import Key
 from tidegate.web.authentication import set_cookie
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import SIGNED_IN, Request, Response
@@ -88,27 +97,37 @@ class TokenForm(Input, frozen=True, kw_only=True):
 Asked = Request[Nothing, PageQuery, Nothing]
 
 
-def show(request: Asked, installation: Installation) -> Response:
+def show(
+    request: Asked,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
+) -> Response:
     """Who may do what here."""
-    return answer(request, installation, _page(request, installation))
+    return layout.answer(request, _page(request, reads, clock, settings, accounts))
 
 
 def _page(
     request: Request,  # type: ignore[type-arg]
-    installation: Installation,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
     secret: str = "",
 ) -> PageView:
-    users = _users(request, installation) if request.principal.may(Right.AUDIT) else ()
-    tokens = _tokens(request, installation)
+    users = _users(request, reads, accounts) if request.principal.may(Right.AUDIT) else ()
+    tokens = _tokens(request, reads, clock, accounts)
     verbs = _verbs(request)
     view = SettingsPage(
         me=request.principal.id,
         users=users,
         tokens=tokens,
-        repositories=_repositories(request, installation),
+        repositories=_repositories(request, reads),
         verbs=verbs,
         secret=secret,
-        facts=_facts(installation),
+        facts=_facts(reads, settings),
     )
     rows = [
         *(verb for line in users for verb in line.verbs),
@@ -124,21 +143,26 @@ def _page(
     )
 
 
-def _facts(installation: Installation) -> tuple[Option, ...]:
-    kind = installation.settings.store_url.partition(":")[0]
+def _log_id(reads: Reads) -> str:
+    found = reads.find(Key(LOG_IDS.name, "log"), LogId)
+    return "none yet" if found is None else found.row.log_id
+
+
+def _facts(reads: Reads, settings: Settings) -> tuple[Option, ...]:
+    kind = settings.store_url.partition(":")[0]
     return (
-        Option(installation.version or "unknown", "Version"),
+        Option(__version__, "Version"),
         Option(kind, "Log"),
-        Option(installation.log_id, "Log id"),
-        Option("yes" if installation.settings.is_secure else "loopback only", "TLS"),
+        Option(_log_id(reads), "Log id"),
+        Option("yes" if settings.is_secure else "loopback only", "TLS"),
     )
 
 
 def _repositories(
     request: Request,  # type: ignore[type-arg]
-    installation: Installation,
+    reads: Reads,
 ) -> tuple[Option, ...]:
-    rows = [item.row for item in installation.reads.range(REPOSITORIES, limit=USERS_MAX)]
+    rows = [item.row for item in reads.range(REPOSITORIES, limit=USERS_MAX)]
     return tuple(
         Option(
             row.name,
@@ -157,13 +181,14 @@ def _repositories(
 
 def _users(
     request: Request,  # type: ignore[type-arg]
-    installation: Installation,
+    reads: Reads,
+    accounts: Accounts,
 ) -> tuple[UserLine, ...]:
-    rows = [item.row for item in installation.reads.range(USERS, limit=USERS_MAX)]
+    rows = [item.row for item in reads.range(USERS, limit=USERS_MAX)]
     administers = request.principal.may(Right.ADMINISTER)
     lines: list[UserLine] = []
     for number, row in enumerate(rows):
-        called = request.server.accounts.called(row.user_id)
+        called = accounts.called(row.user_id)
         name = "(erased)" if called is None and row.erased else row.user_id
         lines.append(
             UserLine(
@@ -304,64 +329,111 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
     )
 
 
-def add(request: Request[Nothing, PageQuery, NewUserForm], installation: Installation) -> Response:
+def add(
+    request: Request[Nothing, PageQuery, NewUserForm],
+    access: AccessOperations,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
+) -> Response:
     """Add a user with a first password and a role."""
     body = request.body
     called, grants = PersonNames(body.login, body.name), (Grant(body.role),)
-    run = partial(installation.access.add_user, request.caller, called, body.password, grants)
-    return _change(request, installation, run, "added")
+    run = partial(access.add_user, request.caller, called, body.password, grants)
+    return _change(request, reads, clock, settings, accounts, layout, run, "added")
 
 
-def grant(request: Request[Nothing, PageQuery, GrantForm], installation: Installation) -> Response:
+def grant(
+    request: Request[Nothing, PageQuery, GrantForm],
+    access: AccessOperations,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
+) -> Response:
     """Give somebody else a role on a scope, or take it."""
-    body, access = request.body, installation.access
+    body, access = request.body, access
     given = Grant(body.role, body.scope)
     run = partial(access.revoke if body.take else access.grant, request.caller, body.user_id, given)
-    return _change(request, installation, run, "revoked" if body.take else "granted")
+    return _change(
+        request,
+        reads,
+        clock,
+        settings,
+        accounts,
+        layout,
+        run,
+        "revoked" if body.take else "granted",
+    )
 
 
 def disable(
-    request: Request[Nothing, PageQuery, DisableForm], installation: Installation
+    request: Request[Nothing, PageQuery, DisableForm],
+    access: AccessOperations,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
 ) -> Response:
     """Shut somebody out, with all their sessions and tokens."""
     user_id, reason = request.body.user_id, request.body.reason
-    run = partial(installation.access.disable, request.caller, user_id, reason)
-    return _change(request, installation, run, "disabled")
+    run = partial(access.disable, request.caller, user_id, reason)
+    return _change(request, reads, clock, settings, accounts, layout, run, "disabled")
 
 
 def enable(
-    request: Request[Nothing, PageQuery, EnableForm], installation: Installation
+    request: Request[Nothing, PageQuery, EnableForm],
+    access: AccessOperations,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
 ) -> Response:
     """Let somebody in again."""
-    run = partial(installation.access.enable, request.caller, request.body.user_id)
-    return _change(request, installation, run, "enabled")
+    run = partial(access.enable, request.caller, request.body.user_id)
+    return _change(request, reads, clock, settings, accounts, layout, run, "enabled")
 
 
 def _change(
     request: Request[Nothing, PageQuery, Any],
-    installation: Installation,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
     run: Callable[[], ChangedUser],
     done: str,
 ) -> Response:
     """Change a user, and lead back to the page."""
-    page = partial(_page, request, installation)
-    return attempt(request, installation, lambda: run().position, "/settings", done, page)
+    page = partial(_page, request, reads, clock, settings, accounts)
+    return layout.attempt(request, lambda: run().position, "/settings", done, page)
 
 
 def change_password(
-    request: Request[Nothing, PageQuery, OwnPasswordForm], installation: Installation
+    request: Request[Nothing, PageQuery, OwnPasswordForm],
+    access: AccessOperations,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
 ) -> Response:
     """Change your own password. Every session ends but the new one that this opens."""
     body = request.body
     try:
-        changed = installation.access.set_password(
-            request.caller, request.by, body.password, body.current
-        )
+        changed = access.set_password(request.caller, request.by, body.password, body.current)
     except TidegateError as error:
-        return answer(request, installation, _page(request, installation), problem=error)
+        return layout.answer(
+            request, _page(request, reads, clock, settings, accounts), problem=error
+        )
     assert changed.session is not None, "it is the caller's own password"
     done = urlencode({"done": "password changed", "min_position": changed.position})
-    cookie = set_cookie(changed.session.cookie, installation.settings)
+    cookie = set_cookie(changed.session.cookie, settings)
     return see_other(f"/settings?{done}", cookie)
 
 
@@ -370,15 +442,15 @@ def change_password(
 
 def _tokens(
     request: Request,  # type: ignore[type-arg]
-    installation: Installation,
+    reads: Reads,
+    clock: Clock,
+    accounts: Accounts,
 ) -> tuple[TokenLine, ...]:
-    now = installation.clock()
-    owner = installation.reads.find(user_key(request.principal.id), User)
+    now = clock()
+    owner = reads.find(user_key(request.principal.id), User)
     assert owner is not None, "who is signed in has a row"
-    is_good = request.server.accounts.is_token_valid
-    rows = installation.reads.range(
-        API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
-    )
+    is_good = accounts.is_token_valid
+    rows = reads.range(API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX)
     lines: list[TokenLine] = []
     for number, item in enumerate(rows):
         row: ApiToken = item.row
@@ -412,21 +484,37 @@ def _tokens(
 
 
 def create(
-    request: Request[Nothing, PageQuery, NewTokenForm], installation: Installation
+    request: Request[Nothing, PageQuery, NewTokenForm],
+    access: AccessOperations,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
 ) -> Response:
     """Make a token of one's own. The page that answers shows it, and no page after it."""
     try:
-        made = installation.access.create_token(request.caller, request.body.days)
+        made = access.create_token(request.caller, request.body.days)
     except TidegateError as error:
-        return answer(request, installation, _page(request, installation), problem=error)
-    return answer(request, installation, _page(request, installation, made.token))
+        return layout.answer(
+            request, _page(request, reads, clock, settings, accounts), problem=error
+        )
+    return layout.answer(request, _page(request, reads, clock, settings, accounts, made.token))
 
 
-def revoke(request: Request[Nothing, PageQuery, TokenForm], installation: Installation) -> Response:
+def revoke(
+    request: Request[Nothing, PageQuery, TokenForm],
+    access: AccessOperations,
+    reads: Reads,
+    clock: Clock,
+    settings: Settings,
+    accounts: Accounts,
+    layout: Layout,
+) -> Response:
     """Revoke a token: one's own, or, administering, anybody's."""
-    run = partial(installation.access.revoke_token, request.caller, request.body.token_id)
-    page = partial(_page, request, installation)
-    return attempt(request, installation, run, "/settings", "revoked", page)
+    run = partial(access.revoke_token, request.caller, request.body.token_id)
+    page = partial(_page, request, reads, clock, settings, accounts)
+    return layout.attempt(request, run, "/settings", "revoked", page)
 
 
 ROUTES = (

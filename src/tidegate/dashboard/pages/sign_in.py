@@ -7,8 +7,11 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from tidegate.control.installation import Installation
+from tidegate.clock import Clock
+from tidegate.config import Settings
+from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
+from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.components import Field, Frame, Option
 from tidegate.dashboard.html import render
 from tidegate.dashboard.layout import (
@@ -53,25 +56,28 @@ class SetUpForm(Input, frozen=True, kw_only=True):
 Plain = Request[Nothing, PageQuery, Nothing]
 
 
-def sign_in_page(request: Plain, installation: Installation) -> Response:
+def sign_in_page(request: Plain, reads: Reads, clock: Clock) -> Response:
     """Who are you?"""
-    if installation.reads.find(installation_key(), InstallationRow) is None:
+    if reads.find(installation_key(), InstallationRow) is None:
         return see_other("/setup")
-    return _door(request, installation, "Sign in", _sign_in(START))
+    return _door(request, clock, "Sign in", _sign_in(START))
 
 
-def sign_in(request: Request[Nothing, Nothing, SignInForm], installation: Installation) -> Response:
+def sign_in(
+    request: Request[Nothing, Nothing, SignInForm],
+    access: AccessOperations,
+    clock: Clock,
+    settings: Settings,
+) -> Response:
     """Open a session."""
     body = request.body
     onwards = body.next if _is_ours(body.next) else START
     try:
-        check_origin(request.arrived, installation.settings)
-        session = installation.access.sign_in(
-            body.login, body.password, address=request.arrived.address
-        )
+        check_origin(request.arrived, settings)
+        session = access.sign_in(body.login, body.password, address=request.arrived.address)
     except TidegateError as error:
-        return _door(request, installation, "Sign in", _sign_in(onwards, body.login, error), error)
-    return see_other(onwards, set_cookie(session.cookie, installation.settings))
+        return _door(request, clock, "Sign in", _sign_in(onwards, body.login, error), error)
+    return see_other(onwards, set_cookie(session.cookie, settings))
 
 
 def _is_ours(address: str) -> bool:
@@ -81,32 +87,39 @@ def _is_ours(address: str) -> bool:
     )
 
 
-def sign_out(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
+def sign_out(
+    request: Request[Nothing, Nothing, Nothing], access: AccessOperations, settings: Settings
+) -> Response:
     """Close this session."""
-    installation.access.sign_out(request.caller)
-    return see_other("/signin", set_cookie("", installation.settings))
+    access.sign_out(request.caller)
+    return see_other("/signin", set_cookie("", settings))
 
 
-def set_up_page(request: Plain, installation: Installation) -> Response:
+def set_up_page(request: Plain, reads: Reads, clock: Clock) -> Response:
     """The first start."""
-    if installation.reads.find(installation_key(), InstallationRow) is not None:
+    if reads.find(installation_key(), InstallationRow) is not None:
         return see_other("/signin")
-    return _door(request, installation, "First start", _set_up())
+    return _door(request, clock, "First start", _set_up())
 
 
-def set_up(request: Request[Nothing, Nothing, SetUpForm], installation: Installation) -> Response:
+def set_up(
+    request: Request[Nothing, Nothing, SetUpForm],
+    access: AccessOperations,
+    clock: Clock,
+    settings: Settings,
+) -> Response:
     """Make the first user, and sign them in."""
     body = request.body
     try:
-        check_origin(request.arrived, installation.settings)
+        check_origin(request.arrived, settings)
         address = request.arrived.address
         called = PersonNames(body.login, body.name)
-        access = installation.access
+        access = access
         access.set_up(body.code, called, body.password, alone=body.alone, address=address)
         session = access.sign_in(body.login, body.password, address=address)
     except TidegateError as error:
-        return _door(request, installation, "First start", _set_up(body, error), error)
-    return see_other(START, set_cookie(session.cookie, installation.settings))
+        return _door(request, clock, "First start", _set_up(body, error), error)
+    return see_other(START, set_cookie(session.cookie, settings))
 
 
 # ── forms ─────────────────────────────────────────────────────────────────────────────────────────
@@ -172,13 +185,13 @@ def _set_up(body: SetUpForm | None = None, error: TidegateError | None = None) -
 
 def _door(
     request: Request[Any, Any, Any],
-    installation: Installation,
+    clock: Clock,
     title: str,
     view: Struct,
     error: TidegateError | None = None,
 ) -> Response:
     csrf = request.principal.csrf  # of somebody who is signed in, and signs in once more
-    frame = Frame(title=title, url="", now=installation.clock(), head=0, csrf=csrf)
+    frame = Frame(title=title, url="", now=clock(), head=0, csrf=csrf)
     status = 200 if error is None else problems.status_of(type(error))
     return Response(render("sign_in.html", frame, view), status=status, media=UTF8)
 

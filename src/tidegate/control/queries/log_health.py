@@ -1,0 +1,49 @@
+"""Whether the log takes commits, whether outbox work is stuck, whether rows match the log."""
+
+from __future__ import annotations
+
+from tidegate.clock import Clock
+from tidegate.domain.epochs import LOG_IDS
+from tidegate.domain.outbox.rows import QUEUES, Queue
+from tidegate.errors import TidegateError
+from tidegate.kernel import codec
+from tidegate.kernel.folds import Folds
+from tidegate.kernel.model import Check, Commit, Key
+from tidegate.kernel.replay import Difference, differences
+from tidegate.kernel.store import Store
+
+
+class LogHealth:
+    """Asks one log how it is."""
+
+    def __init__(self, store: Store, folds: Folds, clock: Clock) -> None:
+        self._store = store
+        self._folds = folds
+        self._clock = clock
+
+    def write_fault(self) -> str:
+        """Why the log takes no commits at this moment; empty: it does.
+
+        A commit that only checks a version takes the same path as a write and changes nothing.
+        """
+        key = Key(LOG_IDS.name, "log")
+        try:
+            (record,) = self._store.get(key)
+            version = 0 if record is None else record.version
+            commit = Commit(self._clock(), writes=(Check(key, version),))
+            (outcome,) = self._store.commit(commit)
+        except TidegateError as error:
+            return error.detail
+        return outcome.detail if isinstance(outcome, TidegateError) else ""
+
+    def outbox_age(self) -> int:
+        """For how many seconds the longest waiting outbox work has been due."""
+        for record in self._store.range(QUEUES.name, index="due", limit=1):
+            due = codec.decode(record.data, Queue).next_attempt_at
+            assert due is not None, "it would not be in the index"
+            return max(0, int((self._clock() - due).total_seconds()))
+        return 0
+
+    def differences(self) -> list[Difference]:
+        """Every folded row that differs from what the log says."""
+        return differences(self._store, self._folds)
