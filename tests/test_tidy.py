@@ -28,6 +28,13 @@ SOURCE = ROOT / "src" / "tidegate"
 
 # Which of our rooms each room may enter, besides itself. A room is a package or a module right
 # under tidegate; "a.b" lets in only that module of it. "*" is the composition root: it wires all.
+FOUNDATION = {"errors", "decoders", "clock", "config"}
+SERVED = {
+    *FOUNDATION,
+    *("__version__", "rate_limits", "kernel.model", "domain", "web"),
+    *("control.operations", "control.queries", "control.fleet.reader", "control.storage"),
+    *("control.publication", "control.lanes"),
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
@@ -37,19 +44,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernel": {"errors", "decoders", "clock"},
     "engines": {"errors", "decoders", "kernel"},
     "domain": {"errors", "decoders", "kernel"},
-    "control": {"errors", "decoders", "clock", "bounded_http", "config", "kernel", "domain"},
-    "web": {"errors", "decoders", "config", "kernel.model", "domain", "control", "api"},
-    "api": {"errors", "decoders", "config", "kernel.model", "domain", "control", "web"},
-    "dashboard": {
-        "errors",
-        "decoders",
-        "config",
-        "kernel.model",
-        "domain",
-        "control",
-        "api",
-        "web",
-    },
+    "rate_limits": {"errors"},
+    "control": {*FOUNDATION, "__version__", "bounded_http", "rate_limits", "kernel", "domain"},
+    "web": {*FOUNDATION, "rate_limits", "kernel.model", "domain.access", "control.queries"},
+    "api": {*SERVED, "control.fleet", "control.outbox.targets"},  # fleet: what agents ask for
+    "dashboard": {*SERVED, "api.feed"},
     "agent": {"errors", "decoders", "clock", "bounded_http", "domain.content", "domain.hosts"},
     "cli": {"errors", "domain.content", "__version__"},
     "simulate": {"errors", "clock", "domain", "control", "kernel", "engines.memory"},
@@ -147,7 +146,7 @@ def import_faults(home: str, tree: ast.AST) -> list[str]:
             faults.append("relative import")
         elif top == "tidegate":
             away = inside.partition(".")[0]
-            entered = {away, ".".join(inside.split(".")[:2])}
+            entered = {".".join(inside.split(".")[:depth]) for depth in (1, 2, 3)}
             if away != home and "*" not in allowed and not entered & allowed:
                 faults.append(f"{home} must not import {name}")
         elif home in RESERVED.get(top, {home}):
@@ -207,6 +206,26 @@ def clock_reads(tree: ast.AST) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in CLOCK_READS
     ]
+
+
+COMPOSING_PROGRAMS = {
+    *("main", "commands", "demo"),
+    *("control/worker", "control/doctor", "control/storage/backup", "control/installation"),
+}
+
+
+def test_only_programs_know_a_whole_installation() -> None:
+    """Everything else names the parts that it touches in its signature."""
+    known = {
+        path.relative_to(SOURCE).with_suffix("").as_posix()
+        for path in SOURCE.rglob("*.py")
+        if re.search(r"\bInstallation\b", path.read_text())
+    }
+    assert {
+        name
+        for name in known
+        if name not in COMPOSING_PROGRAMS and name.split("/")[0] not in COMPOSING_PROGRAMS
+    } == set()
 
 
 def test_knows_every_room() -> None:

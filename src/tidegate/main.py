@@ -136,7 +136,7 @@ def serve(settings: Settings) -> None:
         raise_open_files()
         application = make_application(installation, lines=RequestLog(_write))
         stack.callback(application.close)
-        warming = Thread(target=application.parts[GridCache].warm_up, name="tidegate-warm-up")
+        warming = Thread(target=application.parts[GridCache].warm_up, name="tidegate-ahead")
         warming.start()
         stack.callback(warming.join)
         code = installation.accounts.open_setup()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 import tidegate
 from tests.api.served_fleet import ServedFleet, serve_fleet
 from tidegate.control.fleet.enrollment import Enrollment
-from tidegate.control.operations.hosts import HostOperations
+from tidegate.control.operations.execute import Execute
 from tidegate.errors import StoreUnavailable
 
 SOURCE = Path(tidegate.__file__).parent
@@ -80,16 +79,11 @@ def test_refuses_a_key_whose_end_was_begun_and_could_not_be_finished(
 ) -> None:
     agent = fleet.agents["web-01"]
     assert agent.poll().status_code == 204
-    installation = fleet.installation
 
     def fail(*_: object, **__: object) -> None:
         raise StoreUnavailable("no disk")
 
-    execute: Any = fail
-    failing = HostOperations(
-        execute, installation.lanes, installation.reads, installation.enrollment
-    )
-    monkeypatch.setattr(installation, "hosts", failing)
+    monkeypatch.setattr(Execute, "__call__", fail)
     away = fleet.operator.post(f"/v1/hosts/web-01/{verb}", json={"reason": "stolen"})
 
     assert away.status_code == 503
@@ -102,15 +96,15 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
     assert fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"}).is_success
     installation = fleet.installation
     enrolled: list[int] = []
+    execute = Execute.__call__
 
     def enroll_then_execute(*args: Any, **named: Any) -> Any:
         enrolled.append(fleet.enroll("web-01").poll().status_code)  # after the key was looked up
-        return installation.execute(*args, **named)
+        return execute(*args, **named)
 
-    execute: Any = enroll_then_execute
-    no_lanes: Any = SimpleNamespace(run=lambda lane, run: run())  # the agent enrolls in the lane
-    slow = HostOperations(execute, no_lanes, installation.reads, installation.enrollment)
-    monkeypatch.setattr(installation, "hosts", slow)
+    # The agent enrolls in the host's lane, so the operator's step must not hold it.
+    monkeypatch.setattr(type(installation.lanes), "run", lambda lanes, lane, run: run())
+    monkeypatch.setattr(Execute, "__call__", enroll_then_execute)
     retired = fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
 
     assert enrolled == [204]

@@ -9,10 +9,10 @@ from tidegate import __version__
 from tidegate.api.health import Alive
 from tidegate.api.routes import ROUTES
 from tidegate.control.installation import Installation
-from tidegate.control.rate_limits import Bucket, RateLimited
 from tidegate.domain.access.roles import Role
 from tidegate.domain.access.steps import VersionRule
 from tidegate.errors import InvalidDefinition, StoreUnavailable
+from tidegate.rate_limits import Bucket, RateLimited
 from tidegate.web import decoding
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import PUBLIC, Request, Response, Route, Router
@@ -172,7 +172,7 @@ def test_fills_a_bucket_with_time() -> None:
 
 
 def test_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.control.rate_limits.KEYS_MAX", 10)
+    monkeypatch.setattr("tidegate.rate_limits.KEYS_MAX", 10)
     bucket = Bucket("tests", 1, 1, monotonic=lambda: 0.0)
 
     for number in range(1_000):

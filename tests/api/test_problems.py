@@ -14,7 +14,6 @@ from tests.api.problem_checks import check
 from tests.api.serving import Served, serving
 from tidegate import errors
 from tidegate.api.health import Alive
-from tidegate.control.installation import Installation
 from tidegate.errors import TidegateError
 from tidegate.web import application, problems
 from tidegate.web.inputs import Nothing
@@ -199,7 +198,7 @@ def test_hands_a_request_id_through_if_it_is_one(shared: Served) -> None:
     assert made.headers["x-request-id"] != "no spaces please"
 
 
-def broken(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
+def broken(request: Request[Nothing, Nothing, Nothing]) -> Response:
     """A handler with a bug."""
     raise RuntimeError("a secret detail")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
 from tests.api.served_fleet import ServedFleet
 from tests.verbs.doors import ApiCall, SharedServers, Verb, VerbCase, check
@@ -20,7 +20,7 @@ def configure(fleet: ServedFleet) -> None:
     directory = Path(settings.data) / "effects"
     directory.mkdir()
     target = TargetSetting(kind="file", directory=str(directory))
-    fleet.installation.settings = replace(settings, targets={"record": target})
+    force_setattr(settings, "targets", {"record": target})
 
 
 TEST = Verb(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from tidegate import __version__
 from tidegate.api.agents.auth import AgentAuthenticator
@@ -74,7 +73,7 @@ def make_application(
 def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
     """What the handlers of these routes may ask for, by type."""
     tail = Tail(installation.log, installation.listeners)
-    cursors = Cursors(partial(installation.secrets.mac, "cursors"))
+    cursors = Cursors(lambda text: installation.secrets.mac("cursors", text))
     reads, log, clock = installation.reads, installation.log, installation.clock
     fleet_reader = installation.fleet_reader
     by_class = (
@@ -86,9 +85,9 @@ def make_parts(installation: Installation, routes: Sequence[Route]) -> Parts:
         installation.outbox_reader,
         installation.fleet_reader,
         installation.health,
-        installation.lanes,
         installation.enrollment,
         installation.deliveries,
+        installation.agent_reports,
         installation.heartbeats,
         installation.publisher,
         installation.manifests,

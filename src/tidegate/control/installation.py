@@ -14,7 +14,7 @@ from threading import Lock
 
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.control.fleet.agent_reports import Heartbeats
+from tidegate.control.fleet.agent_reports import AgentReports, Heartbeats
 from tidegate.control.fleet.enrollment import Enrollment, manifest_key
 from tidegate.control.fleet.order_queue import OrderQueue
 from tidegate.control.fleet.reader import FleetReader
@@ -46,7 +46,6 @@ from tidegate.control.queries.history import ScopeHistory
 from tidegate.control.queries.log_health import LogHealth
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Reads
-from tidegate.control.rate_limits import Bucket
 from tidegate.control.runtime import Control, Submit
 from tidegate.control.secrets import Secrets
 from tidegate.control.storage.blobs import Blobs
@@ -56,6 +55,7 @@ from tidegate.kernel.folds import Folds
 from tidegate.kernel.model import Meta
 from tidegate.kernel.records.records import Records
 from tidegate.kernel.store import Store
+from tidegate.rate_limits import Bucket
 
 
 @dataclass
@@ -123,6 +123,7 @@ class Installation:
             self.key_listeners,
         )
         self.deliveries = OrderQueue(self.store, self.submit, self.clock)
+        self.agent_reports = AgentReports(self.lanes)
         self.heartbeats = Heartbeats(
             self.control, self.lanes, self.reads, self.records, self.clock, self.nudge
         )

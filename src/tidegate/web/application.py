@@ -31,7 +31,7 @@ from tidegate.web import decoding
 from tidegate.web.authentication import (
     AgentProof,
     Authenticator,
-    Credentials,
+    SignInCredentials,
     authorize,
     authorize_anywhere,
     check_csrf,
@@ -128,7 +128,7 @@ class Surroundings:
 
     settings: Settings
     clock: Clock
-    credentials: Credentials
+    credentials: SignInCredentials
     tail: LogFollower
     is_local: bool  # point reads take microseconds: they may run on the event loop
     count: Callable[[str, int, float], None]  # operation, status and seconds of each answer

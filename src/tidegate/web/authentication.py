@@ -16,11 +16,11 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tidegate.config import Settings
-from tidegate.control.rate_limits import Bucket
 from tidegate.domain.access.erasable_rows import SESSION_LIFE
 from tidegate.domain.access.principals import NOBODY, Principal, demand_permission
 from tidegate.domain.access.rows import User
 from tidegate.kernel.model import Event
+from tidegate.rate_limits import Bucket
 from tidegate.web.decoding import form_token
 from tidegate.web.problems import CrossSite, Unauthenticated
 from tidegate.web.routing import Consumes, PublicAccess, RawRequest, Request, Requires, Route
@@ -30,7 +30,7 @@ CHECK_SECONDS = 60.0  # between two looks at the credentials of an open stream
 SECURITY = "security"  # the kind of events about access
 
 
-class Credentials(Protocol):
+class SignInCredentials(Protocol):
     """Tells whose session or API token something is. ``Accounts`` does."""
 
     @property
@@ -57,7 +57,7 @@ class Authenticator:
     """Tells who asks, and lets in who may. ``agents`` proves the MAC of a host's request."""
 
     def __init__(
-        self, credentials: Credentials, settings: Settings, agents: AgentProof | None = None
+        self, credentials: SignInCredentials, settings: Settings, agents: AgentProof | None = None
     ) -> None:
         self._credentials = credentials
         self._settings = settings
@@ -136,7 +136,7 @@ class CredentialWatch:
     also end by time, which the log does not say.
     """
 
-    def __init__(self, credentials: Credentials, principal: Principal) -> None:
+    def __init__(self, credentials: SignInCredentials, principal: Principal) -> None:
         self._credentials = credentials
         self._principal = principal
         self._checked_at = monotonic()

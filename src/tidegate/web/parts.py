@@ -3,18 +3,22 @@
     def get(request: Request[ChannelPath, Nothing, Nothing], reads: Reads, clock: Clock) -> Response
 
 A handler names what it needs in its signature, and gets nothing else. What a server has is listed
-once, where the program is composed; a handler that asks for more is found when the server starts.
+once, where the program is composed. Parts that several handlers need together are a dataclass of
+parts, made when the first handler asks for it. A handler that asks for something that nobody
+provides is found when the server starts.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from functools import partial
 from typing import Any, TypeVar, get_type_hints
 
 from tidegate.errors import InvalidDefinition
 
+Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
@@ -24,8 +28,13 @@ class Parts:
     def __init__(self, parts: Mapping[Any, Any]) -> None:
         self._parts = dict(parts)
 
-    def __getitem__(self, kind: type[Result]) -> Result:
-        found: Result = self._parts[kind]
+    def __getitem__(self, kind: type[Part]) -> Part:
+        """Raises: InvalidDefinition: there is no such part."""
+        if kind not in self._parts:
+            if not is_dataclass(kind):
+                raise InvalidDefinition(f"nobody provides {kind}")
+            self._parts[kind] = kind(**self._fill(kind))
+        found: Part = self._parts[kind]
         return found
 
     def bind(self, function: Callable[..., Result]) -> Callable[[Any], Result]:
@@ -34,12 +43,14 @@ class Parts:
         Raises:
             InvalidDefinition: it asks for something that this server does not have.
         """
-        hints = get_type_hints(function)
-        given: dict[str, Any] = {}
-        for name in list(inspect.signature(function).parameters)[1:]:
-            kind = hints.get(name)
-            if kind not in self._parts:
-                where = f"{function.__module__}.{function.__qualname__}"
-                raise InvalidDefinition(f"{where} asks for {name}: {kind}, which nobody provides")
-            given[name] = self._parts[kind]
+        given = self._fill(function, skip=1)
         return partial(function, **given) if given else function
+
+    def _fill(self, function: Callable[..., Any], *, skip: int = 0) -> dict[str, Any]:
+        hints = get_type_hints(function)
+        names = list(inspect.signature(function).parameters)[skip:]
+        try:
+            return {name: self[hints[name]] for name in names}
+        except (InvalidDefinition, KeyError) as error:
+            where = f"{function.__module__}.{function.__qualname__}"
+            raise InvalidDefinition(f"{where}: {error}") from None

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.control.rate_limits import RateLimited
 from tidegate.errors import (
     Conflict,
     Forbidden,
@@ -21,6 +20,7 @@ from tidegate.errors import (
     Unavailable,
     Unknown,
 )
+from tidegate.rate_limits import RateLimited
 from tidegate.web.shapes import FieldError
 
 MEDIA: Final = "application/problem+json"

@@ -18,9 +18,8 @@ from tidegate.api.agents.auth import PREFIX
 from tidegate.api.agents.commit_waiters import CommitWaiters
 from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.api.metrics import Metrics
-from tidegate.control.fleet.agent_reports import SingleReport, take_report, to_reported
+from tidegate.control.fleet.agent_reports import AgentReports, SingleReport, to_reported
 from tidegate.control.fleet.order_queue import OrderQueue
-from tidegate.control.lanes import Lanes
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.hosts.protocol import Order, ReportResult, ReportsAnswer
 from tidegate.domain.hosts.rows import HostOrder, QueuedDispatch, order_key
@@ -102,7 +101,7 @@ def _look(reads: Reads, host_id: str) -> bool:
 
 
 def answer_report(
-    brief: FastRequest, lanes: Lanes, metrics: Metrics, commit_waiters: CommitWaiters
+    brief: FastRequest, agent_reports: AgentReports, metrics: Metrics, commit_waiters: CommitWaiters
 ) -> bool:
     """A body with one report that reads well goes to its lane."""
     body = brief.body
@@ -115,7 +114,7 @@ def answer_report(
         commit_waiters.land(partial(_landed, brief, metrics, report))
 
     meta = Meta(actor=actor, request=brief.id)
-    return take_report(lanes, actor.removeprefix(PREFIX), body, meta, told)
+    return agent_reports.take_one(actor.removeprefix(PREFIX), body, meta, told)
 
 
 def _landed(brief: FastRequest, metrics: Metrics, report: SingleReport) -> None:

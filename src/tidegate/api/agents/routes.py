@@ -30,16 +30,15 @@ from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.api.feed.tail import Tail
 from tidegate.api.metrics import Metrics
 from tidegate.control.fleet.agent_reports import (
+    AgentReports,
     Heartbeat,
     Heartbeats,
     Report,
-    take_reports,
     to_reported,
 )
 from tidegate.control.fleet.agent_sessions import ClockSkewed
 from tidegate.control.fleet.enrollment import BadProof, Enrollment
 from tidegate.control.fleet.order_queue import OrderQueue
-from tidegate.control.lanes import Lanes
 from tidegate.control.publication.manifests import Manifests, ManifestUnpublished, SignedManifest
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing, Blobs
@@ -224,7 +223,7 @@ async def _handed(
 
 async def report(
     request: Request[Nothing, Nothing, Reports],
-    lanes: Lanes,
+    agent_reports: AgentReports,
     metrics: Metrics,
     commit_waiters: CommitWaiters,
 ) -> Response:
@@ -235,7 +234,7 @@ async def report(
         raise InvalidRequest((fault,))
     contents = several if one is None else (one,)
     assert contents is not None
-    reports = take_reports(lanes, host_of(request), contents, request.meta)
+    reports = agent_reports.take_all(host_of(request), contents, request.meta)
     answers = await _answers(reports, commit_waiters)
     for answer in answers:
         if answer.status != 200:

@@ -5,6 +5,7 @@ What they are pinned to is moved in ``promotions``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -163,30 +164,51 @@ def demand(reads: Reads, channel: str) -> Found[Channel]:
     return found
 
 
-def _shown(
-    reads: Reads, fleet_reader: FleetReader, clock: Clock, found: Found[Channel]
-) -> Response:
-    """A channel as it stands, with the rows beside it."""
-    row = found.row
-    keys: list[Any] = [(actual_key(row.channel), Actual)]
-    if row.active_rollout_id is not None:
-        keys.append((rollout_key(row.active_rollout_id), Rollout))
-    pin, *active = reads.find_all(*keys)
-    now = clock()
-    edges = [edge_of(fleet_reader, row, pin, edge, now) for edge in row.policy.edges]
-    body = ChannelShown(
-        **asdict(row),
-        version=found.version,
-        pin=None if pin is None else pin.row,
-        confidence=None if pin is None else pin.row.confidence.level,
-        active_state=active[0].row.state if active and active[0] is not None else None,
-        edges=tuple(map(_edge, row.policy.edges, edges)),
-    )
-    beside = [item.version for item in (pin, *active) if item is not None]
-    beside += [0 if edge.evidence is None else edge.evidence.position for edge in edges]
-    if any(edge.until is not None for edge in edges):
-        beside.append(int(now.timestamp()))  # time alone opens one of them
-    return Response(body, version=found.version, beside=tuple(beside))
+@dataclass(frozen=True)
+class ChannelDocuments:
+    """Channels as the API shows them."""
+
+    reads: Reads
+    log: LogReader
+    row_history: RowHistory
+    fleet_reader: FleetReader
+    clock: Clock
+
+    def show(self, found: Found[Channel]) -> Response:
+        """A channel as it stands, with the rows beside it."""
+        row = found.row
+        keys: list[Any] = [(actual_key(row.channel), Actual)]
+        if row.active_rollout_id is not None:
+            keys.append((rollout_key(row.active_rollout_id), Rollout))
+        pin, *active = self.reads.find_all(*keys)
+        now = self.clock()
+        edges = [edge_of(self.fleet_reader, row, pin, edge, now) for edge in row.policy.edges]
+        body = ChannelShown(
+            **asdict(row),
+            version=found.version,
+            pin=None if pin is None else pin.row,
+            confidence=None if pin is None else pin.row.confidence.level,
+            active_state=active[0].row.state if active and active[0] is not None else None,
+            edges=tuple(map(_edge, row.policy.edges, edges)),
+        )
+        beside = [item.version for item in (pin, *active) if item is not None]
+        beside += [0 if edge.evidence is None else edge.evidence.position for edge in edges]
+        if any(edge.until is not None for edge in edges):
+            beside.append(int(now.timestamp()))  # time alone opens one of them
+        return Response(body, version=found.version, beside=tuple(beside))
+
+    def show_written(
+        self,
+        channel: str,
+        position: Position,
+    ) -> Response:
+        """The channel as a command left it: a repeat, too, gets the first answer."""
+        found = demand(self.reads, channel)
+        if found.version > position:
+            found = channel_at(self.log, self.row_history, channel, position) or found
+        answer = self.show(found)
+        answer.position = position
+        return answer
 
 
 def _edge(edge: ChannelEdge, found: EdgeVerdict) -> EdgeShown:
@@ -219,16 +241,15 @@ def list_all(
 
 def get(
     request: Request[ChannelPath, ChannelReading, Nothing],
+    documents: ChannelDocuments,
     reads: Reads,
     log: LogReader,
     row_history: RowHistory,
-    fleet_reader: FleetReader,
-    clock: Clock,
 ) -> Response:
     """A channel: pin, confidence, rollout, and which edges block; as_of shows what was."""
     channel = request.path.channel
     if not request.query.as_of:
-        return _shown(reads, fleet_reader, clock, demand(reads, channel))
+        return documents.show(demand(reads, channel))
     position = position_of(log, request.query.as_of)
     found = channel_at(log, row_history, channel, position)
     if found is None:
@@ -246,12 +267,8 @@ def get(
 
 def create(
     request: Request[Nothing, Nothing, NewChannel],
+    documents: ChannelDocuments,
     channels: ChannelOperations,
-    reads: Reads,
-    log: LogReader,
-    row_history: RowHistory,
-    fleet_reader: FleetReader,
-    clock: Clock,
 ) -> Response:
     """Let a package reach the hosts of a selector."""
     body = request.body
@@ -262,17 +279,13 @@ def create(
         selector=body.selector,
         policy=_policy(body.policy),
     )
-    return _written(reads, log, row_history, fleet_reader, clock, body.channel, position)
+    return documents.show_written(body.channel, position)
 
 
 def edit(
     request: Request[ChannelPath, Nothing, ChannelChange],
+    documents: ChannelDocuments,
     channels: ChannelOperations,
-    reads: Reads,
-    log: LogReader,
-    row_history: RowHistory,
-    fleet_reader: FleetReader,
-    clock: Clock,
 ) -> Response:
     """Change the hosts or the policy of a channel; open rollouts keep their plan."""
     body, channel = request.body, request.path.channel
@@ -282,7 +295,7 @@ def edit(
         selector=body.selector,
         policy=None if body.policy is None else _policy(body.policy),
     )
-    return _written(reads, log, row_history, fleet_reader, clock, channel, position)
+    return documents.show_written(channel, position)
 
 
 decoders.build(ChannelPolicy)
@@ -297,55 +310,29 @@ def _policy(given: PolicyGiven) -> ChannelPolicy:
     return decoders.convert(members | {"edges": edges}, ChannelPolicy)
 
 
-def _written(
-    reads: Reads,
-    log: LogReader,
-    row_history: RowHistory,
-    fleet_reader: FleetReader,
-    clock: Clock,
-    channel: str,
-    position: Position,
-) -> Response:
-    """The channel as a command left it: a repeat, too, gets the first answer."""
-    found = demand(reads, channel)
-    if found.version > position:
-        found = channel_at(log, row_history, channel, position) or found
-    answer = _shown(reads, fleet_reader, clock, found)
-    answer.position = position
-    return answer
-
-
 # ── steering ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def hold(
     request: Request[ChannelPath, Nothing, ReasonBody],
+    documents: ChannelDocuments,
     channels: ChannelOperations,
-    reads: Reads,
-    log: LogReader,
-    row_history: RowHistory,
-    fleet_reader: FleetReader,
-    clock: Clock,
 ) -> Response:
     """No promotion and no order on the channel until it is let go."""
     channel = request.path.channel
     position = channels.hold(request.caller, channel, request.body.reason)
-    return _written(reads, log, row_history, fleet_reader, clock, channel, position)
+    return documents.show_written(channel, position)
 
 
 def unhold(
     request: Request[ChannelPath, Nothing, ReasonBody],
+    documents: ChannelDocuments,
     channels: ChannelOperations,
-    reads: Reads,
-    log: LogReader,
-    row_history: RowHistory,
-    fleet_reader: FleetReader,
-    clock: Clock,
 ) -> Response:
     """Let the channel go."""
     channel = request.path.channel
     position = channels.unhold(request.caller, channel, request.body.reason)
-    return _written(reads, log, row_history, fleet_reader, clock, channel, position)
+    return documents.show_written(channel, position)
 
 
 def happened(

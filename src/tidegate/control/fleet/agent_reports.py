@@ -75,21 +75,55 @@ class Report(Struct, frozen=True):
     taken: Taken
 
 
-def take_reports(
-    lanes: Lanes, host_id: str, contents: Sequence[Mapping[str, Any]], meta: Meta
-) -> list[Report]:
-    """Queue a host's reports, those of one rollout in their order; it waits for none of them."""
-    found: list[Report | ReportEvent] = [_read(host_id, content) for content in contents]
-    by_rollout: dict[str, list[int]] = {}
-    for number, item in enumerate(found):
-        if isinstance(item, ReportEvent):
-            by_rollout.setdefault(item.rollout_id, []).append(number)
-    for rollout_id, numbers in by_rollout.items():
-        events = [item for n in numbers if isinstance(item := found[n], ReportEvent)]
-        queued = _queued(lanes, rollout_id, events, meta)
-        for number, event, taken in zip(numbers, events, queued, strict=True):
-            found[number] = Report(rollout_id, event.event.seq, taken)
-    return [item for item in found if isinstance(item, Report)]
+class AgentReports:
+    """Takes the reports of agents into the lanes of their rollouts."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+
+    def take_all(
+        self, host_id: str, contents: Sequence[Mapping[str, Any]], meta: Meta
+    ) -> list[Report]:
+        """Queue a host's reports, those of one rollout in order, and wait for none of them."""
+        found: list[Report | ReportEvent] = [_read(host_id, content) for content in contents]
+        by_rollout: dict[str, list[int]] = {}
+        for number, item in enumerate(found):
+            if isinstance(item, ReportEvent):
+                by_rollout.setdefault(item.rollout_id, []).append(number)
+        for rollout_id, numbers in by_rollout.items():
+            events = [item for n in numbers if isinstance(item := found[n], ReportEvent)]
+            queued = self._queue(rollout_id, events, meta)
+            for number, event, taken in zip(numbers, events, queued, strict=True):
+                found[number] = Report(rollout_id, event.event.seq, taken)
+        return [item for item in found if isinstance(item, Report)]
+
+    def take_one(self, host_id: str, body: bytes, meta: Meta, told: Told) -> bool:
+        """Queue the one report of a whole request's body, read straight from its bytes.
+
+        ``told`` is called in the lane's thread. False: it is not as agents send it, or not for its
+        lane; ``take_all`` says why.
+        """
+        event = plain_event(body)
+        if event is None or event.host_id != host_id:
+            return False
+        rollout_id = event.rollout_id
+        try:
+            check_event(event)
+            check_rollout_id(rollout_id)
+            command = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
+            report = SingleReport(rollout_id, event.seq, told)
+            self._lanes.record(rollout_id, report_event, command, meta=meta, future=report)
+        except TidegateError:
+            return False
+        return True
+
+    def _queue(self, rollout_id: str, events: Sequence[ReportEvent], meta: Meta) -> Sequence[Taken]:
+        try:
+            return self._lanes.record_all(
+                rollout_id, [(report_event, event, meta) for event in events]
+            )
+        except TidegateError as error:
+            return [error] * len(events)
 
 
 def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
@@ -109,27 +143,6 @@ def _read(host_id: str, content: Mapping[str, Any]) -> Report | ReportEvent:
             error,
         )
     return ReportEvent(rollout_id=event.rollout_id, host_id=host_id, event=event)
-
-
-def take_report(lanes: Lanes, host_id: str, body: bytes, meta: Meta, told: Told) -> bool:
-    """Queue the one report of a whole request's body, read straight from its bytes.
-
-    ``told`` is called in the lane's thread. False: it is not as agents send it, or not for its
-    lane; ``take_reports`` says why.
-    """
-    event = plain_event(body)
-    if event is None or event.host_id != host_id:
-        return False
-    rollout_id = event.rollout_id
-    try:
-        check_event(event)
-        check_rollout_id(rollout_id)
-        command = ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
-        report = SingleReport(rollout_id, event.seq, told)
-        lanes.record(rollout_id, report_event, command, meta=meta, future=report)
-    except TidegateError:
-        return False
-    return True
 
 
 class SingleReport(Future[CommandOutcome]):
@@ -181,15 +194,6 @@ def plain_event(body: bytes) -> AgentEvent | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return event
-
-
-def _queued(
-    lanes: Lanes, rollout_id: str, events: Sequence[ReportEvent], meta: Meta
-) -> Sequence[Taken]:
-    try:
-        return lanes.record_all(rollout_id, [(report_event, event, meta) for event in events])
-    except TidegateError as error:
-        return [error] * len(events)
 
 
 def to_reported(report: Report | SingleReport, error: BaseException | None) -> ReportResult:

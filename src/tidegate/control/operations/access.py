@@ -24,7 +24,6 @@ from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.control.rate_limits import Bucket
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access import slices, steps
 from tidegate.domain.access.callers import Caller
@@ -37,6 +36,7 @@ from tidegate.domain.setup import SetUp, set_up
 from tidegate.errors import IdempotencyMismatch, TidegateError, Unknown
 from tidegate.kernel.model import NO_META, Position
 from tidegate.kernel.slices import Slice
+from tidegate.rate_limits import Bucket
 
 
 class ChangedUser(Struct, frozen=True):

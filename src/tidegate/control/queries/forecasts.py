@@ -1,6 +1,6 @@
 """What is asked of a forecast, and what it says: words that the simulator and its askers share.
 
-The simulator itself is handed in by the composition root (``Installation.forecast``).
+The simulator itself is handed in where the program is composed.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ from msgspec import Meta
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion import PromotionOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
-from tidegate.control.queries.reads import Reads
 from tidegate.dashboard.layout import Layout, OptionalReason, PageQuery, Reason, step_route
-from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, page_of, scope_of
+from tidegate.dashboard.pages.channels import Asked, ChannelPagePath, ChannelPages, scope_of
 from tidegate.domain.access.steps import HOLD_CHANNEL, LIFT_QUARANTINE, PROMOTE, UNHOLD_CHANNEL
 from tidegate.web.inputs import Input
 from tidegate.web.routing import Request, Response
@@ -36,7 +35,7 @@ class LiftForm(ChannelForm, frozen=True, kw_only=True):
 def promote(
     request: Request[ChannelPagePath, PageQuery, PromoteForm],
     promotion: PromotionOperations,
-    reads: Reads,
+    pages: ChannelPages,
     layout: Layout,
 ) -> Response:
     """Pin the channel to a release and roll it out."""
@@ -52,42 +51,50 @@ def promote(
         )
         return done.position
 
-    return _done(request, reads, layout, run, "promoted")
+    return _done(request, pages, layout, run, "promoted")
 
 
 def _done(
-    request: Asked, reads: Reads, layout: Layout, do: Callable[[], int], done: str
+    request: Asked, pages: ChannelPages, layout: Layout, do: Callable[[], int], done: str
 ) -> Response:
     back = f"/channels/{request.path.channel}"
-    return layout.attempt(request, do, back, done, lambda: page_of(request, reads, layout))
+    return layout.attempt(
+        request,
+        do,
+        back,
+        done,
+        lambda: pages.page_of(
+            request,
+        ),
+    )
 
 
 def hold(
     request: Request[ChannelPagePath, PageQuery, ChannelForm],
     channels: ChannelOperations,
-    reads: Reads,
+    pages: ChannelPages,
     layout: Layout,
 ) -> Response:
     """No promotion and no order on it, until it is let go."""
     run = partial(channels.hold, request.caller, request.path.channel, request.body.reason)
-    return _done(request, reads, layout, run, "held")
+    return _done(request, pages, layout, run, "held")
 
 
 def unhold(
     request: Request[ChannelPagePath, PageQuery, ChannelForm],
     channels: ChannelOperations,
-    reads: Reads,
+    pages: ChannelPages,
     layout: Layout,
 ) -> Response:
     """Let a held channel go."""
     run = partial(channels.unhold, request.caller, request.path.channel, request.body.reason)
-    return _done(request, reads, layout, run, "unheld")
+    return _done(request, pages, layout, run, "unheld")
 
 
 def lift(
     request: Request[ChannelPagePath, PageQuery, LiftForm],
     quarantine: QuarantineOperations,
-    reads: Reads,
+    pages: ChannelPages,
     layout: Layout,
 ) -> Response:
     """Somebody looked: the content may be dispatched on the channel again."""
@@ -96,7 +103,7 @@ def lift(
         quarantine.lift,
         *(request.caller, request.path.channel, body.closure_hash, body.reason),
     )
-    return _done(request, reads, layout, run, "lifted")
+    return _done(request, pages, layout, run, "lifted")
 
 
 ROUTES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -181,59 +182,74 @@ def _rollouts(reads: Reads, ids: Sequence[str]) -> list[Rollout]:
 
 
 def show(
-    request: Request[ChannelPagePath, PageQuery, Nothing], reads: Reads, layout: Layout
+    request: Request[ChannelPagePath, PageQuery, Nothing], pages: ChannelPages, layout: Layout
 ) -> Response:
     """One channel."""
-    return layout.answer(request, page_of(request, reads, layout))
+    return layout.answer(
+        request,
+        pages.page_of(
+            request,
+        ),
+    )
 
 
-def page_of(request: Asked, reads: Reads, layout: Layout) -> PageView:
-    """Raises: ChannelNotFound."""
-    name = request.path.channel
-    found = reads.find(channel_key(name), Channel)
-    if found is None:
-        raise ChannelNotFound(name)
-    row = found.row
-    people = layout.names(request)
-    pin = reads.find(actual_key(name), Actual)
-    kept = _quarantine(reads, name)
-    freezes = [item.row for item in reads.range(FREEZES, limit=CHANNELS_MAX)]
-    verbs = verbs_of(request, reads, row, pin, kept)
-    known = None
-    if pin is not None:
-        known = reads.find(known_key(pin.row.pinned_release_id), KnownRelease)
-    view = ChannelPage(
-        channel=name,
-        package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
-        selector=row.selector,
-        state=state_of(row),
-        also=_marks(row, freezes),
-        release="" if pin is None else pin.row.pinned_release_id,
-        release_name="" if known is None else known.row.revision,
-        digest="" if pin is None else pin.row.digest,
-        previous="" if pin is None else pin.row.previous_release_id or "",
-        since=None if pin is None else pin.row.updated_at,
-        confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
-        reasons="" if pin is None else ", ".join(pin.row.confidence.reasons),
-        evidence=() if pin is None else _evidence(pin.row),
-        version=None if pin is None else pin.row.version,
-        waits=_waits(reads, row, freezes),
-        rollouts=_newest(reads, row),
-        waves=tuple(map(describe_wave, row.policy.waves)),
-        edges=tuple(edge.channel for edge in row.policy.edges),
-        on_failure=str(row.policy.on_failure),
-        history=_history(reads, name, people),
-        quarantine=kept,
-        verbs=verbs,
-    )
-    return PageView(
-        template="channel.html",
-        title=name,
-        here="/channels",
-        view=view,
-        crumbs=(Link("Channels", "/channels"), Link(name)),
-        verbs=verbs,
-    )
+@dataclass(frozen=True)
+class ChannelPages:
+    """The page of one channel."""
+
+    reads: Reads
+    layout: Layout
+
+    def page_of(
+        self,
+        request: Asked,
+    ) -> PageView:
+        """Raises: ChannelNotFound."""
+        name = request.path.channel
+        found = self.reads.find(channel_key(name), Channel)
+        if found is None:
+            raise ChannelNotFound(name)
+        row = found.row
+        people = self.layout.names(request)
+        pin = self.reads.find(actual_key(name), Actual)
+        kept = _quarantine(self.reads, name)
+        freezes = [item.row for item in self.reads.range(FREEZES, limit=CHANNELS_MAX)]
+        verbs = verbs_of(request, self.reads, row, pin, kept)
+        known = None
+        if pin is not None:
+            known = self.reads.find(known_key(pin.row.pinned_release_id), KnownRelease)
+        view = ChannelPage(
+            channel=name,
+            package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
+            selector=row.selector,
+            state=state_of(row),
+            also=_marks(row, freezes),
+            release="" if pin is None else pin.row.pinned_release_id,
+            release_name="" if known is None else known.row.revision,
+            digest="" if pin is None else pin.row.digest,
+            previous="" if pin is None else pin.row.previous_release_id or "",
+            since=None if pin is None else pin.row.updated_at,
+            confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
+            reasons="" if pin is None else ", ".join(pin.row.confidence.reasons),
+            evidence=() if pin is None else _evidence(pin.row),
+            version=None if pin is None else pin.row.version,
+            waits=_waits(self.reads, row, freezes),
+            rollouts=_newest(self.reads, row),
+            waves=tuple(map(describe_wave, row.policy.waves)),
+            edges=tuple(edge.channel for edge in row.policy.edges),
+            on_failure=str(row.policy.on_failure),
+            history=_history(self.reads, name, people),
+            quarantine=kept,
+            verbs=verbs,
+        )
+        return PageView(
+            template="channel.html",
+            title=name,
+            here="/channels",
+            view=view,
+            crumbs=(Link("Channels", "/channels"), Link(name)),
+            verbs=verbs,
+        )
 
 
 def describe_wave(wave: WaveSpec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -166,56 +167,62 @@ def _host_rows(reads: Reads, rows: Sequence[Host]) -> Iterator[HostRow]:
 
 def show(
     request: Request[HostPagePath, PageQuery, Nothing],
-    reads: Reads,
-    fleet_reader: FleetReader,
-    clock: Clock,
+    pages: HostPages,
     layout: Layout,
 ) -> Response:
     """One host."""
-    return layout.answer(
-        request, page_of(request, reads, fleet_reader, clock, request.path.host_id)
-    )
+    return layout.answer(request, pages.page_of(request, request.path.host_id))
 
 
-def page_of(
-    request: Request[Any, Any, Any],
-    reads: Reads,
-    fleet_reader: FleetReader,
-    clock: Clock,
-    host_id: str,
-) -> PageView:
-    """Raises: HostNotFound."""
-    found = reads.find(host_key(host_id), Host)
-    if found is None:
-        raise HostNotFound(host_id)
-    (row,) = _host_rows(reads, [found.row])
-    records = [
-        item.row
-        for item in reads.range(HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX)
-    ]
-    records.sort(key=lambda record: record.dispatched_at, reverse=True)
-    heard = reads.find(liveness_key(host_id), Liveness)
-    closures = {} if heard is None else heard.row.current_closures
-    verbs = _verbs(request.caller, found.row)
-    view = HostPage(
-        row=row,
-        enrolled_at=found.row.enrolled_at,
-        public_key=found.row.public_key,
-        silent_since=found.row.silent_since,
-        closures=tuple(Option(closure, channel) for channel, closure in sorted(closures.items())),
-        passages=tuple(_passage(record) for record in records),
-        probes=tuple(_probes(records[0])) if records else (),
-        gates=_gates(reads, fleet_reader, clock, host_id, records),
-        verbs=verbs,
-    )
-    return PageView(
-        template="host.html",
-        title=host_id,
-        here="/hosts",
-        view=view,
-        crumbs=(Link("Hosts", "/hosts"), Link(host_id)),
-        verbs=verbs,
-    )
+@dataclass(frozen=True)
+class HostPages:
+    """The page of one host."""
+
+    reads: Reads
+    fleet_reader: FleetReader
+    clock: Clock
+
+    def page_of(
+        self,
+        request: Request[Any, Any, Any],
+        host_id: str,
+    ) -> PageView:
+        """Raises: HostNotFound."""
+        found = self.reads.find(host_key(host_id), Host)
+        if found is None:
+            raise HostNotFound(host_id)
+        (row,) = _host_rows(self.reads, [found.row])
+        records = [
+            item.row
+            for item in self.reads.range(
+                HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
+            )
+        ]
+        records.sort(key=lambda record: record.dispatched_at, reverse=True)
+        heard = self.reads.find(liveness_key(host_id), Liveness)
+        closures = {} if heard is None else heard.row.current_closures
+        verbs = _verbs(request.caller, found.row)
+        view = HostPage(
+            row=row,
+            enrolled_at=found.row.enrolled_at,
+            public_key=found.row.public_key,
+            silent_since=found.row.silent_since,
+            closures=tuple(
+                Option(closure, channel) for channel, closure in sorted(closures.items())
+            ),
+            passages=tuple(_passage(record) for record in records),
+            probes=tuple(_probes(records[0])) if records else (),
+            gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
+            verbs=verbs,
+        )
+        return PageView(
+            template="host.html",
+            title=host_id,
+            here="/hosts",
+            view=view,
+            crumbs=(Link("Hosts", "/hosts"), Link(host_id)),
+            verbs=verbs,
+        )
 
 
 def _passage(record: HostRecord) -> HostRolloutLine:
@@ -319,40 +326,34 @@ def _verbs(caller: Caller, row: Host) -> tuple[VerbButton, ...]:
 def revoke(
     request: Request[HostPagePath, PageQuery, HostForm],
     hosts: HostOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    clock: Clock,
+    pages: HostPages,
     layout: Layout,
 ) -> Response:
     """Refuse the key of the host's agent."""
     run = partial(hosts.revoke, request.caller, request.path.host_id, request.body.reason)
-    return _attempt(request, reads, fleet_reader, clock, layout, run, "revoked")
+    return _attempt(request, pages, layout, run, "revoked")
 
 
 def retire(
     request: Request[HostPagePath, PageQuery, HostForm],
     hosts: HostOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    clock: Clock,
+    pages: HostPages,
     layout: Layout,
 ) -> Response:
     """Take the host out of the fleet for good."""
     run = partial(hosts.retire, request.caller, request.path.host_id, request.body.reason)
-    return _attempt(request, reads, fleet_reader, clock, layout, run, "retired")
+    return _attempt(request, pages, layout, run, "retired")
 
 
 def _attempt(
     request: Request[HostPagePath, PageQuery, HostForm],
-    reads: Reads,
-    fleet_reader: FleetReader,
-    clock: Clock,
+    pages: HostPages,
     layout: Layout,
     run: Callable[[], Position],
     done: str,
 ) -> Response:
     host_id = request.path.host_id
-    page = partial(page_of, request, reads, fleet_reader, clock, host_id)
+    page = partial(pages.page_of, request, host_id)
     return layout.attempt(request, run, f"/hosts/{host_id}", done, page)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.api.routes.revisions import RevisionPath, revision_scope
 from tidegate.control.operations.revisions import RevisionOperations, RevisionOutcome
 from tidegate.control.queries.file_changes import FileChanged, diff_files
 from tidegate.control.queries.log_reader import LogReader
@@ -45,6 +45,7 @@ from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import history
+from tidegate.domain.packages.names import parse
 from tidegate.domain.packages.refusals import RevisionNotFound
 from tidegate.domain.packages.rows import PackageRow, Revision, package_key, revision_key
 from tidegate.domain.packages.states import Lifecycle
@@ -69,7 +70,17 @@ REMARK = Field(name="reason", label="Remark", kind="long", placeholder="Optional
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
-Shown = Request[RevisionPath, PageQuery, Nothing]
+
+
+class RevisionPagePath(Input, frozen=True):
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+def _scope(request: Request[RevisionPagePath, Any, Any]) -> str:
+    return repository_scope(parse(request.path.name).repository)
+
+
+Shown = Request[RevisionPagePath, PageQuery, Nothing]
 
 
 class RemarkForm(Input, frozen=True, kw_only=True):
@@ -84,70 +95,76 @@ class ApproveForm(RemarkForm, frozen=True, kw_only=True):
     digest: Digest  # of the content that was shown
 
 
-Remarked = Request[RevisionPath, PageQuery, RemarkForm]
+Remarked = Request[RevisionPagePath, PageQuery, RemarkForm]
 
 
-def show(request: Shown, reads: Reads, log: LogReader, blobs: Blobs, layout: Layout) -> Response:
+def show(request: Shown, pages: RevisionPages, layout: Layout) -> Response:
     """A revision and what it changes."""
-    return layout.answer(request, page_of(request, reads, log, blobs, layout, request.path.name))
+    return layout.answer(request, pages.page_of(request, request.path.name))
 
 
-def page_of(
-    request: Request[Any, Any, Any],
-    reads: Reads,
-    log: LogReader,
-    blobs: Blobs,
-    layout: Layout,
-    name: str,
-) -> PageView:
-    """Raises: RevisionNotFound, BlobMissing."""
-    found = reads.find(revision_key(name), Revision)
-    if found is None:
-        raise RevisionNotFound(name)
-    row = found.row
-    people = layout.names(request)
-    quorum = quorum_of(reads, row.repository)
-    manifest = read_manifest(blobs, row.content)
-    against, files, cut = _changes(reads, log, blobs, row, manifest)
-    verbs = _verbs(request, found, quorum)
-    steps = log.events(history.history_of(name), limit=HISTORY_MAX)
-    view = RevisionPage(
-        line=revision_line(row, people),
-        against=against,
-        files=files,
-        added=sum(file.added for file in files),
-        removed=sum(file.removed for file in files),
-        cut=cut,
-        created_by=people(row.created_by),
-        proposed_by=people(row.proposed_by),
-        published_by=people(row.published_by),
-        self_approved=row.self_approved,
-        editors=", ".join(map(people, row.editors)),
-        approvals=tuple(map(people, row.approvals)),
-        quorum=quorum,
-        gates=row.gates,
-        tasks=tuple(type(task).__name__.lower() for task in row.tasks),
-        version=found.version,
-        verbs=verbs,
-        history=describe_all(log, steps, people),
-        pinned=_pinned(request, reads, row),
-        references=_references(manifest),
-        references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
-    )
-    title = path_of(row) + (f" revision {row.number}" if row.number else "")
-    return PageView(
-        template="revision.html",
-        title=title,
-        here="/releases",
-        view=view,
-        crumbs=(Link("Releases", "/releases"), Link(title)),
-        verbs=verbs,
-        about=f"revision:{name}",
-    )
+@dataclass(frozen=True)
+class RevisionPages:
+    """The page of one revision."""
+
+    reads: Reads
+    log: LogReader
+    blobs: Blobs
+    layout: Layout
+
+    def page_of(
+        self,
+        request: Request[Any, Any, Any],
+        name: str,
+    ) -> PageView:
+        """Raises: RevisionNotFound, BlobMissing."""
+        found = self.reads.find(revision_key(name), Revision)
+        if found is None:
+            raise RevisionNotFound(name)
+        row = found.row
+        people = self.layout.names(request)
+        quorum = quorum_of(self.reads, row.repository)
+        manifest = read_manifest(self.blobs, row.content)
+        against, files, cut = _changes(self.reads, self.log, self.blobs, row, manifest)
+        verbs = _verbs(request, found, quorum)
+        steps = self.log.events(history.history_of(name), limit=HISTORY_MAX)
+        view = RevisionPage(
+            line=revision_line(row, people),
+            against=against,
+            files=files,
+            added=sum(file.added for file in files),
+            removed=sum(file.removed for file in files),
+            cut=cut,
+            created_by=people(row.created_by),
+            proposed_by=people(row.proposed_by),
+            published_by=people(row.published_by),
+            self_approved=row.self_approved,
+            editors=", ".join(map(people, row.editors)),
+            approvals=tuple(map(people, row.approvals)),
+            quorum=quorum,
+            gates=row.gates,
+            tasks=tuple(type(task).__name__.lower() for task in row.tasks),
+            version=found.version,
+            verbs=verbs,
+            history=describe_all(self.log, steps, people),
+            pinned=_pinned(request, self.reads, row),
+            references=_references(manifest),
+            references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
+        )
+        title = path_of(row) + (f" revision {row.number}" if row.number else "")
+        return PageView(
+            template="revision.html",
+            title=title,
+            here="/releases",
+            view=view,
+            crumbs=(Link("Releases", "/releases"), Link(title)),
+            verbs=verbs,
+            about=f"revision:{name}",
+        )
 
 
 def _pinned(
-    request: Request,  # type: ignore[type-arg]
+    request: Request[Any, Any, Any],
     reads: Reads,
     row: Revision,
 ) -> tuple[Link, ...]:
@@ -380,77 +397,67 @@ def _approve(found: Found[Revision], quorum: int, path: str, why: str) -> VerbBu
 def propose(
     request: Remarked,
     revisions: RevisionOperations,
-    reads: Reads,
-    log: LogReader,
-    blobs: Blobs,
+    pages: RevisionPages,
     layout: Layout,
 ) -> Response:
     """Ask for approval."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.propose, request.caller, name, reason)
-    return _attempt(request, reads, log, blobs, layout, run, "proposed")
+    return _attempt(request, pages, layout, run, "proposed")
 
 
 def withdraw(
     request: Remarked,
     revisions: RevisionOperations,
-    reads: Reads,
-    log: LogReader,
-    blobs: Blobs,
+    pages: RevisionPages,
     layout: Layout,
 ) -> Response:
     """Take one's own proposal back."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.withdraw, request.caller, name, reason)
-    return _attempt(request, reads, log, blobs, layout, run, "withdrawn")
+    return _attempt(request, pages, layout, run, "withdrawn")
 
 
 def approve(
-    request: Request[RevisionPath, PageQuery, ApproveForm],
+    request: Request[RevisionPagePath, PageQuery, ApproveForm],
     revisions: RevisionOperations,
-    reads: Reads,
-    log: LogReader,
-    blobs: Blobs,
+    pages: RevisionPages,
     layout: Layout,
 ) -> Response:
     """Approve the content that was looked at."""
     name, body = request.path.name, request.body
     run = partial(revisions.approve, request.caller, name, body.digest, body.reason)
-    return _attempt(request, reads, log, blobs, layout, run, "approved")
+    return _attempt(request, pages, layout, run, "approved")
 
 
 def reject(
-    request: Request[RevisionPath, PageQuery, RejectForm],
+    request: Request[RevisionPagePath, PageQuery, RejectForm],
     revisions: RevisionOperations,
-    reads: Reads,
-    log: LogReader,
-    blobs: Blobs,
+    pages: RevisionPages,
     layout: Layout,
 ) -> Response:
     """Send a proposal back, with a reason."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.reject, request.caller, name, reason)
-    return _attempt(request, reads, log, blobs, layout, run, "rejected")
+    return _attempt(request, pages, layout, run, "rejected")
 
 
 def _attempt(
-    request: Request[RevisionPath, PageQuery, Any],
-    reads: Reads,
-    log: LogReader,
-    blobs: Blobs,
+    request: Request[RevisionPagePath, PageQuery, Any],
+    pages: RevisionPages,
     layout: Layout,
     run: Callable[[], RevisionOutcome],
     done: str,
 ) -> Response:
     name = request.path.name
-    page = partial(page_of, request, reads, log, blobs, layout, name)
+    page = partial(pages.page_of, request, name)
     return layout.attempt(request, lambda: run().position, f"/revisions/{name}", done, page)
 
 
 ROUTES = (
-    page_route("/revisions/{name}", show, requires_step(READ_REVISION, revision_scope)),
-    step_route("/revisions/{name}/approve", approve, APPROVE_REVISION, revision_scope),
-    step_route("/revisions/{name}/reject", reject, REJECT_PROPOSAL, revision_scope),
-    step_route("/revisions/{name}/propose", propose, PROPOSE_REVISION, revision_scope),
-    step_route("/revisions/{name}/withdraw", withdraw, WITHDRAW_PROPOSAL, revision_scope),
+    page_route("/revisions/{name}", show, requires_step(READ_REVISION, _scope)),
+    step_route("/revisions/{name}/approve", approve, APPROVE_REVISION, _scope),
+    step_route("/revisions/{name}/reject", reject, REJECT_PROPOSAL, _scope),
+    step_route("/revisions/{name}/propose", propose, PROPOSE_REVISION, _scope),
+    step_route("/revisions/{name}/withdraw", withdraw, WITHDRAW_PROPOSAL, _scope),
 )

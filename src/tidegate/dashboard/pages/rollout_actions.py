@@ -8,15 +8,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidegate.api.feed.tail import Tail
 from tidegate.control.operations.rollouts import RolloutOperations
-from tidegate.control.queries.log_reader import LogReader
-from tidegate.control.queries.reads import Reads
-from tidegate.dashboard.gate_panel import GateReports
-from tidegate.dashboard.grid_cache import GridCache
 from tidegate.dashboard.grid_encoding import RolloutPagePath, rollout_scope
 from tidegate.dashboard.layout import Layout, PageQuery, Reason, step_route
-from tidegate.dashboard.pages.rollouts import page_of
+from tidegate.dashboard.pages.rollouts import RolloutPages
 from tidegate.domain.access.steps import (
     ABORT_ROLLOUT,
     CLEAR_ROLLOUT,
@@ -51,59 +46,43 @@ Verb = Callable[[], Position]
 def pause(
     request: Action,
     rollouts: RolloutOperations,
-    reads: Reads,
-    log: LogReader,
-    tail: Tail,
-    grids: GridCache,
-    gate_reports: GateReports,
+    pages: RolloutPages,
     layout: Layout,
 ) -> Response:
     """Pause the rollout."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.pause, request.caller, rollout_id, reason)
-    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, "paused")
+    return _attempt(request, pages, layout, run, "paused")
 
 
 def resume(
     request: Action,
     rollouts: RolloutOperations,
-    reads: Reads,
-    log: LogReader,
-    tail: Tail,
-    grids: GridCache,
-    gate_reports: GateReports,
+    pages: RolloutPages,
     layout: Layout,
 ) -> Response:
     """Resume the rollout."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.resume, request.caller, rollout_id, reason)
-    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, "resumed")
+    return _attempt(request, pages, layout, run, "resumed")
 
 
 def abort(
     request: Action,
     rollouts: RolloutOperations,
-    reads: Reads,
-    log: LogReader,
-    tail: Tail,
-    grids: GridCache,
-    gate_reports: GateReports,
+    pages: RolloutPages,
     layout: Layout,
 ) -> Response:
     """End the rollout where it is."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.abort, request.caller, rollout_id, reason)
-    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, "aborted")
+    return _attempt(request, pages, layout, run, "aborted")
 
 
 def clear(
     request: Request[RolloutPagePath, PageQuery, ClearForm],
     rollouts: RolloutOperations,
-    reads: Reads,
-    log: LogReader,
-    tail: Tail,
-    grids: GridCache,
-    gate_reports: GateReports,
+    pages: RolloutPages,
     layout: Layout,
 ) -> Response:
     """Clear a halted rollout: try again, waive hosts, or give it up."""
@@ -114,22 +93,18 @@ def clear(
         rollouts.clear,
         *(request.caller, request.path.rollout_id, body.mode, body.reason, hosts),
     )
-    return _attempt(request, reads, log, tail, grids, gate_reports, layout, run, CLEARED[body.mode])
+    return _attempt(request, pages, layout, run, CLEARED[body.mode])
 
 
 def _attempt(
     request: Request[RolloutPagePath, PageQuery, Any],
-    reads: Reads,
-    log: LogReader,
-    tail: Tail,
-    grids: GridCache,
-    gate_reports: GateReports,
+    pages: RolloutPages,
     layout: Layout,
     run: Verb,
     done: str,
 ) -> Response:
     rollout_id = request.path.rollout_id
-    page = partial(page_of, request, reads, log, tail, grids, gate_reports, layout, rollout_id)
+    page = partial(pages.page_of, request, rollout_id)
     return layout.attempt(request, run, f"/rollouts/{rollout_id}", done, page)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tidegate.api.feed.tail import Tail
@@ -90,81 +91,83 @@ def index(
 
 def show(
     request: Request[RolloutPagePath, PageQuery, Nothing],
-    reads: Reads,
-    log: LogReader,
-    tail: Tail,
-    grids: GridCache,
-    gate_reports: GateReports,
+    pages: RolloutPages,
     layout: Layout,
 ) -> Response:
     """One rollout."""
     return layout.answer(
         request,
-        page_of(request, reads, log, tail, grids, gate_reports, layout, request.path.rollout_id),
+        pages.page_of(request, request.path.rollout_id),
     )
 
 
-def page_of(
-    request: Request[Any, Any, Any],
-    reads: Reads,
-    log: LogReader,
-    tail: Tail,
-    grids: GridCache,
-    gate_reports: GateReports,
-    layout: Layout,
-    rollout_id: str,
-) -> PageView:
-    """Raises: RolloutUnknown."""
-    rollout, tally = reads.find_all(
-        (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
-    )
-    if rollout is None or tally is None:
-        raise RolloutUnknown(rollout_id)
-    people = layout.names(request)
-    events = log.events(
-        Query((Clause(TIMELINE, frozenset({f"rollout_id:{rollout_id}"}), Match.EXACT),)),
-        limit=TIMELINE_MAX,
-    )
-    row: RolloutTally = tally.row
-    hosts = sum(wave.hosts for wave in row.waves)
-    troubled = _troubled(reads, grids, row, hosts, tail.position)
-    verbs = verbs_of(request.principal, rollout, row, troubled)
-    view = RolloutPage(
-        rollout_id=rollout_id,
-        display_name=rollout.row.display_name,
-        channel=row.channel,
-        target_ref=row.target_ref,
-        target_closure=row.target_closure,
-        previous_ref=rollout.row.previous_ref or "",
-        state=state_labels.ROLLOUTS[row.state],
-        also=marks(row),
-        opened_at=row.opened_at,
-        opened_by=people(rollout.row.opened_by) if rollout.row.opened_by else "",
-        opened_reason=rollout.row.opened_reason,
-        on_failure=str(row.on_failure),
-        hosts=hosts,
-        settled=sum(map(count_settled, row.waves)),
-        waves=tuple(_wave(number, wave, row) for number, wave in enumerate(row.waves)),
-        gates=panel_of(reads, gate_reports, row),
-        legend=_legend(row),
-        troubled=troubled,
-        timeline=describe_all(log, events[-TIMELINE_SHOWN:], people),
-        verbs=verbs,
-        attempt=row.attempt,
-        late=sum(row.late.values()),
-        plan_digest=row.plan_digest,
-        current_wave=row.current_wave,
-        version=rollout.version,
-    )
-    return PageView(
-        template="rollout.html",
-        title=rollout_id,
-        here="/rollouts",
-        view=view,
-        crumbs=(Link("Rollouts", "/rollouts"), Link(rollout_id)),
-        verbs=verbs,
-        about=f"rollout_id:{rollout_id}",
-    )
+@dataclass(frozen=True)
+class RolloutPages:
+    """The page of one rollout."""
+
+    reads: Reads
+    log: LogReader
+    tail: Tail
+    layout: Layout
+    grids: GridCache
+    gate_reports: GateReports
+
+    def page_of(
+        self,
+        request: Request[Any, Any, Any],
+        rollout_id: str,
+    ) -> PageView:
+        """Raises: RolloutUnknown."""
+        rollout, tally = self.reads.find_all(
+            (rollout_key(rollout_id), Rollout), (tally_key(rollout_id), RolloutTally)
+        )
+        if rollout is None or tally is None:
+            raise RolloutUnknown(rollout_id)
+        people = self.layout.names(request)
+        events = self.log.events(
+            Query((Clause(TIMELINE, frozenset({f"rollout_id:{rollout_id}"}), Match.EXACT),)),
+            limit=TIMELINE_MAX,
+        )
+        row: RolloutTally = tally.row
+        hosts = sum(wave.hosts for wave in row.waves)
+        troubled = _troubled(self.reads, self.grids, row, hosts, self.tail.position)
+        verbs = verbs_of(request.principal, rollout, row, troubled)
+        view = RolloutPage(
+            rollout_id=rollout_id,
+            display_name=rollout.row.display_name,
+            channel=row.channel,
+            target_ref=row.target_ref,
+            target_closure=row.target_closure,
+            previous_ref=rollout.row.previous_ref or "",
+            state=state_labels.ROLLOUTS[row.state],
+            also=marks(row),
+            opened_at=row.opened_at,
+            opened_by=people(rollout.row.opened_by) if rollout.row.opened_by else "",
+            opened_reason=rollout.row.opened_reason,
+            on_failure=str(row.on_failure),
+            hosts=hosts,
+            settled=sum(map(count_settled, row.waves)),
+            waves=tuple(_wave(number, wave, row) for number, wave in enumerate(row.waves)),
+            gates=panel_of(self.reads, self.gate_reports, row),
+            legend=_legend(row),
+            troubled=troubled,
+            timeline=describe_all(self.log, events[-TIMELINE_SHOWN:], people),
+            verbs=verbs,
+            attempt=row.attempt,
+            late=sum(row.late.values()),
+            plan_digest=row.plan_digest,
+            current_wave=row.current_wave,
+            version=rollout.version,
+        )
+        return PageView(
+            template="rollout.html",
+            title=rollout_id,
+            here="/rollouts",
+            view=view,
+            crumbs=(Link("Rollouts", "/rollouts"), Link(rollout_id)),
+            verbs=verbs,
+            about=f"rollout_id:{rollout_id}",
+        )
 
 
 # ── waves ─────────────────────────────────────────────────────────────────────────────────────────

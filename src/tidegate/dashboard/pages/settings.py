@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -99,48 +100,58 @@ Asked = Request[Nothing, PageQuery, Nothing]
 
 def show(
     request: Asked,
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
+    pages: SettingsPages,
     layout: Layout,
 ) -> Response:
     """Who may do what here."""
-    return layout.answer(request, _page(request, reads, clock, settings, accounts))
+    return layout.answer(
+        request,
+        pages.page_of(
+            request,
+        ),
+    )
 
 
-def _page(
-    request: Request,  # type: ignore[type-arg]
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
-    secret: str = "",
-) -> PageView:
-    users = _users(request, reads, accounts) if request.principal.may(Right.AUDIT) else ()
-    tokens = _tokens(request, reads, clock, accounts)
-    verbs = _verbs(request)
-    view = SettingsPage(
-        me=request.principal.id,
-        users=users,
-        tokens=tokens,
-        repositories=_repositories(request, reads),
-        verbs=verbs,
-        secret=secret,
-        facts=_facts(reads, settings),
-    )
-    rows = [
-        *(verb for line in users for verb in line.verbs),
-        *(verb for line in tokens for verb in line.verbs),
-    ]
-    return PageView(
-        template="settings.html",
-        title="Settings",
-        here="/settings",
-        view=view,
-        verbs=(*verbs, *rows),
-        still=bool(secret),
-    )
+@dataclass(frozen=True)
+class SettingsPages:
+    """The settings page."""
+
+    reads: Reads
+    clock: Clock
+    settings: Settings
+    accounts: Accounts
+
+    def page_of(
+        self,
+        request: Request[Any, Any, Any],
+        secret: str = "",
+    ) -> PageView:
+        users = (
+            _users(request, self.reads, self.accounts) if request.principal.may(Right.AUDIT) else ()
+        )
+        tokens = _tokens(request, self.reads, self.clock, self.accounts)
+        verbs = _verbs(request)
+        view = SettingsPage(
+            me=request.principal.id,
+            users=users,
+            tokens=tokens,
+            repositories=_repositories(request, self.reads),
+            verbs=verbs,
+            secret=secret,
+            facts=_facts(self.reads, self.settings),
+        )
+        rows = [
+            *(verb for line in users for verb in line.verbs),
+            *(verb for line in tokens for verb in line.verbs),
+        ]
+        return PageView(
+            template="settings.html",
+            title="Settings",
+            here="/settings",
+            view=view,
+            verbs=(*verbs, *rows),
+            still=bool(secret),
+        )
 
 
 def _log_id(reads: Reads) -> str:
@@ -159,7 +170,7 @@ def _facts(reads: Reads, settings: Settings) -> tuple[Option, ...]:
 
 
 def _repositories(
-    request: Request,  # type: ignore[type-arg]
+    request: Request[Any, Any, Any],
     reads: Reads,
 ) -> tuple[Option, ...]:
     rows = [item.row for item in reads.range(REPOSITORIES, limit=USERS_MAX)]
@@ -180,7 +191,7 @@ def _repositories(
 
 
 def _users(
-    request: Request,  # type: ignore[type-arg]
+    request: Request[Any, Any, Any],
     reads: Reads,
     accounts: Accounts,
 ) -> tuple[UserLine, ...]:
@@ -205,7 +216,7 @@ def _users(
 
 
 def _user_verbs(
-    request: Request,  # type: ignore[type-arg]
+    request: Request[Any, Any, Any],
     row: User,
     number: int,
 ) -> tuple[VerbButton, ...]:
@@ -332,38 +343,29 @@ def _verbs(request: Request) -> tuple[VerbButton, ...]:  # type: ignore[type-arg
 def add(
     request: Request[Nothing, PageQuery, NewUserForm],
     access: AccessOperations,
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
+    pages: SettingsPages,
     layout: Layout,
 ) -> Response:
     """Add a user with a first password and a role."""
     body = request.body
     called, grants = PersonNames(body.login, body.name), (Grant(body.role),)
     run = partial(access.add_user, request.caller, called, body.password, grants)
-    return _change(request, reads, clock, settings, accounts, layout, run, "added")
+    return _change(request, pages, layout, run, "added")
 
 
 def grant(
     request: Request[Nothing, PageQuery, GrantForm],
     access: AccessOperations,
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
+    pages: SettingsPages,
     layout: Layout,
 ) -> Response:
     """Give somebody else a role on a scope, or take it."""
-    body, access = request.body, access
+    body = request.body
     given = Grant(body.role, body.scope)
     run = partial(access.revoke if body.take else access.grant, request.caller, body.user_id, given)
     return _change(
         request,
-        reads,
-        clock,
-        settings,
-        accounts,
+        pages,
         layout,
         run,
         "revoked" if body.take else "granted",
@@ -373,54 +375,46 @@ def grant(
 def disable(
     request: Request[Nothing, PageQuery, DisableForm],
     access: AccessOperations,
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
+    pages: SettingsPages,
     layout: Layout,
 ) -> Response:
     """Shut somebody out, with all their sessions and tokens."""
     user_id, reason = request.body.user_id, request.body.reason
     run = partial(access.disable, request.caller, user_id, reason)
-    return _change(request, reads, clock, settings, accounts, layout, run, "disabled")
+    return _change(request, pages, layout, run, "disabled")
 
 
 def enable(
     request: Request[Nothing, PageQuery, EnableForm],
     access: AccessOperations,
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
+    pages: SettingsPages,
     layout: Layout,
 ) -> Response:
     """Let somebody in again."""
     run = partial(access.enable, request.caller, request.body.user_id)
-    return _change(request, reads, clock, settings, accounts, layout, run, "enabled")
+    return _change(request, pages, layout, run, "enabled")
 
 
 def _change(
     request: Request[Nothing, PageQuery, Any],
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
+    pages: SettingsPages,
     layout: Layout,
     run: Callable[[], ChangedUser],
     done: str,
 ) -> Response:
     """Change a user, and lead back to the page."""
-    page = partial(_page, request, reads, clock, settings, accounts)
+    page = partial(
+        pages.page_of,
+        request,
+    )
     return layout.attempt(request, lambda: run().position, "/settings", done, page)
 
 
 def change_password(
     request: Request[Nothing, PageQuery, OwnPasswordForm],
+    pages: SettingsPages,
     access: AccessOperations,
-    reads: Reads,
-    clock: Clock,
     settings: Settings,
-    accounts: Accounts,
     layout: Layout,
 ) -> Response:
     """Change your own password. Every session ends but the new one that this opens."""
@@ -429,7 +423,11 @@ def change_password(
         changed = access.set_password(request.caller, request.by, body.password, body.current)
     except TidegateError as error:
         return layout.answer(
-            request, _page(request, reads, clock, settings, accounts), problem=error
+            request,
+            pages.page_of(
+                request,
+            ),
+            problem=error,
         )
     assert changed.session is not None, "it is the caller's own password"
     done = urlencode({"done": "password changed", "min_position": changed.position})
@@ -441,7 +439,7 @@ def change_password(
 
 
 def _tokens(
-    request: Request,  # type: ignore[type-arg]
+    request: Request[Any, Any, Any],
     reads: Reads,
     clock: Clock,
     accounts: Accounts,
@@ -485,11 +483,8 @@ def _tokens(
 
 def create(
     request: Request[Nothing, PageQuery, NewTokenForm],
+    pages: SettingsPages,
     access: AccessOperations,
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
     layout: Layout,
 ) -> Response:
     """Make a token of one's own. The page that answers shows it, and no page after it."""
@@ -497,23 +492,27 @@ def create(
         made = access.create_token(request.caller, request.body.days)
     except TidegateError as error:
         return layout.answer(
-            request, _page(request, reads, clock, settings, accounts), problem=error
+            request,
+            pages.page_of(
+                request,
+            ),
+            problem=error,
         )
-    return layout.answer(request, _page(request, reads, clock, settings, accounts, made.token))
+    return layout.answer(request, pages.page_of(request, made.token))
 
 
 def revoke(
     request: Request[Nothing, PageQuery, TokenForm],
+    pages: SettingsPages,
     access: AccessOperations,
-    reads: Reads,
-    clock: Clock,
-    settings: Settings,
-    accounts: Accounts,
     layout: Layout,
 ) -> Response:
     """Revoke a token: one's own, or, administering, anybody's."""
     run = partial(access.revoke_token, request.caller, request.body.token_id)
-    page = partial(_page, request, reads, clock, settings, accounts)
+    page = partial(
+        pages.page_of,
+        request,
+    )
     return layout.attempt(request, run, "/settings", "revoked", page)
 
 
