@@ -28,7 +28,7 @@ SOURCE = ROOT / "src" / "tidegate"
 
 # Which of our rooms each room may enter, besides itself. A room is a package or a module right
 # under tidegate; "a.b" lets in only that module of it. "*" is the composition root: it wires all.
-FOUNDATION = {"errors", "decoders", "clock", "config"}
+FOUNDATION = {"errors", "decoders", "clock", "config", "lru"}
 SERVED = {
     *FOUNDATION,
     *("__version__", "rate_limits", "kernel.model", "domain", "web"),
@@ -44,7 +44,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kernel": {"errors", "decoders", "clock"},
     "engines": {"errors", "decoders", "kernel"},
     "domain": {"errors", "decoders", "kernel"},
-    "rate_limits": {"errors"},
+    "lru": set(),  # a bounded cache
+    "rate_limits": {"errors", "lru"},
     "control": {*FOUNDATION, "__version__", "bounded_http", "rate_limits", "kernel", "domain"},
     "web": {*FOUNDATION, "rate_limits", "kernel.model", "domain.access", "control.queries"},
     "api": {*SERVED, "control.fleet", "control.outbox.targets"},  # fleet: what agents ask for

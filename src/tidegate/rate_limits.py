@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
 from tidegate.errors import Unavailable
+from tidegate.lru import LruCache
 
 KEYS_MAX = 100_000
 
@@ -37,19 +37,17 @@ class Bucket:
         self._rate = rate
         self._burst = burst
         self._monotonic = monotonic
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._left: LruCache[str, tuple[float, float]] = LruCache(KEYS_MAX)
         self._lock = Lock()
 
     def take(self, key: str) -> None:
         """Raises: RateLimited: nothing is left; says when there will be."""
         now = self._monotonic()
         with self._lock:
-            left, since = self._left.pop(key, (float(self._burst), now))
+            left, since = self._left.find(key) or (float(self._burst), now)
             left = min(self._burst, left + (now - since) * self._rate)
             allowed = left >= 1
-            self._left[key] = (left - 1 if allowed else left, now)
-            if len(self._left) > KEYS_MAX:
-                self._left.popitem(last=False)
+            self._left.keep(key, (left - 1 if allowed else left, now))
         if not allowed:
             seconds = max(1, math.ceil((1 - left) / self._rate))
             raise RateLimited(self._what, seconds)

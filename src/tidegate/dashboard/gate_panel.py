@@ -6,7 +6,6 @@ was found is kept for a while and the page asks for it beside itself; it says ho
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
@@ -29,6 +28,7 @@ from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.planner import PlanByHost
 from tidegate.domain.rollouts.rows import RolloutGates, RolloutTally, gates_key
 from tidegate.domain.rollouts.states import CLEARABLE, RolloutState
+from tidegate.lru import LruCache
 from tidegate.web.inputs import Nothing
 from tidegate.web.routing import Request, Response, requires
 
@@ -52,12 +52,12 @@ class GateReports:
     def __init__(self, fleet_reader: FleetReader, clock: Clock) -> None:
         self._fleet_reader = fleet_reader
         self._clock = clock
-        self._kept: OrderedDict[str, GateReport] = OrderedDict()
+        self._kept: LruCache[str, GateReport] = LruCache(KEPT_MAX)
         self._turn = Lock()  # one at a time: a second asker waits and finds the first one's result
 
     def kept(self, rollout_id: str) -> GateReport | None:
         """What was found last of a large rollout."""
-        return self._kept.get(rollout_id)
+        return self._kept.find(rollout_id)
 
     def judge(self, rollout_id: str) -> GateReport:
         """Ask every gate about every host that waits. Raises: RolloutUnknown."""
@@ -75,13 +75,11 @@ class GateReports:
         if _hosts(tally) <= AT_ONCE_MAX:
             return self.judge(rollout_id)
         with self._turn:
-            found = self._kept.pop(rollout_id, None)
+            found = self._kept.find(rollout_id)
             age = timedelta(seconds=FRESH_SECONDS)
             if found is None or self._clock() - found.at >= age:
                 found = self.judge(rollout_id)
-            self._kept[rollout_id] = found
-            while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+                self._kept.keep(rollout_id, found)
             return found
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections import OrderedDict
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -43,6 +42,7 @@ from tidegate.domain.hosts.rows import HOST_RECORDS, HostRecord, record_key
 from tidegate.domain.hosts.states import HostState
 from tidegate.errors import InvalidInput, NotFound, TidegateError
 from tidegate.kernel.model import Clause, Match, Position, Query
+from tidegate.lru import LruCache
 from tidegate.web.inputs import Nothing
 from tidegate.web.routing import Request, Response, Route, requires
 
@@ -132,8 +132,7 @@ class GridCache:
         self._fleet_reader = fleet_reader
         self._reads = reads
         self._log = log
-        self._grids: OrderedDict[str, tuple[Lock, list[Grid]]] = OrderedDict()
-        self._lock = Lock()
+        self._grids: LruCache[str, tuple[Lock, list[Grid]]] = LruCache(GRIDS_MAX)
 
     def look(self, rollout_id: str, head: Position) -> EncodedGrid:
         """A rollout's squares. ``head``: where the log was before the asker began to read.
@@ -142,21 +141,13 @@ class GridCache:
             RolloutUnknown, BlobMissing.
         """
         tally = self._fleet_reader.tally(rollout_id).row
-        lock, kept = self._slot(rollout_id)
+        lock, kept = self._grids.find_or_make(rollout_id, lambda: (Lock(), []))
         with lock:  # whoever comes second while it is read first waits, and reads nothing
             if not (kept and self._follows(kept[0], rollout_id)):
                 grid = Grid(places_of(self._fleet_reader, rollout_id), head)
                 grid.fill(self._reads, rollout_id)
                 kept[:] = [grid]
             return kept[0].drawn(tally.current_wave)
-
-    def _slot(self, rollout_id: str) -> tuple[Lock, list[Grid]]:
-        with self._lock:
-            slot = self._grids.setdefault(rollout_id, (Lock(), []))
-            self._grids.move_to_end(rollout_id)
-            while len(self._grids) > GRIDS_MAX:
-                self._grids.popitem(last=False)
-            return slot
 
     def _follows(self, grid: Grid, rollout_id: str) -> bool:
         try:

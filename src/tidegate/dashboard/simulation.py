@@ -9,7 +9,6 @@ plays a single run.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from statistics import median_low
 from threading import Lock
@@ -33,6 +32,7 @@ from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.planner import Plan
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import TidegateError, Unavailable
+from tidegate.lru import LruCache
 from tidegate.web.inputs import Input, Nothing
 from tidegate.web.routing import Request, Response, requires
 
@@ -115,7 +115,7 @@ class Simulations:
         self._reads = reads
         self._promotions = promotions
         self._forecast = forecast
-        self._kept: OrderedDict[tuple[object, ...], Simulation] = OrderedDict()
+        self._kept: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
         self._turn = Lock()
 
     def play(self, query: ForecastQuery) -> tuple[Forecast, ...]:
@@ -129,15 +129,13 @@ class Simulations:
         if not self._turn.acquire(timeout=TURN_SECONDS_MAX):
             raise Unavailable("others simulate at this moment; try again in a while")
         try:
-            play = self._kept.pop(key, None)
+            play = self._kept.find(key)
             if play is None or query.runs == 1:
                 play = self._begin(query)
             while len(play.runs) < query.runs:
                 seeds = (query.seed + len(play.runs),)
                 play.runs.append(self._forecast(play.channel, play.plan, play.odds, seeds))
-            self._kept[key] = play
-            while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+            self._kept.keep(key, play)
             return tuple(play.runs[: query.runs])
         finally:
             self._turn.release()

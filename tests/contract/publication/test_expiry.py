@@ -25,13 +25,13 @@ from tidegate.control.publication.generations import (
 )
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
-from tidegate.control.storage.stale_cache import StaleCache
 from tidegate.domain.publication.expiry import COLLECTED_MAX, CollectRows, collect_rows
 from tidegate.domain.publication.facts import RowsCollected
 from tidegate.domain.publication.rows import version_key
 from tidegate.domain.publication.slices import REQUEST_KEPT
 from tidegate.errors import LimitExceeded, StoreUnavailable, Unavailable
 from tidegate.kernel.model import Key, Record
+from tidegate.lru import LruCache
 
 DAY = timedelta(days=1)
 KEPT = PublicationPolicy(retention=DAY)
@@ -239,7 +239,7 @@ def test_says_that_the_store_does_not_answer_where_nothing_may_stand_in(
 
 def test_remembers_so_many_entries_and_bytes_and_forgets_the_least_used() -> None:
     """publication.md §6.3 #6: "last-known memory 128 entries LRU"."""
-    known = StaleCache[bytes](len, entries_max=3, bytes_max=10)
+    known = LruCache[str, bytes](3, bytes_max=10, size=len)
     for key in "abc":
         known.keep(key, key.encode())
     assert known.find("a") == b"a"

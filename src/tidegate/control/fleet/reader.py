@@ -8,12 +8,10 @@ The dispatcher, ``explain`` and the metrics ask here, so they cannot see differe
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
-from threading import Lock
 from typing import TypeVar
 
 from msgspec import Struct
@@ -75,6 +73,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Key
 from tidegate.kernel.store import Store, row_pages
+from tidegate.lru import LruCache
 
 PAGE = 1_000
 CHARTS_MAX = 64  # plans that are kept in memory, by digest
@@ -96,8 +95,7 @@ class FleetReader:
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
         self._blobs = blobs
-        self._charts: OrderedDict[str, PlanByHost] = OrderedDict()
-        self._lock = Lock()
+        self._charts: LruCache[str, PlanByHost] = LruCache(CHARTS_MAX)
 
     # ── rows ──
 
@@ -138,17 +136,11 @@ class FleetReader:
 
     def chart(self, plan_digest: str) -> PlanByHost:
         """A rollout's frozen plan, by host. Raises: BlobMissing, BlobDamaged."""
-        with self._lock:
-            known = self._charts.get(plan_digest)
-            if known is not None:
-                self._charts.move_to_end(plan_digest)
-                return known
-        made = index_by_host(decode_plan(self._blobs.get(plan_digest)))
-        with self._lock:
-            self._charts[plan_digest] = made
-            while len(self._charts) > CHARTS_MAX:
-                self._charts.popitem(last=False)
-        return made
+        known = self._charts.find(plan_digest)
+        if known is None:
+            known = index_by_host(decode_plan(self._blobs.get(plan_digest)))
+            self._charts.keep(plan_digest, known)
+        return known
 
     def hosts(self) -> list[Host]:
         """The whole fleet."""

@@ -38,7 +38,6 @@ from tidegate.control.publication.entries import (
 from tidegate.control.publication.generations import execute, publish_and_confirm
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import BlobMissing, Blobs, hex_of
-from tidegate.control.storage.stale_cache import StaleCache
 from tidegate.domain.publication.rows import (
     GENERATIONS,
     VER,
@@ -79,6 +78,7 @@ from tidegate.kernel import codec
 from tidegate.kernel.leases import HeldLease, Leases
 from tidegate.kernel.model import ABSENT, NO_META, Meta, Position, Record
 from tidegate.kernel.store import rows
+from tidegate.lru import LruCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,10 @@ class _Errand:
     policy: PublicationPolicy
     asked: RegenerationKey | None
     before: PublicationEntry | None
+
+
+KNOWN_MAX = 128  # bodies that a process remembers
+KNOWN_BYTES_MAX = 64 * 1024 * 1024
 
 
 class RollBackAsked(Struct, frozen=True):
@@ -122,7 +126,10 @@ class Publisher:
         self._tokens = tokens
         self._sleep = sleep
         self._owner = owner
-        self._known = StaleCache[PublicationEntry](lambda entry: len(entry.body))
+        # For the time in which the store does not answer. It is not asked while it does.
+        self._known: LruCache[str, PublicationEntry] = LruCache(
+            KNOWN_MAX, bytes_max=KNOWN_BYTES_MAX, size=lambda entry: len(entry.body)
+        )
 
     # ── reading ──
 

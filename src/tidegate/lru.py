@@ -1,0 +1,73 @@
+"""A bounded cache: what was used least recently is forgotten first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+def _no_bytes(_: object) -> int:
+    return 0
+
+
+class LruCache(Generic[Key, Value]):
+    """At most so many entries, and together so many bytes. Several threads may use it."""
+
+    def __init__(
+        self,
+        entries_max: int,
+        *,
+        bytes_max: int = 0,
+        size: Callable[[Value], int] = _no_bytes,
+    ) -> None:
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._size = size
+        self._bytes = 0
+        self._entries: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def keep(self, key: Key, value: Value) -> None:
+        """Remember this value of the key, and forget the oldest ones that are too many."""
+        with self._lock:
+            self._keep(key, value)
+
+    def find(self, key: Key) -> Value | None:
+        """The last value of the key; None: it was never there, or was forgotten."""
+        with self._lock:
+            return self._find(key)
+
+    def find_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value of the key, made now if there is none. ``make`` must be quick: others wait."""
+        with self._lock:
+            found = self._find(key)
+            if found is None:
+                found = make()
+                self._keep(key, found)
+            return found
+
+    def _find(self, key: Key) -> Value | None:
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key]
+
+    def _keep(self, key: Key, value: Value) -> None:
+        self._drop(key)
+        self._entries[key] = value
+        self._bytes += self._size(value)
+        while len(self._entries) > self._entries_max or self._bytes > self._bytes_max:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: Key) -> None:
+        value = self._entries.pop(key, None)
+        if value is not None:
+            self._bytes -= self._size(value)
