@@ -66,7 +66,7 @@ RESERVED: dict[str, set[str]] = {
     "psycopg_pool": {"engines"},
     "boto3": {"engines", "control"},  # control: blobs in S3
     "botocore": {"engines", "control"},
-    "uvicorn": {"web", "main"},
+    "uvicorn": {"web", "api", "main"},
     "jinja2": {"dashboard"},
     "click": {"cli", "main", "commands"},
     "rich": {"cli", "main"},

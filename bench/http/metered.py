@@ -25,14 +25,14 @@ from typing import Any, Final
 import msgspec
 
 from tidegate import main as tidegate
-from tidegate.api.agents import fast_handlers
 from tidegate.api.agents.auth import AgentAuthenticator
+from tidegate.api.agents.fast_path.protocol import FastConnection, FastExchange
 from tidegate.control.fleet import agent_reports
+from tidegate.control.fleet.agent_reports import AgentReports
 from tidegate.control.lanes import Lanes
 from tidegate.domain.rollouts.report_slices import report_event
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.commit_builder import CommitBuilder
-from tidegate.web.fast_protocol import FastConnection, FastExchange
 
 BEGIN: Final = signal.SIGUSR1  # what was counted before is forgotten
 FRAMES: Final = ("parse", "auth", "decode", "decide", "fold", "commit", "answer")
@@ -71,7 +71,7 @@ def install(meter: Meter) -> None:
     """Wrap the frames of this process."""
     meter.wrap(FastConnection, "data_received", "parse")
     meter.wrap(AgentAuthenticator, "_authenticate", "auth", inside="parse")
-    meter.wrap(fast_handlers, "take_report", "decode", inside="parse")
+    meter.wrap(AgentReports, "take_one", "decode", inside="parse")
     decide = meter.sync("decide", report_event.decide, inside="fold")
     vars(agent_reports)["report_event"] = replace(report_event, decide=decide)
     meter.wrap(Lanes, "_decide", "fold")

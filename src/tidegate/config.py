@@ -74,6 +74,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     writes_per_second: Count = 50
     sign_ins_per_minute: Count = 5  # per address and per name
     connections_per_address: Count = 2_000  # more than the hosts behind one NAT
+    fast_path: bool = True  # answer plain requests of agents at the socket, with less work
     worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
     archive: str = ""  # a directory for a mirror of the log; empty: none
     targets: dict[str, TargetSetting] = {}  # by operation

@@ -25,6 +25,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from tidegate import config
+from tidegate.api.agents.fast_path.protocol import FastConnection
 from tidegate.api.metrics import Metrics
 from tidegate.commands.application import make_application
 from tidegate.commands.sockets import bind_sockets
@@ -39,7 +40,6 @@ from tidegate.errors import TidegateError
 from tidegate.web.application import Application
 from tidegate.web.connection_limits import raise_open_files
 from tidegate.web.connections import Connection
-from tidegate.web.fast_protocol import FastConnection
 from tidegate.web.request_log import RequestLog
 
 KEEP_ALIVE_SECONDS = 75

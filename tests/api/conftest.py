@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import pytest
 
 from tests.api.serving import Served, serving
-from tidegate.web.fast_protocol import FastConnection
+from tidegate.api.agents.fast_path.protocol import FastConnection
 
 
 @pytest.fixture

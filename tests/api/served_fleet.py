@@ -60,11 +60,13 @@ def _prepared() -> tuple[Path, dict[str, Ed25519PrivateKey]]:
 
 
 @contextmanager
-def serve_fleet(data: Path, routes: Sequence[Route] = ROUTES) -> Iterator[ServedFleet]:
+def serve_fleet(
+    data: Path, routes: Sequence[Route] = ROUTES, **settings: Any
+) -> Iterator[ServedFleet]:
     """A server of its own with releases, hosts and their agents."""
     prepared, keys = _prepared()
     copied(prepared, data)
-    with serving(data, routes=routes, is_set_up=False, clock=ManualClock(T0)) as served:
+    with serving(data, routes=routes, is_set_up=False, clock=ManualClock(T0), **settings) as served:
         served.skip_names()
         fleet = ServedFleet(served)
         for name, key in keys.items():

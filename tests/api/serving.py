@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import httpx2
 
+from tidegate.api.agents.fast_path.protocol import FastConnection
 from tidegate.api.routes import ROUTES
 from tidegate.clock import Clock, system_clock
 from tidegate.commands.application import make_application
@@ -31,7 +32,6 @@ from tidegate.main import make_server, open_installation
 from tidegate.web.application import Application
 from tidegate.web.authentication import AgentProof
 from tidegate.web.connections import Connection
-from tidegate.web.fast_protocol import FastConnection
 from tidegate.web.routing import Route
 
 ADMIN = "user_admin0000"
@@ -144,6 +144,7 @@ def serving(
         "writes_per_second": 100_000,
         "sign_ins_per_minute": 100_000,
         "port": 0,
+        "fast_path": os.environ.get("TIDEGATE_TEST_FAST_PATH", "on") == "on",
         **settings,
     }
     if not data.exists() and "store" not in chosen:

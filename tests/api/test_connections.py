@@ -17,9 +17,9 @@ import pytest
 from tests.api.server_process import start_server
 from tests.api.serving import Served, serving
 from tests.servers.process import free_port, speaks_http, until
+from tidegate.api.agents.fast_path.protocol import FastConnection
 from tidegate.web import application, connections
 from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
-from tidegate.web.fast_protocol import FastConnection
 
 SECONDS_MAX = 60.0
 SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than a connection may keep

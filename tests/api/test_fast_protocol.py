@@ -20,6 +20,7 @@ import pytest
 from tests.api.raw_connection import EVENTS, POLL, SECONDS_MAX, RawConnection, acknowledgement, raw
 from tests.api.served_fleet import PROTOCOL_HEADERS, ROLLOUT, ServedFleet, serve_fleet
 from tests.api.serving import serving
+from tidegate.api.agents.fast_path.protocol import FastConnection
 from tidegate.api.agents.order_waiters import OrderWaiters
 from tidegate.api.feed import tail
 from tidegate.api.feed.tail import Tail
@@ -28,7 +29,6 @@ from tidegate.control.fleet.request_macs import KEY_BYTES_MAX, RequestMacs
 from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.main import KEEP_ALIVE_SECONDS
-from tidegate.web.fast_protocol import FastConnection
 
 WHOLE = {"x-way": "whole"}  # a header that is not plain: the request goes the whole way
 DEEP = json.loads("[" * 40 + "]" * 40)
@@ -36,7 +36,7 @@ DEEP = json.loads("[" * 40 + "]" * 40)
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
+    with serve_fleet(tmp_path / "data", fast_path=True) as fleet:
         yield fleet
 
 
@@ -203,7 +203,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
         lost.set()
 
     monkeypatch.setattr(FastConnection, "_lose_patience", noted)
-    monkeypatch.setattr("tidegate.web.fast_protocol.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("tidegate.api.agents.fast_path.protocol.PATIENCE_SECONDS", 0.05)
     fleet.sail()
     agent = fleet.agents["web-01"]
     assert agent.order() is not None
@@ -214,7 +214,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
         assert lost.wait(SECONDS_MAX)
         wire.send(report[-9:])
         slow = wire.answer()
-        monkeypatch.setattr("tidegate.web.fast_protocol.PATIENCE_SECONDS", SECONDS_MAX)
+        monkeypatch.setattr("tidegate.api.agents.fast_path.protocol.PATIENCE_SECONDS", SECONDS_MAX)
         wire.send(report)
         quick = wire.answer()
     with closing(RawConnection(fleet)) as wire:  # one that never comes is nobody's

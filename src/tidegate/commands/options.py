@@ -29,6 +29,7 @@ WORDS: Final[Mapping[str, str]] = {
     "sign_ins_per_minute": "Attempts to sign in, per address and per name.",
     "connections_per_address": "Connections of one client address; set it to more than the hosts "
     "behind one NAT. It is not used with behind_proxy.",
+    "fast_path": "Whether plain requests of agents are answered at the socket, with less work.",
     "worker": "Whether serve works, too; else start tidegate worker beside it.",
     "archive": "A directory for a mirror of the log; empty: none.",
     "targets": "Where the work of each operation goes; in the file only.",

@@ -159,11 +159,11 @@ class Application:
         self._waiting = 0
         self._is_set_up = False  # once it is, it stays so
         self.lines = around.lines
-        # At a socket, nothing may wait: only where the log is local are there brief answers.
-        self.brief = {
-            route.path.encode(): FastRoute(route, parts.bind(route.briefly))
-            for route in (routes if around.is_local else ())
-            if route.briefly is not None
+        # Nothing may wait at a socket, so there is a fast path only where the log is local.
+        self.fast_routes = {
+            route.path.encode(): FastRoute(route, parts.bind(route.fast))
+            for route in (routes if around.is_local and settings.fast_path else ())
+            if route.fast is not None
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

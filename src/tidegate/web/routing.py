@@ -233,9 +233,7 @@ class Route:
     produces: str = JSON
     streams: bool = False  # or as server-sent events, to who accepts these
     body_bytes_max: int = 0  # 0: 256 KiB; 4 KiB where nobody needs to sign in
-    briefly: FastHandler | None = (
-        None  # answers plain requests at once; False: it is for the handler
-    )
+    fast: FastHandler | None = None  # answers plain requests at the socket; False: not this one
     describes: str = ""  # summary; empty: the first line of the handler's docstring
     fails: ErrorPageOf | None = None  # of a page: how a refusal looks; None: a problem detail
 

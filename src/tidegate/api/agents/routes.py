@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from tidegate.api.agents.auth import check_protocol, host_of
 from tidegate.api.agents.commit_waiters import CommitWaiters
-from tidegate.api.agents.fast_handlers import (
+from tidegate.api.agents.fast_path.handlers import (
     NO_ORDER,
     answer_poll,
     answer_report,
@@ -384,7 +384,7 @@ ROUTES = (
         Order,
         also=(204,),
         errors=_SPOKEN,
-        briefly=answer_poll,
+        fast=answer_poll,
     ),
     Route(
         "POST",
@@ -393,7 +393,7 @@ ROUTES = (
         AGENT,
         ReportsAnswer,
         errors=(*_SPOKEN, RolloutIsSuperseded),
-        briefly=answer_report,
+        fast=answer_report,
     ),
     Route("POST", "/v1/agent/heartbeat", heartbeat, AGENT, HeartbeatAnswer, errors=_SPOKEN),
     Route(

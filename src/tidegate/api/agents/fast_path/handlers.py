@@ -1,9 +1,9 @@
-"""The agents' two hot requests, where they are plain: answered at the socket, without a coroutine.
+"""What a plain poll and a plain report are answered with, at the socket.
 
-    a poll               no order stands: 204; one does: it is leased, told when that is durable
-    one report           read straight from its bytes, queued in its lane, answered when durable
+    poll      no order is queued: 204. One is: it is leased, and sent when the lease is durable.
+    report    is read straight from its bytes, queued in its lane, and answered when it is durable.
 
-Whatever is not plain, or not right, is left to the route's handler, which has the words for it.
+Whatever is not plain, or not right, is left to the route's usual handler, which explains why.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ _TITLES: Final = {
 
 
 def answer_poll(
-    brief: FastRequest,
+    request: FastRequest,
     reads: Reads,
     deliveries: OrderQueue,
     commit_waiters: CommitWaiters,
     order_waiters: OrderWaiters,
 ) -> bool:
     """There is no order for the host, or there is one: told once its lease is durable."""
-    host_id = brief.principal.id.removeprefix(PREFIX)
+    host_id = request.principal.id.removeprefix(PREFIX)
     if is_idle(order_waiters, host_id, reads):
-        brief.send_success()
+        request.send_success()
         return True
     offer = deliveries.hand_out(host_id) if reads.is_local else None
     if offer is None:
         return False
     order, leased = offer
     if order is None or leased is None:
-        brief.send_success()
+        request.send_success()
     else:
-        commit_waiters.call(leased, partial(_leased, brief, order, leased))
+        commit_waiters.call(leased, partial(_leased, request, order, leased))
     return True
 
 
-def _leased(brief: FastRequest, order: QueuedDispatch, leased: Future[Receipt]) -> None:
+def _leased(request: FastRequest, order: QueuedDispatch, leased: Future[Receipt]) -> None:
     error = leased.exception()
     if error is None:
-        brief.send_success(order_of(order))
+        request.send_success(order_of(order))
     elif isinstance(error, VersionConflict):  # somebody else was faster
-        brief.send_success()
+        request.send_success()
     else:
-        brief.fail(error)
+        request.fail(error)
 
 
 def order_of(queued: QueuedDispatch) -> Order:
@@ -101,33 +101,36 @@ def _look(reads: Reads, host_id: str) -> bool:
 
 
 def answer_report(
-    brief: FastRequest, agent_reports: AgentReports, metrics: Metrics, commit_waiters: CommitWaiters
+    request: FastRequest,
+    agent_reports: AgentReports,
+    metrics: Metrics,
+    commit_waiters: CommitWaiters,
 ) -> bool:
     """A body with one report that reads well goes to its lane."""
-    body = brief.body
+    body = request.body
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
         return False
-    actor = brief.principal.id
+    actor = request.principal.id
     commit_waiters.attach()
 
     def told(report: SingleReport) -> None:
-        commit_waiters.land(partial(_landed, brief, metrics, report))
+        commit_waiters.land(partial(_landed, request, metrics, report))
 
-    meta = Meta(actor=actor, request=brief.id)
+    meta = Meta(actor=actor, request=request.id)
     return agent_reports.take_one(actor.removeprefix(PREFIX), body, meta, told)
 
 
-def _landed(brief: FastRequest, metrics: Metrics, report: SingleReport) -> None:
+def _landed(request: FastRequest, metrics: Metrics, report: SingleReport) -> None:
     try:
         told = to_reported(report, report.error)
     except BaseException as fault:  # noqa: BLE001 - none of our errors: a bug, and answered as one
-        brief.fail(fault)
+        request.fail(fault)
         return
     if told.status == 200:
-        brief.send_success(ReportsAnswer((told,)))
+        request.send_success(ReportsAnswer((told,)))
     else:
         metrics.refusals.count(told.code or "unknown")
-        brief.answer(refusal(told, brief.id))
+        request.answer(refusal(told, request.id))
 
 
 def refusal(answer: ReportResult, request_id: str) -> Response:

@@ -1,13 +1,12 @@
 """Connections on which plain requests are answered at once: no task, no coroutine, one write.
 
-    bytes ─▶ a head that is known? ───────────────────────────────────────┐
-      └────▶ parser ─▶ a plain request for a route that answers briefly? ─┴─▶ door ─▶ its answer
-                          └─ anything else, anything wrong ─▶ the whole way, through the application
+    bytes ─▶ parser ─▶ a plain request for a route with a fast handler? ─▶ authenticate ─▶ answer
+                          └─ anything else, anything wrong ─▶ the usual way, through the application
 
-uvicorn's own protocol goes the whole way. Plain is a request whose head came in one piece, its body
-soon after, on a connection that waits for no other answer, with no header that could ask for more.
-Its head is known from then on. It passes the same door as any; what the door refuses goes the whole
-way, which has words for it.
+uvicorn's own protocol always goes the usual way. A request is plain if its head came in one piece
+and its body soon after, on a connection that waits for no other answer, with no header that could
+ask for more. It is authenticated like any other. One that is refused goes the usual way, which
+explains why.
 """
 
 from __future__ import annotations
@@ -156,13 +155,13 @@ class _Common:
 
 
 class FastConnection(Connection):
-    """A connection. ``uvicorn.Config(application, http=Express)``."""
+    """A connection. ``uvicorn.Config(application, http=FastConnection)``."""
 
     _common: Final = _Common()
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
-        self._brief = self._application.brief
+        self._fast_routes = self._application.fast_routes
         self._idle_since: float | None = None  # None: a request is under way
         self._few = False  # whether the bytes at hand are few
         self._fresh = False  # whether this request began in the few bytes at hand
@@ -187,7 +186,7 @@ class FastConnection(Connection):
 
     def on_headers_complete(self) -> None:
         self._head_ended()
-        found = self._brief.get(self.url) if self._fresh else None
+        found = self._fast_routes.get(self.url) if self._fresh else None
         if found is None or not self._is_idle() or not self._is_plain(found.route):
             self._start_cycle()
             return
@@ -201,7 +200,7 @@ class FastConnection(Connection):
         self._progressed = True
         exchange.body += body
         if len(exchange.body) > PLAIN_BYTES_MAX:
-            self._go_the_whole_way()
+            self._go_the_usual_way()
 
     def on_message_complete(self) -> None:
         self._message_ended()
@@ -212,7 +211,7 @@ class FastConnection(Connection):
         if self._is_answered(exchange):
             self._forget()
         else:
-            self._go_the_whole_way()
+            self._go_the_usual_way()
             super().on_message_complete()
 
     def _is_idle(self) -> bool:
@@ -243,7 +242,7 @@ class FastConnection(Connection):
         self.headers += headers
         super().on_headers_complete()
 
-    def _go_the_whole_way(self) -> None:
+    def _go_the_usual_way(self) -> None:
         """Let the application have what came so far; it knows how long to wait for the rest."""
         exchange = self._pending
         self._forget()
@@ -255,7 +254,7 @@ class FastConnection(Connection):
 
     def _lose_patience(self) -> None:
         self._patience = None
-        self._go_the_whole_way()
+        self._go_the_usual_way()
 
     def _forget(self) -> None:
         self._pending = None
